@@ -1,0 +1,58 @@
+"""Long-horizon time-series forecasting with swappable structured attention.
+
+The public names are imported when they are first asked for, so that `import tsattn` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tsattn.attention import Attention, build_attention
+    from tsattn.backbones import Backbone, build_backbone
+    from tsattn.batch import Batch
+    from tsattn.data import CO2DataModule, CSVDataModule, ETTDataModule, ForecastDataModule
+    from tsattn.errors import UserError
+    from tsattn.forecasting import ForecastingModule
+    from tsattn.task import Task
+
+_HOMES = {
+    "Attention": "tsattn.attention",
+    "Backbone": "tsattn.backbones",
+    "Batch": "tsattn.batch",
+    "CO2DataModule": "tsattn.data",
+    "CSVDataModule": "tsattn.data",
+    "ETTDataModule": "tsattn.data",
+    "ForecastDataModule": "tsattn.data",
+    "ForecastingModule": "tsattn.forecasting",
+    "Task": "tsattn.task",
+    "UserError": "tsattn.errors",
+    "build_attention": "tsattn.attention",
+    "build_backbone": "tsattn.backbones",
+}
+
+__all__ = [
+    "Attention",
+    "Backbone",
+    "Batch",
+    "CO2DataModule",
+    "CSVDataModule",
+    "ETTDataModule",
+    "ForecastDataModule",
+    "ForecastingModule",
+    "Task",
+    "UserError",
+    "build_attention",
+    "build_backbone",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tsattn' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,98 @@
+"""Attention as a configuration choice: the table of kinds, and building one from its description.
+
+A description is plain data: a kind's name, ``{kind: mlr, ranks: [32, 16, 16]}``, or a list of these, one a layer.
+To add a kind, write one file with a subclass of `Attention` and name it in `KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tsattn import descriptions
+from tsattn.attention.base import Attention, AttentionOptions
+from tsattn.attention.btt import BTTAttention
+from tsattn.attention.mlr import MLRAttention
+from tsattn.attention.standard import StandardAttention
+from tsattn.attention.swa import SlidingWindowAttention
+from tsattn.descriptions import Description
+from tsattn.errors import UserError
+
+__all__ = [
+    "KINDS",
+    "Attention",
+    "AttentionOptions",
+    "BTTAttention",
+    "MLRAttention",
+    "SlidingWindowAttention",
+    "StandardAttention",
+    "attention_arguments",
+    "attention_per_layer",
+    "build_attention",
+    "complete_attention",
+]
+
+KINDS: dict[str, type[Attention]] = {
+    "standard": StandardAttention,
+    "swa": SlidingWindowAttention,
+    "btt": BTTAttention,
+    "mlr": MLRAttention,
+}
+
+# what the surrounding model decides, for every attention in it
+_SET_BY_MODEL = ("d_model", "num_heads", "max_length", "rope", "causal")
+
+
+def build_attention(
+    description: Description,
+    *,
+    d_model: int,
+    num_heads: int,
+    max_length: int | None = None,
+    rope: bool = False,
+    causal: bool = False,
+) -> Attention:
+    """The attention that a description means, in a model of the given sizes.
+
+    Args:
+        description: a kind's name, or ``{kind: ..., argument: value, ...}``.
+        d_model: D, the width of the tokens.
+        num_heads: H, the number of heads.
+        max_length: the most tokens that it will see.
+        rope: rotary positions.
+        causal: whether tokens see no later ones.
+
+    Raises:
+        UserError: for a wrong kind, argument or value; the message lists the valid ones.
+    """
+    kind, cls, chosen = _parse(description)
+    sizes = {"max_length": max_length, "rope": rope, "causal": causal}
+    return descriptions.call(cls, d_model, num_heads, what=f"attention {kind}", chosen=chosen, **sizes)
+
+
+def attention_per_layer(description: Description | Sequence[Description], num_layers: int) -> list[Description]:
+    """One description for each layer: the one given for all, or a list of as many as there are layers."""
+    if isinstance(description, Sequence) and not isinstance(description, str):
+        if len(description) != num_layers:
+            raise UserError(f"attention lists {len(description)} kinds for {num_layers} layers; give one a layer")
+        layers = list(description)
+    else:
+        layers = [description] * num_layers
+    for layer in layers:
+        _parse(layer)
+    return layers
+
+
+def complete_attention(description: Description) -> dict[str, object]:
+    """The description with the defaults of its kind written out."""
+    kind, cls, chosen = _parse(description)
+    return {"kind": kind, **descriptions.defaults(cls), **chosen}
+
+
+def attention_arguments(kind: type[Attention]) -> list[str]:
+    """The arguments that a description of this kind may name."""
+    names = [*descriptions.keyword_arguments(kind), *AttentionOptions.__annotations__]
+    return [name for name in names if name not in _SET_BY_MODEL]
+
+
+def _parse(description: Description) -> tuple[str, type[Attention], dict[str, object]]:
+    return descriptions.parse(description, what="attention", table=KINDS, base=Attention, arguments=attention_arguments)

@@ -1,0 +1,190 @@
+"""The attention module: one class with two slots, a projection and a pattern.
+
+The module owns what every attention has (value and output projections, q/k normalisation, rotary positions,
+dropout, grouped heads); the projection makes queries and keys; the pattern decides which pairs are scored, with how
+many components. Named kinds are short subclasses that fill the slots.
+
+Shape letters: B batch, N query tokens, S key tokens, H query heads, G key/value heads, D model width.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from tsattn.attention.patterns import Pattern, Tokens
+from tsattn.attention.projections import Projection
+from tsattn.attention.rope import RotaryEmbedding
+from tsattn.errors import UserError
+from tsattn.ops.masks import real_positions
+
+__all__ = ["Attention", "AttentionOptions"]
+
+
+class AttentionOptions(TypedDict, total=False):
+    """Keyword arguments that every attention kind takes; see `Attention`."""
+
+    num_kv_heads: int | None
+    head_dim: int | None
+    max_length: int | None
+    causal: bool
+    rope: bool
+    qk_norm: bool
+    dropout: float
+    impl: str
+
+
+class Attention(nn.Module):
+    """Attention whose score is shaped by a projection and a pattern (Kuang et al., sections 3 and 4).
+
+    Args:
+        d_model: D, the width of the tokens.
+        num_heads: H, the number of query heads.
+        projection: makes queries and keys.
+        pattern: scores them.
+        num_kv_heads: G, a divisor of H; H by default.
+        head_dim: components of a value head (and of a low-rank query or key); D / H by default.
+        max_length: the length that blocks by number and `align="end"` refer to.
+        causal: a token sees no later position.
+        rope: rotate queries and keys by their positions.
+        qk_norm: LayerNorm over the components of each query and key head.
+        dropout: probability of dropping an attention weight in training.
+        impl: how the pattern is computed: ``auto`` chooses, a named one runs or raises.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        projection: Projection,
+        pattern: Pattern,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        max_length: int | None = None,
+        causal: bool = False,
+        rope: bool = False,
+        qk_norm: bool = False,
+        dropout: float = 0.0,
+        impl: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads or num_heads
+        self.head_dim = head_size(d_model, num_heads, head_dim)
+        if num_heads % self.num_kv_heads:
+            raise UserError(f"num_kv_heads {self.num_kv_heads} must divide num_heads {num_heads}")
+        if not 0 <= dropout < 1:
+            raise UserError(f"attention dropout must lie in [0, 1), not {dropout}")
+        if impl not in pattern.impls:
+            raise UserError(f"attention impl {impl!r} is unknown here; valid: {', '.join(pattern.impls)}")
+        if pattern.needs_max_length and max_length is None:
+            raise UserError(f"{type(pattern).__name__} with these blocks needs max_length")
+        self.max_length = max_length
+        self.causal = causal
+        self.dropout = dropout
+        self.impl = impl
+        self.projection = projection
+        self.pattern = pattern
+        self.value = nn.Linear(d_model, self.num_kv_heads * self.head_dim)
+        self.output = nn.Linear(num_heads * self.head_dim, d_model)
+        normed = projection.normalised if qk_norm else ()
+        self.query_norm = nn.LayerNorm(projection.width) if "query" in normed else nn.Identity()
+        self.key_norm = nn.LayerNorm(projection.width) if "key" in normed else nn.Identity()
+        self.rotary = RotaryEmbedding(projection.width, groups=pattern.component_groups) if rope else None
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        positions: Tensor | None = None,
+        blocks: Tensor | None = None,
+        global_tokens: Tensor | None = None,
+    ) -> Tensor:
+        """Attend from `x` to itself, or to `context`.
+
+        Args:
+            x: `(B, N, D)`.
+            context: `(B, S, D)` for cross-attention.
+            attention_mask: `(B, S)` bool, True at real tokens. Outputs at padded tokens mean nothing.
+            bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
+            positions: `(N,)` or `(B, N)` int; causality, windows, blocks and rotations come from them. Counted over
+                the real tokens of each row by default.
+            blocks: `(levels, B, S)` int, explicit blocks; for the multi-level pattern only.
+            global_tokens: `(S,)` or `(B, S)` bool: tokens inside every window and sharing every level. Causality and
+                padding hold for them too.
+
+        Returns:
+            `(B, N, D)`. A token that may see no key adds the output projection of zeros.
+        """
+        source = x if context is None else context
+        tokens = self._tokens(x, source, context is not None, attention_mask, positions, blocks, global_tokens)
+        q, k = self.projection(x, source)
+        q, k = self.query_norm(q), self.key_norm(k)
+        if self.rotary is not None:
+            q = self.rotary(q, tokens.query_positions)
+            k = self.rotary(k, tokens.key_positions)
+        v = rearrange(self.value(source), "B S (G e) -> B G S e", G=self.num_kv_heads)
+        mixed = self.pattern(
+            q,
+            k,
+            v,
+            tokens=tokens,
+            causal=self.causal,
+            bias=bias,
+            scale=self.projection.scale,
+            dropout_p=self.dropout if self.training else 0.0,
+            impl=self.impl,
+        )
+        out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))
+        return out
+
+    def _tokens(
+        self,
+        x: Tensor,
+        source: Tensor,
+        is_cross: bool,
+        attention_mask: Tensor | None,
+        positions: Tensor | None,
+        blocks: Tensor | None,
+        global_tokens: Tensor | None,
+    ) -> Tokens:
+        """Everything the pattern must know about the tokens, checked."""
+        if is_cross and not self.pattern.takes_context:
+            raise UserError(f"{type(self).__name__} cannot attend to a context: its pattern lives on one sequence")
+        if is_cross and (self.causal or positions is not None or self.rotary is not None or global_tokens is not None):
+            raise UserError("cross-attention takes no positions: causal, rope, positions, global_tokens do not apply")
+        if blocks is not None and not self.pattern.takes_blocks:
+            raise UserError(f"{type(self).__name__} takes no blocks; only the multi-level pattern does")
+        B, S = source.shape[:2]
+        if attention_mask is not None and attention_mask.shape != (B, S):
+            raise ValueError(f"attention_mask must be {(B, S)}, not {tuple(attention_mask.shape)}")
+        if positions is not None:
+            key_positions = positions if positions.dim() == 2 else positions[None]
+            if key_positions.shape[-1] != S:
+                raise ValueError(f"positions must cover {S} tokens, not {key_positions.shape[-1]}")
+        else:
+            # one row without padding serves the whole batch
+            mask = attention_mask if attention_mask is not None else x.new_ones((1, S), dtype=torch.bool)
+            key_positions = real_positions(mask, align=self.pattern.align, max_length=self.max_length)
+        query_positions = torch.arange(x.shape[1], device=x.device)[None] if is_cross else key_positions
+        if global_tokens is not None and global_tokens.dim() == 1:
+            global_tokens = global_tokens[None]
+        if blocks is not None and blocks.shape[-1] != S:
+            raise ValueError(f"blocks must be (levels, B, {S}), not {tuple(blocks.shape)}")
+        return Tokens(query_positions, key_positions, attention_mask, global_tokens, blocks, self.max_length)
+
+
+def head_size(d_model: int, num_heads: int, head_dim: int | None) -> int:
+    """Components of a head: `head_dim` where given, else the model's width shared out."""
+    if head_dim is not None:
+        return head_dim
+    if d_model % num_heads:
+        raise UserError(f"num_heads {num_heads} must divide d_model {d_model}, or give head_dim")
+    return d_model // num_heads

@@ -1,0 +1,37 @@
+"""BTT attention: block tensor-train projection, full pattern."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from tsattn.attention.base import Attention, AttentionOptions
+from tsattn.attention.patterns import FullPattern
+from tsattn.attention.projections import BTTProjection
+
+__all__ = ["BTTAttention"]
+
+
+class BTTAttention(Attention):
+    """Softmax attention whose bilinear form is a block tensor-train matrix of full rank (Kuang et al., section 3).
+
+    Args:
+        d_model: D, the width of the tokens.
+        num_heads: H, the number of heads.
+        tt_rank: s, the TT-rank; 1 already reaches full rank.
+        side: ``key``, ``query`` or ``both``, see `BTTProjection`.
+        **options: what every kind takes, see `Attention`; `qk_norm` is on by default and normalises what is mapped.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        tt_rank: int = 1,
+        side: str = "key",
+        **options: Unpack[AttentionOptions],
+    ) -> None:
+        options.setdefault("qk_norm", True)
+        num_kv_heads = options.get("num_kv_heads") or num_heads
+        projection = BTTProjection(d_model, num_heads, num_kv_heads, tt_rank, side)
+        super().__init__(d_model, num_heads, projection=projection, pattern=FullPattern(), **options)

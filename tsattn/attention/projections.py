@@ -1,0 +1,140 @@
+"""The projection slot: how queries and keys are made from the tokens, and so the structure of the bilinear form.
+
+Shape letters as in `tsattn.attention.base`; W components of a query or key.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from tsattn.errors import UserError
+from tsattn.structured import BTT
+
+__all__ = ["BTTProjection", "LowRankProjection", "Projection"]
+
+
+class Projection(nn.Module):
+    """Makes queries and keys.
+
+    Attributes:
+        width: W, components of a query or key.
+        scale: factor of the logits.
+        normalised: the sides that q/k normalisation applies to, of ``query`` and ``key``.
+    """
+
+    width: int
+    scale: float
+    normalised: tuple[str, ...] = ("query", "key")
+
+    @abstractmethod
+    def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries `(B, H | 1, N, W)` of `x (B, N, D)` and keys `(B, H | G | 1, S, W)` of `source (B, S, D)`."""
+
+    @abstractmethod
+    def num_params(self) -> int:
+        """Parameters of the score, all heads together, biases left out."""
+
+    @abstractmethod
+    def to_dense(self) -> Tensor:
+        """The bilinear form of each query head, `(H, D, D)`: `score = scale * x M x'`, biases and norms left out."""
+
+
+class LowRankProjection(Projection):
+    """The usual `q = x W_Q`, `k = x W_K`: a bilinear form of rank at most r, `2 D r` parameters a head.
+
+    Args:
+        d_model: D.
+        num_heads: H.
+        num_kv_heads: G.
+        head_dim: r.
+    """
+
+    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.width = head_dim
+        self.scale = 1 / math.sqrt(head_dim)
+        self.query = nn.Linear(d_model, num_heads * head_dim)
+        self.key = nn.Linear(d_model, num_kv_heads * head_dim)
+
+    def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Projection`."""
+        q = rearrange(self.query(x), "B N (H r) -> B H N r", H=self.num_heads)
+        k = rearrange(self.key(source), "B S (G r) -> B G S r", G=self.num_kv_heads)
+        return q, k
+
+    def num_params(self) -> int:
+        """See `Projection`."""
+        return self.query.weight.numel() + self.key.weight.numel()
+
+    def to_dense(self) -> Tensor:
+        """See `Projection`."""
+        query = rearrange(self.query.weight, "(H r) D -> H r D", H=self.num_heads)
+        key = rearrange(self.key.weight, "(G r) D -> G r D", G=self.num_kv_heads)
+        return query.transpose(1, 2) @ key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=0)
+
+
+class BTTProjection(Projection):
+    """A block tensor-train bilinear form: full rank D from `D s (b + c)` parameters a head (Kuang et al., section 3).
+
+    Args:
+        d_model: D.
+        num_heads: H.
+        num_kv_heads: G; only the two-sided form groups heads.
+        tt_rank: s.
+        side: which side is mapped: ``key`` (`q = x`, `k = M x`: the authors' form), ``query`` (`q = M^T x`, `k = x`,
+            one key for all heads), or ``both`` (each side one factor, width b c s).
+    """
+
+    SIDES = ("key", "query", "both")
+
+    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int, tt_rank: int, side: str) -> None:
+        super().__init__()
+        if side not in self.SIDES:
+            raise UserError(f"side of btt attention must be one of {', '.join(self.SIDES)}, not {side!r}")
+        if tt_rank < 1:
+            raise UserError(f"tt_rank must be at least 1, not {tt_rank}")
+        if side != "both" and num_kv_heads != num_heads:
+            raise UserError(
+                f"one-sided btt attention has no key heads to group: num_kv_heads must be {num_heads}, "
+                f"not {num_kv_heads}, or side must be both"
+            )
+        self.side = side
+        self.tt_rank = tt_rank
+        right_heads = num_kv_heads if side == "both" else num_heads
+        initial = BTT.random(d_model, tt_rank, left_heads=num_heads, right_heads=right_heads)
+        self.left = nn.Parameter(initial.left)
+        self.right = nn.Parameter(initial.right)
+        b, a, inner = self.left.shape[1:]
+        self.width = b * inner if side == "both" else a * b
+        self.scale = 1 / math.sqrt(d_model)
+        self.normalised = ("query", "key") if side == "both" else (side,)
+
+    @property
+    def matrix(self) -> BTT:
+        """The factors as an operator; on the two-sided form the right one has G heads."""
+        return BTT(self.left, self.right, self.tt_rank)
+
+    def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Projection`."""
+        if self.side == "key":
+            return x[:, None], self.matrix.matmul(source)
+        if self.side == "query":
+            return self.matrix.matmul_transposed(x), source[:, None]
+        return self.matrix.outer_transposed(x), self.matrix.inner(source)
+
+    def num_params(self) -> int:
+        """See `Projection`."""
+        return self.matrix.num_params()
+
+    def to_dense(self) -> Tensor:
+        """See `Projection`."""
+        groups = self.left.shape[0] // self.right.shape[0]
+        right = self.right.repeat_interleave(groups, dim=0)
+        return BTT(self.left, torch.as_tensor(right), self.tt_rank).to_dense()

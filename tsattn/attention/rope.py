@@ -1,0 +1,51 @@
+"""Rotary position embedding on interleaved pairs of components.
+
+Source: Su et al., *RoFormer* (2021). Interleaved pairs, never half-split ones: a half-split pair would straddle the
+levels of multi-level attention, and a score of a prefix of the components would depend on absolute positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from tsattn.errors import UserError
+
+__all__ = ["RotaryEmbedding"]
+
+
+class RotaryEmbedding(nn.Module):
+    """Rotates the pairs (0, 1), (2, 3), ... of a query or key by angles proportional to its position.
+
+    Args:
+        width: W, components of a query or key.
+        groups: sizes of groups of components (the ranks of multi-level attention). Every group gets frequencies
+            spread over the whole range, so that far pairs, which see only the first group, get slow and fast ones.
+        base: the slowest rotation turns once in about `2 pi base` steps.
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, width: int, *, groups: Sequence[int] | None = None, base: float = 10_000.0) -> None:
+        super().__init__()
+        groups = [width] if groups is None else list(groups)
+        if any(group % 2 for group in groups):
+            raise UserError(f"rotary positions turn pairs of components: ranks must be even, not {groups}")
+        # a pair's place within its group, as a fraction, decides its place among all pairs
+        places = torch.cat([(torch.arange(group // 2) + 0.5) / (group // 2) for group in groups if group])
+        order = torch.argsort(torch.argsort(places, stable=True))
+        exponents = order.double() / (width // 2)
+        self.register_buffer("frequencies", (base**-exponents).float(), persistent=False)
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotate `x (B, H, N, W)` at `positions (B | 1, N)`."""
+        angles = (positions[:, None, :, None].double() * self.frequencies.double()).to(
+            torch.promote_types(x.dtype, torch.float32)
+        )
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        even, odd = rearrange(x, "B H N (pair two) -> two B H N pair", two=2)
+        rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
+        return rotated.flatten(-2)

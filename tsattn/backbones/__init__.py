@@ -1,0 +1,63 @@
+"""Backbones: from a batch to a forecast. The table of trainable ones, and building one from its description.
+
+To add a backbone, write one file with a subclass of `Backbone` that takes a `Task` and keyword arguments, and name
+it in `BACKBONES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tsattn import descriptions
+from tsattn.attention import complete_attention
+from tsattn.backbones.base import Backbone
+from tsattn.backbones.linear import Ridge
+from tsattn.backbones.naive import Persistence, SeasonalNaive
+from tsattn.backbones.transformer import Transformer
+from tsattn.descriptions import Description
+from tsattn.task import Task
+
+__all__ = [
+    "BACKBONES",
+    "Backbone",
+    "Persistence",
+    "Ridge",
+    "SeasonalNaive",
+    "Transformer",
+    "build_backbone",
+    "complete_backbone",
+]
+
+BACKBONES: dict[str, type[Backbone]] = {"transformer": Transformer}
+
+
+def build_backbone(description: Description, task: Task) -> Backbone:
+    """The backbone that a description means, for a task.
+
+    Args:
+        description: a kind's name, or ``{kind: ..., argument: value, ...}``.
+        task: the sizes to build it for.
+
+    Raises:
+        UserError: for a wrong kind, argument or value; the message lists the valid ones.
+    """
+    kind, cls, chosen = _parse(description)
+    return descriptions.call(cls, task, what=f"backbone {kind}", chosen=chosen)
+
+
+def complete_backbone(description: Description) -> dict[str, Any]:
+    """The description with the defaults of its kind written out, those of its attention too."""
+    kind, cls, chosen = _parse(description)
+    complete = {"kind": kind, **descriptions.defaults(cls), **chosen}
+    if "attention" in complete:
+        attention = complete["attention"]
+        is_list = isinstance(attention, Sequence) and not isinstance(attention, str)
+        complete["attention"] = [*map(complete_attention, attention)] if is_list else complete_attention(attention)
+    return complete
+
+
+def _parse(description: Description) -> tuple[str, type[Backbone], dict[str, Any]]:
+    return descriptions.parse(
+        description, what="backbone", table=BACKBONES, base=Backbone, arguments=descriptions.keyword_arguments
+    )

@@ -1,0 +1,57 @@
+"""The record that travels from the windows to the backbone: everything known about a batch of windows.
+
+Shape letters: B windows, L context length, T prediction length, C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+__all__ = ["Batch"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of windows; what a data set lacks is None.
+
+    Attributes:
+        past: `(B, L, C)` scaled values of the context, gaps imputed.
+        target: `(B, T, C)` scaled values to forecast, or None beyond the end of the data.
+        past_observed: `(B, L, C)` bool, False where `past` was imputed; None if nothing is missing.
+        target_observed: `(B, T, C)` bool, False where `target` is unknown and must not be scored; None if
+            nothing is missing.
+        time: `(B, L + T)` int64 time stamps, in seconds since 1970-01-01.
+        past_covariates: `(B, L, P)` covariates known for the context only.
+        future_covariates: `(B, L + T, F)` covariates known for context and horizon.
+        static: `(B, S)` features of the series.
+        series_id: `(B,)` int64 number of the series that a window was cut from.
+    """
+
+    past: Tensor
+    target: Tensor | None = None
+    past_observed: Tensor | None = None
+    target_observed: Tensor | None = None
+    time: Tensor | None = None
+    past_covariates: Tensor | None = None
+    future_covariates: Tensor | None = None
+    static: Tensor | None = None
+    series_id: Tensor | None = None
+
+    def __len__(self) -> int:
+        return self.past.shape[0]
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        """The same batch on another device."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Batch:
+        """The same batch in page-locked memory (called by the DataLoader)."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: function(part) for name, part in parts.items() if part is not None})

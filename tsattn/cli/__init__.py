@@ -1,0 +1,78 @@
+"""The command line. Nothing heavy is imported before it is known to be needed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+
+from tsattn.errors import UserError, one_of
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "fit": "train a model, test its best checkpoint once, and print its errors beside the baselines'",
+    "validate": "measure a trained model on the validation windows",
+    "test": "measure a trained model on the test windows",
+    "predict": "forecast beyond the end of the data",
+}
+
+_HELP = """usage: python -m tsattn COMMAND ...
+
+Long-horizon time-series forecasting with swappable structured attention.
+
+commands:
+{commands}
+
+examples:
+  python -m tsattn fit --config etth1_mlr.yaml
+  python -m tsattn fit --config etth1_mlr.yaml --attention swa
+  python -m tsattn test --run runs/ETTh1/transformer_mlr/TIME
+  python -m tsattn predict --run runs/ETTh1/transformer_mlr/TIME --input new.csv --output forecast.csv
+
+options:
+  COMMAND --help   every option of a command
+  --version        the version
+  --debug          show the traceback of an error
+
+A configuration is looked for as the file given, then in configs/, then among those that come with tsattn:
+  {configs}
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return the exit code: 0, or 2 for a mistake in what was asked for.
+
+    Args:
+        argv: the words after ``python -m tsattn``; those of this process by default.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        return _run(words)
+    except UserError as error:
+        if debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(words: list[str]) -> int:
+    from tsattn.cli.arguments import config_names
+
+    if not words or words[0] in ("-h", "--help", "help"):
+        commands = "\n".join(f"  {name:10} {what}" for name, what in _COMMANDS.items())
+        print(_HELP.format(commands=commands, configs=one_of(config_names())))
+        return 0
+    if words[0] == "--version":
+        print(f"tsattn {importlib.metadata.version('tsattn')}")
+        return 0
+    if words[0] not in _COMMANDS:
+        raise UserError(f"unknown command {words[0]!r}; valid: {one_of(_COMMANDS)}")
+    from tsattn.cli.arguments import prepare
+
+    words = prepare(words)
+    from tsattn.cli.trainer_cli import run
+
+    return run(words)

@@ -1,0 +1,147 @@
+"""Rewriting the words of a command before they are parsed: short names, configurations by name, run folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tsattn.errors import UserError, one_of
+
+__all__ = ["config_names", "prepare"]
+
+_BACKBONE = "--model.backbone"
+_ATTENTION = "--model.backbone.attention"
+
+
+def prepare(words: list[str]) -> list[str]:
+    """The words of a command in the form that the parser takes.
+
+    Every `--name=value` becomes two words. A configuration is found by its bare name. `--attention` stands for
+    `--model.backbone.attention`; flags that reach into the description of backbone or attention are merged with that of
+    the configuration into one complete description. `--run DIR` of a finished run brings its configuration and best
+    checkpoint.
+
+    Raises:
+        UserError: if a configuration or run folder is not there, or a description cannot be merged.
+    """
+    command, *rest = words
+    wants_help = "--help" in rest or "-h" in rest
+    pairs = _pairs(rest)
+    if command != "fit" and not wants_help:
+        folder = next((value for name, value in pairs if name == "--run"), None)
+        if folder is not None:
+            pairs = [*_from_run(folder), *pairs]
+        elif all(name != "--ckpt_path" for name, _ in pairs):
+            raise UserError(f"{command} needs a trained model: --run DIR, the folder that `fit` has written")
+    plain, configs, overrides = [], [], []
+    for name, value in pairs:
+        if name in ("-c", "--config") and value is not None:
+            configs.append(_find_config(value))
+            value = str(configs[-1])
+        elif name == "--attention" or name.startswith("--attention."):
+            name = _ATTENTION + name.removeprefix("--attention")
+        if name == _BACKBONE or name.startswith(f"{_BACKBONE}."):
+            if value is None:
+                raise UserError(f"{name} needs a value")
+            overrides.append((name, _value(value)))
+        else:
+            plain += [name] if value is None else [name, value]
+    if overrides:
+        plain += [_BACKBONE, json.dumps(_merge(_configured_backbone(configs), overrides))]
+    return [command, *plain]
+
+
+def config_names() -> list[str]:
+    """Names of the configurations that can be given without a folder."""
+    return sorted({path.name for folder in _config_folders() for path in folder.glob("*.yaml")})
+
+
+def _pairs(words: list[str]) -> list[tuple[str, str | None]]:
+    """Flags with their values; a word without a flag stands alone."""
+    pairs: list[tuple[str, str | None]] = []
+    for word in words:
+        if word.startswith("-") and not _is_number(word):
+            name, equals, value = word.partition("=")
+            pairs.append((name, value if equals else None))
+        elif pairs and pairs[-1][1] is None and pairs[-1][0].startswith("-"):
+            pairs[-1] = (pairs[-1][0], word)
+        else:
+            pairs.append((word, None))
+    return pairs
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _find_config(name: str) -> Path:
+    for path in (Path(name), *(folder / name for folder in _config_folders())):
+        if path.is_file():
+            return path
+    raise UserError(f"no configuration {name}: neither a file nor one of {one_of(config_names())}")
+
+
+def _config_folders() -> list[Path]:
+    package = Path(__file__).resolve().parents[1]
+    # installed, the configurations lie inside the package; in a checkout, beside it
+    return [folder for folder in (Path("configs"), package / "configs", package.parent / "configs") if folder.is_dir()]
+
+
+def _from_run(folder: str) -> list[tuple[str, str | None]]:
+    from tsattn.forecasting.run_folder import RunFolder
+
+    run = RunFolder(folder)
+    run.check_trained()
+    return [("--config", str(run.config)), ("--ckpt_path", str(run.best))]
+
+
+def _configured_backbone(configs: list[Path]) -> object:
+    """The description of the backbone in the last configuration that has one."""
+    backbone: object = "transformer"
+    for path in configs:
+        try:
+            content = yaml.safe_load(path.read_text())
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        model = content.get("model") if isinstance(content, Mapping) else None
+        backbone = (model.get("backbone") if isinstance(model, Mapping) else None) or backbone
+    return backbone
+
+
+def _merge(backbone: object, overrides: list[tuple[str, Any]]) -> object:
+    """The description with the flags applied in order; naming a kind starts a description afresh."""
+    for name, value in overrides:
+        path = name.removeprefix(_BACKBONE).split(".")[1:]
+        backbone = _set(backbone, path, value, _BACKBONE)
+    return backbone
+
+
+def _set(description: object, path: list[str], value: Any, name: str) -> object:
+    if not path:
+        return value
+    if path == ["kind"]:
+        return {"kind": value}
+    if isinstance(description, str):
+        description = {"kind": description}
+    if not isinstance(description, Mapping):
+        raise UserError(f"{name} is {description!r}, so {name}.{path[0]} cannot be set alone; give all of {name}")
+    if name == _BACKBONE and path[0] == "attention":
+        return {**description, "attention": _set(description.get("attention", "standard"), path[1:], value, _ATTENTION)}
+    if len(path) > 1:
+        raise UserError(f"unknown argument {name}.{'.'.join(path)}; {name}.{path[0]} is one value, set it whole")
+    return {**description, path[0]: value}
+
+
+def _value(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text

@@ -1,0 +1,51 @@
+"""One sentence for each way in which the parser refuses its input."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from tsattn.errors import one_of
+
+__all__ = ["sentence"]
+
+
+def sentence(message: str, *, command: str, options: Iterable[str], data_sets: Iterable[str]) -> str:
+    """The parser's message as one sentence that names the argument and says what is valid.
+
+    Args:
+        message: what the parser says, of any number of lines.
+        command: the command being parsed.
+        options: its options, ``--data.root`` and so on.
+        data_sets: the names of the DataModules that ``--data`` takes.
+    """
+    help_hint = f"`python -m tsattn {command} --help` lists the valid ones"
+    if found := re.search(r"unrecognized arguments: (\S+)", message, re.IGNORECASE):
+        return f"unknown argument {found[1]}{_similar(found[1], options)}; {help_hint}"
+    if found := re.search(r"Option '([^']+)' is not accepted|Key '([^']+)' is not expected", message):
+        name = found[1] or found[2]
+        return f"unknown argument {name}{_similar(name, options)}; {help_hint}"
+    key = re.search(r'(?:Parser key|key) "([^"]+)"', message)
+    value = re.search(r"(?:Given|Got) value: (.*)", message)
+    if key and key[1] == "data":
+        return f"--data must be one of {one_of(data_sets)}, or the import path of a ForecastDataModule, {_not(value)}"
+    if key and value:
+        types = [name for name in re.findall(r"<class '(?:\w+\.)*(\w+)'>", message) if name != "NoneType"]
+        names = " or ".join(dict.fromkeys(types)) or "another kind of value"
+        return f"--{key[1].removeprefix('--')} must be {names}, {_not(value)}"
+    return " ".join(message.split())[:400]
+
+
+def _not(value: re.Match[str] | None) -> str:
+    return f"not {value[1].strip()}" if value else "not what was given"
+
+
+def _similar(name: str, options: Iterable[str]) -> str:
+    plain = name.lstrip("-")
+    # compare with the last part too, so that `nme` finds `--data.name`
+    by_part = {option.split(".")[-1].lstrip("-"): option for option in options}
+    close = difflib.get_close_matches(name, list(options), 1) or [
+        by_part[part] for part in difflib.get_close_matches(plain.split(".")[-1], list(by_part), 1)
+    ]
+    return f" (did you mean {close[0]}?)" if close else ""

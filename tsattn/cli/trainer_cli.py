@@ -1,0 +1,357 @@
+"""fit, validate, test and predict: a LightningCLI whose runs live in folders."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pandas as pd
+import torch
+import yaml
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import CSVLogger, Logger
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+import tsattn.data  # noqa: F401  (data sets by their class names)
+from tsattn.data import ForecastDataModule
+from tsattn.errors import UserError
+from tsattn.forecasting import (
+    ForecastingModule,
+    RunFolder,
+    Score,
+    baseline_scores,
+    future_frame,
+    plot_test_forecasts,
+    score_table,
+)
+from tsattn.forecasting.future import check_output, write_frame
+from tsattn.forecasting.run_folder import versions
+from tsattn.task import Task
+
+__all__ = ["TrainerCLI", "run"]
+
+_LIGHTNING_NOISE = (
+    r".*does not have many workers.*",
+    r".*The number of training batches.*",
+    r".*Experiment logs directory.*",
+    r".*Checkpoint directory .* exists and is not empty.*",
+    r".*LeafSpec.*",
+    r".*isinstance\(treespec.*",
+    r".*callbacks used to create the checkpoint need to be provided.*",
+    r".*lr_scheduler.step\(\).*",
+)
+
+
+class _Parser(LightningArgumentParser):
+    """Raises a `UserError` of one sentence where argparse would print its usage and exit."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        from tsattn.cli.messages import sentence
+
+        cause: BaseException | None = ex
+        while cause is not None:  # a mistake found while building something keeps its own sentence
+            if isinstance(cause, UserError):
+                raise cause
+            cause = cause.__cause__ or cause.__context__
+        data_sets = [cls.__name__ for cls in _subclasses(ForecastDataModule)]
+        options = [option for action in self._actions for option in action.option_strings]
+        command = self.prog.split()[-1]
+        raise UserError(sentence(message, command=command, options=options, data_sets=data_sets)) from ex
+
+
+class TrainerCLI(LightningCLI):
+    """The LightningCLI of tsattn: `fit` makes a run folder, the other commands read one.
+
+    Args:
+        args: the command and its words.
+    """
+
+    def __init__(self, args: list[str]) -> None:
+        self.run_folder: RunFolder | None = None
+        self.words = args
+        super().__init__(
+            ForecastingModule,
+            ForecastDataModule,
+            subclass_mode_data=True,
+            save_config_callback=None,  # the run folder saves the configuration
+            seed_everything_default=1,
+            trainer_defaults={"devices": 1, "max_epochs": 10, "gradient_clip_val": 1.0, "log_every_n_steps": 10},
+            parser_class=_Parser,
+            parser_kwargs={name: {"prog": f"python -m tsattn {name}"} for name in self.subcommands()},
+            auto_configure_optimizers=False,
+            args=args,
+        )
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """The commands, with the arguments of the Trainer's methods that are filled in here."""
+        loaders = {"model", "dataloaders", "datamodule", "weights_only", "verbose", "return_predictions"}
+        return {
+            "fit": {"model", "train_dataloaders", "val_dataloaders", "datamodule", "weights_only"},
+            "validate": loaders,
+            "test": loaders,
+            "predict": loaders,
+        }
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """`--run`, of every command."""
+        parser.add_argument(
+            "--run",
+            type=str | None,
+            default=None,
+            help="the run folder: of a finished run, or for fit a new one (default: runs/DATA/NAME/TIME)",
+        )
+
+    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
+        parser: LightningArgumentParser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        if subcommand == "predict":
+            parser.add_argument(
+                "--input", type=str | None, default=None, help="forecast beyond the end of this CSV file"
+            )
+            parser.add_argument("--output", type=str | None, default=None, help="a .csv or .parquet file to write")
+            parser.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
+        return parser
+
+    def _parse_ckpt_path(self) -> None:
+        """Lightning would let a checkpoint silently override the command line; `on_load_checkpoint` refuses instead."""
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """The Trainer, writing its curve and checkpoints into the run folder."""
+        quiet = not sys.stdout.isatty()
+        if self.subcommand == "fit" and not self._get(self.config_init, "trainer.fast_dev_run"):
+            self.run_folder = self._new_run_folder()
+            loggers: list[Logger] = [CSVLogger(self.run_folder.path, name="", version="")]
+            checkpoint = ModelCheckpoint(
+                dirpath=self.run_folder.checkpoints,
+                filename=self.run_folder.best.stem,
+                monitor="val_mse",
+                save_last=True,
+                enable_version_counter=False,
+            )
+            kwargs.setdefault("logger", self._get(self.config_init, "trainer.logger") or _with_tensorboard(loggers))
+            callbacks = self._get(self.config_init, "trainer.callbacks") or []
+            kwargs["callbacks"] = [*callbacks, checkpoint]
+        else:
+            kwargs.setdefault("logger", False)
+        kwargs.setdefault("enable_model_summary", False)
+        if quiet:
+            kwargs["enable_progress_bar"] = False
+        else:
+            bar = TQDMProgressBar(leave=True)
+            kwargs["callbacks"] = [
+                *(kwargs.get("callbacks") or self._get(self.config_init, "trainer.callbacks") or []),
+                bar,
+            ]
+        return super().instantiate_trainer(**kwargs)
+
+    def before_fit(self) -> None:
+        """Read data and build the model, so that a mistake shows before a folder is made; then make it."""
+        self._set_up("fit")
+        parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        task = self._task
+        print(
+            f"{task.data}: {task.num_channels} channels, context {task.context_length}, "
+            f"horizon {task.prediction_length}, {len(self.datamodule.windows('train'))} training windows"
+        )
+        print(f"{_model_name(self.model)}: {parameters:,} parameters, on {self._device}")
+        if self.run_folder is not None:
+            self.run_folder.create()
+            self.run_folder.config.write_text(self._config_text())
+            self.run_folder.write_json(
+                self.run_folder.versions, versions(["python -m tsattn", *self.words], self._device)
+            )
+            print(f"run folder: {self.run_folder.path}")
+        self._started = time.perf_counter()
+
+    def after_fit(self) -> None:
+        """Test the best checkpoint once, beside the baselines."""
+        seconds = time.perf_counter() - self._started
+        run = self.run_folder
+        if run is None:
+            return
+        if not run.best.exists():
+            raise UserError(
+                f"training ended before the first validation, so there is no checkpoint to test in {run.path}"
+            )
+        checkpoint = torch.load(run.best, map_location="cpu", weights_only=True)
+        score = self._measure("test", str(run.best))
+        scores = {_model_name(self.model): score, **baseline_scores(self.datamodule)}
+        print(f"\ntrained in {seconds:.0f} s; best checkpoint: step {checkpoint['global_step']}\n")
+        print(score_table(self._title(score), scores))
+        task = self._task
+        run.write_json(
+            run.metrics,
+            {
+                "data": task.data,
+                "context_length": task.context_length,
+                "prediction_length": task.prediction_length,
+                "test_windows": score.windows,
+                "test": {name: line.to_dict() for name, line in scores.items()},
+                "best_step": checkpoint["global_step"],
+                "validation_mse": float(self._best_validation()),
+                "parameters": sum(p.numel() for p in self.model.parameters()),
+                "seed": self._get(self.config, "seed_everything"),
+                "train_seconds": round(seconds, 1),
+            },
+        )
+        plot_test_forecasts(self.model, self.datamodule, f"{_model_name(self.model)} on {task.data}").savefig(
+            run.figure, dpi=130
+        )
+        print(f"\n* lowest scaled MSE\nresults: {run.path}")
+
+    def validate(self, **kwargs: Any) -> None:
+        """Measure the checkpoint on the validation windows."""
+        self._report("val", kwargs["ckpt_path"])
+
+    def test(self, **kwargs: Any) -> None:
+        """Measure the checkpoint on the test windows, beside the baselines."""
+        self._report("test", kwargs["ckpt_path"])
+
+    def predict(self, **kwargs: Any) -> None:
+        """Forecast beyond the end of the data and write the frame."""
+        config = self.config[self.subcommand]
+        folder = RunFolder(config.run).forecast if config.run else Path("forecast.csv")
+        output = Path(config.output) if config.output else folder
+        check_output(output, config.overwrite)
+        if config.input:
+            self.datamodule.forecast_from(config.input)
+        self._set_up("predict", kwargs["ckpt_path"])
+        forecast = self.trainer.predict(self.model, self.datamodule, ckpt_path=kwargs["ckpt_path"], weights_only=True)
+        assert forecast is not None
+        last = pd.Timestamp(self.datamodule.frame.index[-1])
+        frame = future_frame(forecast[0][0], self._task, last)
+        write_frame(frame, output)
+        task = self._task
+        print(
+            f"{output}: {task.prediction_length} steps of {task.num_channels} channels, "
+            f"{frame.ds.min()} to {frame.ds.max()}, in original units"
+        )
+
+    @property
+    def _task(self) -> Task:
+        task: Task | None = self.model.task
+        assert task is not None
+        return task
+
+    @property
+    def _device(self) -> str:
+        device = self.trainer.strategy.root_device
+        return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+    def _new_run_folder(self) -> RunFolder:
+        given = self.config[self.subcommand].run
+        run = RunFolder(given) if given else RunFolder.dated("runs", self.datamodule.name, _model_name(self.model))
+        run.check_new()
+        return run
+
+    def _set_up(self, stage: str, checkpoint: str | None = None) -> None:
+        """Set up data and model; with a checkpoint, for its task: sizes, channels and scaler are those saved."""
+        if checkpoint is not None:
+            self.model.on_load_checkpoint(_load(checkpoint))
+            self.datamodule.task = self.model.task
+        self.datamodule.prepare_data()
+        self.datamodule.setup(stage)
+        self.model.build(self.datamodule.task)
+
+    def _measure(self, part: str, checkpoint: str) -> Score:
+        """Errors of a checkpoint over all windows of a part, on one device so that no window counts twice."""
+        bar = self.trainer.progress_bar_callback is not None
+        trainer = Trainer(
+            accelerator=self._get(self.config_init, "trainer.accelerator", "auto"),
+            devices=1,
+            precision=self.trainer.precision,
+            logger=False,
+            enable_progress_bar=bar,
+            enable_model_summary=False,
+        )
+        loop = trainer.validate if part == "val" else trainer.test
+        loop(self.model, datamodule=self.datamodule, ckpt_path=checkpoint, verbose=False, weights_only=True)
+        values = {name.removeprefix(f"{part}_"): float(value) for name, value in trainer.callback_metrics.items()}
+        return Score.from_values(values)
+
+    def _report(self, part: str, checkpoint: str) -> None:
+        self._set_up("test" if part == "test" else "validate", checkpoint)
+        score = self._measure(part, checkpoint)
+        scores = {_model_name(self.model): score, **baseline_scores(self.datamodule, part)}
+        print(score_table(self._title(score, part), scores))
+        print("\n* lowest scaled MSE")
+
+    def _title(self, score: Score, part: str = "test") -> str:
+        task = self._task
+        word = {"test": "test", "val": "validation"}[part]
+        windows = f"{score.windows} {word} windows, {task.num_channels} channels"
+        return f"{task.data}, horizon {task.prediction_length}: {windows}"
+
+    def _best_validation(self) -> torch.Tensor:
+        checkpoint = self.trainer.checkpoint_callback
+        assert isinstance(checkpoint, ModelCheckpoint)
+        best = checkpoint.best_model_score
+        assert best is not None
+        return best
+
+    def _config_text(self) -> str:
+        """The complete configuration, as `fit --config` takes it: without the folder, which must be a new one."""
+        text = self._parser(self.subcommand).dump(self.config[self.subcommand], skip_none=False)
+        config = yaml.safe_load(text)
+        config["model"]["backbone"] = self.model.description
+        for name in ("run", "config", "ckpt_path"):
+            config.pop(name, None)
+        dumped: str = yaml.safe_dump(config, sort_keys=False)
+        return dumped
+
+
+def run(words: list[str]) -> int:
+    """Run one of the commands; the exit code is 0, or a `UserError` is raised."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
+    for pattern in _LIGHTNING_NOISE:
+        warnings.filterwarnings("ignore", pattern)
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    os.environ.setdefault("PL_DISABLE_TIPS", "1")
+    argv, sys.argv = sys.argv, sys.argv[:1]  # LightningCLI warns if both hold words
+    try:
+        TrainerCLI(words)
+    except MisconfigurationException as error:
+        raise UserError(" ".join(str(error).split())) from error
+    finally:
+        sys.argv = argv
+    return 0
+
+
+def _model_name(model: ForecastingModule) -> str:
+    """Kind of backbone and attention, e.g. ``transformer_mlr``; runs are filed under it."""
+    attention = model.description.get("attention", [])
+    layers = attention if isinstance(attention, list) else [attention]
+    kinds = dict.fromkeys(layer["kind"] for layer in layers)
+    return re.sub(r"[^\w.-]", "_", "_".join([model.description["kind"], *kinds]))
+
+
+def _load(checkpoint: str) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise UserError(f"the checkpoint {checkpoint} is not there") from error
+    except Exception as error:  # torch.load raises many kinds for a file that is no checkpoint
+        raise UserError(f"{checkpoint} is not a readable checkpoint ({type(error).__name__})") from error
+    return content
+
+
+def _with_tensorboard(loggers: list[Logger]) -> list[Logger]:
+    try:
+        from lightning.pytorch.loggers import TensorBoardLogger
+
+        return [*loggers, TensorBoardLogger(str(loggers[0].save_dir), name="", version="tensorboard")]
+    except ModuleNotFoundError:  # the extra `tensorboard` is not installed
+        return loggers
+
+
+def _subclasses(cls: type[Any]) -> list[type[Any]]:
+    return [c for child in cls.__subclasses__() for c in (child, *_subclasses(child))]

@@ -1,0 +1,111 @@
+"""Reading a wide table of series into a checked frame: one row a time stamp, one float column a channel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tsattn.errors import UserError, one_of
+
+__all__ = ["check_frame", "read_csv"]
+
+_HEADER_LINES = 1
+
+
+def read_csv(path: str | Path, *, date_column: str = "date", allow_missing: bool = False) -> pd.DataFrame:
+    """A wide CSV file as a frame.
+
+    Args:
+        path: a UTF-8 CSV file with a header: one column of time stamps, every other column a channel of numbers.
+        date_column: the column of time stamps; they must rise from row to row.
+        allow_missing: whether cells may be empty.
+
+    Returns:
+        float64 columns over a DatetimeIndex named as the date column.
+
+    Raises:
+        UserError: naming the file, the line and what is wrong with it.
+    """
+    path = Path(path)
+    if path.is_dir() or not path.exists():
+        raise UserError(f"{path} is {'a folder, not a CSV file' if path.is_dir() else 'not there: no such file'}")
+    try:
+        table = pd.read_csv(path)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    except pd.errors.EmptyDataError as error:
+        raise UserError(f"{path} is empty; it needs a header and rows of numbers") from error
+    except pd.errors.ParserError as error:
+        raise UserError(f"{path} is not a regular CSV table: {str(error).split('C error: ')[-1].strip()}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    if date_column not in table.columns:
+        raise UserError(
+            f"{path} has no date column {date_column!r}; its columns are {one_of(map(str, table.columns[:12]))}"
+        )
+    values = table.drop(columns=date_column)
+    if values.empty:
+        raise UserError(f"{path} has no {'rows' if values.columns.size else 'columns of numbers'}")
+    frame = pd.DataFrame({str(name): _numbers(values[name], path) for name in values.columns})
+    frame.index = pd.DatetimeIndex(_time_stamps(table[date_column], path), name=date_column)
+    check_frame(frame, str(path), allow_missing=allow_missing, first_line=_HEADER_LINES + 1)
+    return frame
+
+
+def check_frame(frame: pd.DataFrame, source: str, *, allow_missing: bool, first_line: int | None = None) -> None:
+    """Refuse a frame whose time stamps do not rise, or with infinite or (unless allowed) missing values.
+
+    Args:
+        frame: float columns over a DatetimeIndex.
+        source: what the frame was read from, for the message.
+        allow_missing: whether values may be NaN.
+        first_line: the line of the file that the first row stands on; None counts rows from 1.
+
+    Raises:
+        UserError: naming the first row that is wrong.
+    """
+
+    def where(row: int) -> str:
+        return f"{source}, line {row + first_line}" if first_line is not None else f"{source}, row {row + 1}"
+
+    stamps = frame.index
+    back = np.flatnonzero(np.asarray(stamps[1:] <= stamps[:-1]))
+    if back.size:
+        row = int(back[0]) + 1
+        what = "repeats the row before" if stamps[row] == stamps[row - 1] else f"goes back behind {stamps[row - 1]}"
+        raise UserError(f"{where(row)}: time stamp {stamps[row]} {what}; time stamps must rise")
+    values = frame.to_numpy()
+    wrong = np.isinf(values) if allow_missing else ~np.isfinite(values)
+    if wrong.any():
+        row, column = (int(i) for i in np.argwhere(wrong)[0])
+        what = "missing" if np.isnan(values[row, column]) else "infinite"
+        raise UserError(f"{where(row)}: the value of {frame.columns[column]} is {what}; a finite number is needed")
+
+
+def _numbers(column: pd.Series, path: Path) -> pd.Series:
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        return column.astype("float64")
+    numbers = pd.to_numeric(column, errors="coerce")
+    wrong = np.flatnonzero((numbers.isna() & column.notna()).to_numpy() | pd.api.types.is_bool_dtype(column))
+    if wrong.size:
+        row = int(wrong[0])
+        raise UserError(
+            f"{path}, line {row + _HEADER_LINES + 1}: {column.iloc[row]!s:.60} in column {column.name} is not a number"
+        )
+    return numbers.astype("float64")
+
+
+def _time_stamps(column: pd.Series, path: Path) -> pd.Series:
+    # a bare number would be read as nanoseconds since 1970
+    is_number = pd.api.types.is_numeric_dtype(column) and column.notna().any()
+    stamps = None if is_number else pd.to_datetime(column, errors="coerce")
+    wrong = np.zeros(1, int) if stamps is None else np.flatnonzero(stamps.isna().to_numpy())
+    if stamps is None or wrong.size:
+        row = int(wrong[0])
+        raise UserError(
+            f"{path}, line {row + _HEADER_LINES + 1}: {column.iloc[row]!s:.60} in column {column.name} is not a date; "
+            "write dates like 2016-07-01 00:00:00"
+        )
+    return stamps

@@ -1,0 +1,55 @@
+"""Cutting a frame into training, validation and test rows, in the order of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tsattn.errors import UserError
+
+__all__ = ["Split"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Row numbers at which the parts end: train `[0, train_end)`, val `[train_end, val_end)`, test up to `test_end`.
+
+    Windows of a part have their whole horizon inside it; their context may reach back into the part before.
+    """
+
+    train_end: int
+    val_end: int
+    test_end: int
+
+    @classmethod
+    def by_fraction(cls, num_rows: int, train: float, val: float) -> Split:
+        """The first `train` share of the rows, the next `val` share, and all the rest for testing."""
+        if not (train > 0 and val > 0 and train + val < 1):
+            raise UserError(
+                f"split must be shares of train and val above 0 that sum to less than 1, not {train}, {val}"
+            )
+        train_end = int(num_rows * train)
+        return cls(train_end, train_end + int(num_rows * val), num_rows)
+
+    def origins(self, part: str, context_length: int, prediction_length: int) -> range:
+        """The rows at which a window's horizon may start in ``train``, ``val`` or ``test``: every one, none left out.
+
+        Raises:
+            UserError: if the part is too short for one window.
+        """
+        start, end = {
+            "train": (0, self.train_end),
+            "val": (self.train_end, self.val_end),
+            "test": (self.val_end, self.test_end),
+        }[part]
+        if prediction_length > end - start:
+            raise UserError(
+                f"prediction_length {prediction_length} is longer than the {part} part of the data, "
+                f"{end - start} rows; valid: 1 to {end - start}"
+            )
+        first = max(start, context_length)
+        if first + prediction_length > end:
+            raise UserError(
+                f"context_length {context_length} and prediction_length {prediction_length} need "
+                f"{context_length + prediction_length} rows, but the {part} part and what lies before it have {end}"
+            )
+        return range(first, end - prediction_length + 1)

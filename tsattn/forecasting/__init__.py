@@ -1,0 +1,19 @@
+"""Training, measuring and using a forecaster."""
+
+from tsattn.forecasting.evaluation import Score, baseline_scores, score_table
+from tsattn.forecasting.future import future_frame
+from tsattn.forecasting.metrics import ForecastErrors
+from tsattn.forecasting.module import ForecastingModule
+from tsattn.forecasting.plots import plot_test_forecasts
+from tsattn.forecasting.run_folder import RunFolder
+
+__all__ = [
+    "ForecastErrors",
+    "ForecastingModule",
+    "RunFolder",
+    "Score",
+    "baseline_scores",
+    "future_frame",
+    "plot_test_forecasts",
+    "score_table",
+]

@@ -1,0 +1,174 @@
+"""The thin LightningModule around a backbone that knows nothing of Lightning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+
+from tsattn.backbones import Backbone, build_backbone, complete_backbone
+from tsattn.batch import Batch
+from tsattn.errors import UserError
+from tsattn.forecasting.losses import masked_loss
+from tsattn.forecasting.metrics import ForecastErrors
+from tsattn.optim import adamw, warmup_cosine
+from tsattn.task import Task
+
+__all__ = ["ForecastingModule"]
+
+_CHECKPOINT_KEY = "tsattn"
+
+
+class ForecastingModule(LightningModule):
+    """Trains a backbone to forecast, and measures it.
+
+    The backbone is built for the task of the datamodule when training starts, and for the saved task when a checkpoint
+    is loaded: task and description travel inside the checkpoint as plain data.
+
+    Args:
+        backbone: description of the backbone: its kind, or ``{kind: transformer, attention: mlr, ...}``.
+        learning_rate: peak learning rate of AdamW.
+        weight_decay: weight decay of AdamW, on matrices only.
+        warmup_steps: steps over which the learning rate rises; then it falls along a cosine to zero.
+        loss: ``mse``, ``mae`` or ``huber``, over observed targets on the scale of the data.
+    """
+
+    def __init__(
+        self,
+        backbone: str | dict[str, Any] = "transformer",
+        learning_rate: float = 1e-3,
+        weight_decay: float = 0.01,
+        warmup_steps: int = 100,
+        loss: str = "mse",
+    ) -> None:
+        super().__init__()
+        if learning_rate <= 0:
+            raise UserError(f"learning_rate must be above 0, not {learning_rate}")
+        masked_loss(loss, torch.zeros(1), torch.zeros(1), None)
+        self.save_hyperparameters(logger=False)
+        self.description = complete_backbone(backbone)
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.warmup_steps = warmup_steps
+        self.loss = loss
+        self.task: Task | None = None
+        self.backbone: Backbone | None = None
+        self.errors: ForecastErrors | None = None
+
+    def build(self, task: Task) -> None:
+        """Build the backbone for a task; once built, only the same sizes are accepted."""
+        if self.task is not None:
+            if (self.task.context_length, self.task.prediction_length, self.task.num_channels) != (
+                task.context_length,
+                task.prediction_length,
+                task.num_channels,
+            ):
+                raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
+            return
+        self.backbone = build_backbone(self.description, task)
+        self.errors = ForecastErrors(task.scale)
+        self.task = task
+
+    def setup(self, stage: str) -> None:
+        """Build for the task of the datamodule, once the Trainer has set that up."""
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if datamodule is not None:
+            self.build(datamodule.task)
+        elif self.task is None:
+            raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
+
+    def on_fit_start(self) -> None:
+        """Let the backbone start from a closed-form solution, unless training goes on from a checkpoint."""
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if datamodule is not None and self.trainer.ckpt_path is None:
+            assert self.backbone is not None
+            self.backbone.warm_start(datamodule.eval_dataloader("train"))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The forecast `(B, T, C)` on the scale of the batch."""
+        assert self.backbone is not None, "build(task) comes first"
+        out: Tensor = self.backbone(batch)
+        return out
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Loss over the observed targets of a batch."""
+        loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed)
+        # logging costs as much as a small step: do it when the logger would write anyway
+        if batch_idx % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
+            self.log("train_loss", loss, prog_bar=True, batch_size=len(batch))
+        return loss
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Add a batch of validation windows to the errors."""
+        self._measure(batch)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Add a batch of test windows to the errors."""
+        self._measure(batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log ``val_mse``, ``val_mae`` and the same in original units, over all validation windows."""
+        self._log_errors("val", prog_bar=True)
+
+    def on_test_epoch_end(self) -> None:
+        """Log ``test_mse``, ``test_mae``, the same in original units, and the number of windows."""
+        self._log_errors("test", prog_bar=False)
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The forecast `(B, T, C)` in original units."""
+        assert self.task is not None
+        forecast = self(batch)
+        mean, scale = (
+            torch.tensor(x, dtype=forecast.dtype).to(forecast.device) for x in (self.task.mean, self.task.scale)
+        )
+        out: Tensor = forecast * scale + mean
+        return out
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """AdamW with warm-up and cosine decay over the whole training."""
+        assert self.backbone is not None
+        optimizer = adamw([self.backbone], self.learning_rate, self.weight_decay)
+        schedule = warmup_cosine(optimizer, self.warmup_steps, int(self.trainer.estimated_stepping_batches))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put task and description into the checkpoint, as plain data."""
+        assert self.task is not None
+        checkpoint[_CHECKPOINT_KEY] = {"task": self.task.to_dict(), "backbone": self.description}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Build for the task of the checkpoint, or refuse it if it belongs to another model.
+
+        Raises:
+            UserError: naming both models.
+        """
+        saved = checkpoint.get(_CHECKPOINT_KEY)
+        if saved is None:
+            raise UserError("the checkpoint was not written by tsattn")
+        if saved["backbone"] != self.description:
+            raise UserError(
+                f"the checkpoint is of another model: its backbone is {saved['backbone']}, not {self.description}"
+            )
+        self.build(Task.from_dict(saved["task"]))
+
+    def _measure(self, batch: Batch) -> None:
+        assert self.errors is not None
+        self.errors.update(self(batch), _target(batch), batch.target_observed)
+
+    def _log_errors(self, stage: str, prog_bar: bool) -> None:
+        assert self.errors is not None
+        for name, value in self.errors.compute().items():
+            self.log(f"{stage}_{name}", value.float(), prog_bar=prog_bar and name == "mse")
+        self.errors.reset()
+
+
+def _target(batch: Batch) -> Tensor:
+    assert batch.target is not None, "a window beyond the end of the data has no target"
+    return batch.target
+
+
+def _sizes(task: Task) -> str:
+    return f"context {task.context_length}, horizon {task.prediction_length}, {task.num_channels} channels"

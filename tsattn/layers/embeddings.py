@@ -1,0 +1,40 @@
+"""From a window to tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tsattn.errors import UserError
+
+__all__ = ["TimeTokens"]
+
+
+class TimeTokens(nn.Module):
+    """One token for each time step: a linear map of the step's values, plus a learned position.
+
+    Args:
+        num_inputs: values of a step.
+        d_model: D, the width of the tokens.
+        max_length: the most steps.
+        positions: ``learned`` adds a vector for each step; ``rotary`` (left to the attention) and ``none`` add nothing.
+        dropout: probability of dropping a number of a token in training.
+    """
+
+    POSITIONS = ("learned", "rotary", "none")
+
+    def __init__(self, num_inputs: int, d_model: int, max_length: int, positions: str, dropout: float) -> None:
+        super().__init__()
+        if positions not in self.POSITIONS:
+            raise UserError(f"positions must be one of {', '.join(self.POSITIONS)}, not {positions!r}")
+        self.value = nn.Linear(num_inputs, d_model)
+        self.position = nn.Parameter(0.02 * torch.randn(max_length, d_model)) if positions == "learned" else None
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens `(B, L, D)` of the steps `x (B, L, num_inputs)`."""
+        tokens = self.value(x)
+        if self.position is not None:
+            tokens = tokens + self.position[-x.shape[1] :]
+        out: Tensor = self.dropout(tokens)
+        return out

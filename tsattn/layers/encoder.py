@@ -1,0 +1,60 @@
+"""The transformer encoder: a block receives an attention, the stack calls a factory for each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from tsattn.attention import Attention
+
+__all__ = ["Encoder", "EncoderBlock"]
+
+
+class EncoderBlock(nn.Module):
+    """Pre-norm block: attention, then a two-layer network on each token, both added to the stream.
+
+    Args:
+        attention: the attention of this layer; its `d_model` is the width D of the stream.
+        d_ff: hidden width of the two-layer network.
+        dropout: probability of dropping a number of either branch in training.
+    """
+
+    def __init__(self, attention: Attention, d_ff: int, dropout: float) -> None:
+        super().__init__()
+        d_model = attention.d_model
+        self.attention_norm = nn.LayerNorm(d_model)
+        self.attention = attention
+        self.feedforward_norm = nn.LayerNorm(d_model)
+        self.feedforward = nn.Sequential(
+            nn.Linear(d_model, d_ff), nn.GELU(), nn.Dropout(dropout), nn.Linear(d_ff, d_model)
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, L, D)` to `(B, L, D)`."""
+        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        out: Tensor = x + self.dropout(self.feedforward(self.feedforward_norm(x)))
+        return out
+
+
+class Encoder(nn.Module):
+    """A stack of blocks, one for each attention, and a final normalisation.
+
+    Args:
+        attentions: the attention of each layer, first layer first.
+        d_ff: hidden width of the two-layer networks.
+        dropout: see `EncoderBlock`.
+    """
+
+    def __init__(self, attentions: Sequence[Attention], d_ff: int, dropout: float) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(EncoderBlock(attention, d_ff, dropout) for attention in attentions)
+        self.norm = nn.LayerNorm(attentions[0].d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, L, D)` to `(B, L, D)`."""
+        for block in self.blocks:
+            x = block(x)
+        out: Tensor = self.norm(x)
+        return out

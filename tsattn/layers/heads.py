@@ -1,0 +1,28 @@
+"""From the encoder's tokens to the forecast."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+__all__ = ["DirectHead"]
+
+
+class DirectHead(nn.Module):
+    """All steps of the horizon at once: a linear map over time, then one over the width of the tokens.
+
+    Args:
+        context_length: L, the number of tokens.
+        prediction_length: T.
+        d_model: D, the width of the tokens.
+        num_outputs: numbers to forecast for each step.
+    """
+
+    def __init__(self, context_length: int, prediction_length: int, d_model: int, num_outputs: int) -> None:
+        super().__init__()
+        self.time = nn.Linear(context_length, prediction_length)
+        self.value = nn.Linear(d_model, num_outputs)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map `(B, L, D)` to `(B, T, num_outputs)`."""
+        out: Tensor = self.value(self.time(tokens.transpose(1, 2)).transpose(1, 2))
+        return out

@@ -1,0 +1,11 @@
+"""Pure tensor functions of attention: a plain reference next to each faster path.
+
+Shape letters: B batch, N query tokens, S key tokens, H heads, G key heads (1, or a divisor of H), r components of a
+query or key, E components of a value, L levels.
+"""
+
+from tsattn.ops.full import full_attention
+from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
+from tsattn.ops.multilevel import multilevel_attention
+
+__all__ = ["allowed_pairs", "full_attention", "level_block_ids", "multilevel_attention", "window_pairs"]

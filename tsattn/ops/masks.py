@@ -1,0 +1,113 @@
+"""Which pairs of tokens are scored, and in which blocks they lie: everything found from positions.
+
+Positions, never the order of the tensor, decide: a cached one-token query then sees what the full pass saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["allowed_pairs", "level_block_ids", "real_positions", "window_pairs"]
+
+
+def real_positions(attention_mask: Tensor, *, align: str, max_length: int | None = None) -> Tensor:
+    """Positions counted over the real tokens of each row, so that padding never shifts them.
+
+    Args:
+        attention_mask: `(B, S)` bool, True at real tokens.
+        align: ``start`` puts the first real token at 0; ``end`` the last one at ``max_length - 1``.
+        max_length: the length that ``end`` aligns to.
+
+    Returns:
+        `(B, S)` int64. Padded tokens get the position of the real token before them (or one less than the
+        first).
+    """
+    count = attention_mask.long().cumsum(-1) - 1
+    if align == "start":
+        return count
+    if align != "end" or max_length is None:
+        raise ValueError(f"align must be 'start', or 'end' with max_length, not {align!r} with {max_length}")
+    return count + (max_length - 1 - count[..., -1:])
+
+
+def allowed_pairs(
+    query_positions: Tensor, key_positions: Tensor, *, causal: bool = False, key_mask: Tensor | None = None
+) -> Tensor | None:
+    """Pairs that a query may see at all, or None if it may see every key.
+
+    Args:
+        query_positions: `(B | 1, N)` int.
+        key_positions: `(B | 1, S)` int.
+        causal: drop keys at later positions than the query.
+        key_mask: `(B, S)` bool, True at real keys.
+
+    Returns:
+        bool, broadcastable to `(B, H, N, S)`.
+    """
+    allowed = None
+    if causal:
+        allowed = (key_positions[:, None, :] <= query_positions[:, :, None])[:, None]
+    if key_mask is not None:
+        real = key_mask[:, None, None, :]
+        allowed = real if allowed is None else allowed & real
+    return allowed
+
+
+def window_pairs(
+    query_positions: Tensor,
+    key_positions: Tensor,
+    window_size: int,
+    *,
+    global_queries: Tensor | None = None,
+    global_keys: Tensor | None = None,
+) -> Tensor:
+    """Pairs within a sliding window: `|i - j| < window_size`, or one of the two is a global token.
+
+    Args:
+        query_positions: `(B | 1, N)` int.
+        key_positions: `(B | 1, S)` int.
+        window_size: keys on a side, the position itself counted.
+        global_queries: `(B | 1, N)` bool.
+        global_keys: `(B | 1, S)` bool.
+
+    Returns:
+        `(B | 1, 1, N, S)` bool.
+    """
+    distance = query_positions[:, :, None] - key_positions[:, None, :]
+    near = distance.abs() < window_size
+    if global_queries is not None:
+        near = near | global_queries[:, :, None]
+    if global_keys is not None:
+        near = near | global_keys[:, None, :]
+    return near[:, None]
+
+
+def level_block_ids(
+    positions: Tensor,
+    *,
+    numbers: Sequence[int] | None = None,
+    lengths: Sequence[int] | None = None,
+    max_length: int | None = None,
+) -> Tensor:
+    """The block of every token at every level (spec of multi-level patterns, Kuang et al. section 4).
+
+    Args:
+        positions: `(B | 1, S)` int.
+        numbers: blocks that `max_length` is cut into, level by level: `id = position * number // max_length`.
+        lengths: steps in a block, level by level: `id = position // length`.
+        max_length: the length that `numbers` divide.
+
+    Returns:
+        `(L, B | 1, S)` int64.
+    """
+    if (numbers is None) == (lengths is None):
+        raise ValueError("give exactly one of numbers and lengths")
+    if lengths is not None:
+        return torch.stack([torch.div(positions, length, rounding_mode="floor") for length in lengths])
+    assert numbers is not None
+    if max_length is None:
+        raise ValueError("blocks by number need max_length")
+    return torch.stack([torch.div(positions * n, max_length, rounding_mode="floor") for n in numbers])
