@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 import pandas as pd
 import torch
 import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger, Logger
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 import tsattn.data  # noqa: F401  (data sets by their class names)
 from tsattn.data import ForecastDataModule

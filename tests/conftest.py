@@ -1,0 +1,44 @@
+"""What all tests share: real files, found or loudly missed, and toy files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+REAL_ROOT = os.environ.get("TSATTN_DATA")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("real_data") and not REAL_ROOT:
+            item.add_marker(pytest.mark.skip(reason="TSATTN_DATA is not set, so the real files are not tested"))
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device, so the GPU path is not tested"))
+
+
+@pytest.fixture
+def toy_frame() -> pd.DataFrame:
+    """600 hours of two channels: a daily wave with noise, and a slow drift."""
+    rng = np.random.default_rng(0)
+    hours = np.arange(600)
+    wave = 10 + 3 * np.sin(2 * np.pi * hours / 24) + 0.1 * rng.standard_normal(600)
+    drift = 0.01 * hours + 0.1 * rng.standard_normal(600)
+    index = pd.date_range("2020-01-01", periods=600, freq="h", name="date")
+    return pd.DataFrame({"wave": wave, "drift": drift}, index=index)
+
+
+@pytest.fixture
+def toy_csv(tmp_path: Path, toy_frame: pd.DataFrame) -> Path:
+    """The toy frame as a file."""
+    path = tmp_path / "toy.csv"
+    toy_frame.to_csv(path)
+    return path
