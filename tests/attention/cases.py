@@ -1,0 +1,49 @@
+"""The attentions that the contract is tested on. A new kind adds its descriptions here and inherits every test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from tsattn.attention import Attention, build_attention
+
+D_MODEL, NUM_HEADS = 16, 4
+
+CASES: dict[str, dict[str, Any]] = {
+    "standard": {"kind": "standard"},
+    "standard-grouped": {"kind": "standard", "num_kv_heads": 2},
+    "standard-qk_norm": {"kind": "standard", "qk_norm": True, "head_dim": 6},
+    "swa": {"kind": "swa", "window_size": 5},
+    "swa-grouped": {"kind": "swa", "window_size": 33, "num_kv_heads": 1},
+    "btt": {"kind": "btt"},
+    "btt-query": {"kind": "btt", "side": "query", "tt_rank": 2},
+    "btt-both-grouped": {"kind": "btt", "side": "both", "num_kv_heads": 2},
+    "btt-plain": {"kind": "btt", "qk_norm": False},
+    "mlr": {"kind": "mlr", "ranks": [2, 2]},
+    "mlr-deep": {"kind": "mlr", "head_dim": 12, "ranks": [4, 4, 2, 2], "blocks": [1, 3, 6, 12], "num_kv_heads": 2},
+    "mlr-lengths": {"kind": "mlr", "ranks": [2, 2], "blocks": {"lengths": [48, 12]}, "align": "start"},
+}
+
+
+def build(case: str, *, length: int, dtype: torch.dtype = torch.float64, seed: int = 0, **sizes: Any) -> Attention:
+    """The attention of a case, in eval mode, with weights large enough for scores to matter."""
+    torch.manual_seed(seed)
+    attention = build_attention(CASES[case], d_model=D_MODEL, num_heads=NUM_HEADS, max_length=length, **sizes)
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.mul_(1.5)
+    return attention.to(dtype).eval()
+
+
+def each_impl(attention: Attention) -> Iterator[str]:
+    """Switch the attention to each of its implementations in turn."""
+    for impl in attention.pattern.impls:
+        attention.impl = impl
+        yield impl
+
+
+def fast_impls(attention: Attention) -> list[str]:
+    """The ways of computing it beside the reference."""
+    return [impl for impl in attention.pattern.impls if impl not in ("auto", "reference")]

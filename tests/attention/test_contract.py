@@ -1,0 +1,293 @@
+"""What every attention must keep, whatever its kind and implementation (values, gradients, masks, positions)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, build, each_impl, fast_impls
+from tsattn.attention import KINDS, Attention
+from tsattn.attention.patterns import FullPattern, Tokens
+from tsattn.ops.masks import real_positions
+
+LENGTHS = (1, 2, 3, 7, 96, 97, 128, 336, 720, 1000, 1024)
+PAIRWISE = [(False, False, False), (False, True, True), (True, False, True), (True, True, False)]
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
+
+cases = pytest.mark.parametrize("case", CASES)
+
+
+def test_every_kind_has_a_case() -> None:
+    assert {case["kind"] for case in CASES.values()} == set(KINDS)
+
+
+def inputs(length: int, dtype: torch.dtype, padded: bool, biased: bool, seed: int = 1) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(2, length, D_MODEL, generator=generator, dtype=torch.float64)
+    bias = torch.randn(1, NUM_HEADS, length, length, generator=generator, dtype=torch.float64)
+    mask = torch.ones(2, length, dtype=torch.bool)
+    if length > 2:
+        mask[0, : length // 3] = False
+        mask[1, -(length // 4) :] = length < 4
+    return {
+        "x": x.to(dtype).requires_grad_(),
+        "bias": bias.to(dtype).requires_grad_() if biased else None,
+        "attention_mask": mask if padded else None,
+    }
+
+
+def value_and_gradients(attention: Attention, impl: str, arguments: dict[str, Any]) -> dict[str, Tensor]:
+    """Output and gradients, at real tokens only."""
+    attention.impl = impl
+    attention.zero_grad()
+    leaves = {
+        name: value for name, value in arguments.items() if isinstance(value, Tensor) and value.is_floating_point()
+    }
+    for leaf in leaves.values():
+        leaf.grad = None
+    out = attention(**arguments)
+    if arguments["attention_mask"] is not None:
+        out = out * arguments["attention_mask"][..., None]
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    (out * weight.to(out.dtype)).sum().backward()
+    named = {**dict(attention.named_parameters()), **leaves}
+    gradients = {f"gradient of {name}": leaf.grad.clone() for name, leaf in named.items() if leaf.grad is not None}
+    return {"value": out.detach(), **gradients}
+
+
+def assert_close(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float, **context: Any) -> None:
+    assert actual.keys() == expected.keys()
+    for name, want in expected.items():
+        largest = want.abs().max().item()
+        if name != "value":  # some exact gradients are zero, as that of a key bias: rounding is that of the others
+            largest = max(largest, 0.1 * max(t.abs().max().item() for t in expected.values()))
+        worst = (actual[name].double() - want.double()).abs().max().item()
+        assert worst <= tolerance * largest, f"{name} off by {worst:.2e} of {largest:.2e} for {context}"
+
+
+@cases
+@pytest.mark.parametrize("length", [pytest.param(n, marks=[pytest.mark.slow] if n > 400 else []) for n in LENGTHS])
+def test_fast_paths_equal_the_reference_in_float64(case: str, length: int) -> None:
+    # every combination where it is cheap; at great lengths, every pair of settings
+    combinations = list(itertools.product((False, True), repeat=3)) if length < 200 else PAIRWISE
+    for causal, padded, biased in combinations:
+        attention = build(case, length=length, causal=causal)
+        arguments = inputs(length, torch.float64, padded, biased)
+        expected = value_and_gradients(attention, "reference", arguments)
+        for impl in fast_impls(attention):
+            actual = value_and_gradients(attention, impl, arguments)
+            assert_close(
+                actual, expected, TOLERANCE[torch.float64], causal=causal, padded=padded, bias=biased, impl=impl
+            )
+
+
+@cases
+@pytest.mark.parametrize("length", [1, 7, 97, 336])
+def test_float32_equals_the_reference(case: str, length: int) -> None:
+    for causal, padded in itertools.product((False, True), repeat=2):
+        attention = build(case, length=length, dtype=torch.float32, causal=causal)
+        arguments = inputs(length, torch.float32, padded, biased=False)
+        expected = value_and_gradients(attention, "reference", arguments)
+        for impl in fast_impls(attention):
+            actual = value_and_gradients(attention, impl, arguments)
+            assert_close(actual, expected, TOLERANCE[torch.float32], causal=causal, padded=padded, impl=impl)
+
+
+@cases
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize("length", [1, 7, 97, 336])
+def test_low_precision_patterns_equal_the_float32_reference(case: str, dtype: torch.dtype, length: int) -> None:
+    """The scores and their softmax, on the numbers that the low precision can hold."""
+    attention = build(case, length=length, dtype=torch.float32)
+    mask = inputs(length, torch.float32, True, biased=False)["attention_mask"]
+    positions = real_positions(mask, align=attention.pattern.align, max_length=length)
+    tokens = Tokens(positions, positions, mask, max_length=length)
+    x = torch.randn(2, length, D_MODEL)
+    q, k = attention.projection(x, x)
+    v = torch.randn(2, attention.num_kv_heads, length, attention.head_dim)
+    rounded = [(0.5 * t).detach().to(dtype) for t in (q, k, v)]
+
+    def run(impl: str, dtype: torch.dtype, causal: bool) -> dict[str, Tensor]:
+        leaves = [t.clone().to(dtype).requires_grad_() for t in rounded]
+        out = attention.pattern(
+            *leaves, tokens=tokens, causal=causal, bias=None, scale=attention.projection.scale, dropout_p=0.0, impl=impl
+        )
+        out = out * mask[:, None, :, None]
+        (out * torch.linspace(-1, 1, out.shape[-1], dtype=dtype)).sum().backward()
+        gradients = zip(("q", "k", "v"), leaves, strict=True)
+        return {"value": out.detach(), **{f"gradient of {name}": leaf.grad for name, leaf in gradients}}
+
+    for causal in (False, True):
+        expected = run("reference", torch.float32, causal)
+        for impl in attention.pattern.impls:
+            assert_close(run(impl, dtype, causal), expected, TOLERANCE[dtype], causal=causal, impl=impl)
+
+
+@cases
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradcheck(case: str, causal: bool) -> None:
+    attention = build(case, length=7, causal=causal)
+    x = torch.randn(1, 7, D_MODEL, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True] * 5 + [False] * 2])
+    for _ in each_impl(attention):
+        # tokens that are not real give outputs that mean nothing
+        assert torch.autograd.gradcheck(lambda x: attention(x, attention_mask=mask)[:, :5], (x,))
+
+
+@cases
+def test_a_causal_output_ignores_later_tokens(case: str) -> None:
+    attention = build(case, length=20, causal=True)
+    x = torch.randn(2, 20, D_MODEL, dtype=torch.float64)
+    changed = x.clone()
+    changed[:, 12:] = torch.randn(2, 8, D_MODEL, dtype=torch.float64)
+    for _ in each_impl(attention):
+        before, after = attention(x), attention(changed)
+        torch.testing.assert_close(before[:, :12], after[:, :12], rtol=0, atol=1e-12)
+        assert (before[:, 12:] - after[:, 12:]).abs().max() > 1e-3
+
+
+@cases
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_changes_nothing(case: str, causal: bool) -> None:
+    """Neither what stands in padded places nor how many of them there are, on either side."""
+    attention = build(case, length=24, causal=causal)
+    x = torch.randn(1, 10, D_MODEL, dtype=torch.float64)
+    for _ in each_impl(attention):
+        alone = attention(x)
+        for before, after in [(0, 5), (5, 0), (3, 6)]:
+            noise = (
+                torch.randn(1, before, D_MODEL, dtype=torch.float64),
+                torch.randn(1, after, D_MODEL, dtype=torch.float64),
+            )
+            padded = torch.cat([noise[0], 100 * x, noise[1]], 1)
+            padded[:, before : before + 10] = x
+            mask = torch.zeros(1, padded.shape[1], dtype=torch.bool)
+            mask[:, before : before + 10] = True
+            out = attention(padded, attention_mask=mask)[:, before : before + 10]
+            torch.testing.assert_close(out, alone, rtol=0, atol=1e-12)
+
+
+@cases
+def test_a_token_without_keys_gives_zeros(case: str) -> None:
+    attention = build(case, length=6)
+    x = torch.randn(2, 6, D_MODEL, dtype=torch.float64, requires_grad=True)
+    mask = torch.ones(2, 6, dtype=torch.bool)
+    mask[0] = False
+    forbidding = torch.zeros(1, 1, 6, 6, dtype=torch.float64)
+    forbidding[:, :, 3] = -torch.inf
+    for _ in each_impl(attention):
+        out = attention(x, attention_mask=mask)
+        assert torch.equal(out[0], attention.output.bias.expand(6, -1))
+        out = attention(x, bias=forbidding)
+        assert torch.equal(out[:, 3], attention.output.bias.expand(2, -1))
+        (gradient,) = torch.autograd.grad(out.square().sum(), x)
+        assert gradient.isfinite().all()
+
+
+@cases
+@pytest.mark.parametrize("causal", [False, True])
+def test_huge_logits_stay_finite(case: str, causal: bool) -> None:
+    attention = build(case, length=33, dtype=torch.float32, causal=causal)
+    x = (1e4 * torch.randn(2, 33, D_MODEL)).requires_grad_()
+    for _ in each_impl(attention):
+        out = attention(x)
+        (gradient,) = torch.autograd.grad(out.sum(), x)
+        assert out.isfinite().all()
+        assert gradient.isfinite().all()
+
+
+@cases
+def test_strided_and_expanded_inputs(case: str) -> None:
+    attention = build(case, length=9)
+    base = torch.randn(D_MODEL, 18, 1, dtype=torch.float64)
+    strided = base[:, ::2].permute(2, 1, 0).expand(3, -1, -1)
+    for _ in each_impl(attention):
+        torch.testing.assert_close(attention(strided), attention(strided.contiguous()), rtol=0, atol=1e-12)
+
+
+@cases
+@pytest.mark.parametrize("positions", [torch.arange(11), torch.arange(11).expand(2, -1)], ids=["shared", "a row"])
+def test_explicit_positions(case: str, positions: Tensor) -> None:
+    """Counting from the other end moves blocks; otherwise explicit positions are those that are counted."""
+    attention = build(case, length=11, causal=True)
+    x = torch.randn(2, 11, D_MODEL, dtype=torch.float64)
+    for _ in each_impl(attention):
+        torch.testing.assert_close(attention(x, positions=positions), attention(x), rtol=0, atol=1e-12)
+
+
+@cases
+def test_order_comes_from_positions_not_from_place(case: str) -> None:
+    attention = build(case, length=15, causal=True, rope=True)
+    x = torch.randn(2, 15, D_MODEL, dtype=torch.float64)
+    order = torch.randperm(15)
+    for _ in each_impl(attention):
+        shuffled = attention(x[:, order], positions=order)
+        torch.testing.assert_close(shuffled, attention(x)[:, order], rtol=0, atol=1e-12)
+
+
+@cases
+@pytest.mark.parametrize("causal", [False, True])
+def test_global_tokens_lift_windows_and_levels(case: str, causal: bool) -> None:
+    """With every token global, a pattern is the full one; with one, its row and column are."""
+    length = 14
+    attention = build(case, length=length, causal=causal)
+    x = torch.randn(2, length, D_MODEL, dtype=torch.float64)
+    every = torch.ones(length, dtype=torch.bool)
+    one = torch.zeros(2, length, dtype=torch.bool)
+    one[0, 4] = one[1, 9] = True
+    full = _as_full(attention)
+    for _ in each_impl(attention):
+        torch.testing.assert_close(attention(x, global_tokens=every), full(x), rtol=0, atol=1e-10)
+        mixed = attention(x, global_tokens=one)
+        torch.testing.assert_close(mixed[0, 4], full(x)[0, 4], rtol=0, atol=1e-10)
+        torch.testing.assert_close(mixed[1, 9], full(x)[1, 9], rtol=0, atol=1e-10)
+    arguments: dict[str, Any] = {"x": x.requires_grad_(), "attention_mask": None, "global_tokens": one}
+    expected = value_and_gradients(attention, "reference", arguments)
+    for impl in fast_impls(attention):
+        assert_close(value_and_gradients(attention, impl, arguments), expected, 1e-10, impl=impl)
+
+
+def _as_full(attention: Attention) -> Attention:
+    """The same weights with the full pattern."""
+    full = copy.deepcopy(attention)
+    full.pattern = FullPattern()
+    return full
+
+
+@cases
+def test_dropout_acts_in_training_only(case: str) -> None:
+    torch.manual_seed(0)
+    attention = build(case, length=12)
+    attention.dropout = 0.5
+    x = torch.randn(2, 12, D_MODEL, dtype=torch.float64)
+    for _ in each_impl(attention):
+        attention.eval()
+        assert torch.equal(attention(x), attention(x))
+        attention.train()
+        assert not torch.equal(attention(x), attention(x))
+
+
+@cases
+def test_deterministic_algorithms(case: str) -> None:
+    attention = build(case, length=40, dtype=torch.float32)
+    torch.use_deterministic_algorithms(True)
+    try:
+        results = [value_and_gradients(attention, "auto", inputs(40, torch.float32, True, True)) for _ in range(2)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for name, value in results[0].items():
+        assert torch.equal(value, results[1][name]), name
+
+
+@cases
+def test_state_dict_holds_no_positions(case: str) -> None:
+    """Weights trained at one length load at another."""
+    state = build(case, length=12, rope=True).state_dict()
+    longer = build(case, length=96, rope=True, seed=1)
+    longer.load_state_dict(state)
+    assert all(torch.equal(value, state[name]) for name, value in longer.state_dict().items())

@@ -1,0 +1,123 @@
+"""Attention as a configuration choice: what descriptions mean, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tsattn.attention import (
+    KINDS,
+    Attention,
+    attention_arguments,
+    attention_per_layer,
+    build_attention,
+    complete_attention,
+)
+from tsattn.attention.mlr import default_ranks
+from tsattn.errors import UserError
+
+SIZES = {"d_model": 32, "num_heads": 4, "max_length": 48}
+
+
+class Mine(Attention):
+    """A kind that somebody wrote elsewhere."""
+
+    def __init__(self, d_model: int, num_heads: int, *, spread: int = 3, **options: object) -> None:
+        inner = KINDS["swa"](d_model, num_heads)
+        super().__init__(d_model, num_heads, projection=inner.projection, pattern=inner.pattern, **options)  # type: ignore[arg-type]
+        self.spread = spread
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_is_a_description_with_defaults(kind: str) -> None:
+    assert type(build_attention(kind, **SIZES)) is KINDS[kind]
+    complete = complete_attention(kind)
+    assert complete["kind"] == kind
+    assert type(build_attention(complete, **SIZES)) is KINDS[kind]
+
+
+def test_arguments_reach_the_kind() -> None:
+    attention = build_attention({"kind": "mlr", "ranks": [4, 4], "num_kv_heads": 2, "dropout": 0.25}, **SIZES)
+    assert attention.pattern.ranks == (4, 4)  # type: ignore[attr-defined]
+    assert (attention.num_kv_heads, attention.dropout, attention.max_length) == (2, 0.25, 48)
+
+
+def test_a_kind_from_elsewhere_is_named_by_its_import_path() -> None:
+    attention = build_attention({"kind": f"{__name__}.Mine", "spread": 5}, **SIZES)
+    assert isinstance(attention, Mine)
+    assert attention.spread == 5
+    assert attention(torch.randn(1, 6, 32)).shape == (1, 6, 32)
+
+
+def test_one_description_a_layer() -> None:
+    assert attention_per_layer("swa", 2) == ["swa", "swa"]
+    assert attention_per_layer(["standard", {"kind": "swa"}], 2) == ["standard", {"kind": "swa"}]
+
+
+def test_default_ranks_fill_any_head() -> None:
+    assert default_ranks(64) == [32, 16, 8, 8]
+    assert default_ranks(8) == [4, 2, 2]
+    for size in range(1, 130):
+        ranks = default_ranks(size)
+        assert sum(ranks) == size
+        assert size % 2 or all(rank % 2 == 0 for rank in ranks)
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        ("fast", "unknown attention 'fast'; valid: standard, swa, btt, mlr"),
+        ("tsattn.attention.NoSuchAttention", "unknown attention"),
+        ("torch.nn.Linear", "unknown attention"),
+        ({"ranks": [4, 4]}, "or {kind: NAME, argument: value}"),
+        (3, "attention must be one of standard"),
+        ({"kind": "swa", "ranks": [4, 4]}, "attention swa has no argument 'ranks'; valid: window_size"),
+        ({"kind": "mlr", "ranks": [4, 3]}, r"ranks \[4, 3\] sum to 7, but must sum to the head size 8"),
+        ({"kind": "mlr", "ranks": "4"}, "ranks must be a list of positive whole numbers"),
+        ({"kind": "mlr", "ranks": [4, -4, 8]}, "ranks must be a list of positive whole numbers"),
+        ({"kind": "mlr", "ranks": 8}, "ranks must be a list"),
+        ({"kind": "mlr", "ranks": [4, 4], "blocks": [1, 2, 4]}, "one entry for each of the 2 ranks"),
+        ({"kind": "mlr", "ranks": [4, 4], "blocks": [2, 3]}, "must nest: 2 does not divide 3"),
+        ({"kind": "mlr", "ranks": [4, 4], "blocks": {"lengths": [12, 5]}}, "must nest: 5 does not divide 12"),
+        ({"kind": "mlr", "ranks": [4, 4], "blocks": {"days": [1, 2]}}, "blocks must be a list of numbers"),
+        ({"kind": "mlr", "align": "left"}, "align must be start or end"),
+        ({"kind": "swa", "window_size": 0}, "window_size must be at least 1"),
+        ({"kind": "swa", "window_size": "wide"}, "cannot be made with"),
+        ({"kind": "btt", "num_kv_heads": 2}, "num_kv_heads must be 4, not 2, or side must be both"),
+        ({"kind": "btt", "side": "left"}, "side of btt attention must be one of key, query, both"),
+        ({"kind": "btt", "tt_rank": 0}, "tt_rank must be at least 1"),
+        ({"kind": "standard", "num_kv_heads": 3}, "num_kv_heads 3 must divide num_heads 4"),
+        ({"kind": "standard", "impl": "magic"}, "impl 'magic' is unknown here; valid: auto, reference, sdpa"),
+        ({"kind": "standard", "dropout": 1.5}, r"dropout must lie in \[0, 1\)"),
+        ({"kind": "standard", "d_model": 8}, "has no argument 'd_model'"),
+    ],
+)
+def test_wrong_descriptions_are_refused_in_one_sentence(description: object, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        build_attention(description, **SIZES)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_a_list_must_have_one_entry_a_layer() -> None:
+    with pytest.raises(UserError, match="lists 3 kinds for 2 layers"):
+        attention_per_layer(["swa", "swa", "mlr"], 2)
+
+
+def test_heads_must_fit_the_model() -> None:
+    with pytest.raises(UserError, match="num_heads 3 must divide d_model 32"):
+        build_attention("standard", d_model=32, num_heads=3)
+
+
+def test_rotations_need_even_ranks() -> None:
+    with pytest.raises(UserError, match="ranks must be even"):
+        build_attention({"kind": "mlr", "ranks": [5, 3]}, rope=True, **SIZES)
+
+
+def test_blocks_by_number_need_a_length() -> None:
+    with pytest.raises(UserError, match="needs max_length"):
+        build_attention("mlr", d_model=32, num_heads=4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_model_sets_its_own_sizes(kind: str) -> None:
+    assert {"d_model", "num_heads", "max_length", "rope", "causal"}.isdisjoint(attention_arguments(KINDS[kind]))
