@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["UserError", "one_of"]
+__all__ = ["UserError", "find_user_error", "one_of"]
 
 
 class UserError(ValueError):
@@ -18,3 +18,10 @@ class UserError(ValueError):
 def one_of(names: Iterable[str]) -> str:
     """``a, b, c``: the valid names, as error messages list them."""
     return ", ".join(names)
+
+
+def find_user_error(error: BaseException | None) -> UserError | None:
+    """The `UserError` that another exception was raised from, if there is one."""
+    while error is not None and not isinstance(error, UserError):
+        error = error.__cause__ or error.__context__
+    return error

@@ -37,6 +37,8 @@ def prepare(words: list[str]) -> list[str]:
             pairs = [*_from_run(folder), *pairs]
         elif all(name != "--ckpt_path" for name, _ in pairs):
             raise UserError(f"{command} needs a trained model: --run DIR, the folder that `fit` has written")
+    if command == "fit" and not wants_help and not any(name in ("-c", "--config", "--data") for name, _ in pairs):
+        raise UserError(f"fit needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
     plain, configs, overrides = [], [], []
     for name, value in pairs:
         if name in ("-c", "--config") and value is not None:

@@ -10,30 +10,36 @@ from tsattn.errors import one_of
 
 __all__ = ["sentence"]
 
+_NOT_ARGUMENTS = ("--help", "--print_config", "--print_shtab")
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
 
-def sentence(message: str, *, command: str, options: Iterable[str], data_sets: Iterable[str]) -> str:
+
+def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) -> str:
     """The parser's message as one sentence that names the argument and says what is valid.
 
     Args:
         message: what the parser says, of any number of lines.
-        command: the command being parsed.
-        options: its options, ``--data.root`` and so on.
+        options: the options of the parser, ``--data.root`` and so on.
         data_sets: the names of the DataModules that ``--data`` takes.
     """
-    help_hint = f"`python -m tsattn {command} --help` lists the valid ones"
-    if found := re.search(r"unrecognized arguments: (\S+)", message, re.IGNORECASE):
-        return f"unknown argument {found[1]}{_similar(found[1], options)}; {help_hint}"
-    if found := re.search(r"Option '([^']+)' is not accepted|Key '([^']+)' is not expected", message):
-        name = found[1] or found[2]
-        return f"unknown argument {name}{_similar(name, options)}; {help_hint}"
+    names = [option for option in options if option.startswith("--") and not option.startswith(_NOT_ARGUMENTS)]
+    unknown = re.search(
+        r"unrecognized arguments: (\S+)|Option '([^']+)' is not accepted|Key '([^']+)' is not expected", message, re.I
+    )
+    if unknown:
+        name = next(group for group in unknown.groups() if group)
+        # a class has few arguments, a command a hundred
+        valid = one_of(names) if len(names) < 20 else "all those that `--help` lists"
+        return f"unknown argument {name}{_similar(name, names)}; valid: {valid}"
     key = re.search(r'(?:Parser key|key) "([^"]+)"', message)
     value = re.search(r"(?:Given|Got) value: (.*)", message)
     if key and key[1] == "data":
         return f"--data must be one of {one_of(data_sets)}, or the import path of a ForecastDataModule, {_not(value)}"
     if key and value:
-        types = [name for name in re.findall(r"<class '(?:\w+\.)*(\w+)'>", message) if name != "NoneType"]
-        names = " or ".join(dict.fromkeys(types)) or "another kind of value"
-        return f"--{key[1].removeprefix('--')} must be {names}, {_not(value)}"
+        expected = message.split("Given value type")[0]
+        types = [name for name in re.findall(r"<class '(?:\w+\.)*(\w+)'>", expected) if name != "NoneType"]
+        kinds = " or ".join(_KINDS.get(name, name) for name in dict.fromkeys(types)) or "another kind of value"
+        return f"--{key[1].removeprefix('--')} must be {kinds}, {_not(value)}"
     return " ".join(message.split())[:400]
 
 

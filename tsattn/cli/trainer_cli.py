@@ -21,8 +21,9 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger, Logger
 
 import tsattn.data  # noqa: F401  (data sets by their class names)
+from tsattn.cli.messages import sentence
 from tsattn.data import ForecastDataModule
-from tsattn.errors import UserError
+from tsattn.errors import UserError, find_user_error
 from tsattn.forecasting import (
     ForecastingModule,
     RunFolder,
@@ -54,17 +55,12 @@ class _Parser(LightningArgumentParser):
     """Raises a `UserError` of one sentence where argparse would print its usage and exit."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        from tsattn.cli.messages import sentence
-
-        cause: BaseException | None = ex
-        while cause is not None:  # a mistake found while building something keeps its own sentence
-            if isinstance(cause, UserError):
-                raise cause
-            cause = cause.__cause__ or cause.__context__
+        found = find_user_error(ex)
+        if found is not None:  # a mistake found while building something keeps its own sentence
+            raise found
         data_sets = [cls.__name__ for cls in _subclasses(ForecastDataModule)]
         options = [option for action in self._actions for option in action.option_strings]
-        command = self.prog.split()[-1]
-        raise UserError(sentence(message, command=command, options=options, data_sets=data_sets)) from ex
+        raise UserError(sentence(message, options=options, data_sets=data_sets)) from ex
 
 
 class TrainerCLI(LightningCLI):
@@ -321,6 +317,11 @@ def run(words: list[str]) -> int:
         TrainerCLI(words)
     except MisconfigurationException as error:
         raise UserError(" ".join(str(error).split())) from error
+    except ValueError as error:  # the parser wraps what a class says of its arguments
+        found = find_user_error(error)
+        if found is None:
+            raise
+        raise found from error
     finally:
         sys.argv = argv
     return 0

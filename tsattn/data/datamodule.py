@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data.frame import read_csv
-from tsattn.data.frequency import infer_frequency, season_length
+from tsattn.data.frequency import future_index, infer_frequency, season_length, seconds
 from tsattn.data.scaling import fit_scaler, scaled_series
 from tsattn.data.splits import Split
 from tsattn.data.windows import Series, WindowDataset
@@ -89,6 +90,7 @@ class ForecastDataModule(LightningDataModule):
     def forecast_from(self, path: str | Path) -> None:
         """Predict beyond the end of this CSV file instead of the data set's own end; it must hold the same channels."""
         self._input = Path(path)
+        self.frame = None
 
     def setup(self, stage: str) -> None:
         """Load, split and scale (called by the Trainer for `stage` fit, validate, test or predict)."""
@@ -120,6 +122,8 @@ class ForecastDataModule(LightningDataModule):
                     f"{source} lacks channel {missing[0]!r}; the model was trained on {one_of(self.task.channels)}"
                 )
             self.frame = self.frame[list(self.task.channels)]
+            self.context_length = self.task.context_length
+            self.prediction_length = self.task.prediction_length
         self._series = scaled_series(self.frame, self.task.mean, self.task.scale)
         self._split = None if self._input is not None else self.split(len(self.frame))
 
@@ -165,7 +169,13 @@ class ForecastDataModule(LightningDataModule):
             raise UserError(
                 f"{self._input or self.name} has {rows} rows, but the model needs the last {self.context_length}"
             )
-        return [self._series.windows(torch.tensor([rows]), self.context_length, 0)]
+        assert self.frame is not None
+        assert self.task is not None
+        window = self._series.windows(torch.tensor([rows]), self.context_length, 0)
+        future = future_index(self.frame.index[-1], self.task.frequency, self.prediction_length)
+        stamps = torch.from_numpy(seconds(future))[None]
+        assert window.time is not None
+        return [replace(window, time=torch.cat([window.time, stamps], 1))]
 
     def _read_input(self) -> pd.DataFrame:
         assert self._input is not None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from tsattn.errors import UserError
@@ -26,6 +28,8 @@ def fetch(file: str, *, root: Path, url: str, sha256: str) -> Path:
         UserError: if it cannot be downloaded, or is not the file with this sum (then nothing is overwritten).
     """
     path = root / file
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, not the file {file}; remove it or name another root")
     if path.exists():
         if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
             raise UserError(
@@ -39,9 +43,18 @@ def fetch(file: str, *, root: Path, url: str, sha256: str) -> Path:
     pooch.get_logger().setLevel("WARNING")
     print(f"downloading {file} to {root}", file=sys.stderr)
     try:
-        pooch.retrieve(url, known_hash=f"sha256:{sha256}", fname=file, path=root, progressbar=sys.stderr.isatty())
+        with tempfile.TemporaryDirectory() as folder:
+            fetched = pooch.retrieve(
+                url, known_hash=f"sha256:{sha256}", fname=file, path=folder, progressbar=sys.stderr.isatty()
+            )
+            root.mkdir(parents=True, exist_ok=True)
+            partial = root / f"{file}.{os.getpid()}.partial"
+            shutil.copyfile(fetched, partial)
+            partial.replace(path)  # so that the file is there whole or not at all
     except requests.exceptions.RequestException as error:
-        raise UserError(f"{path} is not there and {url} cannot be reached; put the file {file} into {root}") from error
+        raise UserError(
+            f"{path} is not there, and {url} cannot be reached to download it; put the file {file} into {root}"
+        ) from error
     except ValueError as error:
         raise UserError(
             f"the download of {file} from {url} was cut short or altered (its sha256 differs); try again"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +13,6 @@ import pandas as pd
 from tsattn.errors import UserError, one_of
 
 __all__ = ["check_frame", "read_csv"]
-
-_HEADER_LINES = 1
 
 
 def read_csv(path: str | Path, *, date_column: str = "date", allow_missing: bool = False) -> pd.DataFrame:
@@ -32,9 +33,13 @@ def read_csv(path: str | Path, *, date_column: str = "date", allow_missing: bool
     if path.is_dir() or not path.exists():
         raise UserError(f"{path} is {'a folder, not a CSV file' if path.is_dir() else 'not there: no such file'}")
     try:
-        table = pd.read_csv(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            table = pd.read_csv(path, index_col=False, compression=None, low_memory=False)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start})") from error
+        raise UserError(f"{path} is not UTF-8 text ({_undecodable(path)})") from error
+    except pd.errors.ParserWarning as error:
+        raise UserError(f"{path} is not a regular CSV table: its rows have more fields than its header") from error
     except pd.errors.EmptyDataError as error:
         raise UserError(f"{path} is empty; it needs a header and rows of numbers") from error
     except pd.errors.ParserError as error:
@@ -43,32 +48,34 @@ def read_csv(path: str | Path, *, date_column: str = "date", allow_missing: bool
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     if date_column not in table.columns:
         raise UserError(
-            f"{path} has no date column {date_column!r}; its columns are {one_of(map(str, table.columns[:12]))}"
+            f"{path} has no date column {date_column!r}; its columns are {one_of(map(_shown, table.columns[:12]))}"
         )
     values = table.drop(columns=date_column)
     if values.empty:
         raise UserError(f"{path} has no {'rows' if values.columns.size else 'columns of numbers'}")
     frame = pd.DataFrame({str(name): _numbers(values[name], path) for name in values.columns})
-    frame.index = pd.DatetimeIndex(_time_stamps(table[date_column], path), name=date_column)
-    check_frame(frame, str(path), allow_missing=allow_missing, first_line=_HEADER_LINES + 1)
+    frame.index = _time_stamps(table[date_column], path).rename(date_column)
+    check_frame(frame, str(path), allow_missing=allow_missing, line=lambda row: _line(path, row))
     return frame
 
 
-def check_frame(frame: pd.DataFrame, source: str, *, allow_missing: bool, first_line: int | None = None) -> None:
+def check_frame(
+    frame: pd.DataFrame, source: str, *, allow_missing: bool, line: Callable[[int], int] | None = None
+) -> None:
     """Refuse a frame whose time stamps do not rise, or with infinite or (unless allowed) missing values.
 
     Args:
         frame: float columns over a DatetimeIndex.
         source: what the frame was read from, for the message.
         allow_missing: whether values may be NaN.
-        first_line: the line of the file that the first row stands on; None counts rows from 1.
+        line: gives the line of the file that a row (from 0) starts on; None names rows, from 1.
 
     Raises:
         UserError: naming the first row that is wrong.
     """
 
     def where(row: int) -> str:
-        return f"{source}, line {row + first_line}" if first_line is not None else f"{source}, row {row + 1}"
+        return f"{source}, row {row + 1}" if line is None else f"{source}, line {line(row)}"
 
     stamps = frame.index
     back = np.flatnonzero(np.asarray(stamps[1:] <= stamps[:-1]))
@@ -81,31 +88,66 @@ def check_frame(frame: pd.DataFrame, source: str, *, allow_missing: bool, first_
     if wrong.any():
         row, column = (int(i) for i in np.argwhere(wrong)[0])
         what = "missing" if np.isnan(values[row, column]) else "infinite"
-        raise UserError(f"{where(row)}: the value of {frame.columns[column]} is {what}; a finite number is needed")
+        raise UserError(
+            f"{where(row)}: the value of {_shown(frame.columns[column])} is {what}; a finite number is needed"
+        )
 
 
 def _numbers(column: pd.Series, path: Path) -> pd.Series:
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
         return column.astype("float64")
     numbers = pd.to_numeric(column, errors="coerce")
-    wrong = np.flatnonzero((numbers.isna() & column.notna()).to_numpy() | pd.api.types.is_bool_dtype(column))
+    is_bool = column.map(lambda cell: isinstance(cell, bool | np.bool_)).to_numpy(dtype=bool)
+    wrong = np.flatnonzero((numbers.isna() & column.notna()).to_numpy() | is_bool)
     if wrong.size:
         row = int(wrong[0])
         raise UserError(
-            f"{path}, line {row + _HEADER_LINES + 1}: {column.iloc[row]!s:.60} in column {column.name} is not a number"
+            f"{path}, line {_line(path, row)}: {_shown(column.iloc[row])} in column {_shown(column.name)} "
+            "is not a number"
         )
     return numbers.astype("float64")
 
 
-def _time_stamps(column: pd.Series, path: Path) -> pd.Series:
+def _time_stamps(column: pd.Series, path: Path) -> pd.DatetimeIndex:
     # a bare number would be read as nanoseconds since 1970
     is_number = pd.api.types.is_numeric_dtype(column) and column.notna().any()
-    stamps = None if is_number else pd.to_datetime(column, errors="coerce")
-    wrong = np.zeros(1, int) if stamps is None else np.flatnonzero(stamps.isna().to_numpy())
+    try:
+        stamps = None if is_number else pd.DatetimeIndex(pd.to_datetime(column, errors="coerce"))
+    except ValueError as error:
+        raise UserError(f"{path}: column {_shown(column.name)} mixes time zones; write all its dates in UTC") from error
+    wrong = np.zeros(1, int) if stamps is None else np.flatnonzero(stamps.isna())
     if stamps is None or wrong.size:
         row = int(wrong[0])
         raise UserError(
-            f"{path}, line {row + _HEADER_LINES + 1}: {column.iloc[row]!s:.60} in column {column.name} is not a date; "
-            "write dates like 2016-07-01 00:00:00"
+            f"{path}, line {_line(path, row)}: {_shown(column.iloc[row])} in column {_shown(column.name)} "
+            "is not a date; write dates like 2016-07-01 00:00:00"
         )
     return stamps
+
+
+def _shown(cell: object) -> str:
+    """A cell as it can stand in a message of one line."""
+    text = str(cell)
+    return (text if text.isprintable() else repr(text))[:60]
+
+
+def _undecodable(path: Path) -> str:
+    """The place of the first byte that is not UTF-8 (pandas counts from the start of a chunk)."""
+    try:
+        path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        return f"byte {error.start}"
+    return "an encoding error"
+
+
+def _line(path: Path, row: int) -> int:
+    """The line that a row starts on; blank lines are no rows, and a quoted cell may go over several lines."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        records, start, rows = csv.reader(file), 1, -1
+        for record in records:
+            if len(record) > 1 or any(cell.strip() for cell in record):
+                if rows == row:
+                    return start
+                rows += 1
+            start = records.line_num + 1
+    return start

@@ -7,6 +7,7 @@ import pandas as pd
 import torch
 from sklearn.preprocessing import StandardScaler
 
+from tsattn.data.frequency import seconds
 from tsattn.data.windows import Series
 from tsattn.errors import UserError
 
@@ -36,5 +37,5 @@ def scaled_series(frame: pd.DataFrame, mean: tuple[float, ...], scale: tuple[flo
     missing = np.isnan(scaled)
     observed = torch.from_numpy(~missing) if missing.any() else None
     filled = pd.DataFrame(scaled).ffill().fillna(0.0).to_numpy(dtype=np.float32)
-    stamps = pd.DatetimeIndex(frame.index).as_unit("s").asi8
-    return Series(torch.from_numpy(filled.copy()), observed, torch.from_numpy(stamps.copy()))
+    stamps = seconds(pd.DatetimeIndex(frame.index))
+    return Series(torch.from_numpy(filled.copy()), observed, torch.from_numpy(stamps))

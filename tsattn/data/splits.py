@@ -8,6 +8,8 @@ from tsattn.errors import UserError
 
 __all__ = ["Split"]
 
+_WORDS = {"train": "training", "val": "validation", "test": "test"}
+
 
 @dataclass(frozen=True)
 class Split:
@@ -43,13 +45,18 @@ class Split:
         }[part]
         if prediction_length > end - start:
             raise UserError(
-                f"prediction_length {prediction_length} is longer than the {part} part of the data, "
+                f"prediction_length {prediction_length} is longer than the {_WORDS[part]} part of the data, "
                 f"{end - start} rows; valid: 1 to {end - start}"
+            )
+        if part != "train" and context_length > start:
+            raise UserError(
+                f"context_length {context_length} is longer than the {start} rows before the {_WORDS[part]} part; "
+                f"valid: 1 to {start}"
             )
         first = max(start, context_length)
         if first + prediction_length > end:
             raise UserError(
                 f"context_length {context_length} and prediction_length {prediction_length} need "
-                f"{context_length + prediction_length} rows, but the {part} part and what lies before it have {end}"
+                f"{context_length + prediction_length} rows, but the {_WORDS[part]} part has {end}"
             )
         return range(first, end - prediction_length + 1)

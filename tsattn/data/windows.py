@@ -58,7 +58,7 @@ class WindowDataset(Dataset[Batch]):
 
     def __init__(self, series: Series, origins: range, context_length: int, prediction_length: int) -> None:
         self.series = series
-        self.origins = torch.arange(origins.start, origins.stop)
+        self.origins = torch.arange(origins.start, origins.stop, origins.step)
         self.context_length = context_length
         self.prediction_length = prediction_length
 

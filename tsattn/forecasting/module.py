@@ -149,9 +149,7 @@ class ForecastingModule(LightningModule):
         if saved is None:
             raise UserError("the checkpoint was not written by tsattn")
         if saved["backbone"] != self.description:
-            raise UserError(
-                f"the checkpoint is of another model: its backbone is {saved['backbone']}, not {self.description}"
-            )
+            raise UserError(f"the checkpoint is of another model: {_difference(saved['backbone'], self.description)}")
         self.build(Task.from_dict(saved["task"]))
 
     def _measure(self, batch: Batch) -> None:
@@ -172,3 +170,14 @@ def _target(batch: Batch) -> Tensor:
 
 def _sizes(task: Task) -> str:
     return f"context {task.context_length}, horizon {task.prediction_length}, {task.num_channels} channels"
+
+
+def _difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbone") -> str:
+    """The first argument in which two descriptions differ, with both values."""
+    for key in [*saved, *asked]:
+        one, other = saved.get(key), asked.get(key)
+        if isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind") and one != other:
+            return _difference(one, other, f"{name}.{key}")
+        if one != other:
+            return f"its {name}.{key} is {one}, but {other} is asked for"
+    return f"its {name} is {saved}, but {asked} is asked for"

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tsattn.data import CO2DataModule
+from tsattn.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def co2() -> CO2DataModule:
+    data = CO2DataModule()
+    data.prepare_data()
+    data.setup("fit")
+    return data
+
+
+def test_weeks_and_gaps(co2: CO2DataModule) -> None:
+    assert co2.frame is not None
+    assert co2.frame.shape == (2284, 1)
+    assert int(co2.frame.isna().sum().sum()) == 59
+    assert str(co2.frame.index[0].date()) == "1958-03-29"
+    assert str(co2.frame.index[-1].date()) == "2001-12-29"
+
+
+def test_task(co2: CO2DataModule) -> None:
+    assert co2.task is not None
+    assert co2.frame is not None
+    assert (co2.task.data, co2.task.channels) == ("co2", ("co2",))
+    assert (co2.task.frequency, co2.task.season_length) == ("W-SAT", 52)
+    assert (co2.task.context_length, co2.task.prediction_length) == (208, 52)
+    train = co2.frame["co2"].to_numpy()[:1598]
+    assert co2.task.mean == pytest.approx((np.nanmean(train),))
+    assert co2.task.scale == pytest.approx((np.nanstd(train),))
+
+
+def test_windows_cover_the_parts(co2: CO2DataModule) -> None:
+    assert len(co2.windows("train")) == 1598 - 208 - 52 + 1
+    assert len(co2.windows("val")) == 228 - 52 + 1
+    assert len(co2.windows("test")) == 458 - 52 + 1
+
+
+@pytest.mark.parametrize("part", ["train", "val", "test"])
+def test_missing_weeks_are_masked_and_everything_else_is_not(co2: CO2DataModule, part: str) -> None:
+    assert co2.frame is not None
+    assert co2.task is not None
+    original = co2.frame["co2"].to_numpy()
+    known = ~np.isnan(original)
+    origins = co2.windows(part).origins.numpy()
+    batches = list(co2.eval_dataloader(part))
+    target = torch.cat([batch.target for batch in batches])[..., 0].double().numpy()
+    scored = torch.cat([batch.target_observed for batch in batches])[..., 0].numpy()
+    past = torch.cat([batch.past for batch in batches])
+    seen = torch.cat([batch.past_observed for batch in batches])[..., 0].numpy()
+    horizon, context = origins[:, None] + np.arange(52), origins[:, None] + np.arange(-208, 0)
+    np.testing.assert_array_equal(scored, known[horizon])
+    np.testing.assert_array_equal(seen, known[context])
+    assert torch.isfinite(past).all()
+    restored = target * co2.task.scale + co2.task.mean
+    np.testing.assert_allclose(restored[scored], original[horizon][scored], atol=1e-3)
+
+
+def test_gaps_lie_in_the_training_part(co2: CO2DataModule) -> None:
+    assert not torch.cat([batch.target_observed for batch in co2.eval_dataloader("train")]).all()
+
+
+def test_window_to_predict_carries_the_mask_but_no_target(co2: CO2DataModule) -> None:
+    (batch,) = co2.predict_dataloader()
+    assert batch.target is None
+    assert batch.target_observed is None
+    assert batch.past_observed is not None
+    assert batch.past.shape == batch.past_observed.shape == (1, 208, 1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "part"), [({"prediction_length": 229}, "validation"), ({"context_length": 1547}, "training")]
+)
+def test_sizes_that_do_not_fit_are_refused(sizes: dict[str, int], part: str) -> None:
+    with pytest.raises(UserError, match=f"{part} part"):
+        CO2DataModule(**sizes).setup("fit")

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils.data import RandomSampler
+
+from tsattn.data import CSVDataModule
+from tsattn.errors import UserError
+
+SIZES = {"context_length": 48, "prediction_length": 24, "batch_size": 32, "eval_batch_size": 10}
+
+
+@pytest.fixture
+def data(toy_csv: Path) -> CSVDataModule:
+    data = CSVDataModule(str(toy_csv), **SIZES)
+    data.prepare_data()
+    data.setup("fit")
+    return data
+
+
+def test_task_describes_the_file(data: CSVDataModule, toy_frame: pd.DataFrame) -> None:
+    assert data.task is not None
+    assert data.name == data.task.data == "toy"
+    assert data.task.channels == ("wave", "drift")
+    assert data.task.num_channels == 2
+    assert (data.task.frequency, data.task.season_length) == ("h", 24)
+    assert (data.task.context_length, data.task.prediction_length) == (48, 24)
+    np.testing.assert_allclose(data.task.mean, toy_frame[:420].mean(), rtol=1e-9)
+    np.testing.assert_allclose(data.task.scale, toy_frame[:420].std(ddof=0), rtol=1e-9)
+
+
+def test_scaler_sees_training_rows_only(toy_frame: pd.DataFrame, tmp_path: Path, data: CSVDataModule) -> None:
+    toy_frame.iloc[420:] = 1e6
+    path = tmp_path / "later.csv"
+    toy_frame.to_csv(path)
+    changed = CSVDataModule(str(path), **SIZES)
+    changed.setup("fit")
+    assert data.task is not None
+    assert changed.task is not None
+    assert changed.task.mean == data.task.mean
+    assert changed.task.scale == data.task.scale
+
+
+@pytest.mark.parametrize(("part", "batches", "last"), [("train", 11, 29), ("val", 4, 7), ("test", 10, 7)])
+def test_loaders_keep_their_last_batch(data: CSVDataModule, part: str, batches: int, last: int) -> None:
+    loader = getattr(data, f"{part}_dataloader")()
+    sizes = [len(batch) for batch in loader]
+    assert (len(sizes), sizes[-1]) == (batches, last)
+    assert sum(sizes) == len(data.windows(part)) == {"train": 349, "val": 37, "test": 97}[part]
+    assert isinstance(loader.sampler, RandomSampler) is (part == "train")
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_evaluation_windows_come_in_the_order_of_time(data: CSVDataModule, toy_frame: pd.DataFrame, part: str) -> None:
+    assert data.task is not None
+    start = {"val": 420, "test": 480}[part]
+    loader = data.val_dataloader() if part == "val" else data.test_dataloader()
+    batches = list(loader)
+    starts = torch.cat([batch.time[:, 48] for batch in batches])
+    assert pd.to_datetime(starts.numpy(), unit="s").tolist() == toy_frame.index[start : start + len(starts)].tolist()
+    restored = batches[0].target[0].double().numpy() * data.task.scale + data.task.mean
+    np.testing.assert_allclose(restored, toy_frame[start : start + 24], atol=1e-4)
+    context = batches[0].past[0].double().numpy() * data.task.scale + data.task.mean
+    np.testing.assert_allclose(context, toy_frame[start - 48 : start], atol=1e-4)
+
+
+def test_training_windows_end_before_validation_starts(data: CSVDataModule, toy_frame: pd.DataFrame) -> None:
+    last = max(int(batch.time.max()) for batch in data.train_dataloader())
+    assert pd.Timestamp(last, unit="s") == toy_frame.index[419]
+
+
+def test_training_windows_are_shuffled_anew_each_epoch(data: CSVDataModule) -> None:
+    torch.manual_seed(0)
+    loader = data.train_dataloader()
+    first, second = (torch.cat([batch.time[:, 0] for batch in loader]) for _ in range(2))
+    assert not torch.equal(first, second)
+    assert torch.equal(first.sort().values, second.sort().values)
+
+
+def test_longer_context_leaves_the_horizons_as_they_are(data: CSVDataModule) -> None:
+    short = next(iter(data.eval_dataloader("val")))
+    long = next(iter(data.eval_dataloader("val", context_length=100)))
+    assert len(data.windows("val", context_length=100)) == len(data.windows("val"))
+    assert long.past.shape == (10, 100, 2)
+    assert torch.equal(long.target, short.target)
+    assert torch.equal(long.past[:, -48:], short.past)
+
+
+def test_batches_come_out_of_a_worker_process(toy_csv: Path) -> None:
+    data = CSVDataModule(str(toy_csv), num_workers=1, **SIZES)
+    data.setup("fit")
+    assert sum(len(batch) for batch in data.val_dataloader()) == 37
+
+
+def test_fractions_and_date_column_are_the_user_s(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
+    path = tmp_path / "other.csv"
+    toy_frame.to_csv(path, index_label="ds")
+    data = CSVDataModule(str(path), date_column="ds", train_fraction=0.5, val_fraction=0.25, **SIZES)
+    data.setup("fit")
+    assert (data.split_rows.train_end, data.split_rows.val_end, data.split_rows.test_end) == (300, 450, 600)
+
+
+@pytest.mark.parametrize("allow_missing", [False, True])
+def test_empty_cells_are_refused_or_masked(tmp_path: Path, toy_frame: pd.DataFrame, allow_missing: bool) -> None:
+    toy_frame.iloc[590, 1] = np.nan
+    path = tmp_path / "gaps.csv"
+    toy_frame.to_csv(path)
+    data = CSVDataModule(str(path), allow_missing=allow_missing, **SIZES)
+    if not allow_missing:
+        with pytest.raises(UserError, match="line 592: the value of drift is missing"):
+            data.setup("fit")
+        return
+    data.setup("fit")
+    *_, batch = data.test_dataloader()
+    assert not batch.target_observed[-1, 590 - 576, 1]
+    assert int((~batch.target_observed[-1]).sum()) == 1
+
+
+@pytest.mark.parametrize("name", ["context_length", "prediction_length", "batch_size", "eval_batch_size"])
+@pytest.mark.parametrize("size", [0, -1])
+def test_sizes_below_one_are_refused(name: str, size: int) -> None:
+    with pytest.raises(UserError) as caught:
+        CSVDataModule("any.csv", **{name: size})
+    assert str(caught.value) == f"{name} must be at least 1, not {size}"
+
+
+def test_number_of_workers_below_zero_is_refused() -> None:
+    with pytest.raises(UserError, match="num_workers must be at least 0, not -1"):
+        CSVDataModule("any.csv", num_workers=-1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fragments"),
+    [
+        ({"prediction_length": 61}, ["prediction_length 61", "validation part", "1 to 60"]),
+        ({"context_length": 400}, ["context_length 400", "training part"]),
+    ],
+)
+def test_sizes_that_do_not_fit_the_file_are_refused(toy_csv: Path, sizes: dict[str, int], fragments: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        CSVDataModule(str(toy_csv), **{**SIZES, **sizes}).setup("fit")
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(lambda data: data.split_rows, id="split"),
+        pytest.param(lambda data: data.train_dataloader(), id="train"),
+        pytest.param(lambda data: data.test_dataloader(), id="test"),
+        pytest.param(lambda data: data.predict_dataloader(), id="predict"),
+    ],
+)
+def test_asking_before_setup_is_refused(toy_csv: Path, ask: Callable[[CSVDataModule], object]) -> None:
+    data = CSVDataModule(str(toy_csv), **SIZES)
+    with pytest.raises(UserError, match="call setup"):
+        ask(data)
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        CSVDataModule(str(tmp_path / "gone.csv"), **SIZES).setup("fit")
+
+
+def test_irregular_file_is_refused(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
+    path = tmp_path / "hole.csv"
+    toy_frame.drop(toy_frame.index[100]).to_csv(path)
+    with pytest.raises(UserError, match=r"row 101: 2020-01-05 05:00:00 .*must be regular"):
+        CSVDataModule(str(path), **SIZES).setup("fit")

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tsattn.data import CSVDataModule, datamodule
+from tsattn.errors import UserError
+from tsattn.task import Task
+
+SIZES = {"context_length": 48, "prediction_length": 24, "eval_batch_size": 16}
+
+
+@pytest.fixture
+def trained(toy_csv: Path) -> CSVDataModule:
+    data = CSVDataModule(str(toy_csv), **SIZES)
+    data.setup("fit")
+    return data
+
+
+@pytest.fixture
+def task(trained: CSVDataModule) -> Task:
+    assert trained.task is not None
+    return Task.from_dict(json.loads(json.dumps(trained.task.to_dict())))
+
+
+@pytest.fixture
+def other(toy_frame: pd.DataFrame) -> pd.DataFrame:
+    """Other values of the same channels, a year later."""
+    return 5 - 2 * toy_frame.set_axis(toy_frame.index + pd.Timedelta(days=366))
+
+
+def written(path: Path, frame: pd.DataFrame) -> Path:
+    frame.to_csv(path, index_label="date")
+    return path
+
+
+def restored(values: torch.Tensor, task: Task) -> np.ndarray:
+    return values.double().numpy() * task.scale + task.mean
+
+
+def forecasting(toy_csv: Path, task: Task, path: Path) -> CSVDataModule:
+    data = CSVDataModule(str(toy_csv), **SIZES)
+    data.task = task
+    data.forecast_from(path)
+    data.prepare_data()
+    data.setup("predict")
+    return data
+
+
+def test_task_survives_json(trained: CSVDataModule, task: Task) -> None:
+    assert task == trained.task
+
+
+def test_window_to_predict_is_the_end_of_the_data(trained: CSVDataModule, task: Task, toy_frame: pd.DataFrame) -> None:
+    (batch,) = trained.predict_dataloader()
+    assert len(batch) == 1
+    assert batch.target is None
+    assert batch.target_observed is None
+    assert batch.past_observed is None
+    np.testing.assert_allclose(restored(batch.past[0], task), toy_frame[-48:], atol=1e-4)
+    assert pd.Timestamp(int(batch.time[0, 47]), unit="s") == toy_frame.index[-1]
+
+
+def test_preset_task_is_obeyed_and_nothing_refitted(
+    task: Task, other: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refit(*args: object) -> None:
+        raise AssertionError("a trained model's scaler must not be fitted again")
+
+    monkeypatch.setattr(datamodule, "fit_scaler", refit)
+    data = CSVDataModule(str(written(tmp_path / "other.csv", other)), **SIZES)
+    data.task = task
+    data.setup("test")
+    assert data.task is task
+    batch = next(iter(data.test_dataloader()))
+    np.testing.assert_allclose(restored(batch.target[0], task), other[480:504], atol=1e-4)
+    assert batch.target.mean() < -1, "on the scale of the first file, not its own"
+
+
+def test_second_setup_changes_nothing(trained: CSVDataModule, task: Task) -> None:
+    before = next(iter(trained.test_dataloader()))
+    trained.setup("test")
+    assert trained.task == task
+    assert torch.equal(next(iter(trained.test_dataloader())).past, before.past)
+
+
+def test_windows_have_the_sizes_of_the_preset_task(task: Task, toy_csv: Path) -> None:
+    data = CSVDataModule(str(toy_csv), context_length=60, prediction_length=12)
+    data.task = task
+    data.setup("test")
+    batch = next(iter(data.test_dataloader()))
+    assert batch.past.shape[1:] == (48, 2)
+    assert batch.target.shape[1:] == (24, 2)
+    assert data.predict_dataloader()[0].past.shape == (1, 48, 2)
+
+
+def test_forecast_from_another_file_takes_its_end_and_the_model_s_scale(
+    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path
+) -> None:
+    data = forecasting(toy_csv, task, written(tmp_path / "other.csv", other))
+    (batch,) = data.predict_dataloader()
+    assert data.task is task
+    assert batch.target is None
+    np.testing.assert_allclose(restored(batch.past[0], task), other[-48:], atol=1e-4)
+    assert pd.Timestamp(int(batch.time[0, 47]), unit="s") == other.index[-1]
+
+
+def test_forecast_from_counts_after_setup_too(
+    trained: CSVDataModule, task: Task, other: pd.DataFrame, tmp_path: Path
+) -> None:
+    trained.forecast_from(written(tmp_path / "other.csv", other))
+    trained.setup("predict")
+    (batch,) = trained.predict_dataloader()
+    np.testing.assert_allclose(restored(batch.past[0], task), other[-48:], atol=1e-4)
+
+
+def test_forecast_from_needs_no_training_file(task: Task, other: pd.DataFrame, tmp_path: Path) -> None:
+    data = forecasting(tmp_path / "gone.csv", task, written(tmp_path / "other.csv", other))
+    assert len(data.predict_dataloader()) == 1
+
+
+@pytest.mark.parametrize("rows", [48, 49])
+def test_forecast_from_needs_no_more_rows_than_the_context(
+    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, rows: int
+) -> None:
+    (batch,) = forecasting(toy_csv, task, written(tmp_path / "o.csv", other[:rows])).predict_dataloader()
+    np.testing.assert_allclose(restored(batch.past[0], task), other[rows - 48 : rows], atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 47])
+def test_forecast_from_too_few_rows_is_refused(
+    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, rows: int
+) -> None:
+    path = written(tmp_path / "short.csv", other[:rows])
+    with pytest.raises(UserError) as caught:
+        forecasting(toy_csv, task, path).predict_dataloader()
+    assert str(caught.value) == f"{path} has {rows} rows, but the model needs the last 48"
+
+
+def test_extra_columns_are_ignored_and_the_order_restored(
+    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path
+) -> None:
+    plain = forecasting(toy_csv, task, written(tmp_path / "plain.csv", other))
+    mixed = other.assign(rain=7.0)[["rain", "drift", "wave"]]
+    data = forecasting(toy_csv, task, written(tmp_path / "mixed.csv", mixed))
+    assert data.frame is not None
+    assert tuple(data.frame.columns) == task.channels
+    assert torch.equal(data.predict_dataloader()[0].past, plain.predict_dataloader()[0].past)
+
+
+def test_missing_channel_is_named(toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path) -> None:
+    path = written(tmp_path / "half.csv", other[["wave"]])
+    with pytest.raises(UserError) as caught:
+        forecasting(toy_csv, task, path)
+    assert str(caught.value) == f"{path} lacks channel 'drift'; the model was trained on wave, drift"
+
+
+def test_wrong_frequency_is_refused(toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path) -> None:
+    path = written(tmp_path / "coarse.csv", other[::2])
+    with pytest.raises(UserError) as caught:
+        forecasting(toy_csv, task, path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}, row 2: 2021-01-01 02:00:00 where 2021-01-01 01:00:00 is due")
+    assert "frequency 'h'" in message
+
+
+def test_missing_values_are_refused_where_the_data_have_none(
+    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path
+) -> None:
+    other.iloc[7, 0] = np.nan
+    with pytest.raises(UserError, match="line 9: the value of wave is missing"):
+        forecasting(toy_csv, task, written(tmp_path / "gaps.csv", other))
+
+
+def test_file_to_forecast_from_must_be_there(toy_csv: Path, task: Task, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        forecasting(toy_csv, task, tmp_path / "gone.csv")
+
+
+def test_there_are_no_parts_in_a_file_to_forecast_from(
+    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path
+) -> None:
+    data = forecasting(toy_csv, task, written(tmp_path / "other.csv", other))
+    with pytest.raises(UserError, match="split"):
+        data.test_dataloader()

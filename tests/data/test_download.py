@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tsattn.data import ETTDataModule, ett
+from tsattn.data.download import data_root, fetch
+from tsattn.errors import UserError
+
+BODY = b"date,OT\n2016-07-01 00:00:00,1.5\n2016-07-01 01:00:00,2.5\n2016-07-01 02:00:00,3.5\n"
+
+
+class Site:
+    """A server for one file, that counts its requests."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.body = BODY
+        self.announced = len(BODY)
+        self.requests: list[str] = []
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                site.requests.append(self.path)
+                self.send_response(site.status)
+                self.send_header("Content-Length", str(site.announced))
+                self.end_headers()
+                self.wfile.write(site.body)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/ETT-small/"
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    site = Site()
+    threading.Thread(target=site.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    publish(monkeypatch, site.url)
+    yield site
+    site.server.shutdown()
+    site.server.server_close()
+
+
+@pytest.fixture
+def closed_port(monkeypatch: pytest.MonkeyPatch) -> str:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+    publish(monkeypatch, url)
+    return url
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setattr(ett, "URL", url)
+    monkeypatch.setitem(ett.SHA256, "ETTh1", hashlib.sha256(BODY).hexdigest())
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+
+
+def refusal(data: ETTDataModule) -> str:
+    with pytest.raises(UserError) as caught:
+        data.prepare_data()
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert "ETTh1.csv" in message
+    return message
+
+
+def test_file_is_fetched_once(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "not" / "there" / "yet"
+    data = ETTDataModule("ETTh1", root=str(root))
+    data.prepare_data()
+    assert site.requests == ["/ETT-small/ETTh1.csv"]
+    assert (root / "ETTh1.csv").read_bytes() == BODY
+    assert [path.name for path in root.iterdir()] == ["ETTh1.csv"]
+    assert capsys.readouterr().out == "", "standard output is for results"
+    data.prepare_data()
+    assert data.load_frame()["OT"].tolist() == [1.5, 2.5, 3.5]
+    assert ETTDataModule("ETTh1", root=str(root)).load_frame().index[0] == pd.Timestamp("2016-07-01")
+    assert len(site.requests) == 1
+
+
+def test_loading_alone_fetches_too(site: Site, tmp_path: Path) -> None:
+    assert len(ETTDataModule("ETTh1", root=str(tmp_path)).load_frame()) == 3
+    assert len(site.requests) == 1
+
+
+def test_forecasting_from_another_file_fetches_nothing(site: Site, tmp_path: Path) -> None:
+    data = ETTDataModule("ETTh1", root=str(tmp_path))
+    data.forecast_from(tmp_path / "mine.csv")
+    data.prepare_data()
+    assert site.requests == []
+
+
+@pytest.mark.parametrize("fault", ["altered", "empty", "cut short", "404", "500"])
+def test_bad_answer_is_refused_and_leaves_nothing_behind(site: Site, tmp_path: Path, fault: str) -> None:
+    site.body = {"altered": BODY.replace(b"2.5", b"9.5"), "empty": b"", "cut short": BODY[:40]}.get(fault, b"sorry")
+    site.announced = len(BODY) if fault == "cut short" else len(site.body)
+    site.status = int(fault) if fault.isdigit() else 200
+    assert site.url in refusal(ETTDataModule("ETTh1", root=str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_download_works_again_after_a_bad_answer(site: Site, tmp_path: Path) -> None:
+    data = ETTDataModule("ETTh1", root=str(tmp_path))
+    site.body, site.announced = b"sorry", 5
+    refusal(data)
+    site.body, site.announced = BODY, len(BODY)
+    assert len(data.load_frame()) == 3
+
+
+def test_unreachable_server_names_the_folder_to_put_the_file_into(closed_port: str, tmp_path: Path) -> None:
+    message = refusal(ETTDataModule("ETTh1", root=str(tmp_path / "ett")))
+    assert closed_port in message
+    assert f"put the file ETTh1.csv into {tmp_path / 'ett'}" in message
+
+
+def test_good_file_needs_no_server(closed_port: str, tmp_path: Path) -> None:
+    (tmp_path / "ETTh1.csv").write_bytes(BODY)
+    assert len(ETTDataModule("ETTh1", root=str(tmp_path)).load_frame()) == 3
+
+
+@pytest.mark.parametrize("content", [b"", BODY[:-1], BODY + b"2016-07-01 03:00:00,4.5\n"])
+def test_other_file_in_its_place_is_refused_and_left_untouched(site: Site, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "ETTh1.csv"
+    path.write_bytes(content)
+    message = refusal(ETTDataModule("ETTh1", root=str(tmp_path)))
+    assert str(path) in message
+    assert "sha256" in message
+    assert path.read_bytes() == content
+    assert site.requests == []
+
+
+def test_folder_in_its_place_is_refused(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "ETTh1.csv").mkdir()
+    assert str(tmp_path) in refusal(ETTDataModule("ETTh1", root=str(tmp_path)))
+
+
+def test_root_below_a_file_is_refused(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    root = tmp_path / "file" / "data"
+    assert str(root) in refusal(ETTDataModule("ETTh1", root=str(root)))
+
+
+def test_explicit_root_is_final(closed_port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "ETTh1.csv").write_bytes(BODY)
+    monkeypatch.setenv("TSATTN_DATA", str(elsewhere))
+    assert len(ETTDataModule("ETTh1").load_frame()) == 3
+    assert str(tmp_path / "mine") in refusal(ETTDataModule("ETTh1", root=str(tmp_path / "mine")))
+
+
+@pytest.mark.parametrize("variable", [None, ""])
+def test_root_is_data_below_the_working_folder_without_the_variable(
+    closed_port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    monkeypatch.delenv("TSATTN_DATA", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("TSATTN_DATA", variable)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "ETTh1.csv").write_bytes(BODY)
+    assert data_root(None) == Path("data")
+    assert len(ETTDataModule("ETTh1").load_frame()) == 3
+
+
+def test_variable_is_read_when_data_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TSATTN_DATA", str(tmp_path / "a"))
+    assert data_root(None) == tmp_path / "a"
+    assert data_root("b") == Path("b")
+    assert data_root(tmp_path) == tmp_path
+
+
+def test_fetch_answers_with_the_path(site: Site, tmp_path: Path) -> None:
+    path = fetch("t.csv", root=tmp_path, url=site.url + "t.csv", sha256=hashlib.sha256(BODY).hexdigest())
+    assert path == tmp_path / "t.csv"
+    assert site.requests == ["/ETT-small/t.csv"]

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tsattn.data import check_frame, read_csv
+from tsattn.errors import UserError
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "series.csv"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def refusal(path: Path, **options: object) -> str:
+    with pytest.raises(UserError) as caught:
+        read_csv(path, **options)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1, "a refusal is one line"
+    assert str(path) in message
+    return message
+
+
+def frame_or_refusal(path: Path, **options: object) -> pd.DataFrame | str:
+    try:
+        return read_csv(path, **options)
+    except UserError as error:
+        return str(error)
+
+
+def test_good_file_becomes_floats_over_time_stamps(tmp_path: Path) -> None:
+    frame = read_csv(written(tmp_path, "x,date,y\n1,2020-01-01 00:00:00,2.5\n-3,2020-01-01 01:00:00,4e2\n"))
+    assert list(frame.columns) == ["x", "y"]
+    assert frame.index.name == "date"
+    assert list(frame.index) == [pd.Timestamp("2020-01-01 00:00"), pd.Timestamp("2020-01-01 01:00")]
+    assert (frame.dtypes == "float64").all()
+    np.testing.assert_array_equal(frame.to_numpy(), [[1, 2.5], [-3, 400]])
+
+
+def test_date_column_may_have_another_name(tmp_path: Path) -> None:
+    path = written(tmp_path, "ds,y\n2020-01-01,1\n2020-01-02,2\n")
+    assert read_csv(path, date_column="ds").index.name == "ds"
+    assert "'date'" in refusal(path)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path, line_end: str, mark: str) -> None:
+    path = written(tmp_path, mark + line_end.join(["date,x", "2020-01-01,1", "2020-01-02,2", ""]))
+    assert read_csv(path)["x"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "fragments"),
+    [
+        pytest.param("", ["empty", "header"], id="no bytes"),
+        pytest.param("\n  \n\n", ["empty", "header"], id="blank lines only"),
+        pytest.param("date,x\n", ["no rows"], id="header only"),
+        pytest.param("date\n2020-01-01\n", ["no columns of numbers"], id="dates only"),
+        pytest.param("time,x\n2020-01-01,1\n", ["no date column 'date'", "time, x"], id="no date column"),
+        pytest.param("date;x\n2020-01-01;1\n", ["no date column 'date'", "date;x"], id="semicolons"),
+        pytest.param(
+            "date,x\n2020-01-01,1\n2020-13-01,2\n", ["line 3", "2020-13-01", "not a date", "2016-07-01"], id="bad date"
+        ),
+        pytest.param("date,x\n2020-01-01,1\n,2\n", ["line 3", "not a date", "2016-07-01"], id="empty date"),
+        pytest.param("date,x\n1577836800,1\n1577840400,2\n", ["line 2", "1577836800", "not a date"], id="numeric date"),
+        pytest.param("date,x\nTrue,1\nFalse,2\n", ["line 2", "True", "not a date"], id="bool date"),
+        pytest.param(
+            "date,x\n2020-01-01,1\n2020-01-02,2\n2020-01-02,3\n",
+            ["line 4", "2020-01-02", "repeats", "must rise"],
+            id="date repeats",
+        ),
+        pytest.param(
+            "date,x\n2020-01-01,1\n2020-01-03,2\n2020-01-02,3\n",
+            ["line 4", "2020-01-02", "goes back", "2020-01-03", "must rise"],
+            id="date goes back",
+        ),
+        pytest.param(
+            "date,x,y\n2020-01-01,1,1\n2020-01-02,2,two\n", ["line 3", "two", "column y", "not a number"], id="text"
+        ),
+        pytest.param(
+            'date,x\n2020-01-01,"1,000"\n', ["line 2", "1,000", "column x", "not a number"], id="thousands separator"
+        ),
+        pytest.param("date,x\n2020-01-01,True\n2020-01-02,False\n", ["line 2", "True", "not a number"], id="bool"),
+        pytest.param("date,x\n2020-01-01,1\n2020-01-02,True\n", ["line 3", "True", "not a number"], id="one bool"),
+        pytest.param(
+            "date,x,y\n2020-01-01,1,1\n2020-01-02,2,\n", ["line 3", "value of y", "missing", "finite"], id="empty cell"
+        ),
+        pytest.param("date,x\n2020-01-01,1\n2020-01-02,nan\n", ["line 3", "missing"], id="nan"),
+        pytest.param("date,x\n2020-01-01,1\n2020-01-02,-inf\n", ["line 3", "value of x", "infinite"], id="infinite"),
+        pytest.param("date,x\n2020-01-01,1\n2020-01-02,2,3\n", ["line 3", "2 fields", "saw 3"], id="one row too long"),
+        pytest.param('date,x\n2020-01-01,"1\n', ["not a regular CSV table"], id="open quote"),
+        pytest.param(
+            "date,x\n2020-03-29T01:00+01:00,1\n2020-03-29T03:00+02:00,2\n", ["time zone"], id="two time zones"
+        ),
+    ],
+)
+def test_unusable_content_is_refused_in_one_sentence(tmp_path: Path, content: str, fragments: list[str]) -> None:
+    message = refusal(written(tmp_path, content))
+    for fragment in fragments:
+        assert fragment in message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("date,x\n2020-01-01,1,5\n2020-01-02,2,6\n", id="date first"),
+        pytest.param("x,date\n1,5,2020-01-01\n2,6,2020-01-02\n", id="date last"),
+    ],
+)
+def test_rows_longer_than_the_header_are_never_shifted(tmp_path: Path, content: str) -> None:
+    assert "not a date" not in refusal(written(tmp_path, content))
+
+
+def test_bytes_that_are_no_text_are_refused_with_their_place(tmp_path: Path) -> None:
+    content = b"date,x\n2020-01-01,1\n2020-01-02,caf\xe9\n"
+    message = refusal(written(tmp_path, content))
+    assert "UTF-8" in message
+    assert f"byte {content.index(0xE9)}" in message
+
+
+@pytest.mark.parametrize("kind", ["gone", "folder"])
+def test_path_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "gone.csv" if kind == "gone" else tmp_path
+    assert ("no such file" if kind == "gone" else "a folder") in refusal(path)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zip", "zst", "tar"])
+def test_suffix_of_an_archive_on_plain_text_is_no_traceback(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"series.csv.{suffix}"
+    path.write_text("date,x\n2020-01-01,1\n2020-01-02,2\n")
+    answer = frame_or_refusal(path)
+    if isinstance(answer, str):
+        assert len(answer.splitlines()) == 1
+        assert "None" not in answer
+    else:
+        assert answer["x"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        pytest.param("date,x\n\n2020-01-01,1\n\n\n2020-01-02,two\n", 6, id="value behind blank lines"),
+        pytest.param("date,x\n2020-01-01,1\n\n2020-13-01,2\n", 4, id="date behind a blank line"),
+        pytest.param("date,x\n2020-01-01,1\n\n2020-01-01,2\n", 4, id="repeat behind a blank line"),
+        pytest.param('date,"x\n(ppm)"\n2020-01-01,1\n2020-01-02,two\n', 4, id="header on two lines"),
+    ],
+)
+def test_line_is_the_one_an_editor_shows(tmp_path: Path, content: str, line: int) -> None:
+    assert f"line {line}:" in refusal(written(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param('date,x\n2020-01-01,"one\ntwo"\n', id="in a value"),
+        pytest.param('date,x\n"one\ntwo",1\n', id="in a date"),
+        pytest.param('date,"x\ny"\n2020-01-01,one\n', id="in a column name"),
+        pytest.param('"the\ndate",x\n2020-01-01,1\n', id="in a column name that is listed"),
+        pytest.param('date,"x\ny"\n2020-01-01,inf\n', id="in the name of an infinite column"),
+        pytest.param("date,x\n2020-01-01,one\u2028two\n", id="unicode line separator"),
+    ],
+)
+def test_line_breaks_in_cells_do_not_break_the_sentence(tmp_path: Path, content: str) -> None:
+    refusal(written(tmp_path, content))
+
+
+def test_long_text_in_a_cell_is_shown_in_part(tmp_path: Path) -> None:
+    path = written(tmp_path, f"date,x\n2020-01-01,{'a' * 10_000}\n")
+    assert len(refusal(path)) < 200 + len(str(path))
+
+
+def test_empty_cells_are_missing_values_where_allowed(tmp_path: Path) -> None:
+    path = written(tmp_path, "date,x,y\n2020-01-01,1,\n2020-01-02,,\n2020-01-03,3,\n")
+    frame = read_csv(path, allow_missing=True)
+    assert (frame.dtypes == "float64").all()
+    np.testing.assert_array_equal(frame.to_numpy(), [[1, np.nan], [np.nan, np.nan], [3, np.nan]])
+
+
+@pytest.mark.parametrize(
+    ("cells", "fragments"),
+    [
+        pytest.param(["1", "", "two"], ["line 4", "two"], id="text"),
+        pytest.param(["1", "", "inf"], ["line 4", "infinite"], id="infinite"),
+        pytest.param(["1", "", "True"], ["line 4", "True"], id="bool among numbers"),
+        pytest.param(["True", "", "False"], ["line 2", "True"], id="bools alone"),
+    ],
+)
+def test_allowing_empty_cells_allows_nothing_else(tmp_path: Path, cells: list[str], fragments: list[str]) -> None:
+    rows = [f"2020-01-0{day},{cell}" for day, cell in enumerate(cells, start=1)]
+    message = refusal(written(tmp_path, "\n".join(["date,x", *rows])), allow_missing=True)
+    for fragment in fragments:
+        assert fragment in message
+
+
+def frame_of(values: list[float], stamps: list[str] | None = None) -> pd.DataFrame:
+    index = pd.DatetimeIndex(stamps) if stamps else pd.date_range("2020-01-01", periods=len(values), freq="D")
+    return pd.DataFrame({"x": values}, index=index)
+
+
+@pytest.mark.parametrize(
+    ("frame", "fragments"),
+    [
+        pytest.param(frame_of([1, 2, np.nan]), ["row 3", "x", "missing"], id="missing"),
+        pytest.param(frame_of([1, np.inf]), ["row 2", "x", "infinite"], id="infinite"),
+        pytest.param(frame_of([1, 2], ["2020-01-02", "2020-01-02"]), ["row 2", "repeats"], id="repeats"),
+        pytest.param(frame_of([1, 2], ["2020-01-02", "2020-01-01"]), ["row 2", "goes back"], id="goes back"),
+    ],
+)
+def test_check_frame_names_source_and_row(frame: pd.DataFrame, fragments: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        check_frame(frame, "memory", allow_missing=False)
+    for fragment in ["memory", *fragments]:
+        assert fragment in str(caught.value)
+
+
+def test_check_frame_accepts_gaps_where_allowed() -> None:
+    check_frame(frame_of([np.nan, 1, np.nan]), "memory", allow_missing=True)
+    with pytest.raises(UserError, match=r"row 3.*infinite"):
+        check_frame(frame_of([np.nan, 1, -np.inf]), "memory", allow_missing=True)
+
+
+cells = st.one_of(
+    st.sampled_from(
+        [
+            "2020-01-01",
+            "2020-01-02",
+            "2020-01-03 12:00:00",
+            "2020-01-01T00:00:00+02:00",
+            "9999-12-31",
+            "now",
+            "1",
+            "-2.5",
+            "1e999",
+            "1" * 30,
+            "",
+            "nan",
+            "inf",
+            "True",
+            "1+2j",
+            "0x1",
+            "1_000",
+            '"',
+            '"a\nb"',
+            "date",
+            "\x00",
+            "#",
+            "\u2028",
+        ]
+    ),
+    st.floats().map(str),
+    st.dates().map(str),
+    st.text(max_size=5),
+)
+csv_like = st.builds(
+    lambda header, rows, line_end: line_end.join([header, *(",".join(row) for row in rows)]).encode(errors="replace"),
+    st.sampled_from(
+        ["date,x", "x,date", "date,x,y", "date,x,x", "date", "date,date", '"date",""', ",date", "time,x", ""]
+    ),
+    st.lists(st.lists(cells, min_size=1, max_size=4), max_size=5),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+)
+
+
+@settings(
+    max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(content=st.one_of(csv_like, csv_like, st.binary(max_size=60)), allow_missing=st.booleans())
+@example(content=b"date,x\n2020-01-01T00:00:00+01:00,1\n2020-01-01T00:00:00+02:00,2", allow_missing=False)
+@example(content=b"date,x\n2020-01-01,1\n2020-01-02,2", allow_missing=False)
+def test_any_bytes_give_a_checked_frame_or_a_refusal(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, allow_missing: bool
+) -> None:
+    path = written(tmp_path_factory.getbasetemp(), content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pandas, on odd dates
+        frame = frame_or_refusal(path, allow_missing=allow_missing)
+    if isinstance(frame, str):
+        assert len(frame.splitlines()) == 1
+        assert str(path) in frame
+        return
+    values = frame.to_numpy()
+    assert values.size > 0
+    assert values.dtype == np.float64
+    assert isinstance(frame.index, pd.DatetimeIndex)
+    assert frame.index.is_monotonic_increasing
+    assert frame.index.is_unique
+    assert not (np.isinf(values) if allow_missing else ~np.isfinite(values)).any()

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from tsattn.data import future_index, infer_frequency, season_length
+from tsattn.errors import UserError
+
+# asked of pandas, steps in a season
+SEASONS = {
+    "h": 24,
+    "15min": 96,
+    "30min": 48,
+    "10min": 144,
+    "6h": 4,
+    "D": 7,
+    "B": 5,
+    "W-SAT": 52,
+    "MS": 12,
+    "ME": 12,
+    "QS": 4,
+    "QE": 4,
+    "YS": 1,
+    "YE": 1,
+    "BME": 12,
+    "BMS": 12,
+}
+# what files of business data are inferred as, though nobody types it
+RARE_SEASONS = {"BQE": 4, "BQS": 4, "BYE": 1, "BYS": 1, "WOM-3FRI": 12, "bh": 8}
+
+
+@pytest.mark.parametrize(("frequency", "season"), [*SEASONS.items(), *RARE_SEASONS.items()])
+def test_regular_index_is_recognised_continued_and_has_a_season(frequency: str, season: int) -> None:
+    whole = pd.date_range("2015-01-01", periods=63, freq=frequency)
+    known = pd.DatetimeIndex(whole[:60].to_numpy())
+    inferred = infer_frequency(known, "toy")
+    assert infer_frequency(known, "toy", expected=inferred) == inferred
+    assert future_index(known[-1], inferred, 3).tolist() == whole[60:].tolist()
+    assert season_length(inferred) == season
+
+
+@pytest.mark.parametrize("frequency", ["h", "15min", "30min", "10min", "D", "W-SAT", "MS", "ME", "B"])
+def test_frequency_keeps_its_name(frequency: str) -> None:
+    assert infer_frequency(pd.date_range("2015-01-01", periods=60, freq=frequency), "toy") == frequency
+
+
+@pytest.mark.parametrize(
+    ("frequency", "season"), [("2D", 3), ("2W-SUN", 26), ("3MS", 4), ("2h", 12), ("s", 86400), ("26h", 1), ("2YS", 1)]
+)
+def test_season_of_multiples(frequency: str, season: int) -> None:
+    assert season_length(frequency) == season
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_unit_of_the_time_stamps_does_not_matter(unit: str) -> None:
+    assert infer_frequency(pd.date_range("2015-01-01", periods=9, freq="h").as_unit(unit), "toy") == "h"
+
+
+def test_future_index_of_length_zero_is_empty() -> None:
+    assert len(future_index(pd.Timestamp("2020-01-01"), "h", 0)) == 0
+
+
+@pytest.mark.parametrize("gap_at", [1, 2, 15, 37, 38])
+@pytest.mark.parametrize("frequency", ["h", "15min", "D", "W-SAT"])
+def test_first_row_behind_a_gap_is_named(frequency: str, gap_at: int) -> None:
+    index = pd.date_range("2020-01-01", periods=40, freq=frequency).delete(gap_at)
+    with pytest.raises(UserError) as caught:
+        infer_frequency(index, "toy")
+    message = str(caught.value)
+    assert message.startswith(f"toy, row {gap_at + 1}: {index[gap_at]} ")
+    assert "must be regular" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("gap_at", [15, 37])
+@pytest.mark.parametrize("frequency", ["MS", "ME", "QS", "B"])
+def test_uneven_calendar_steps_are_not_taken_for_the_gap(frequency: str, gap_at: int) -> None:
+    index = pd.date_range("2020-01-01", periods=40, freq=frequency).delete(gap_at)
+    with pytest.raises(UserError) as caught:
+        infer_frequency(index, "toy")
+    assert str(caught.value).startswith(f"toy, row {gap_at + 1}: {index[gap_at]} ")
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_too_few_rows_have_no_frequency(rows: int) -> None:
+    with pytest.raises(UserError, match=f"toy has {rows} rows; at least 3"):
+        infer_frequency(pd.date_range("2020-01-01", periods=rows, freq="h"), "toy")
+
+
+@pytest.mark.parametrize("rows", [1, 2, 30])
+@pytest.mark.parametrize("frequency", ["h", "15min", "D", "W-SAT", "MS", "B", "QS-JAN"])
+def test_known_frequency_is_checked_on_any_number_of_rows(frequency: str, rows: int) -> None:
+    index = pd.date_range("2020-01-01", periods=rows, freq=frequency)
+    assert infer_frequency(index, "toy", expected=frequency) == frequency
+
+
+@pytest.mark.parametrize(
+    ("index", "expected", "row", "due"),
+    [
+        pytest.param(pd.date_range("2020-01-01", periods=9, freq="2h"), "h", 2, "2020-01-01 01:00:00", id="coarser"),
+        pytest.param(pd.date_range("2020-01-01", periods=9, freq="h"), "D", 2, "2020-01-02 00:00:00", id="finer"),
+        pytest.param(
+            pd.date_range("2020-01-01", periods=9, freq="h").delete(5), "h", 6, "2020-01-01 05:00:00", id="gap"
+        ),
+        pytest.param(
+            pd.date_range("2020-01-01", periods=9, freq="D"), "W-SAT", 1, "2020-01-04 00:00:00", id="start off the beat"
+        ),
+    ],
+)
+def test_other_frequency_than_the_known_one_is_refused(
+    index: pd.DatetimeIndex, expected: str, row: int, due: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        infer_frequency(index, "toy", expected=expected)
+    message = str(caught.value)
+    assert message.startswith(f"toy, row {row}: {index[row - 1]} ")
+    assert due in message
+    assert repr(expected) in message
+    assert "\n" not in message

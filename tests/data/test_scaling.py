@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tsattn.data import fit_scaler, scaled_series
+from tsattn.errors import UserError
+
+
+def frame_of(values: object, freq: str = "h") -> pd.DataFrame:
+    array = np.asarray(values, dtype="float64").reshape(len(values), -1)
+    index = pd.date_range("2020-01-01", periods=len(array), freq=freq)
+    return pd.DataFrame(array, index=index, columns=[f"x{i}" for i in range(array.shape[1])])
+
+
+def test_mean_and_standard_deviation_of_each_channel(toy_frame: pd.DataFrame) -> None:
+    mean, scale = fit_scaler(toy_frame)
+    np.testing.assert_allclose(mean, toy_frame.mean(), rtol=1e-12)
+    np.testing.assert_allclose(scale, toy_frame.std(ddof=0), rtol=1e-12)
+    assert all(type(number) is float for number in mean + scale), "plain numbers, as JSON and checkpoints store them"
+
+
+def test_missing_values_are_left_out_of_the_statistics() -> None:
+    mean, scale = fit_scaler(frame_of([[1, 5], [np.nan, 7], [3, np.nan], [np.nan, 9]]))
+    assert mean == pytest.approx((2, 7))
+    assert scale == pytest.approx((1, np.sqrt(8 / 3)))
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, 0.1, 1e9])
+def test_constant_channel_has_scale_one(value: float) -> None:
+    frame = frame_of([value] * 1000)
+    mean, scale = fit_scaler(frame)
+    assert mean == pytest.approx((value,))
+    assert scale == (1.0,)
+    assert scaled_series(frame, mean, scale).values.abs().max() < 1e-5
+
+
+def test_channel_without_a_training_value_is_refused() -> None:
+    with pytest.raises(UserError, match="channel x1 has no value in the 2 training rows"):
+        fit_scaler(frame_of([[1, np.nan], [2, np.nan]]))
+
+
+def test_round_trip_to_original_units(toy_frame: pd.DataFrame) -> None:
+    mean, scale = fit_scaler(toy_frame[:300])
+    series = scaled_series(toy_frame, mean, scale)
+    assert series.values.dtype == torch.float32
+    assert series.observed is None
+    np.testing.assert_allclose(series.values[:300].mean(0), 0, atol=1e-5)
+    np.testing.assert_allclose(series.values[:300].std(0, correction=0), 1, atol=1e-5)
+    np.testing.assert_allclose(series.values.numpy() * scale + mean, toy_frame, rtol=1e-5, atol=1e-5)
+
+
+def test_gap_repeats_the_last_value_and_a_gap_at_the_start_is_the_mean() -> None:
+    series = scaled_series(frame_of([np.nan, np.nan, 4, np.nan, np.nan, 8]), (2.0,), (2.0,))
+    assert series.values[:, 0].tolist() == [0, 0, 1, 1, 1, 3]
+    assert series.observed is not None
+    assert series.observed[:, 0].tolist() == [False, False, True, False, False, True]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(
+    values=st.lists(st.one_of(st.just(np.nan), st.floats(-100, 100)), min_size=2, max_size=20),
+    cut=st.integers(1, 19),
+    later=st.one_of(st.just(np.nan), st.floats(-100, 100)),
+)
+def test_imputation_never_looks_ahead(values: list[float], cut: int, later: float) -> None:
+    cut = min(cut, len(values) - 1)
+    changed = values[:cut] + [later] * (len(values) - cut)
+    before = scaled_series(frame_of(values), (1.0,), (2.0,))
+    after = scaled_series(frame_of(changed), (1.0,), (2.0,))
+    assert torch.equal(before.values[:cut], after.values[:cut])
+    assert torch.isfinite(before.values).all()
+    missing = np.isnan(values)
+    if missing.any():
+        assert before.observed is not None
+        np.testing.assert_array_equal(before.observed[:, 0], ~missing)
+    else:
+        assert before.observed is None
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("start", ["1958-03-29", "2020-01-01 12:30:15"])
+def test_time_is_in_seconds_whatever_the_unit_of_the_index(unit: str, start: str) -> None:
+    frame = frame_of([1, 2, 3])
+    frame.index = pd.date_range(start, periods=3, freq="15min").as_unit(unit)
+    time = scaled_series(frame, (0.0,), (1.0,)).time
+    seconds = (pd.Timestamp(start) - pd.Timestamp("1970-01-01")).total_seconds()
+    assert time.dtype == torch.int64
+    assert time.tolist() == [seconds, seconds + 900, seconds + 1800]
+
+
+def test_scaling_leaves_the_frame_as_it_was() -> None:
+    frame = frame_of([1, np.nan, 3])
+    copy = frame.copy()
+    scaled_series(frame, (1.0,), (2.0,)).values.zero_()
+    pd.testing.assert_frame_equal(frame, copy)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tsattn.data import Split
+from tsattn.errors import UserError
+
+SPLIT = Split(train_end=100, val_end=130, test_end=200)
+
+
+@pytest.mark.parametrize(
+    ("rows", "train", "val", "ends"),
+    [(1000, 0.7, 0.1, (700, 800, 1000)), (2284, 0.7, 0.1, (1598, 1826, 2284)), (10, 0.5, 0.25, (5, 7, 10))],
+)
+def test_by_fraction_leaves_the_rest_for_testing(rows: int, train: float, val: float, ends: tuple[int, ...]) -> None:
+    split = Split.by_fraction(rows, train, val)
+    assert (split.train_end, split.val_end, split.test_end) == ends
+
+
+@pytest.mark.parametrize(
+    ("train", "val"), [(0, 0.1), (0.7, 0), (-0.1, 0.5), (0.7, 0.3), (0.9, 0.2), (1.0, 0.1), (float("nan"), 0.1)]
+)
+def test_by_fraction_refuses_shares_that_leave_a_part_empty(train: float, val: float) -> None:
+    with pytest.raises(UserError, match="above 0 that sum to less than 1") as caught:
+        Split.by_fraction(1000, train, val)
+    assert str(train) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "first", "last"),
+    [("train", 24, 92), ("val", 100, 122), ("test", 130, 192)],
+)
+def test_every_window_of_a_part_and_no_other(part: str, first: int, last: int) -> None:
+    origins = SPLIT.origins(part, 24, 8)
+    assert list(origins) == list(range(first, last + 1))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 60)] * 3),
+    part=st.sampled_from(["train", "val", "test"]),
+    context=st.integers(1, 60),
+    horizon=st.integers(1, 60),
+)
+def test_windows_are_all_there_or_refused_and_never_leak(
+    sizes: tuple[int, int, int], part: str, context: int, horizon: int
+) -> None:
+    ends = tuple(accumulate(sizes))
+    start, end = {"train": (0, ends[0]), "val": ends[:2], "test": ends[1:]}[part]
+    # training windows lie in their part with their context, the others may reach back
+    first = start + context if part == "train" else start
+    expected = [row for row in range(first, end) if row + horizon <= end and row >= context]
+    complete = part == "train" or context <= start
+    try:
+        origins = list(Split(*ends).origins(part, context, horizon))
+    except UserError:
+        origins = []
+    assert origins == (expected if complete else [])
+
+
+@pytest.mark.parametrize(
+    ("part", "word", "rows"), [("train", "training", 100), ("val", "validation", 30), ("test", "test", 70)]
+)
+def test_horizon_longer_than_the_part_is_refused_with_the_longest_valid(part: str, word: str, rows: int) -> None:
+    with pytest.raises(UserError) as caught:
+        SPLIT.origins(part, 1, rows + 1)
+    message = str(caught.value)
+    assert f"prediction_length {rows + 1}" in message
+    assert f"{word} part" in message
+    assert f"1 to {rows}" in message
+
+
+@pytest.mark.parametrize(("part", "rows"), [("val", 30), ("test", 70)])
+def test_horizon_as_long_as_the_part_gives_one_window(part: str, rows: int) -> None:
+    assert len(SPLIT.origins(part, 100, rows)) == 1
+
+
+def test_context_too_long_for_training_is_refused() -> None:
+    assert list(SPLIT.origins("train", 92, 8)) == [92]
+    with pytest.raises(UserError, match=r"context_length 93 and prediction_length 8 need 101 rows.* 100"):
+        SPLIT.origins("train", 93, 8)
+
+
+@pytest.mark.parametrize(("part", "start"), [("val", 100), ("test", 130)])
+def test_context_longer_than_all_rows_before_the_part_is_refused_not_cut_short(part: str, start: int) -> None:
+    assert SPLIT.origins(part, start, 8)[0] == start
+    with pytest.raises(UserError, match=f"context_length {start + 1}"):
+        SPLIT.origins(part, start + 1, 8)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from tsattn.batch import Batch
+from tsattn.data import Series, WindowDataset, scaled_series
+
+L, T, C = 12, 5, 3
+
+
+def series_of(rows: int, gaps: bool) -> Series:
+    values = np.random.default_rng(1).standard_normal((rows, C))
+    if gaps:
+        values[::7, 1] = np.nan
+    frame = pd.DataFrame(values, index=pd.date_range("2020-01-01", periods=rows, freq="h"))
+    return scaled_series(frame, (0.0,) * C, (1.0,) * C)
+
+
+def sliced(tensor: Tensor, starts: list[int], length: int) -> np.ndarray:
+    return np.stack([tensor.numpy()[start : start + length] for start in starts])
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("indices", [[0], [28], [5, 3, 3, 17], list(range(29))])
+def test_batch_equals_windows_sliced_one_by_one(gaps: bool, indices: list[int]) -> None:
+    series = series_of(50, gaps)
+    dataset = WindowDataset(series, range(15, 44), L, T)
+    assert len(dataset) == 29
+    origins = [15 + index for index in indices]
+    pasts = [origin - L for origin in origins]
+    batch = dataset.__getitems__(indices)
+    assert len(batch) == len(indices)
+    np.testing.assert_array_equal(batch.past, sliced(series.values, pasts, L))
+    np.testing.assert_array_equal(batch.target, sliced(series.values, origins, T))
+    np.testing.assert_array_equal(batch.time, sliced(series.time, pasts, L + T))
+    if gaps:
+        np.testing.assert_array_equal(batch.past_observed, sliced(series.observed, pasts, L))
+        np.testing.assert_array_equal(batch.target_observed, sliced(series.observed, origins, T))
+    else:
+        assert batch.past_observed is None
+        assert batch.target_observed is None
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_shapes_and_types(gaps: bool) -> None:
+    batch = WindowDataset(series_of(50, gaps), range(L, 40), L, T).__getitems__([4, 2])
+    assert batch.past.shape == (2, L, C)
+    assert batch.past.dtype == torch.float32
+    assert batch.target.shape == (2, T, C)
+    assert batch.time.shape == (2, L + T)
+    assert batch.time.dtype == torch.int64
+    if gaps:
+        assert batch.past_observed.shape == (2, L, C)
+        assert batch.target_observed.shape == (2, T, C)
+        assert batch.past_observed.dtype == batch.target_observed.dtype == torch.bool
+
+
+def test_one_index_gives_a_batch_of_one() -> None:
+    dataset = WindowDataset(series_of(50, False), range(L, 46), L, T)
+    assert torch.equal(dataset[7].past, dataset.__getitems__([7]).past)
+    with pytest.raises(IndexError):
+        dataset[len(dataset)]
+
+
+def test_strided_origins_give_strided_windows() -> None:
+    series = series_of(50, False)
+    dataset = WindowDataset(series, range(L, 46, 10), L, T)
+    assert len(dataset) == 4
+    assert torch.equal(dataset[2].target[0], series.values[L + 20 : L + 20 + T])
+
+
+def test_horizon_of_zero_has_no_target() -> None:
+    batch = series_of(50, True).windows(torch.tensor([50]), L, 0)
+    assert batch.target is None
+    assert batch.target_observed is None
+    assert batch.past_observed is not None
+    assert batch.past.shape == (1, L, C)
+    assert batch.time.shape == (1, L)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_loader_yields_every_window_once(shuffle: bool) -> None:
+    series = series_of(50, True)
+    origins = range(L, 46)
+    torch.manual_seed(0)
+    loader: DataLoader[Batch] = DataLoader(
+        WindowDataset(series, origins, L, T), batch_size=8, shuffle=shuffle, collate_fn=lambda batch: batch
+    )
+    batches = list(loader)
+    assert [len(batch) for batch in batches] == [8, 8, 8, 8, 2]
+    starts = torch.cat([batch.time[:, L] for batch in batches])
+    expected = series.time[list(origins)]
+    assert torch.equal(starts.sort().values, expected)
+    assert torch.equal(starts, expected) is not shuffle
+
+
+def test_windows_are_cut_when_asked_for_not_copied_ahead() -> None:
+    series = series_of(20_000, False)
+    dataset = WindowDataset(series, range(L, 19_000), L, T)
+    assert dataset.series.values.data_ptr() == series.values.data_ptr()
+    held = [part for part in vars(dataset).values() if isinstance(part, Tensor)]
+    assert sum(part.nbytes for part in held) <= 8 * len(dataset), "no more than an origin a window"
+
+
+def test_batch_does_not_share_memory_with_the_series() -> None:
+    series = series_of(50, False)
+    before = series.values.clone()
+    WindowDataset(series, range(L, 46), L, T).__getitems__([0, 1]).past.zero_()
+    assert torch.equal(series.values, before)
