@@ -89,14 +89,14 @@ def test_second_setup_changes_nothing(trained: CSVDataModule, task: Task) -> Non
     assert torch.equal(next(iter(trained.test_dataloader())).past, before.past)
 
 
-def test_windows_have_the_sizes_of_the_preset_task(task: Task, toy_csv: Path) -> None:
-    data = CSVDataModule(str(toy_csv), context_length=60, prediction_length=12)
+@pytest.mark.parametrize("sizes", [(60, 24), (48, 12)])
+def test_other_sizes_than_those_of_the_preset_task_are_refused(
+    task: Task, toy_csv: Path, sizes: tuple[int, int]
+) -> None:
+    data = CSVDataModule(str(toy_csv), context_length=sizes[0], prediction_length=sizes[1])
     data.task = task
-    data.setup("test")
-    batch = next(iter(data.test_dataloader()))
-    assert batch.past.shape[1:] == (48, 2)
-    assert batch.target.shape[1:] == (24, 2)
-    assert data.predict_dataloader()[0].past.shape == (1, 48, 2)
+    with pytest.raises(UserError, match=r"the model was trained with (context_length 48|prediction_length 24), not"):
+        data.setup("test")
 
 
 def test_forecast_from_another_file_takes_its_end_and_the_model_s_scale(
@@ -150,7 +150,7 @@ def test_extra_columns_are_ignored_and_the_order_restored(
     data = forecasting(toy_csv, task, written(tmp_path / "mixed.csv", mixed))
     assert data.frame is not None
     assert tuple(data.frame.columns) == task.channels
-    assert torch.equal(data.predict_dataloader()[0].past, plain.predict_dataloader()[0].past)
+    assert torch.equal(next(iter(data.predict_dataloader())).past, next(iter(plain.predict_dataloader())).past)
 
 
 def test_missing_channel_is_named(toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path) -> None:

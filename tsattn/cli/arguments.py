@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from tsattn.cli.run_folder import RunFolder
 from tsattn.errors import UserError, one_of
 
 __all__ = ["config_names", "prepare"]
@@ -98,8 +99,6 @@ def _config_folders() -> list[Path]:
 
 
 def _from_run(folder: str) -> list[tuple[str, str | None]]:
-    from tsattn.forecasting.run_folder import RunFolder
-
     run = RunFolder(folder)
     run.check_trained()
     return [("--config", str(run.config)), ("--ckpt_path", str(run.best))]

@@ -22,11 +22,11 @@ from lightning.pytorch.loggers import CSVLogger, Logger
 
 import tsattn.data  # noqa: F401  (data sets by their class names)
 from tsattn.cli.messages import sentence
+from tsattn.cli.run_folder import RunFolder, versions
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError, find_user_error
 from tsattn.forecasting import (
     ForecastingModule,
-    RunFolder,
     Score,
     baseline_scores,
     future_frame,
@@ -34,7 +34,6 @@ from tsattn.forecasting import (
     score_table,
 )
 from tsattn.forecasting.future import check_output, write_frame
-from tsattn.forecasting.run_folder import versions
 from tsattn.task import Task
 
 __all__ = ["TrainerCLI", "run"]
@@ -150,7 +149,9 @@ class TrainerCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Read data and build the model, so that a mistake shows before a folder is made; then make it."""
-        self._set_up("fit")
+        if self._get(self.config, "trainer.limit_test_batches") is not None:
+            raise UserError("--trainer.limit_test_batches cannot be set: test errors are always over all windows")
+        self._set_up("fit", self.config[self.subcommand].ckpt_path)
         parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         task = self._task
         print(
@@ -271,7 +272,10 @@ class TrainerCLI(LightningCLI):
         loop = trainer.validate if part == "val" else trainer.test
         loop(self.model, datamodule=self.datamodule, ckpt_path=checkpoint, verbose=False, weights_only=True)
         values = {name.removeprefix(f"{part}_"): float(value) for name, value in trainer.callback_metrics.items()}
-        return Score.from_values(values)
+        score = Score.from_values(values)
+        if score.windows != len(self.datamodule.windows(part)):
+            raise RuntimeError(f"{score.windows} windows were scored, not all {len(self.datamodule.windows(part))}")
+        return score
 
     def _report(self, part: str, checkpoint: str) -> None:
         self._set_up("test" if part == "test" else "validate", checkpoint)
@@ -311,7 +315,7 @@ def run(words: list[str]) -> int:
         warnings.filterwarnings("ignore", pattern)
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    os.environ.setdefault("PL_DISABLE_TIPS", "1")
+    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # Lightning's, not the user's
     argv, sys.argv = sys.argv, sys.argv[:1]  # LightningCLI warns if both hold words
     try:
         TrainerCLI(words)

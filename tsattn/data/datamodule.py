@@ -115,6 +115,11 @@ class ForecastDataModule(LightningDataModule):
                 scale=scale,
             )
         else:
+            for size in ("context_length", "prediction_length"):
+                if getattr(self, size) != getattr(self.task, size):
+                    raise UserError(
+                        f"the model was trained with {size} {getattr(self.task, size)}, not {getattr(self, size)}"
+                    )
             infer_frequency(pd.DatetimeIndex(self.frame.index), source, expected=self.task.frequency)
             missing = [name for name in self.task.channels if name not in self.frame.columns]
             if missing:
@@ -122,8 +127,6 @@ class ForecastDataModule(LightningDataModule):
                     f"{source} lacks channel {missing[0]!r}; the model was trained on {one_of(self.task.channels)}"
                 )
             self.frame = self.frame[list(self.task.channels)]
-            self.context_length = self.task.context_length
-            self.prediction_length = self.task.prediction_length
         self._series = scaled_series(self.frame, self.task.mean, self.task.scale)
         self._split = None if self._input is not None else self.split(len(self.frame))
 
@@ -160,7 +163,7 @@ class ForecastDataModule(LightningDataModule):
         """All windows of a part in the order of time, with the given context or the model's own."""
         return self._loader(self.windows(part, context_length), self.eval_batch_size)
 
-    def predict_dataloader(self) -> list[Batch]:
+    def predict_dataloader(self) -> DataLoader[Batch]:
         """The one window whose horizon lies beyond the end of the data."""
         if self._series is None:
             raise UserError("call setup('predict') before asking for the window to predict")
@@ -175,7 +178,8 @@ class ForecastDataModule(LightningDataModule):
         future = future_index(self.frame.index[-1], self.task.frequency, self.prediction_length)
         stamps = torch.from_numpy(seconds(future))[None]
         assert window.time is not None
-        return [replace(window, time=torch.cat([window.time, stamps], 1))]
+        whole: Any = [replace(window, time=torch.cat([window.time, stamps], 1))]
+        return DataLoader(whole, batch_size=None, collate_fn=_as_is)
 
     def _read_input(self) -> pd.DataFrame:
         assert self._input is not None

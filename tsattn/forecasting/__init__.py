@@ -5,12 +5,10 @@ from tsattn.forecasting.future import future_frame
 from tsattn.forecasting.metrics import ForecastErrors
 from tsattn.forecasting.module import ForecastingModule
 from tsattn.forecasting.plots import plot_test_forecasts
-from tsattn.forecasting.run_folder import RunFolder
 
 __all__ = [
     "ForecastErrors",
     "ForecastingModule",
-    "RunFolder",
     "Score",
     "baseline_scores",
     "future_frame",

@@ -9,8 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tsattn.errors import UserError
 
 __all__ = ["RunFolder", "versions"]
@@ -97,6 +95,8 @@ class RunFolder:
 
 def versions(command: list[str], device: str) -> dict[str, Any]:
     """What a result depends on beside config and data: the command, versions and hardware."""
+    import torch
+
     return {
         "command": command,
         "python": platform.python_version(),

@@ -1,0 +1,213 @@
+"""Every mistake gets one sentence that names the thing and what is valid, exit code 2, and changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.cli.test_commands import TINY, fit, trained  # noqa: F401
+from tsattn.cli import main
+from tsattn.errors import UserError
+
+LINES = (
+    "date,wave,drift",
+    *(
+        f"{stamp:%Y-%m-%d %H:%M:%S},{hour % 24}.5,{hour}"
+        for hour, stamp in enumerate(pd.date_range("2020", periods=400, freq="h"))
+    ),
+)
+
+
+def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What is said when `words` are refused."""
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    message = captured.err.strip().splitlines()[-1]
+    assert message.startswith("error: ")
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    return message
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["foo"], "unknown command 'foo'; valid: fit, validate, test, predict"),
+        (["fit"], "fit needs a configuration: --config NAME, a file or one of co2_mlr.yaml"),
+        (["fit", "--config", "none.yaml"], "no configuration none.yaml: neither a file nor one of co2_mlr.yaml"),
+        (["test"], "test needs a trained model: --run DIR"),
+        (["test", "--run", "no/such"], "the run folder no/such is not there"),
+        (["predict", "--run", "no/such"], "the run folder no/such is not there"),
+        (["fit", "--config", "co2_mlr.yaml", "--attention", "fast"], "unknown attention 'fast'; valid: standard, swa"),
+        (["fit", "--config", "co2_mlr.yaml", "--attention.ranks", "[4, 1]"], "ranks [4, 1] sum to 5, but must sum to"),
+        (["fit", "--config", "co2_mlr.yaml", "--attention.window", "4"], "mlr has no argument 'window'; valid: ranks"),
+        (["fit", "--config", "co2_mlr.yaml", "--attention.kind=swa", "--attention.ranks=[4]"], "swa has no argument"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.backbone.kind", "lstm"], "unknown backbone 'lstm'; valid: trans"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.backbone.width", "4"], "no argument 'width'; valid: d_model"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.backbone.d_model", "12"], "num_heads 8 must divide d_model 12"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.backbone.d_model", "big"], "cannot be made with"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.lerning_rate", "1"], "did you mean --model.learning_rate?"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.learning_rate", "x"], "must be a number, not x"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.learning_rate", "-1"], "learning_rate must be above 0, not -1.0"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.loss", "sum"], "unknown loss 'sum'; valid: mse, mae, huber"),
+        (["fit", "--config", "co2_mlr.yaml", "--data.batch", "2"], "unknown argument batch (did you mean"),
+        (["fit", "--config", "co2_mlr.yaml", "--data.batch_size", "0"], "batch_size must be at least 1, not 0"),
+        (["fit", "--config", "co2_mlr.yaml", "--data", "MyData"], "--data must be one of CO2DataModule"),
+        (["fit", "--config", "co2_mlr.yaml", "--data.prediction_length=999"], "999 is longer than the validation part"),
+        (["fit", "--config", "co2_mlr.yaml", "--data.context_length=1600"], "need 1652 rows, but the training part"),
+        (["fit", "--config", "co2_mlr.yaml", "--trainer.max_epochs", "x"], "trainer.max_epochs must be a whole number"),
+        (["fit", "--config", "co2_mlr.yaml", "--trainer.limit_test_batches=2"], "always over all windows"),
+        (["fit", "--config", "co2_mlr.yaml", "word"], "unknown argument word"),
+        (["fit", "--config", "co2_mlr.yaml", "--attention"], "needs a value"),
+        (["fit", "--data", "ETTDataModule", "--data.name", "ETTx"], "unknown ETT data set 'ETTx'; valid: ETTh1"),
+        (["fit", "--data", "CSVDataModule", "--data.path", "none.csv"], "none.csv is not there"),
+    ],
+    ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else "",
+)
+def test_wrong_words(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in refusal(words, capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (
+            lambda lines: [lines[0].replace("date", "day"), *lines[1:]],
+            "no date column 'date'; its columns are day, wave",
+        ),
+        (
+            lambda lines: [*lines[:9], lines[8], *lines[9:]],
+            "line 10: time stamp 2020-01-01 07:00:00 repeats the row before",
+        ),
+        (lambda lines: [*lines[:9], lines[4], *lines[9:]], "line 10: time stamp 2020-01-01 03:00:00 goes back behind"),
+        (lambda lines: [*lines[:9], *lines[10:]], "row 9: 2020-01-01 09:00:00 where 2020-01-01 08:00:00 is due"),
+        (
+            lambda lines: [*lines[:6], "2020-01-01 05:00:00,many,5", *lines[7:]],
+            "line 7: many in column wave is not a number",
+        ),
+        (lambda lines: [*lines[:6], "yesterday,1,5", *lines[7:]], "line 7: yesterday in column date is not a date"),
+        (lambda lines: [*lines[:6], "2020-01-01 05:00:00,,5", *lines[7:]], "line 7: the value of wave is missing"),
+        (lambda lines: lines[:3], "has 2 rows; at least 3 are needed"),
+        (lambda lines: lines[:1], "has no rows"),
+        (lambda lines: [], "is empty"),
+    ],
+    ids=["no date", "repeat", "back", "gap", "text", "no date value", "missing", "short", "header only", "empty"],
+)
+def test_wrong_files(edit: object, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(edit(list(LINES))))  # type: ignore[operator]
+    said = refusal(["fit", *TINY, f"--data.path={path}", f"--run={tmp_path / 'run'}"], capsys)
+    assert message in said
+    assert "mine" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_run_folder_is_not_touched(
+    trained: tuple[Path, Path],  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    csv, run = trained
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    said = refusal(["fit", *TINY, f"--data.path={csv}", f"--run={run}"], capsys)
+    assert "exists already; nothing is overwritten" in said
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_a_checkpoint_of_another_model_is_refused(
+    trained: tuple[Path, Path],  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    csv, run = trained
+    said = refusal(["test", "--run", str(run), "--attention", "swa"], capsys)
+    assert "the checkpoint is of another model: its backbone.attention is {'kind': 'mlr'" in said
+    said = refusal(["test", "--run", str(run), "--model.backbone.d_model", "32"], capsys)
+    assert "its backbone.d_model is 16, but 32 is asked for" in said
+    stranger = tmp_path / "stranger.ckpt"
+    torch.save({"state_dict": {}, "pytorch-lightning_version": "2.6.6"}, stranger)
+    said = refusal(["test", "--run", str(run), "--ckpt_path", str(stranger)], capsys)
+    assert "was not written by tsattn" in said
+    (tmp_path / "text.ckpt").write_text("not a checkpoint")
+    said = refusal(["test", "--run", str(run), "--ckpt_path", str(tmp_path / "text.ckpt")], capsys)
+    assert "text.ckpt is not a readable checkpoint" in said
+    # going on training from another model's checkpoint
+    words = ["fit", *TINY, f"--data.path={csv}", f"--run={tmp_path / 'new'}", "--attention", "swa"]
+    said = refusal([*words, "--ckpt_path", str(run / "checkpoints" / "last.ckpt")], capsys)
+    assert "the checkpoint is of another model" in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refusal(["predict", "--run", str(tmp_path)], capsys)
+    assert "is not the folder of a finished run: it has no config.yaml" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--output", "out.txt"], "out.txt must end in .csv or .parquet"),
+        (["--output", "no/such/out.csv"], "the folder no/such of out.csv is not there"),
+        (["--input", "none.csv"], "none.csv is not there"),
+        (["--input", "short.csv"], "short.csv has 20 rows, but the model needs the last 48"),
+        (["--input", "other.csv"], "other.csv lacks channel 'wave'; the model was trained on wave, drift"),
+        (["--input", "daily.csv"], "row 2: 2020-01-02 00:00:00 where 2020-01-01 01:00:00 is due at frequency 'h'"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_what_predict_refuses(
+    trained: tuple[Path, Path],  # noqa: F811
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    csv, run = trained
+    monkeypatch.chdir(tmp_path)
+    table = pd.read_csv(csv, parse_dates=["date"])
+    table.iloc[-20:].to_csv("short.csv", index=False)
+    table.rename(columns={"wave": "tide"}).to_csv("other.csv", index=False)
+    table.assign(date=pd.date_range("2020-01-01", periods=len(table), freq="D")).to_csv("daily.csv", index=False)
+    assert message in refusal(["predict", "--run", str(run), *words], capsys)
+    assert not (run / "forecast.csv").exists()
+
+
+def test_debug_shows_where_it_went_wrong() -> None:
+    with pytest.raises(UserError, match="unknown command"):
+        main(["foo", "--debug"])
+
+
+def test_a_plain_mistake_is_answered_at_once(tmp_path: Path) -> None:
+    """An unknown command and a missing folder do not wait for torch to be imported."""
+    for words in (["foo"], ["test", "--run", "none"], ["--help"], ["--version"]):
+        code = (
+            "import sys; from tsattn.cli import main; code = main(sys.argv[1:]); "
+            "heavy = {'torch', 'lightning', 'pandas'} & set(sys.modules); sys.exit(9 if heavy else code)"
+        )
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == (0 if words[0].startswith("--") else 2), done.stderr
+
+
+def test_the_command_is_installed() -> None:
+    assert shutil.which("tsattn", path=str(Path(sys.executable).parent))
+    done = subprocess.run([sys.executable, "-m", "tsattn", "nothing"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: unknown command 'nothing'; valid: fit, validate, test, predict\n"
+
+
+def test_fit_refuses_the_same_folder_twice(toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run").mkdir()
+    assert fit(toy_csv, tmp_path / "run") == 2
+    assert "exists already" in capsys.readouterr().err
+    assert list((tmp_path / "run").iterdir()) == []

@@ -1,0 +1,192 @@
+"""fit, validate, test and predict as a person types them, on a toy file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from tsattn.cli import main
+
+TINY = [
+    "--data=CSVDataModule",
+    "--data.context_length=48",
+    "--data.prediction_length=12",
+    "--data.batch_size=64",
+    "--model.backbone.d_model=16",
+    "--model.backbone.num_heads=2",
+    "--trainer.accelerator=cpu",
+    "--trainer.max_epochs=1",
+]
+
+
+def fit(csv: Path, run: Path, *more: str) -> int:
+    return main(["fit", *TINY, f"--data.path={csv}", f"--run={run}", *more])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A toy file and the folder of a run on it."""
+    folder = tmp_path_factory.mktemp("trained")
+    hours = np.arange(600)
+    noise = np.random.default_rng(0).standard_normal((2, 600))
+    columns = {"wave": 10 + 3 * np.sin(2 * np.pi * hours / 24) + 0.1 * noise[0], "drift": 0.01 * hours + 0.1 * noise[1]}
+    csv = folder / "toy.csv"
+    pd.DataFrame(columns, index=pd.date_range("2020-01-01", periods=600, freq="h", name="date")).to_csv(csv)
+    assert fit(csv, folder / "run", "--attention", "{kind: mlr, ranks: [4, 2, 2]}") == 0
+    return csv, folder / "run"
+
+
+def test_fit_leaves_everything_in_its_folder(trained: tuple[Path, Path]) -> None:
+    _, run = trained
+    files = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
+    wanted = {"config.yaml", "metrics.json", "metrics.csv", "versions.json", "forecast.png"}
+    assert files == wanted | {"checkpoints/best.ckpt", "checkpoints/last.ckpt"}
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["test_windows"] == 120 - 12 + 1
+    names = ["transformer_mlr", "ridge (context 204)", "seasonal naive (24 steps)", "persistence"]
+    assert list(metrics["test"]) == names
+    scale = {"wave": 3 / np.sqrt(2), "drift": 0.01 * 420 / np.sqrt(12)}
+    for line in metrics["test"].values():
+        assert line["windows"] == metrics["test_windows"]
+        assert min(scale.values()) < line["mae_original"] / line["mae"] < max(scale.values())
+    assert metrics["test"]["persistence"]["mse"] > metrics["test"]["ridge (context 204)"]["mse"]
+    versions = json.loads((run / "versions.json").read_text())
+    assert {"torch", "lightning", "tsattn", "device", "command"} <= set(versions)
+    curve = pd.read_csv(run / "metrics.csv")
+    assert curve.val_mse.notna().sum() == 1
+
+
+def test_the_saved_configuration_is_complete_and_repeats_the_run(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    _, run = trained
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["model"]["backbone"]["attention"] == {
+        "kind": "mlr",
+        "ranks": [4, 2, 2],
+        "blocks": None,
+        "align": "end",
+    }
+    assert {"positions", "dropout", "linear_path"} <= set(config["model"]["backbone"])
+    assert config["data"]["init_args"]["context_length"] == 48
+    assert main(["fit", "--config", str(run / "config.yaml"), "--run", str(tmp_path / "again")]) == 0
+    first, again = (json.loads((folder / "metrics.json").read_text()) for folder in (run, tmp_path / "again"))
+    assert first["test"] == again["test"]
+    assert first["validation_mse"] == again["validation_mse"]
+
+
+def test_another_seed_gives_another_model(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    _, run = trained
+    config, other = str(run / "config.yaml"), tmp_path / "other"
+    assert main(["fit", "--config", config, "--run", str(other), "--seed_everything", "2"]) == 0
+    first, second = (json.loads((folder / "metrics.json").read_text())["test"] for folder in (run, other))
+    assert first["transformer_mlr"] != second["transformer_mlr"]
+    assert first["persistence"] == second["persistence"]
+
+
+def test_runs_are_filed_by_data_and_model(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main(["fit", *TINY, f"--data.path={toy_csv}", "--attention", "[swa, standard]"]) == 0
+    runs = list((tmp_path / "runs" / "toy" / "transformer_swa_standard").iterdir())
+    assert len(runs) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "toy.csv"}
+
+
+def test_test_repeats_the_figures_of_fit(trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    _, run = trained
+    assert main(["test", "--run", str(run)]) == 0
+    table = capsys.readouterr().out
+    for name, line in json.loads((run / "metrics.json").read_text())["test"].items():
+        assert f"{line['mse']:8.3f} {line['mae']:8.3f}" in next(row for row in table.splitlines() if name in row)
+    assert "109 test windows" in table
+
+
+def test_validate_measures_the_validation_part(trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    _, run = trained
+    assert main(["validate", "--run", str(run)]) == 0
+    table = capsys.readouterr().out
+    assert f"{60 - 12 + 1} validation windows" in table
+    best = json.loads((run / "metrics.json").read_text())["validation_mse"]
+    assert f"{best:8.3f}" in next(row for row in table.splitlines() if "transformer_mlr" in row)
+
+
+def test_predict_goes_beyond_the_end_in_original_units(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    csv, run = trained
+    output = tmp_path / "out.csv"
+    assert main(["predict", "--run", str(run), "--output", str(output)]) == 0
+    frame = pd.read_csv(output, parse_dates=["ds"])
+    assert list(frame.columns) == ["unique_id", "ds", "predictions"]
+    assert frame.unique_id.tolist() == ["wave"] * 12 + ["drift"] * 12
+    last = pd.read_csv(csv, parse_dates=["date"]).date.iloc[-1]
+    expected = pd.date_range(last, periods=13, freq="h")[1:]
+    for channel in ("wave", "drift"):
+        assert (frame[frame.unique_id == channel].ds.to_numpy() == expected.to_numpy()).all()
+    wave = frame[frame.unique_id == "wave"].predictions
+    assert 6 < wave.min() < wave.max() < 14
+    drift = frame[frame.unique_id == "drift"].predictions
+    assert 4.5 < drift.min() < drift.max() < 7.5
+
+
+def test_predict_from_another_file_uses_the_saved_scaler(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    csv, run = trained
+    table = pd.read_csv(csv, parse_dates=["date"])
+    whole, cut, moved = tmp_path / "whole.csv", tmp_path / "cut.csv", tmp_path / "moved.csv"
+    # only the last rows, the columns in another order, one more: what counts is the last context
+    table[["date", "drift", "wave"]].assign(other=1.0).iloc[-60:].to_csv(whole, index=False)
+    table.iloc[:-100].to_csv(cut, index=False)
+    table.assign(wave=table.wave + 5).to_csv(moved, index=False)
+    frames = {}
+    for name, source in {"own": None, "whole": whole, "cut": cut, "moved": moved}.items():
+        output = tmp_path / f"{name}.parquet"
+        words = ["predict", "--run", str(run), "--output", str(output)]
+        assert main(words if source is None else [*words, "--input", str(source)]) == 0
+        frames[name] = pd.read_parquet(output)
+    pd.testing.assert_frame_equal(frames["own"], frames["whole"])
+    assert frames["cut"].ds.iloc[0] == table.date.iloc[-101] + pd.Timedelta(hours=1)
+    assert len(frames["cut"]) == 2 * 12
+    # instance normalisation moves the forecast along: a scaler fitted anew would not
+    shift = frames["moved"].predictions - frames["own"].predictions
+    np.testing.assert_allclose(shift[:12], 5, atol=1e-3)
+    np.testing.assert_allclose(shift[12:], 0, atol=1e-3)
+
+
+def test_predict_writes_into_the_run_folder_once(
+    trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, run = trained
+    output = run / "forecast.csv"
+    try:
+        assert main(["predict", "--run", str(run)]) == 0
+        before = output.read_bytes()
+        assert main(["predict", "--run", str(run)]) == 2
+        assert "exists already; name another file with --output, or add --overwrite" in capsys.readouterr().err
+        assert output.read_bytes() == before
+        assert main(["predict", "--run", str(run), "--overwrite"]) == 0
+    finally:
+        output.unlink(missing_ok=True)
+
+
+def test_a_run_works_without_its_data_where_an_input_is_given(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    csv, run = trained
+    moved = tmp_path / "elsewhere.csv"
+    csv.rename(moved)
+    try:
+        words = ["predict", "--run", str(run), "--input", str(moved), "--output", str(tmp_path / "out.csv")]
+        assert main(words) == 0
+    finally:
+        moved.rename(csv)
+
+
+def test_fit_is_quiet_without_a_terminal(
+    toy_csv: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    assert fit(toy_csv, tmp_path / "run") == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert out.splitlines()[0] == "toy: 2 channels, context 48, horizon 12, 361 training windows"
+    assert "%|" not in out
+    assert [str(warning.message) for warning in recwarn] == []
