@@ -1,0 +1,46 @@
+"""Every shipped configuration runs, at toy size, through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tsattn.cli import main
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+TOY = ["--data.context_length=16", "--data.batch_size=4", "--trainer.max_steps=2", "--trainer.val_check_interval=1"]
+
+
+def needs_a_file(config: Path) -> bool:
+    return yaml.safe_load(config.read_text())["data"]["class_path"] == "ETTDataModule"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(path, id=path.name, marks=[pytest.mark.real_data] if needs_a_file(path) else []) for path in CONFIGS],
+)
+def test_configuration_runs(config: Path, tmp_path: Path) -> None:
+    words = ["fit", "--config", config.name, "--run", str(tmp_path / "run"), *TOY]
+    limits = ["--trainer.limit_val_batches=1", "--data.eval_batch_size=512", "--trainer.accelerator=cpu"]
+    assert main([*words, *limits]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["test_windows"] == {"co2": 407, "ETTh1": 2785}[metrics["data"]]
+    assert len(metrics["test"]) == 4
+    saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (
+        saved["model"]["backbone"]["num_layers"]
+        == yaml.safe_load(config.read_text())["model"]["backbone"]["num_layers"]
+    )
+
+
+def test_the_ett_configurations_differ_in_attention_only() -> None:
+    contents = {}
+    for kind in ("standard", "swa", "btt", "mlr"):
+        content = yaml.safe_load((CONFIGS[0].parent / f"etth1_{kind}.yaml").read_text())
+        attention = content["model"]["backbone"].pop("attention")
+        assert attention == kind or attention["kind"] == kind
+        contents[kind] = content
+    assert all(content == contents["mlr"] for content in contents.values())

@@ -1,0 +1,97 @@
+"""The main job on the real ETTh1, as the README promises it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.conftest import REAL_ROOT
+from tsattn.cli import main
+from tsattn.data import CO2DataModule, ETTDataModule
+from tsattn.forecasting import baseline_scores
+
+pytestmark = pytest.mark.real_data
+
+TINY = [
+    "--model.backbone.d_model=16",
+    "--attention",
+    "{kind: mlr, ranks: [1, 1]}",
+    "--data.context_length=24",
+    "--data.eval_batch_size=512",
+    "--trainer.max_steps=2",
+    "--trainer.val_check_interval=2",
+    "--trainer.accelerator=cpu",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "horizon", "windows", "mse", "mae"),
+    [
+        ("ETTh1", 96, 2785, 0.366, 0.391),
+        ("ETTh1", 720, 2161, 0.422, 0.444),
+        ("ETTh2", 192, 2689, 0.328, 0.371),
+        pytest.param("ETTh2", 336, 2545, 0.353, 0.393, marks=pytest.mark.slow),
+        pytest.param("ETTm1", 96, 11425, 0.304, 0.346, marks=pytest.mark.slow),
+        pytest.param("ETTm2", 96, 11425, 0.163, 0.252, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("context", [24, 96])
+def test_the_ridge_reads_its_known_errors_whatever_the_model_s_context(
+    name: str, horizon: int, windows: int, mse: float, mae: float, context: int
+) -> None:
+    data = ETTDataModule(name, context_length=context, prediction_length=horizon, eval_batch_size=256)
+    data.setup("fit")
+    score = baseline_scores(data)["ridge (context 512)"]
+    assert (round(score.mse, 3), round(score.mae, 3), score.windows) == (mse, mae, windows)
+
+
+def test_fit_then_predict_beyond_a_shorter_file(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert main(["fit", "--config", "etth1_mlr.yaml", "--run", str(run), *TINY]) == 0
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["test_windows"] == 2785
+    ridge = metrics["test"]["ridge (context 512)"]
+    assert (round(ridge["mse"], 3), round(ridge["mae"], 3)) == (0.366, 0.391)
+    table = pd.read_csv(f"{REAL_ROOT}/ETTh1.csv", parse_dates=["date"])
+    cut = table.iloc[:-100]
+    cut.to_csv(tmp_path / "cut.csv", index=False)
+    words = ["predict", "--run", str(run), "--input", str(tmp_path / "cut.csv"), "--output", str(tmp_path / "out.csv")]
+    assert main(words) == 0
+    frame = pd.read_csv(tmp_path / "out.csv", parse_dates=["ds"])
+    assert frame.groupby("unique_id").size().to_dict() == dict.fromkeys(table.columns[1:], 96)
+    for _, channel in frame.groupby("unique_id"):
+        assert channel.ds.iloc[0] == cut.date.iloc[-1] + pd.Timedelta(hours=1)
+        assert channel.ds.diff().dropna().eq(pd.Timedelta(hours=1)).all()
+
+
+@pytest.mark.parametrize("kind", ["standard", "swa", "btt"])
+def test_the_same_configuration_runs_with_the_attention_flag(kind: str, tmp_path: Path) -> None:
+    words = ["fit", "--config", "etth1_mlr.yaml", "--run", str(tmp_path / "run"), *TINY, "--attention", kind]
+    assert main(words) == 0
+    assert f"transformer_{kind}" in json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
+
+
+def test_two_runs_with_one_seed_are_identical(tmp_path: Path) -> None:
+    figures = []
+    for name in ("one", "two"):
+        assert main(["fit", "--config", "etth1_mlr.yaml", "--run", str(tmp_path / name), *TINY]) == 0
+        metrics = json.loads((tmp_path / name / "metrics.json").read_text())
+        figures.append({key: value for key, value in metrics.items() if key != "train_seconds"})
+    assert figures[0] == figures[1]
+
+
+@pytest.mark.slow
+def test_the_embedded_default_beats_seasonal_naive(tmp_path: Path) -> None:
+    assert main(["fit", "--config", "co2_mlr.yaml", "--run", str(tmp_path / "run"), "--trainer.max_epochs=1"]) == 0
+    test = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
+    assert test["transformer_mlr"]["mse"] < 0.5 * test["seasonal naive (52 steps)"]["mse"]
+    assert test["transformer_mlr"]["windows"] == len(_co2_windows())
+
+
+def _co2_windows() -> object:
+    data = CO2DataModule()
+    data.setup("fit")
+    return data.windows("test")
