@@ -1,0 +1,179 @@
+"""Backbones: from a batch to a forecast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge as SklearnRidge
+from torch import Tensor
+
+from tsattn.attention import KINDS
+from tsattn.backbones import (
+    BACKBONES,
+    Backbone,
+    Persistence,
+    Ridge,
+    SeasonalNaive,
+    Transformer,
+    build_backbone,
+    complete_backbone,
+)
+from tsattn.batch import Batch
+from tsattn.errors import UserError
+from tsattn.task import Task
+
+L, T, C = 24, 8, 3
+
+
+@pytest.fixture
+def task() -> Task:
+    return Task("toy", L, T, ("a", "b", "c"), "h", 24, (0.0,) * C, (1.0,) * C)
+
+
+def batch(size: int = 5, missing: bool = False, seed: int = 0) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    past = 2 + torch.randn(size, L, C, generator=generator)
+    target = 2 + torch.randn(size, T, C, generator=generator)
+    if not missing:
+        return Batch(past, target)
+    return Batch(past, target, torch.rand(size, L, C) > 0.2, torch.rand(size, T, C) > 0.05)
+
+
+class Flat(Backbone):
+    """A backbone that somebody wrote elsewhere."""
+
+    def __init__(self, task: Task, *, level: float = 1.0) -> None:
+        super().__init__()
+        self.level, self.T = level, task.prediction_length
+
+    def forward(self, batch: Batch) -> Tensor:
+        return torch.full((len(batch), self.T, batch.past.shape[-1]), self.level)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "none"])
+@pytest.mark.parametrize("channels", Transformer.CHANNELS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_transformer_takes_every_attention(task: Task, kind: str, channels: str, positions: str) -> None:
+    description = {
+        "kind": "transformer",
+        "d_model": 16,
+        "num_heads": 2,
+        "attention": kind,
+        "channels": channels,
+        "positions": positions,
+        "linear_path": "none",
+    }
+    backbone = build_backbone(description, task)
+    forecast = backbone(batch(missing=True))
+    assert forecast.shape == (5, T, C)
+    forecast.square().sum().backward()
+    # a bias of the keys moves all scores of a query alike
+    idle = {name for name, p in backbone.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
+    assert all("key.bias" in name or "key_norm.bias" in name for name in idle), idle
+
+
+@pytest.mark.parametrize("linear_path", Transformer.LINEAR_PATHS)
+def test_forecasts_move_and_grow_with_the_window(task: Task, linear_path: str) -> None:
+    """Instance normalisation: a window in other units gets the same forecast in those units."""
+    backbone = Transformer(task, d_model=16, num_heads=2, linear_path=linear_path).double().eval()
+    window = batch()
+    past = window.past.double()
+    moved = backbone(Batch(100 + 7 * past))
+    torch.testing.assert_close(moved, 100 + 7 * backbone(Batch(past)), rtol=1e-5, atol=1e-4)
+
+
+def test_independent_channels_do_not_see_each_other(task: Task) -> None:
+    window = batch()
+    changed = window.past.clone()
+    changed[..., 2] += torch.randn(5, L)
+    for channels, same in (("independent", True), ("mixed", False)):
+        torch.manual_seed(0)
+        backbone = Transformer(task, d_model=16, num_heads=2, channels=channels, linear_path="none").eval()
+        before, after = backbone(window), backbone(Batch(changed))
+        assert torch.allclose(before[..., :2], after[..., :2], atol=1e-6) == same
+        assert not torch.allclose(before[..., 2], after[..., 2], atol=1e-6)
+
+
+def test_imputed_steps_do_not_move_the_level(task: Task) -> None:
+    backbone = Transformer(task, d_model=16, num_heads=2).eval()
+    observed = torch.ones(2, L, C, dtype=torch.bool)
+    observed[:, 3:6] = False
+    past = batch(2).past
+    high = backbone(Batch(torch.where(observed, past, 1e3), past_observed=observed))
+    assert torch.isfinite(high).all()
+    torch.testing.assert_close(
+        backbone(Batch(past, past_observed=torch.ones_like(observed))), backbone(Batch(past)), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_warm_start_is_the_ridge_itself(task: Task) -> None:
+    batches = [batch(40, seed=seed) for seed in range(3)]
+    backbone = Transformer(task, d_model=16, num_heads=2, linear_path="ridge").eval()
+    backbone.warm_start(batches)
+    torch.testing.assert_close(backbone(batches[0]).double(), Ridge(batches)(batches[0]), rtol=1e-4, atol=1e-4)
+    random = Transformer(task, d_model=16, num_heads=2, linear_path="learned").eval()
+    before = random(batches[0])
+    random.warm_start(batches)
+    assert torch.equal(random(batches[0]), before)
+
+
+def test_one_attention_a_layer(task: Task) -> None:
+    backbone = Transformer(task, d_model=16, num_heads=2, num_layers=3, attention=["mlr", "swa", {"kind": "btt"}])
+    kinds = [type(block.attention) for block in backbone.encoder.blocks]
+    assert kinds == [KINDS["mlr"], KINDS["swa"], KINDS["btt"]]
+
+
+def test_ridge_equals_scikit_learn() -> None:
+    batches = [batch(30, missing=True, seed=seed) for seed in range(4)]
+    rows: list[Any] = []
+    for window in batches:
+        level = window.past.double().mean(1, keepdim=True)
+        x = (window.past.double() - level).transpose(1, 2).flatten(0, 1)
+        y = (window.target.double() - level).transpose(1, 2).flatten(0, 1)
+        known = window.target_observed.transpose(1, 2).flatten(0, 1).all(-1)
+        rows.append((x[known], y[known]))
+    x, y = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+    assert len(x) < 4 * 30 * C
+    expected = SklearnRidge(alpha=10.0, fit_intercept=False).fit(x, y).coef_
+    np.testing.assert_allclose(Ridge(batches, alpha=10.0).weight.T, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_naive_forecasts() -> None:
+    window = batch()
+    persistence = Persistence(T)(window)
+    assert torch.equal(persistence, window.past[:, -1:].expand(-1, T, -1))
+    seasonal = SeasonalNaive(T, 5)(window)
+    assert torch.equal(seasonal[:, :5], window.past[:, -5:])
+    assert torch.equal(seasonal[:, 5:], window.past[:, -5:-2])
+
+
+def test_descriptions(task: Task) -> None:
+    assert isinstance(build_backbone("transformer", task), BACKBONES["transformer"])
+    mine = build_backbone({"kind": f"{__name__}.Flat", "level": 3.0}, task)
+    assert mine(batch()).unique().tolist() == [3.0]
+    complete = complete_backbone({"kind": "transformer", "attention": ["swa", {"kind": "mlr", "ranks": [2]}]})
+    assert complete["num_layers"] == 2
+    assert complete["attention"][0] == {"kind": "swa", "window_size": 32}
+    assert complete["attention"][1] == {"kind": "mlr", "ranks": [2], "blocks": None, "align": "end"}
+    assert complete_backbone(complete) == complete
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        ("lstm", "unknown backbone 'lstm'; valid: transformer"),
+        ({"kind": "transformer", "layers": 3}, "has no argument 'layers'; valid: d_model, num_layers"),
+        ({"kind": "transformer", "num_layers": 0}, "num_layers must be at least 1"),
+        ({"kind": "transformer", "channels": "all"}, "channels must be one of mixed, independent, not 'all'"),
+        ({"kind": "transformer", "linear_path": True}, "linear_path must be one of none, learned, ridge, not True"),
+        ({"kind": "transformer", "dropout": 2}, r"dropout must lie in \[0, 1\)"),
+        ({"kind": "transformer", "attention": ["swa"]}, "lists 1 kinds for 2 layers"),
+        ({"kind": "transformer", "attention": "fast"}, "unknown attention 'fast'"),
+    ],
+)
+def test_wrong_descriptions_are_refused(task: Task, description: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build_backbone(description, task)  # type: ignore[arg-type]

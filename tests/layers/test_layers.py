@@ -1,0 +1,80 @@
+"""The parts that backbones are put together from."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tsattn.attention import build_attention
+from tsattn.errors import UserError
+from tsattn.layers import DirectHead, Encoder, InstanceNorm, TimeTokens
+
+
+def test_instance_norm_standardises_and_restores() -> None:
+    past = 5 + 3 * torch.randn(4, 50, 2, dtype=torch.float64)
+    norm = InstanceNorm(past)
+    scaled = norm.normalise(past)
+    torch.testing.assert_close(scaled.mean(1), torch.zeros(4, 2, dtype=torch.float64), atol=1e-12, rtol=0)
+    torch.testing.assert_close(scaled.std(1, correction=0), torch.ones(4, 2, dtype=torch.float64), atol=1e-5, rtol=0)
+    torch.testing.assert_close(norm.restore(scaled), past)
+
+
+def test_instance_norm_looks_at_observed_steps_only() -> None:
+    past = torch.randn(2, 30, 3, dtype=torch.float64)
+    observed = torch.rand(2, 30, 3) > 0.3
+    norm = InstanceNorm(past, observed)
+    junk = torch.where(observed, past, 1e6)
+    torch.testing.assert_close(InstanceNorm(junk, observed).mean, norm.mean)
+    torch.testing.assert_close(InstanceNorm(junk, observed).scale, norm.scale)
+    torch.testing.assert_close(norm.mean[1, 0, 2], past[1, observed[1, :, 2], 2].mean())
+    everything = InstanceNorm(past, torch.ones_like(observed))
+    torch.testing.assert_close(everything.scale, InstanceNorm(past).scale)
+
+
+def test_a_window_without_variation_or_observation_stays_finite() -> None:
+    flat = torch.full((1, 10, 2), 7.0)
+    assert InstanceNorm(flat).normalise(flat).abs().max() == 0
+    blind = InstanceNorm(flat, torch.zeros(1, 10, 2, dtype=torch.bool))
+    torch.testing.assert_close(blind.scale, torch.ones(1, 1, 2))
+    assert blind.mean.abs().max() == 0
+
+
+@pytest.mark.parametrize("positions", TimeTokens.POSITIONS)
+def test_tokens_know_their_place_only_with_learned_positions(positions: str) -> None:
+    tokens = TimeTokens(2, 8, 20, positions, dropout=0.0)
+    same = tokens(torch.ones(1, 20, 2))
+    assert same.shape == (1, 20, 8)
+    assert torch.allclose(same[:, 0], same[:, 1]) == (positions != "learned")
+
+
+def test_a_short_window_is_aligned_to_the_end() -> None:
+    tokens = TimeTokens(2, 8, 20, "learned", dropout=0.0)
+    x = torch.randn(1, 20, 2)
+    torch.testing.assert_close(tokens(x[:, -6:]), tokens(x)[:, -6:])
+
+
+def test_wrong_positions_are_refused() -> None:
+    with pytest.raises(UserError, match="positions must be one of learned, rotary, none, not 'sine'"):
+        TimeTokens(2, 8, 20, "sine", dropout=0.0)
+
+
+def test_the_encoder_runs_its_attentions_in_order() -> None:
+    attentions = [build_attention(kind, d_model=16, num_heads=2, max_length=12) for kind in ("standard", "swa", "btt")]
+    encoder = Encoder(attentions, d_ff=32, dropout=0.0).eval()
+    seen = []
+    for attention in attentions:
+        attention.register_forward_hook(lambda module, *_: seen.append(module))
+    x = torch.randn(2, 12, 16, requires_grad=True)
+    out = encoder(x)
+    out.square().sum().backward()
+    assert seen == attentions
+    assert out.shape == x.shape
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+def test_the_head_maps_time_then_width() -> None:
+    head = DirectHead(context_length=12, prediction_length=5, d_model=16, num_outputs=3)
+    tokens = torch.randn(2, 12, 16)
+    expected = torch.einsum("tl,bld->btd", head.time.weight, tokens) + head.time.bias[:, None]
+    expected = expected @ head.value.weight.T + head.value.bias
+    torch.testing.assert_close(head(tokens), expected)
