@@ -11,6 +11,7 @@ from torch import Tensor
 from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, build, each_impl
 from tsattn.attention import Attention, MLRAttention, SlidingWindowAttention, StandardAttention, build_attention
 from tsattn.errors import UserError
+from tsattn.structured import block_sizes
 
 T = 13
 
@@ -177,3 +178,17 @@ def test_only_the_multilevel_pattern_takes_blocks() -> None:
     x = torch.randn(1, 5, D_MODEL, dtype=torch.float64)
     with pytest.raises(UserError, match="takes no blocks"):
         build("swa", length=5)(x, blocks=torch.zeros(2, 1, 5, dtype=torch.long))
+
+
+@pytest.mark.parametrize("d_model", [16, 48, 512])
+def test_score_parameters_a_head_are_those_of_the_readme(d_model: int) -> None:
+    def parameters(description: object) -> float:
+        projection = build_attention(description, d_model=d_model, num_heads=4, max_length=T).projection  # type: ignore[arg-type]
+        return projection.num_params() / 4
+
+    a, b, c, _ = block_sizes(d_model)
+    for kind in ("standard", "swa", "mlr"):
+        assert parameters(kind) == 2 * d_model * (d_model // 4)
+    for side in ("key", "query", "both"):
+        assert parameters({"kind": "btt", "tt_rank": 3, "side": side}) == d_model * 3 * (b + c)
+    assert a == c

@@ -64,7 +64,8 @@ def plot_test_forecasts(
             if row == 0:
                 start = pd.Timestamp(stamps[column, L])
                 ax.set_title(f"forecast from {start:%Y-%m-%d %H:%M}", fontsize=9)
-    axes[0, -1].legend(frameon=False, fontsize=8, loc="best")
+    handles = axes[0, 0].lines[1:3]
+    figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=2)
     figure.suptitle(title, fontsize=11)
     return figure
 
