@@ -21,8 +21,8 @@ from tsattn.ops.full import expand_heads, full_attention_sdpa, softmax_attention
 
 __all__ = ["multilevel_attention", "multilevel_attention_reference", "multilevel_attention_sdpa"]
 
-# Beyond this width of the spread components the kernel's extra multiplications cost more than the score matrices that it
-# saves: forward and backward cross over near 300, for 3 and 4 levels of 8 and 64 components at 512 tokens on one core.
+# Beyond this width the kernel's extra multiplications cost more than the score matrices that it saves: forward and
+# backward cross over near 300, for 3 and 4 levels of 8 and 64 components at 512 tokens on one core.
 MAX_SPREAD_WIDTH = 256
 
 
