@@ -14,7 +14,7 @@ from torch import Tensor
 __all__ = ["Batch"]
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: Lightning rewrites the fields of a batch for its precisions
 class Batch:
     """A batch of windows; what a data set lacks is None.
 

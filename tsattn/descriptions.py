@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import UnionType
+from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from tsattn.errors import UserError, one_of
 
-__all__ = ["Description", "call", "defaults", "keyword_arguments", "parse"]
+__all__ = ["Description", "check_types", "defaults", "keyword_arguments", "parse"]
 
 Description: TypeAlias = str | Mapping[str, Any]
 
@@ -72,18 +73,52 @@ def defaults(function: Callable[..., object]) -> dict[str, Any]:
     }
 
 
-def call(function: Callable[..., T], *args: Any, what: str, chosen: Mapping[str, Any], **given: Any) -> T:
-    """Call with the arguments `chosen` by a description and those `given` by the code.
+def check_types(chosen: Mapping[str, Any], types: Mapping[str, Any], what: str) -> None:
+    """Refuse a chosen value that does not fit the annotation of its argument.
+
+    Args:
+        chosen: arguments of a description.
+        types: the annotation of each argument, as `typing.get_type_hints` gives it.
+        what: what is described, for the message.
 
     Raises:
-        UserError: if a chosen argument has the wrong type.
+        UserError: naming the argument and what it must be.
     """
-    try:
-        return function(*args, **given, **chosen)
-    except (TypeError, AttributeError) as error:
-        if not chosen:
-            raise
-        raise UserError(f"{what} cannot be made with {dict(chosen)}: {error}") from error
+    for name, value in chosen.items():
+        if not _fits(value, types[name]):
+            raise UserError(f"{what}: {name} must be {_readable(types[name])}, not {value!r}")
+
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    type(None): "null",
+    Sequence: "a list",
+    Mapping: "a mapping",
+}
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin, inner = get_origin(hint) or hint, get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in inner)
+    if origin is float:
+        origin = (int, float)
+    if origin is not bool and isinstance(value, bool):
+        return False
+    if origin is Sequence:
+        return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(x, inner[0]) for x in value)
+    return origin is Any or isinstance(value, origin)
+
+
+def _readable(hint: Any) -> str:
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_readable(part) for part in get_args(hint)))
+    word = _WORDS.get(get_origin(hint) or hint, "another kind of value")
+    inner = get_args(hint)
+    return f"{word} of {_readable(inner[0]).removeprefix('a ')}s" if word == "a list" and inner else word
 
 
 def _imported(kind: str, *, what: str, table: Iterable[str], base: type[Any]) -> type[Any]:

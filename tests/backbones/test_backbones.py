@@ -130,8 +130,10 @@ def test_ridge_equals_scikit_learn() -> None:
     batches = [batch(30, missing=True, seed=seed) for seed in range(4)]
     rows: list[Any] = []
     for window in batches:
-        level = window.past.double().mean(1, keepdim=True)
-        x = (window.past.double() - level).transpose(1, 2).flatten(0, 1)
+        past, observed = window.past.double().numpy(), window.past_observed.numpy()
+        level = torch.tensor(np.where(observed, past, 0).sum(1, keepdims=True) / observed.sum(1, keepdims=True))
+        seen = torch.tensor(np.maximum.accumulate(observed, axis=1))
+        x = torch.where(seen, window.past.double() - level, 0.0).transpose(1, 2).flatten(0, 1)
         y = (window.target.double() - level).transpose(1, 2).flatten(0, 1)
         known = window.target_observed.transpose(1, 2).flatten(0, 1).all(-1)
         rows.append((x[known], y[known]))
@@ -168,7 +170,7 @@ def test_descriptions(task: Task) -> None:
         ({"kind": "transformer", "layers": 3}, "has no argument 'layers'; valid: d_model, num_layers"),
         ({"kind": "transformer", "num_layers": 0}, "num_layers must be at least 1"),
         ({"kind": "transformer", "channels": "all"}, "channels must be one of mixed, independent, not 'all'"),
-        ({"kind": "transformer", "linear_path": True}, "linear_path must be one of none, learned, ridge, not True"),
+        ({"kind": "transformer", "linear_path": True}, "linear_path must be text, not True"),
         ({"kind": "transformer", "dropout": 2}, r"dropout must lie in \[0, 1\)"),
         ({"kind": "transformer", "attention": ["swa"]}, "lists 1 kinds for 2 layers"),
         ({"kind": "transformer", "attention": "fast"}, "unknown attention 'fast'"),

@@ -51,7 +51,10 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--config", "co2_mlr.yaml", "--model.backbone.kind", "lstm"], "unknown backbone 'lstm'; valid: trans"),
         (["fit", "--config", "co2_mlr.yaml", "--model.backbone.width", "4"], "no argument 'width'; valid: d_model"),
         (["fit", "--config", "co2_mlr.yaml", "--model.backbone.d_model", "12"], "num_heads 8 must divide d_model 12"),
-        (["fit", "--config", "co2_mlr.yaml", "--model.backbone.d_model", "big"], "cannot be made with"),
+        (
+            ["fit", "--config", "co2_mlr.yaml", "--model.backbone.d_model", "big"],
+            "d_model must be a whole number, not 'big'",
+        ),
         (["fit", "--config", "co2_mlr.yaml", "--model.lerning_rate", "1"], "did you mean --model.learning_rate?"),
         (["fit", "--config", "co2_mlr.yaml", "--model.learning_rate", "x"], "must be a number, not x"),
         (["fit", "--config", "co2_mlr.yaml", "--model.learning_rate", "-1"], "learning_rate must be above 0, not -1.0"),
@@ -63,6 +66,15 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--config", "co2_mlr.yaml", "--data.context_length=1600"], "need 1652 rows, but the training part"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.max_epochs", "x"], "trainer.max_epochs must be a whole number"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.limit_test_batches=2"], "always over all windows"),
+        (["fit", "--config", "co2_mlr.yaml", "--trainer.overfit_batches=1"], "always over all windows"),
+        (["fit", "--config", "co2_mlr.yaml", "--trainer.limit_val_batches=0"], "validation chooses the checkpoint"),
+        (["fit", "--config", "co2_mlr.yaml", "--trainer.devices=2"], "--trainer.devices must be 1, not 2"),
+        (["fit", "--config", "co2_mlr.yaml", "--trainer.max_epochs=0"], "there is nothing to train"),
+        (["fit", "--config", "co2_mlr.yaml", "--trainer.accelerator=tpux"], "the trainer cannot be made: "),
+        (["fit", "--config", "co2_mlr.yaml", "--trainer.precision=8"], "--trainer.precision must be one of 64, 32"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.warmup_steps=-5"], "warmup_steps must be at least 0, not -5"),
+        (["fit", "--config", "co2_mlr.yaml", "--trainer.max_step=3"], "unknown argument --trainer.max_step"),
+        (["fit", "--confg", "co2_mlr.yaml"], "unknown argument --confg (did you mean --config?)"),
         (["fit", "--config", "co2_mlr.yaml", "word"], "unknown argument word"),
         (["fit", "--config", "co2_mlr.yaml", "--attention"], "needs a value"),
         (["fit", "--data", "ETTDataModule", "--data.name", "ETTx"], "unknown ETT data set 'ETTx'; valid: ETTh1"),
@@ -150,7 +162,7 @@ def test_a_checkpoint_of_another_model_is_refused(
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refusal(["predict", "--run", str(tmp_path)], capsys)
-    assert "is not the folder of a finished run: it has no config.yaml" in said
+    assert "is not the folder of a trained model: it has no config.yaml" in said
 
 
 @pytest.mark.parametrize(

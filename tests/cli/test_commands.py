@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal as signals
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,7 @@ import pytest
 import yaml
 
 from tsattn.cli import main
+from tsattn.forecasting import ForecastingModule
 
 TINY = [
     "--data=CSVDataModule",
@@ -190,3 +195,110 @@ def test_fit_is_quiet_without_a_terminal(
     assert out.splitlines()[0] == "toy: 2 channels, context 48, horizon 12, 361 training windows"
     assert "%|" not in out
     assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_the_curve_holds_the_loss_of_its_own_step(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = []
+    step = ForecastingModule.training_step
+
+    def recorded(self: ForecastingModule, batch: object, batch_idx: int) -> object:
+        losses.append(step(self, batch, batch_idx))  # type: ignore[arg-type]
+        return losses[-1]
+
+    monkeypatch.setattr(ForecastingModule, "training_step", recorded)
+    assert fit(toy_csv, tmp_path / "run", "--trainer.max_epochs=4", "--trainer.log_every_n_steps=5") == 0
+    curve = pd.read_csv(tmp_path / "run" / "metrics.csv").dropna(subset="train_loss")
+    assert curve.step.tolist() == [4, 9, 14, 19]
+    np.testing.assert_allclose(curve.train_loss, [losses[s].item() for s in curve.step], rtol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+def test_every_precision_trains(toy_csv: Path, tmp_path: Path, precision: str) -> None:
+    assert fit(toy_csv, tmp_path / "run", f"--trainer.precision={precision}") == 0
+    test = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
+    assert np.isfinite(test["transformer_standard"]["mse"])
+
+
+def test_steps_between_validations_count_across_epochs(toy_csv: Path, tmp_path: Path) -> None:
+    steps = ["--trainer.val_check_interval=4", "--trainer.max_steps=10", "--data.batch_size=200"]
+    assert fit(toy_csv, tmp_path / "run", "--trainer.max_epochs=-1", *steps) == 0
+    curve = pd.read_csv(tmp_path / "run" / "metrics.csv").dropna(subset="val_mse")
+    assert curve.step.tolist() == [3, 7]
+    # an interval longer than the training still validates at its end
+    short = ["--trainer.val_check_interval=50", "--trainer.max_steps=3", "--trainer.max_epochs=-1"]
+    assert fit(toy_csv, tmp_path / "short", *short) == 0
+
+
+def test_callbacks_and_loggers_of_the_configuration_are_kept(toy_csv: Path, tmp_path: Path) -> None:
+    extra = tmp_path / "extra.yaml"
+    extra.write_text(
+        "trainer:\n  callbacks: {class_path: EarlyStopping, init_args: {monitor: val_mse, stopping_threshold: 1e9}}\n"
+        f"  logger: {{class_path: CSVLogger, init_args: {{save_dir: {tmp_path / 'mine'}}}}}\n"
+    )
+    assert fit(toy_csv, tmp_path / "run", "--config", str(extra), "--trainer.max_epochs=40") == 0
+    assert (tmp_path / "run" / "metrics.csv").exists()
+    assert list((tmp_path / "mine").rglob("metrics.csv"))
+    assert pd.read_csv(tmp_path / "run" / "metrics.csv").val_mse.notna().sum() == 1
+
+
+def test_a_run_is_read_from_any_folder(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fit(Path(toy_csv.name), Path("run")) == 0
+    (tmp_path / "deeper").mkdir()
+    monkeypatch.chdir(tmp_path / "deeper")
+    assert main(["test", "--run", "../run"]) == 0
+
+
+def test_flags_merge_into_the_description(toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fit", "--config", "co2_mlr.yaml", "--attention.blocks", "[1, 4, 8]", "--print_config"]
+    with pytest.raises(SystemExit):
+        main(words)
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert printed["model"]["backbone"]["attention"] == {"kind": "mlr", "ranks": [4, 2, 2], "blocks": [1, 4, 8]}
+    with pytest.raises(SystemExit):
+        main(["fit", "--config", "co2_mlr", "--attention.kind=swa", "--attention.window_size=9", "--print_config"])
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert printed["model"]["backbone"]["attention"] == {"kind": "swa", "window_size": 9}
+    assert printed["model"]["backbone"]["d_model"] == 64
+
+
+def test_help_tells_how_to_switch_attention(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["fit", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--attention KIND" in said
+    assert "--debug shows the traceback" in said
+
+
+@pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 130)])
+def test_an_interrupted_fit_says_how_to_go_on(toy_csv: Path, tmp_path: Path, signal: str, code: int) -> None:
+    run = tmp_path / "run"
+    words = [*TINY, f"--data.path={toy_csv}", f"--run={run}", "--trainer.max_epochs=100000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tsattn", "fit", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not (run / "checkpoints" / "last.ckpt").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.send_signal(getattr(signals, signal))
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == code, err
+    assert "interrupted: go on with `python -m tsattn fit --config" in err
+    assert main(["predict", "--run", str(run), "--output", str(tmp_path / "out.csv")]) == 0
+
+
+def test_training_goes_on_from_a_checkpoint(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    _, run = trained
+    words = ["fit", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "last.ckpt")]
+    assert main([*words, "--run", str(tmp_path / "on"), "--trainer.max_epochs", "2"]) == 0
+    first, second = (json.loads((folder / "metrics.json").read_text()) for folder in (run, tmp_path / "on"))
+    assert second["best_step"] >= first["best_step"]
+
+
+def test_diverged_training_is_an_error(toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wild = ["--model.learning_rate=1e30", "--model.warmup_steps=0", "--trainer.gradient_clip_val=null"]
+    assert fit(toy_csv, tmp_path / "run", *wild) == 2
+    assert "training diverged; a lower --model.learning_rate" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "metrics.json").exists()

@@ -93,7 +93,7 @@ def test_training_learns_the_wave(toy_csv: Path, tmp_path: Path) -> None:
 
 def test_the_ridge_of_training_windows_is_where_training_starts(toy_csv: Path, tmp_path: Path) -> None:
     data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
-    model = ForecastingModule(SMALL, learning_rate=1e-9)
+    model = ForecastingModule({**SMALL, "linear_path": "ridge"}, learning_rate=1e-9)
     fitted = trainer(tmp_path, max_steps=1)
     fitted.fit(model, data)
     (metrics,) = fitted.test(model, data, verbose=False)

@@ -13,7 +13,7 @@ from tsattn.layers import DirectHead, Encoder, InstanceNorm, TimeTokens
 def test_instance_norm_standardises_and_restores() -> None:
     past = 5 + 3 * torch.randn(4, 50, 2, dtype=torch.float64)
     norm = InstanceNorm(past)
-    scaled = norm.normalise(past)
+    scaled = norm.normalised()
     torch.testing.assert_close(scaled.mean(1), torch.zeros(4, 2, dtype=torch.float64), atol=1e-12, rtol=0)
     torch.testing.assert_close(scaled.std(1, correction=0), torch.ones(4, 2, dtype=torch.float64), atol=1e-5, rtol=0)
     torch.testing.assert_close(norm.restore(scaled), past)
@@ -33,10 +33,20 @@ def test_instance_norm_looks_at_observed_steps_only() -> None:
 
 def test_a_window_without_variation_or_observation_stays_finite() -> None:
     flat = torch.full((1, 10, 2), 7.0)
-    assert InstanceNorm(flat).normalise(flat).abs().max() == 0
+    assert InstanceNorm(flat).normalised().abs().max() == 0
     blind = InstanceNorm(flat, torch.zeros(1, 10, 2, dtype=torch.bool))
     torch.testing.assert_close(blind.scale, torch.ones(1, 1, 2))
-    assert blind.mean.abs().max() == 0
+    # nothing observed: the last value known before the window, which it was filled with, is its level
+    torch.testing.assert_close(blind.mean, flat[:, :1])
+
+
+def test_steps_before_the_first_observed_one_stand_at_the_level() -> None:
+    past = torch.cat([torch.zeros(1, 6, 1), 3 + 0.01 * torch.randn(1, 20, 1)], 1).double()
+    observed = torch.ones(1, 26, 1, dtype=torch.bool)
+    observed[:, :6] = False
+    norm = InstanceNorm(past, observed)
+    assert norm.normalised()[:, :6].abs().max() == 0
+    torch.testing.assert_close(norm.normalised()[:, 6:], InstanceNorm(past[:, 6:]).normalised())
 
 
 @pytest.mark.parametrize("positions", TimeTokens.POSITIONS)

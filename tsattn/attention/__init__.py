@@ -7,6 +7,7 @@ To add a kind, write one file with a subclass of `Attention` and name it in `KIN
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, get_type_hints
 
 from tsattn import descriptions
 from tsattn.attention.base import Attention, AttentionOptions
@@ -65,8 +66,9 @@ def build_attention(
         UserError: for a wrong kind, argument or value; the message lists the valid ones.
     """
     kind, cls, chosen = _parse(description)
-    sizes = {"max_length": max_length, "rope": rope, "causal": causal}
-    return descriptions.call(cls, d_model, num_heads, what=f"attention {kind}", chosen=chosen, **sizes)
+    types = {**get_type_hints(AttentionOptions), **get_type_hints(cls.__init__)}
+    descriptions.check_types(chosen, types, f"attention {kind}")
+    return cls(d_model, num_heads, max_length=max_length, rope=rope, causal=causal, **chosen)
 
 
 def attention_per_layer(description: Description | Sequence[Description], num_layers: int) -> list[Description]:
@@ -94,5 +96,5 @@ def attention_arguments(kind: type[Attention]) -> list[str]:
     return [name for name in names if name not in _SET_BY_MODEL]
 
 
-def _parse(description: Description) -> tuple[str, type[Attention], dict[str, object]]:
+def _parse(description: Description) -> tuple[str, type[Attention], dict[str, Any]]:
     return descriptions.parse(description, what="attention", table=KINDS, base=Attention, arguments=attention_arguments)

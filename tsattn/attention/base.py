@@ -16,7 +16,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tsattn.attention.patterns import Pattern, Tokens
-from tsattn.attention.projections import Projection
+from tsattn.attention.projections import Projection, key_heads
 from tsattn.attention.rope import RotaryEmbedding
 from tsattn.errors import UserError
 from tsattn.ops.masks import real_positions
@@ -74,10 +74,8 @@ class Attention(nn.Module):
         super().__init__()
         self.d_model = d_model
         self.num_heads = num_heads
-        self.num_kv_heads = num_kv_heads or num_heads
+        self.num_kv_heads = key_heads(num_heads, num_kv_heads)
         self.head_dim = head_size(d_model, num_heads, head_dim)
-        if num_heads % self.num_kv_heads:
-            raise UserError(f"num_kv_heads {self.num_kv_heads} must divide num_heads {num_heads}")
         if not 0 <= dropout < 1:
             raise UserError(f"attention dropout must lie in [0, 1), not {dropout}")
         if impl not in pattern.impls:
@@ -163,13 +161,20 @@ class Attention(nn.Module):
         if blocks is not None and not self.pattern.takes_blocks:
             raise UserError(f"{type(self).__name__} takes no blocks; only the multi-level pattern does")
         B, S = source.shape[:2]
-        if attention_mask is not None and attention_mask.shape != (B, S):
-            raise ValueError(f"attention_mask must be {(B, S)}, not {tuple(attention_mask.shape)}")
+        if attention_mask is not None and (attention_mask.shape != (B, S) or attention_mask.dtype != torch.bool):
+            raise UserError(
+                f"attention_mask must be bool of shape {(B, S)}, True at real tokens, "
+                f"not {attention_mask.dtype} of shape {tuple(attention_mask.shape)}"
+            )
+        if global_tokens is not None and (global_tokens.shape[-1] != S or global_tokens.dtype != torch.bool):
+            raise UserError(f"global_tokens must be bool of shape ({S},) or {(B, S)}, not {tuple(global_tokens.shape)}")
         if positions is not None:
             key_positions = positions if positions.dim() == 2 else positions[None]
             if key_positions.shape[-1] != S:
-                raise ValueError(f"positions must cover {S} tokens, not {key_positions.shape[-1]}")
+                raise UserError(f"positions must cover {S} tokens, not {key_positions.shape[-1]}")
         else:
+            if self.pattern.needs_max_length and self.max_length is not None and self.max_length < S:
+                raise UserError(f"{S} tokens are more than max_length {self.max_length}, which the blocks divide")
             # one row without padding serves the whole batch
             mask = attention_mask if attention_mask is not None else x.new_ones((1, S), dtype=torch.bool)
             key_positions = real_positions(mask, align=self.pattern.align, max_length=self.max_length)
@@ -177,13 +182,15 @@ class Attention(nn.Module):
         if global_tokens is not None and global_tokens.dim() == 1:
             global_tokens = global_tokens[None]
         if blocks is not None and blocks.shape[-1] != S:
-            raise ValueError(f"blocks must be (levels, B, {S}), not {tuple(blocks.shape)}")
+            raise UserError(f"blocks must be (levels, B, {S}), not {tuple(blocks.shape)}")
         return Tokens(query_positions, key_positions, attention_mask, global_tokens, blocks, self.max_length)
 
 
 def head_size(d_model: int, num_heads: int, head_dim: int | None) -> int:
     """Components of a head: `head_dim` where given, else the model's width shared out."""
     if head_dim is not None:
+        if head_dim < 1:
+            raise UserError(f"head_dim must be at least 1, not {head_dim}")
         return head_dim
     if d_model % num_heads:
         raise UserError(f"num_heads {num_heads} must divide d_model {d_model}, or give head_dim")

@@ -32,6 +32,5 @@ class BTTAttention(Attention):
         **options: Unpack[AttentionOptions],
     ) -> None:
         options.setdefault("qk_norm", True)
-        num_kv_heads = options.get("num_kv_heads") or num_heads
-        projection = BTTProjection(d_model, num_heads, num_kv_heads, tt_rank, side)
+        projection = BTTProjection(d_model, num_heads, options.get("num_kv_heads"), tt_rank, side)
         super().__init__(d_model, num_heads, projection=projection, pattern=FullPattern(), **options)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tsattn.errors import UserError
 from tsattn.structured import BTT
 
-__all__ = ["BTTProjection", "LowRankProjection", "Projection"]
+__all__ = ["BTTProjection", "LowRankProjection", "Projection", "key_heads"]
 
 
 class Projection(nn.Module):
@@ -50,14 +50,14 @@ class LowRankProjection(Projection):
     Args:
         d_model: D.
         num_heads: H.
-        num_kv_heads: G.
+        num_kv_heads: G; H if None.
         head_dim: r.
     """
 
-    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int, head_dim: int) -> None:
+    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int | None, head_dim: int) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.num_kv_heads = num_kv_heads
+        self.num_kv_heads = num_kv_heads = key_heads(num_heads, num_kv_heads)
         self.width = head_dim
         self.scale = 1 / math.sqrt(head_dim)
         self.query = nn.Linear(d_model, num_heads * head_dim)
@@ -86,7 +86,7 @@ class BTTProjection(Projection):
     Args:
         d_model: D.
         num_heads: H.
-        num_kv_heads: G; only the two-sided form groups heads.
+        num_kv_heads: G; H if None; only the two-sided form groups heads.
         tt_rank: s.
         side: which side is mapped: ``key`` (`q = x`, `k = M x`: the authors' form), ``query`` (`q = M^T x`, `k = x`,
             one key for all heads), or ``both`` (each side one factor, width b c s).
@@ -94,8 +94,9 @@ class BTTProjection(Projection):
 
     SIDES = ("key", "query", "both")
 
-    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int, tt_rank: int, side: str) -> None:
+    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int | None, tt_rank: int, side: str) -> None:
         super().__init__()
+        num_kv_heads = key_heads(num_heads, num_kv_heads)
         if side not in self.SIDES:
             raise UserError(f"side of btt attention must be one of {', '.join(self.SIDES)}, not {side!r}")
         if tt_rank < 1:
@@ -138,3 +139,16 @@ class BTTProjection(Projection):
         groups = self.left.shape[0] // self.right.shape[0]
         right = self.right.repeat_interleave(groups, dim=0)
         return BTT(self.left, torch.as_tensor(right), self.tt_rank).to_dense()
+
+
+def key_heads(num_heads: int, num_kv_heads: int | None) -> int:
+    """G, the number of key/value heads: H where none is given.
+
+    Raises:
+        UserError: if G is not a divisor of H.
+    """
+    if num_kv_heads is None:
+        return num_heads
+    if num_kv_heads < 1 or num_heads % num_kv_heads:
+        raise UserError(f"num_kv_heads {num_kv_heads} must divide num_heads {num_heads}")
+    return num_kv_heads

@@ -27,8 +27,6 @@ class RotaryEmbedding(nn.Module):
         base: the slowest rotation turns once in about `2 pi base` steps.
     """
 
-    frequencies: Tensor
-
     def __init__(self, width: int, *, groups: Sequence[int] | None = None, base: float = 10_000.0) -> None:
         super().__init__()
         groups = [width] if groups is None else list(groups)
@@ -37,14 +35,14 @@ class RotaryEmbedding(nn.Module):
         # a pair's place within its group, as a fraction, decides its place among all pairs
         places = torch.cat([(torch.arange(group // 2) + 0.5) / (group // 2) for group in groups if group])
         order = torch.argsort(torch.argsort(places, stable=True))
-        exponents = order.double() / (width // 2)
-        self.register_buffer("frequencies", (base**-exponents).float(), persistent=False)
+        # plain numbers, not a buffer, which a cast of the model to low precision would round
+        self.frequencies = tuple((base ** -(order.double() / (width // 2))).tolist())
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Rotate `x (B, H, N, W)` at `positions (B | 1, N)`."""
-        angles = (positions[:, None, :, None].double() * self.frequencies.double()).to(
-            torch.promote_types(x.dtype, torch.float32)
-        )
+        exact = torch.float32 if x.device.type == "mps" else torch.float64
+        frequencies = torch.tensor(self.frequencies, dtype=exact, device=x.device)
+        angles = positions[:, None, :, None].to(exact) * frequencies
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         even, odd = rearrange(x, "B H N (pair two) -> two B H N pair", two=2)
         rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1)

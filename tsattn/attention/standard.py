@@ -22,5 +22,5 @@ class StandardAttention(Attention):
 
     def __init__(self, d_model: int, num_heads: int, **options: Unpack[AttentionOptions]) -> None:
         head_dim = head_size(d_model, num_heads, options.get("head_dim"))
-        projection = LowRankProjection(d_model, num_heads, options.get("num_kv_heads") or num_heads, head_dim)
+        projection = LowRankProjection(d_model, num_heads, options.get("num_kv_heads"), head_dim)
         super().__init__(d_model, num_heads, projection=projection, pattern=FullPattern(), **options)

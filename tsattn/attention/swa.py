@@ -25,6 +25,6 @@ class SlidingWindowAttention(Attention):
         self, d_model: int, num_heads: int, *, window_size: int = 32, **options: Unpack[AttentionOptions]
     ) -> None:
         head_dim = head_size(d_model, num_heads, options.get("head_dim"))
-        projection = LowRankProjection(d_model, num_heads, options.get("num_kv_heads") or num_heads, head_dim)
+        projection = LowRankProjection(d_model, num_heads, options.get("num_kv_heads"), head_dim)
         pattern = SlidingWindowPattern(window_size)
         super().__init__(d_model, num_heads, projection=projection, pattern=pattern, **options)

@@ -7,7 +7,7 @@ it in `BACKBONES`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 from tsattn import descriptions
 from tsattn.attention import complete_attention
@@ -43,7 +43,8 @@ def build_backbone(description: Description, task: Task) -> Backbone:
         UserError: for a wrong kind, argument or value; the message lists the valid ones.
     """
     kind, cls, chosen = _parse(description)
-    return descriptions.call(cls, task, what=f"backbone {kind}", chosen=chosen)
+    descriptions.check_types(chosen, get_type_hints(cls.__init__), f"backbone {kind}")
+    return cls(task, **chosen)
 
 
 def complete_backbone(description: Description) -> dict[str, Any]:

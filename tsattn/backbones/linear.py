@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
+from tsattn.layers import InstanceNorm
 
 __all__ = ["Ridge"]
 
@@ -29,7 +30,7 @@ class Ridge(Backbone):
         moment: Tensor | float = 0.0
         for batch in batches:
             assert batch.target is not None
-            past, level = _centred(batch.past.double())
+            past, level = _centred(batch)
             target = (batch.target.double() - level).transpose(1, 2)
             x, y = past.transpose(1, 2).flatten(0, 1), target.flatten(0, 1)
             if batch.target_observed is not None:
@@ -44,10 +45,11 @@ class Ridge(Backbone):
 
     def forward(self, batch: Batch) -> Tensor:
         """See `Backbone`."""
-        past, level = _centred(batch.past.double())
+        past, level = _centred(batch)
         return (past.transpose(1, 2) @ self.weight).transpose(1, 2) + level
 
 
-def _centred(past: Tensor) -> tuple[Tensor, Tensor]:
-    level = past.mean(1, keepdim=True)
-    return past - level, level
+def _centred(batch: Batch) -> tuple[Tensor, Tensor]:
+    """The contexts less their levels, `(B, L, C)`, and the levels, `(B, 1, C)`, in float64."""
+    norm = InstanceNorm(batch.past.double(), batch.past_observed)
+    return norm.past - norm.mean, norm.mean

@@ -1,6 +1,7 @@
 """The paper's forecaster: an encoder transformer over time tokens with a direct multi-step head.
 
-Source: Kuang et al. (ICML 2025), section 5 (long-horizon forecasting): 2 layers, 8 heads, attention by description.
+Source: Kuang et al. (ICML 2025), section 5 (long-horizon forecasting): 2 layers, 8 heads, attention by description. The
+linear path beside the encoder is ours.
 """
 
 from __future__ import annotations
@@ -56,11 +57,12 @@ class Transformer(Backbone):
         attention: Description | Sequence[Description] = "standard",
         positions: str = "learned",
         channels: str = "mixed",
-        linear_path: str = "ridge",
+        linear_path: str = "none",
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        sizes = {"d_model": d_model, "num_layers": num_layers, "num_heads": num_heads, "d_ff": d_ff or 2 * d_model}
+        d_ff = 2 * d_model if d_ff is None else d_ff
+        sizes = {"d_model": d_model, "num_layers": num_layers, "num_heads": num_heads, "d_ff": d_ff}
         for name, size in sizes.items():
             if size < 1:
                 raise UserError(f"{name} must be at least 1, not {size}")
@@ -80,7 +82,7 @@ class Transformer(Backbone):
                 build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=L, rope=positions == "rotary")
                 for layer in attention_per_layer(attention, num_layers)
             ],
-            sizes["d_ff"],
+            d_ff,
             dropout,
         )
         self.head = DirectHead(L, T, d_model, per_token)
@@ -101,7 +103,7 @@ class Transformer(Backbone):
     def forward(self, batch: Batch) -> Tensor:
         """See `Backbone`."""
         norm = InstanceNorm(batch.past, batch.past_observed)
-        past = norm.normalise(batch.past)
+        past = norm.normalised()
         C = past.shape[-1]
         steps = rearrange(past, "B L C -> (B C) L 1") if self.independent else past
         forecast: Tensor = self.head(self.encoder(self.tokens(steps)))

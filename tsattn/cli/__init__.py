@@ -41,7 +41,7 @@ A configuration is looked for as the file given, then in configs/, then among th
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit code: 0, or 2 for a mistake in what was asked for.
+    """Run a command and return the exit code: 0, 2 for a mistake in what was asked for, 130 if it was interrupted.
 
     Args:
         argv: the words after ``python -m tsattn``; those of this process by default.
@@ -56,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt as stop:
+        print(f"interrupted{f': {stop}' if str(stop) else ''}", file=sys.stderr)
+        return 130
 
 
 def _run(words: list[str]) -> int:
@@ -72,7 +75,7 @@ def _run(words: list[str]) -> int:
         raise UserError(f"unknown command {words[0]!r}; valid: {one_of(_COMMANDS)}")
     from tsattn.cli.arguments import prepare
 
-    words = prepare(words)
+    prepared = prepare(words)
     from tsattn.cli.trainer_cli import run
 
-    return run(words)
+    return run(prepared, typed=words)

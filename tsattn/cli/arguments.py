@@ -30,20 +30,21 @@ def prepare(words: list[str]) -> list[str]:
         UserError: if a configuration or run folder is not there, or a description cannot be merged.
     """
     command, *rest = words
-    wants_help = "--help" in rest or "-h" in rest
     pairs = _pairs(rest)
+    wants_help = any(name in ("-h", "--help") or name.endswith(".help") for name, _ in pairs)
     if command != "fit" and not wants_help:
-        folder = next((value for name, value in pairs if name == "--run"), None)
+        folder = next((value for name, value in reversed(pairs) if name == "--run"), None)
         if folder is not None:
             pairs = [*_from_run(folder), *pairs]
         elif all(name != "--ckpt_path" for name, _ in pairs):
             raise UserError(f"{command} needs a trained model: --run DIR, the folder that `fit` has written")
-    if command == "fit" and not wants_help and not any(name in ("-c", "--config", "--data") for name, _ in pairs):
+    if command == "fit" and not pairs:
         raise UserError(f"fit needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
     plain, configs, overrides = [], [], []
     for name, value in pairs:
         if name in ("-c", "--config") and value is not None:
             configs.append(_find_config(value))
+            _read_config(configs[-1])
             value = str(configs[-1])
         elif name == "--attention" or name.startswith("--attention."):
             name = _ATTENTION + name.removeprefix("--attention")
@@ -69,12 +70,18 @@ def _pairs(words: list[str]) -> list[tuple[str, str | None]]:
     for word in words:
         if word.startswith("-") and not _is_number(word):
             name, equals, value = word.partition("=")
-            pairs.append((name, value if equals else None))
-        elif pairs and pairs[-1][1] is None and pairs[-1][0].startswith("-"):
+            # the parser takes the form of a printed configuration only after an equals sign
+            joined = name == "--print_config"
+            pairs.append((word, None) if joined else (name, value if equals else None))
+        elif pairs and pairs[-1][1] is None and _takes_value(pairs[-1][0]):
             pairs[-1] = (pairs[-1][0], word)
         else:
             pairs.append((word, None))
     return pairs
+
+
+def _takes_value(name: str) -> bool:
+    return name.startswith("-") and name not in ("-h", "--help", "--overwrite") and "print_config" not in name
 
 
 def _is_number(word: str) -> bool:
@@ -86,7 +93,7 @@ def _is_number(word: str) -> bool:
 
 
 def _find_config(name: str) -> Path:
-    for path in (Path(name), *(folder / name for folder in _config_folders())):
+    for path in (Path(name), *(folder / file for folder in _config_folders() for file in (name, f"{name}.yaml"))):
         if path.is_file():
             return path
     raise UserError(f"no configuration {name}: neither a file nor one of {one_of(config_names())}")
@@ -108,13 +115,19 @@ def _configured_backbone(configs: list[Path]) -> object:
     """The description of the backbone in the last configuration that has one."""
     backbone: object = "transformer"
     for path in configs:
-        try:
-            content = yaml.safe_load(path.read_text())
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-        model = content.get("model") if isinstance(content, Mapping) else None
+        model = _read_config(path).get("model")
         backbone = (model.get("backbone") if isinstance(model, Mapping) else None) or backbone
     return backbone
+
+
+def _read_config(path: Path) -> Mapping[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path} is not a configuration: it must hold the keys data, model and trainer")
+    return content
 
 
 def _merge(backbone: object, overrides: list[tuple[str, Any]]) -> object:

@@ -31,12 +31,19 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
         # a class has few arguments, a command a hundred
         valid = one_of(names) if len(names) < 20 else "all those that `--help` lists"
         return f"unknown argument {name}{_similar(name, names)}; valid: {valid}"
+    if "arguments are required" in message:
+        return "a configuration is needed: --config NAME, or at least --data"
+    if found := re.search(r"argument (--\S+): expected", message):
+        return f"{found[1]} needs a value"
     key = re.search(r'(?:Parser key|key) "([^"]+)"', message)
     value = re.search(r"(?:Given|Got) value: (.*)", message)
     if key and key[1] == "data":
         return f"--data must be one of {one_of(data_sets)}, or the import path of a ForecastDataModule, {_not(value)}"
     if key and value:
         expected = message.split("Given value type")[0]
+        choices = re.search(r"Literal\[([^\]]*)\]", expected)
+        if choices:
+            return f"--{key[1].removeprefix('--')} must be one of {choices[1]}, {_not(value)}"
         types = [name for name in re.findall(r"<class '(?:\w+\.)*(\w+)'>", expected) if name != "NoneType"]
         kinds = " or ".join(_KINDS.get(name, name) for name in dict.fromkeys(types)) or "another kind of value"
         return f"--{key[1].removeprefix('--')} must be {kinds}, {_not(value)}"
@@ -50,6 +57,9 @@ def _not(value: re.Match[str] | None) -> str:
 def _similar(name: str, options: Iterable[str]) -> str:
     plain = name.lstrip("-")
     # compare with the last part too, so that `nme` finds `--data.name`
+    prefixed = [option for option in options if option.lstrip("-").startswith(plain)]
+    if prefixed:
+        return f" (did you mean {prefixed[0]}?)"
     by_part = {option.split(".")[-1].lstrip("-"): option for option in options}
     close = difflib.get_close_matches(name, list(options), 1) or [
         by_part[part] for part in difflib.get_close_matches(plain.split(".")[-1], list(by_part), 1)

@@ -77,19 +77,19 @@ class RunFolder:
             raise UserError(f"the run folder {self.path} exists already; nothing is overwritten, name another")
 
     def check_trained(self) -> None:
-        """Refuse a folder that no finished `fit` has written."""
+        """Refuse a folder without the best checkpoint of a `fit`."""
         if not self.path.is_dir():
             raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has written")
         for file in (self.config, self.best):
             if not file.exists():
                 raise UserError(
-                    f"{self.path} is not the folder of a finished run: it has no {file.relative_to(self.path)}"
+                    f"{self.path} is not the folder of a trained model: it has no {file.relative_to(self.path)}"
                 )
 
     def write_json(self, file: Path, content: dict[str, Any]) -> None:
         """Write plain data, all or nothing."""
         partial = file.with_name(file.name + ".partial")
-        partial.write_text(json.dumps(content, indent=2) + "\n")
+        partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
         partial.replace(file)
 
 

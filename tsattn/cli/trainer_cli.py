@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import logging
+import math
 import os
 import re
 import sys
@@ -16,9 +19,9 @@ import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.loggers import CSVLogger, Logger
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 import tsattn.data  # noqa: F401  (data sets by their class names)
 from tsattn.cli.messages import sentence
@@ -50,6 +53,26 @@ _LIGHTNING_NOISE = (
 )
 
 
+DEFAULT_EPOCHS = 10
+
+_DESCRIPTION = """
+--attention KIND (or a description, as {kind: mlr, ranks: [4, 2, 2]}) switches the attention of the backbone;
+--attention.ARGUMENT and --model.backbone.ARGUMENT set one argument of it. --debug shows the traceback of an error.
+"""
+
+# options of the Trainer under which a table would not say what it seems to
+_REFUSED = {
+    "limit_test_batches": "test errors are always over all windows",
+    "limit_predict_batches": "there is one window to predict",
+    "overfit_batches": "test errors are always over all windows",
+    "barebones": "a run writes its curve and checkpoints",
+}
+
+_DIVERGED = "training diverged; a lower --model.learning_rate or more --model.warmup_steps may help"
+
+_say = functools.partial(print, flush=True)
+
+
 class _Parser(LightningArgumentParser):
     """Raises a `UserError` of one sentence where argparse would print its usage and exit."""
 
@@ -66,21 +89,26 @@ class TrainerCLI(LightningCLI):
     """The LightningCLI of tsattn: `fit` makes a run folder, the other commands read one.
 
     Args:
-        args: the command and its words.
+        args: the command and its words, prepared for the parser.
+        typed: the words as they were typed.
     """
 
-    def __init__(self, args: list[str]) -> None:
+    def __init__(self, args: list[str], typed: list[str]) -> None:
         self.run_folder: RunFolder | None = None
-        self.words = args
+        self.typed = typed
         super().__init__(
             ForecastingModule,
             ForecastDataModule,
             subclass_mode_data=True,
             save_config_callback=None,  # the run folder saves the configuration
             seed_everything_default=1,
-            trainer_defaults={"devices": 1, "max_epochs": 10, "gradient_clip_val": 1.0, "log_every_n_steps": 10},
+            trainer_defaults={"devices": 1, "gradient_clip_val": 1.0, "log_every_n_steps": 10},
             parser_class=_Parser,
-            parser_kwargs={name: {"prog": f"python -m tsattn {name}"} for name in self.subcommands()},
+            parser_kwargs={
+                "prog": "python -m tsattn",
+                "allow_abbrev": False,
+                **{name: {"description": _DESCRIPTION} for name in self.subcommands()},
+            },
             auto_configure_optimizers=False,
             args=args,
         )
@@ -118,71 +146,93 @@ class TrainerCLI(LightningCLI):
     def _parse_ckpt_path(self) -> None:
         """Lightning would let a checkpoint silently override the command line; `on_load_checkpoint` refuses instead."""
 
+    def before_instantiate_classes(self) -> None:
+        """Refuse what would make a result mean less than it says; fill in how long to train."""
+        trainer = self.config[self.subcommand].trainer
+        for name, reason in _REFUSED.items():
+            if trainer[name] not in (None, False, 0.0):
+                raise UserError(f"--trainer.{name} cannot be set: {reason}")
+        if trainer.devices not in (1, "1", "auto", [0]) or trainer.num_nodes != 1:
+            raise UserError(f"training runs on one device: --trainer.devices must be 1, not {trainer.devices}")
+        if self.subcommand == "fit" and trainer.limit_val_batches == 0:
+            raise UserError("--trainer.limit_val_batches must be above 0: validation chooses the checkpoint")
+        if trainer.max_epochs is None:
+            bounded = trainer.max_steps != -1 or trainer.max_time is not None
+            trainer.max_epochs = -1 if bounded else DEFAULT_EPOCHS
+        if isinstance(trainer.val_check_interval, int):
+            trainer.check_val_every_n_epoch = None  # an interval in steps counts across epochs
+
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer, writing its curve and checkpoints into the run folder."""
-        quiet = not sys.stdout.isatty()
-        if self.subcommand == "fit" and not self._get(self.config_init, "trainer.fast_dev_run"):
+        given = self._get(self.config_init, "trainer")
+        callbacks = _listed(given.callbacks)
+        if self.subcommand == "fit" and not given.fast_dev_run:
             self.run_folder = self._new_run_folder()
-            loggers: list[Logger] = [CSVLogger(self.run_folder.path, name="", version="")]
-            checkpoint = ModelCheckpoint(
-                dirpath=self.run_folder.checkpoints,
-                filename=self.run_folder.best.stem,
-                monitor="val_mse",
-                save_last=True,
-                enable_version_counter=False,
+            kwargs["logger"] = given.logger is not False and [*_loggers(self.run_folder.path), *_listed(given.logger)]
+            callbacks.append(
+                ModelCheckpoint(
+                    dirpath=self.run_folder.checkpoints,
+                    filename=self.run_folder.best.stem,
+                    monitor="val_mse",
+                    save_last=True,
+                    enable_version_counter=False,
+                )
             )
-            kwargs.setdefault("logger", self._get(self.config_init, "trainer.logger") or _with_tensorboard(loggers))
-            callbacks = self._get(self.config_init, "trainer.callbacks") or []
-            kwargs["callbacks"] = [*callbacks, checkpoint]
         else:
-            kwargs.setdefault("logger", False)
-        kwargs.setdefault("enable_model_summary", False)
-        if quiet:
-            kwargs["enable_progress_bar"] = False
-        else:
-            bar = TQDMProgressBar(leave=True)
-            kwargs["callbacks"] = [
-                *(kwargs.get("callbacks") or self._get(self.config_init, "trainer.callbacks") or []),
-                bar,
-            ]
-        return super().instantiate_trainer(**kwargs)
+            kwargs["logger"] = False
+        if given.enable_model_summary is None:
+            kwargs["enable_model_summary"] = False
+        self.shows_bar = sys.stdout.isatty() and given.enable_progress_bar is not False
+        kwargs["enable_progress_bar"] = self.shows_bar
+        kwargs["callbacks"] = [*callbacks, *_bar(self.shows_bar)]
+        try:
+            return super().instantiate_trainer(**kwargs)
+        except (ValueError, TypeError, MisconfigurationException) as error:
+            raise UserError(f"the trainer cannot be made: {' '.join(str(error).split())}") from error
 
     def before_fit(self) -> None:
         """Read data and build the model, so that a mistake shows before a folder is made; then make it."""
-        if self._get(self.config, "trainer.limit_test_batches") is not None:
-            raise UserError("--trainer.limit_test_batches cannot be set: test errors are always over all windows")
         self._set_up("fit", self.config[self.subcommand].ckpt_path)
+        steps = self._steps()
+        if steps == 0:
+            raise UserError("there is nothing to train: --trainer.max_epochs and max_steps must be above 0, or -1")
+        if isinstance(self.trainer.val_check_interval, int):  # validate at least once, at the end
+            self.trainer.val_check_interval = int(min(self.trainer.val_check_interval, steps))
         parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         task = self._task
-        print(
+        _say(
             f"{task.data}: {task.num_channels} channels, context {task.context_length}, "
             f"horizon {task.prediction_length}, {len(self.datamodule.windows('train'))} training windows"
         )
-        print(f"{_model_name(self.model)}: {parameters:,} parameters, on {self._device}")
+        _say(f"{_model_name(self.model)}: {parameters:,} parameters, on {self._device}")
         if self.run_folder is not None:
             self.run_folder.create()
             self.run_folder.config.write_text(self._config_text())
-            self.run_folder.write_json(
-                self.run_folder.versions, versions(["python -m tsattn", *self.words], self._device)
-            )
-            print(f"run folder: {self.run_folder.path}")
-        self._started = time.perf_counter()
+            command = ["python", "-m", "tsattn", *self.typed]
+            self.run_folder.write_json(self.run_folder.versions, versions(command, self._device))
+            _say(f"run folder: {self.run_folder.path}")
+
+    def fit(self, **kwargs: Any) -> None:
+        """Train; an interruption leaves the checkpoints so far, and says how to go on."""
+        started = time.perf_counter()
+        try:
+            self.trainer.fit(**kwargs, weights_only=True)
+        except SystemExit as stop:  # how Lightning ends a fit on Ctrl-C and on SIGTERM
+            raise KeyboardInterrupt(self._how_to_go_on()) from stop
+        self.seconds = time.perf_counter() - started
 
     def after_fit(self) -> None:
         """Test the best checkpoint once, beside the baselines."""
-        seconds = time.perf_counter() - self._started
         run = self.run_folder
         if run is None:
             return
         if not run.best.exists():
-            raise UserError(
-                f"training ended before the first validation, so there is no checkpoint to test in {run.path}"
-            )
+            raise UserError(f"no validation error was finite, so {run.path} has no best checkpoint: {_DIVERGED}")
         checkpoint = torch.load(run.best, map_location="cpu", weights_only=True)
         score = self._measure("test", str(run.best))
         scores = {_model_name(self.model): score, **baseline_scores(self.datamodule)}
-        print(f"\ntrained in {seconds:.0f} s; best checkpoint: step {checkpoint['global_step']}\n")
-        print(score_table(self._title(score), scores))
+        _say(f"\ntrained in {self.seconds:.0f} s; best checkpoint: step {checkpoint['global_step']}\n")
+        _say(score_table(self._title(score), scores))
         task = self._task
         run.write_json(
             run.metrics,
@@ -196,13 +246,13 @@ class TrainerCLI(LightningCLI):
                 "validation_mse": float(self._best_validation()),
                 "parameters": sum(p.numel() for p in self.model.parameters()),
                 "seed": self._get(self.config, "seed_everything"),
-                "train_seconds": round(seconds, 1),
+                "train_seconds": round(self.seconds, 1),
             },
         )
         plot_test_forecasts(self.model, self.datamodule, f"{_model_name(self.model)} on {task.data}").savefig(
             run.figure, dpi=130
         )
-        print(f"\n* lowest scaled MSE\nresults: {run.path}")
+        _say(f"\n* lowest scaled MSE\nresults: {run.path}")
 
     def validate(self, **kwargs: Any) -> None:
         """Measure the checkpoint on the validation windows."""
@@ -227,7 +277,7 @@ class TrainerCLI(LightningCLI):
         frame = future_frame(forecast[0][0], self._task, last)
         write_frame(frame, output)
         task = self._task
-        print(
+        _say(
             f"{output}: {task.prediction_length} steps of {task.num_channels} channels, "
             f"{frame.ds.min()} to {frame.ds.max()}, in original units"
         )
@@ -258,21 +308,36 @@ class TrainerCLI(LightningCLI):
         self.datamodule.setup(stage)
         self.model.build(self.datamodule.task)
 
+    def _steps(self) -> float:
+        """Optimizer steps that training is bounded to."""
+        epochs, steps = self.trainer.max_epochs, self.trainer.max_steps
+        batches = min(len(self.datamodule.train_dataloader()), _limit(self.trainer.limit_train_batches))
+        by_epochs = math.inf if epochs in (None, -1) else epochs * batches / self.trainer.accumulate_grad_batches
+        return min(by_epochs, math.inf if steps == -1 else steps)
+
+    def _how_to_go_on(self) -> str:
+        run = self.run_folder
+        if run is None or not run.last.exists():
+            return "training ended before the first checkpoint"
+        return f"go on with `python -m tsattn fit --config {run.config} --ckpt_path {run.last}`"
+
     def _measure(self, part: str, checkpoint: str) -> Score:
         """Errors of a checkpoint over all windows of a part, on one device so that no window counts twice."""
-        bar = self.trainer.progress_bar_callback is not None
         trainer = Trainer(
             accelerator=self._get(self.config_init, "trainer.accelerator", "auto"),
             devices=1,
             precision=self.trainer.precision,
             logger=False,
-            enable_progress_bar=bar,
+            enable_progress_bar=self.shows_bar,
+            callbacks=_bar(self.shows_bar),
             enable_model_summary=False,
         )
         loop = trainer.validate if part == "val" else trainer.test
         loop(self.model, datamodule=self.datamodule, ckpt_path=checkpoint, verbose=False, weights_only=True)
         values = {name.removeprefix(f"{part}_"): float(value) for name, value in trainer.callback_metrics.items()}
         score = Score.from_values(values)
+        if not math.isfinite(score.mse):
+            raise UserError(f"the {part} errors are not finite: {_DIVERGED}")
         if score.windows != len(self.datamodule.windows(part)):
             raise RuntimeError(f"{score.windows} windows were scored, not all {len(self.datamodule.windows(part))}")
         return score
@@ -281,8 +346,8 @@ class TrainerCLI(LightningCLI):
         self._set_up("test" if part == "test" else "validate", checkpoint)
         score = self._measure(part, checkpoint)
         scores = {_model_name(self.model): score, **baseline_scores(self.datamodule, part)}
-        print(score_table(self._title(score, part), scores))
-        print("\n* lowest scaled MSE")
+        _say(score_table(self._title(score, part), scores))
+        _say("\n* lowest scaled MSE")
 
     def _title(self, score: Score, part: str = "test") -> str:
         task = self._task
@@ -302,14 +367,22 @@ class TrainerCLI(LightningCLI):
         text = self._parser(self.subcommand).dump(self.config[self.subcommand], skip_none=False)
         config = yaml.safe_load(text)
         config["model"]["backbone"] = self.model.description
+        # the folder is read from anywhere
+        files = config["data"]["init_args"]
+        files.update({name: str(Path(files[name]).absolute()) for name in ("path", "root") if files.get(name)})
         for name in ("run", "config", "ckpt_path"):
             config.pop(name, None)
         dumped: str = yaml.safe_dump(config, sort_keys=False)
         return dumped
 
 
-def run(words: list[str]) -> int:
-    """Run one of the commands; the exit code is 0, or a `UserError` is raised."""
+def run(words: list[str], typed: list[str]) -> int:
+    """Run one of the commands; the exit code is 0, or a `UserError` is raised.
+
+    Args:
+        words: the command and its words, prepared for the parser.
+        typed: the words as they were typed.
+    """
     warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
     for pattern in _LIGHTNING_NOISE:
         warnings.filterwarnings("ignore", pattern)
@@ -318,7 +391,7 @@ def run(words: list[str]) -> int:
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # Lightning's, not the user's
     argv, sys.argv = sys.argv, sys.argv[:1]  # LightningCLI warns if both hold words
     try:
-        TrainerCLI(words)
+        TrainerCLI(words, typed)
     except MisconfigurationException as error:
         raise UserError(" ".join(str(error).split())) from error
     except ValueError as error:  # the parser wraps what a class says of its arguments
@@ -349,13 +422,28 @@ def _load(checkpoint: str) -> dict[str, Any]:
     return content
 
 
-def _with_tensorboard(loggers: list[Logger]) -> list[Logger]:
-    try:
-        from lightning.pytorch.loggers import TensorBoardLogger
+def _loggers(folder: Path) -> list[Logger]:
+    """The training curve as CSV, and for TensorBoard where the extra is installed."""
+    loggers: list[Logger] = [CSVLogger(folder, name="", version="")]
+    if importlib.util.find_spec("tensorboard"):
+        loggers.append(TensorBoardLogger(folder, name="", version="tensorboard"))
+    return loggers
 
-        return [*loggers, TensorBoardLogger(str(loggers[0].save_dir), name="", version="tensorboard")]
-    except ModuleNotFoundError:  # the extra `tensorboard` is not installed
-        return loggers
+
+def _listed(value: Any) -> list[Any]:
+    """One object, several, or none (None, True, False) as a list."""
+    if value is None or isinstance(value, bool):
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _bar(shown: bool) -> list[Callback]:
+    return [TQDMProgressBar(leave=True)] if shown else []
+
+
+def _limit(limit: float | int | None) -> float:
+    """The most batches that `limit_train_batches` allows, where it is a count."""
+    return limit if isinstance(limit, int) else math.inf
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:

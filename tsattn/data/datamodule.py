@@ -63,9 +63,9 @@ class ForecastDataModule(LightningDataModule):
             "batch_size": batch_size,
             "eval_batch_size": eval_batch_size,
         }
-        for name, size in sizes.items():
+        for what, size in sizes.items():
             if size < 1:
-                raise UserError(f"{name} must be at least 1, not {size}")
+                raise UserError(f"{what} must be at least 1, not {size}")
         if num_workers < 0:
             raise UserError(f"num_workers must be at least 0, not {num_workers}")
         self.context_length = context_length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +112,14 @@ def _numbers(column: pd.Series, path: Path) -> pd.Series:
 def _time_stamps(column: pd.Series, path: Path) -> pd.DatetimeIndex:
     # a bare number would be read as nanoseconds since 1970
     is_number = pd.api.types.is_numeric_dtype(column) and column.notna().any()
+    first = str(column.iloc[0])
+    if re.match(r"\d{1,2}[/.-]\d{1,2}[/.-]\d{4}", first):
+        readings = [pd.to_datetime(column, errors="coerce", dayfirst=dayfirst) for dayfirst in (False, True)]
+        if readings[0].notna().all() and readings[1].notna().all() and not readings[0].equals(readings[1]):
+            raise UserError(
+                f"{path}, line {_line(path, 0)}: {_shown(first)} in column {_shown(column.name)} can be read with the "
+                "day or the month first; write dates like 2016-07-01"
+            )
     try:
         stamps = None if is_number else pd.DatetimeIndex(pd.to_datetime(column, errors="coerce"))
     except ValueError as error:
@@ -127,7 +136,7 @@ def _time_stamps(column: pd.Series, path: Path) -> pd.DatetimeIndex:
 
 def _shown(cell: object) -> str:
     """A cell as it can stand in a message of one line."""
-    text = str(cell)
+    text = "an empty cell" if isinstance(cell, float) and cell != cell else str(cell)
     return (text if text.isprintable() else repr(text))[:60]
 
 

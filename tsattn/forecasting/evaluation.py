@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -76,10 +77,13 @@ def baseline_scores(data: ForecastDataModule, part: str = "test") -> dict[str, S
 
 def score_table(title: str, scores: dict[str, Score]) -> str:
     """The scores as text, one model a line, best scaled MSE marked."""
-    best = min(score.mse for score in scores.values())
+    best = min((score.mse for score in scores.values() if math.isfinite(score.mse)), default=None)
     width = max(len(name) for name in scores)
-    lines = [title, f"{'':{width}}  {'scaled':^17}  {'original units':^21}", ""]
-    lines[2] = f"{'':{width}}  {'MSE':>8} {'MAE':>8}  {'MSE':>10} {'MAE':>10}"
+    lines = [
+        title,
+        f"{'':{width}}  {'scaled':^17}  {'original units':^21}",
+        f"{'':{width}}  {'MSE':>8} {'MAE':>8}  {'MSE':>10} {'MAE':>10}",
+    ]
     for name, score in scores.items():
         mark = " *" if score.mse == best else ""
         scaled = f"{score.mse:8.3f} {score.mae:8.3f}"

@@ -51,5 +51,8 @@ def check_output(path: Path, overwrite: bool) -> None:
 def write_frame(frame: pd.DataFrame, path: Path) -> None:
     """Write to `.csv` or `.parquet`, all or nothing."""
     partial = path.with_name(path.name + ".partial")
-    WRITERS[path.suffix](frame, partial)
-    partial.replace(path)
+    try:
+        WRITERS[path.suffix](frame, partial)
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error

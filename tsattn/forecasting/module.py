@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
@@ -45,8 +46,11 @@ class ForecastingModule(LightningModule):
         loss: str = "mse",
     ) -> None:
         super().__init__()
-        if learning_rate <= 0:
+        if not learning_rate > 0:
             raise UserError(f"learning_rate must be above 0, not {learning_rate}")
+        for name, value in (("weight_decay", weight_decay), ("warmup_steps", warmup_steps)):
+            if not value >= 0:
+                raise UserError(f"{name} must be at least 0, not {value}")
         masked_loss(loss, torch.zeros(1), torch.zeros(1), None)
         self.save_hyperparameters(logger=False)
         self.description = complete_backbone(backbone)
@@ -96,9 +100,7 @@ class ForecastingModule(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss over the observed targets of a batch."""
         loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed)
-        # logging costs as much as a small step: do it when the logger would write anyway
-        if batch_idx % self.trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
-            self.log("train_loss", loss, prog_bar=True, batch_size=len(batch))
+        self.log("train_loss", loss, prog_bar=True, batch_size=len(batch))
         return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -130,8 +132,10 @@ class ForecastingModule(LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """AdamW with warm-up and cosine decay over the whole training."""
         assert self.backbone is not None
-        optimizer = adamw([self.backbone], self.learning_rate, self.weight_decay)
-        schedule = warmup_cosine(optimizer, self.warmup_steps, int(self.trainer.estimated_stepping_batches))
+        # Lightning cannot clip the gradients of a fused optimizer under mixed precision
+        fused = not isinstance(self.trainer.precision_plugin, MixedPrecision)
+        optimizer = adamw([self.backbone], self.learning_rate, self.weight_decay, fused=fused)
+        schedule = warmup_cosine(optimizer, self.warmup_steps, self.trainer.estimated_stepping_batches)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -158,6 +162,8 @@ class ForecastingModule(LightningModule):
 
     def _log_errors(self, stage: str, prog_bar: bool) -> None:
         assert self.errors is not None
+        if self.errors.count == 0:
+            raise UserError(f"the {stage} part has no observed value to score")
         for name, value in self.errors.compute().items():
             self.log(f"{stage}_{name}", value.float(), prog_bar=prog_bar and name == "mse")
         self.errors.reset()

@@ -35,7 +35,7 @@ def plot_test_forecasts(
     task, windows = model.task, data.windows("test")
     numbers = sorted(set(np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()))
     batch = windows.__getitems__(numbers)
-    forecast = _original(model, model.to("cpu").eval()(batch)).numpy()
+    forecast = _original(model, model.to("cpu", torch.float32).eval()(batch)).numpy()
     past, target = _original(model, batch.past).numpy(), _original(model, _target(batch)).numpy()
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan

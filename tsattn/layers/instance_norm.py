@@ -12,29 +12,37 @@ __all__ = ["InstanceNorm"]
 
 
 class InstanceNorm:
-    """The level and scale of each window and channel, `(B, 1, C)`, found on the observed steps of its context.
+    """The level and scale of each window and channel, found on the observed steps of its context.
 
     Args:
-        past: `(B, L, C)`.
+        past: `(B, L, C)`, gaps imputed.
         observed: `(B, L, C)` bool; None if all is observed.
-        eps: added to the variance. A window without an observed step keeps level 0 and scale 1.
+        eps: added to the variance.
+
+    Attributes:
+        past: `(B, L, C)`; steps before the first observed one, of which nothing is known, are put at the level.
+        mean: `(B, 1, C)`, the level: the mean of the observed steps, of the imputed ones in a window without any.
+        scale: `(B, 1, C)`, the standard deviation; 1 in a window without an observed step.
     """
 
     def __init__(self, past: Tensor, observed: Tensor | None = None, eps: float = 1e-5) -> None:
-        if observed is None:
-            variance, mean = torch.var_mean(past, dim=1, correction=0, keepdim=True)
-        else:
+        variance, mean = torch.var_mean(past, dim=1, correction=0, keepdim=True)
+        if observed is not None:
             count = observed.sum(1, keepdim=True)
-            mean = (past * observed).sum(1, keepdim=True) / count.clamp(min=1)
+            known = count > 0
+            mean = torch.where(known, (past * observed).sum(1, keepdim=True) / count.clamp(min=1), mean)
             variance = ((past - mean) * observed).square().sum(1, keepdim=True) / count.clamp(min=1)
-            variance = torch.where(count > 0, variance, 1.0)
+            variance = torch.where(known, variance, 1.0)
+            seen = observed.cumsum(1) > 0
+            past = torch.where(seen | ~known, past, mean)
+        self.past = past
         self.mean = mean
         self.scale = (variance + eps).sqrt()
 
-    def normalise(self, x: Tensor) -> Tensor:
-        """From the scale of the data to that of the window; x `(B, any, C)`."""
-        return (x - self.mean) / self.scale
+    def normalised(self) -> Tensor:
+        """The context on the scale of the window, `(B, L, C)`."""
+        return (self.past - self.mean) / self.scale
 
-    def restore(self, x: Tensor) -> Tensor:
-        """From the scale of the window back to that of the data; x `(B, any, C)`."""
-        return x * self.scale + self.mean
+    def restore(self, forecast: Tensor) -> Tensor:
+        """From the scale of the window back to that of the data; forecast `(B, T, C)`."""
+        return forecast * self.scale + self.mean

@@ -61,7 +61,7 @@ def softmax_attention(
 ) -> Tensor:
     """`softmax(logits + bias) v` over the allowed pairs; logits `(B, H, N, S)`, v `(B, H, S, E)`."""
     if bias is not None:
-        logits = logits + bias
+        logits = logits + bias.to(logits.dtype)
         finite = ~torch.isneginf(bias)
         allowed = finite if allowed is None else allowed & finite
     if allowed is not None:
@@ -83,7 +83,10 @@ def full_attention_sdpa(
     empty = None
     mask = allowed
     if bias is not None:
-        bias = bias.to(q.dtype)
+        forbidden = torch.isneginf(bias)
+        # a large finite bias must not become -inf, which forbids, by rounding
+        low = torch.finfo(q.dtype).min
+        bias = bias.clamp(min=low).to(q.dtype).masked_fill(forbidden, -torch.inf)
         if allowed is not None:
             bias = bias.masked_fill(~allowed, -torch.inf)
         empty = torch.isneginf(bias).all(-1, keepdim=True)

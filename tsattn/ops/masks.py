@@ -1,6 +1,6 @@
 """Which pairs of tokens are scored, and in which blocks they lie: everything found from positions.
 
-Positions, never the order of the tensor, decide: a cached one-token query then sees what the full pass saw.
+Positions, never the order of the tensor, decide: a part of a sequence is then scored as it is within the whole.
 """
 
 from __future__ import annotations
