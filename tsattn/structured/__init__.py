@@ -1,5 +1,31 @@
-"""Structured matrices as linear operators. Imports nothing else of the package."""
+"""Structured matrices as linear operators. Imports nothing else of the package but its error."""
 
+from tsattn.structured.base import StructuredMatrix, Transposed
 from tsattn.structured.btt import BTT, block_sizes
+from tsattn.structured.butterfly import Butterfly, prime_factors
+from tsattn.structured.dense import Dense
+from tsattn.structured.kronecker import Kronecker
+from tsattn.structured.level import Level, LevelShape, fit_levels
+from tsattn.structured.low_rank import LowRank
+from tsattn.structured.mlbtc import MLBTC, MultiLevel
+from tsattn.structured.mlr import MLR
+from tsattn.structured.monarch import Monarch
 
-__all__ = ["BTT", "block_sizes"]
+__all__ = [
+    "BTT",
+    "MLBTC",
+    "MLR",
+    "Butterfly",
+    "Dense",
+    "Kronecker",
+    "Level",
+    "LevelShape",
+    "LowRank",
+    "Monarch",
+    "MultiLevel",
+    "StructuredMatrix",
+    "Transposed",
+    "block_sizes",
+    "fit_levels",
+    "prime_factors",
+]

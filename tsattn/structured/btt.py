@@ -8,13 +8,17 @@ Shape letters here: D = a b = c d the width of the matrix, s its TT-rank, `...` 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from einops import rearrange
 from torch import Tensor
 
-__all__ = ["BTT", "block_sizes"]
+from tsattn.errors import UserError
+from tsattn.structured.level import Level, LevelShape
+from tsattn.structured.mlbtc import MultiLevel
+
+__all__ = ["BTT", "block_sizes", "square_width"]
 
 
 def block_sizes(width: int) -> tuple[int, int, int, int]:
@@ -26,9 +30,19 @@ def block_sizes(width: int) -> tuple[int, int, int, int]:
     return a, width // a, a, width // a
 
 
-@dataclass(frozen=True)
-class BTT:
+def square_width(dense: Tensor) -> int:
+    """D of `(..., D, D)`; raises `UserError` for other shapes."""
+    rows, columns = dense.shape[-2:]
+    if rows != columns:
+        raise UserError(f"a square matrix is needed, not {rows} x {columns}")
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class BTT(MultiLevel):
     """`M = P_L diag(L_1 .. L_b) P_R diag(R_1^T .. R_c^T)`, a D x D matrix for each leading index.
+
+    `left` and `right` may have different heads where only `inner` and `outer_transposed` are used.
 
     Attributes:
         left: `(..., b, a, c s)`, the blocks L.
@@ -40,47 +54,47 @@ class BTT:
     right: Tensor
     rank: int
 
+    @property
+    def levels(self) -> Sequence[Level]:
+        """One shuffled level."""
+        return (Level(self.left, self.right, shuffled=True),)
+
     @classmethod
     def random(
-        cls, width: int, rank: int, *, left_heads: int, right_heads: int, generator: torch.Generator | None = None
+        cls,
+        width: int,
+        rank: int,
+        *,
+        left_heads: int,
+        right_heads: int,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
     ) -> BTT:
         """Normal factors of variance 1 / fan-in, the fan-in of a block being its own input size (d and c s)."""
-        a, b, c, d = block_sizes(width)
-        left = torch.randn(left_heads, b, a, c * rank, generator=generator) / math.sqrt(c * rank)
-        right = torch.randn(right_heads, c, d, b * rank, generator=generator) / math.sqrt(d)
-        return cls(left, right, rank)
+        _, b, c, _ = block_sizes(width)
+        level = Level.random(
+            width,
+            width,
+            LevelShape(rank, b, c, shuffled=True),
+            left_fan_in=c * rank,
+            left_heads=(left_heads,),
+            right_heads=(right_heads,),
+            generator=generator,
+            dtype=dtype,
+        )
+        return cls(level.left, level.right, rank)
 
-    def num_params(self) -> int:
-        """Numbers stored: `D s (b + c)` for each leading index."""
-        return self.left.numel() + self.right.numel()
+    @classmethod
+    def project(cls, dense: Tensor, rank: int) -> BTT:
+        """The nearest to `(*heads, D, D)`, in closed form (see `Level.nearest`).
 
-    def inner(self, x: Tensor) -> Tensor:
-        """`P_R diag(R^T) x`: maps `(B, N, D)` to `(B, heads, N, b c s)`."""
-        c, d = self.right.shape[-3:-1]
-        pieces = rearrange(x, "B N (c d) -> B N c d", c=c, d=d)
-        mapped = torch.einsum("bncd,hcde->bhnce", pieces, self.right)
-        return rearrange(mapped, "B h N c (b s) -> B h N (b c s)", s=self.rank)
+        Sorted by `(k', k)`, the entries of M fall into `b c` blocks of shape `a x d`, block `(k', k)` being the
+        product of the k-th slice of `L_k'` and the k'-th slice of `R_k`. No slice serves two blocks, and a product of
+        the two is any matrix of rank at most s; so each block may be fitted alone, by its truncated SVD.
 
-    def outer_transposed(self, x: Tensor) -> Tensor:
-        """`diag(L^T) P_L^T x`: maps `(B, N, D)` to `(B, heads, N, b c s)`; its product with `inner` is `x M x'`."""
-        b, a = self.left.shape[-3:-1]
-        pieces = rearrange(x, "B N (a b) -> B N b a", a=a, b=b)
-        return rearrange(torch.einsum("bnka,hkae->bhnke", pieces, self.left), "B h N k e -> B h N (k e)")
-
-    def matmul(self, x: Tensor) -> Tensor:
-        """`M x`: maps `(B, N, D)` to `(B, heads, N, D)`."""
-        b = self.left.shape[-3]
-        groups = rearrange(self.inner(x), "B h N (b e) -> B h N b e", b=b)
-        return rearrange(torch.einsum("bhnke,hkae->bhnak", groups, self.left), "B h N a b -> B h N (a b)")
-
-    def matmul_transposed(self, x: Tensor) -> Tensor:
-        """`M^T x`: maps `(B, N, D)` to `(B, heads, N, D)`."""
-        c = self.right.shape[-3]
-        inner = rearrange(self.outer_transposed(x), "B h N (b c s) -> B h N c (b s)", c=c, s=self.rank)
-        return rearrange(torch.einsum("bhnce,hcde->bhncd", inner, self.right), "B h N c d -> B h N (c d)")
-
-    def to_dense(self) -> Tensor:
-        """M itself, `(heads, D, D)`."""
-        width = self.right.shape[-3] * self.right.shape[-2]
-        eye = torch.eye(width, dtype=self.left.dtype, device=self.left.device)
-        return self.matmul(eye[None])[0].transpose(-1, -2)
+        Raises:
+            UserError: the matrix is not square, or the rank not positive.
+        """
+        _, b, c, _ = block_sizes(square_width(dense))
+        level = Level.nearest(dense, LevelShape(rank, b, c, shuffled=True))
+        return cls(level.left, level.right, rank)

@@ -1,0 +1,125 @@
+"""What every structured matrix must do, whatever its class."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.structured.cases import CASES, Case, factors_of, generator
+from tsattn.structured import StructuredMatrix
+
+pytestmark = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+HEADS = [(), (1,), (3,), (2, 3)]
+
+
+def member(case: Case, heads: tuple[int, ...] = ()) -> StructuredMatrix:
+    return case.random(heads, generator(0))
+
+
+def vectors(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=generator(1))
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_products_are_those_of_the_dense_matrix(case: Case, heads: tuple[int, ...]) -> None:
+    matrix = member(case, heads)
+    dense = matrix.to_dense()
+    assert dense.shape == matrix.shape
+    assert matrix.shape[:-2] == heads
+    rows, columns = matrix.shape[-2:]
+    x, y = vectors(2, 5, columns), vectors(2, 5, rows)
+    lead = (slice(None), *[None] * len(heads))
+    torch.testing.assert_close(matrix.matmul(x), x[lead] @ dense.mT)
+    torch.testing.assert_close(matrix.matmul_transposed(y), y[lead] @ dense)
+    own = vectors(*heads, 4, columns)
+    torch.testing.assert_close(matrix.apply(own), own @ dense.mT)
+
+
+def test_a_single_list_of_vectors_needs_no_batch(case: Case) -> None:
+    matrix = member(case, (2,))
+    x = vectors(3, matrix.shape[-1])
+    torch.testing.assert_close(matrix.matmul(x), x @ matrix.to_dense().mT)
+
+
+@pytest.mark.parametrize("heads", [(), (3,)])
+def test_transpose(case: Case, heads: tuple[int, ...]) -> None:
+    matrix = member(case, heads)
+    transposed = matrix.T
+    assert isinstance(transposed, StructuredMatrix)
+    torch.testing.assert_close(transposed.to_dense(), matrix.to_dense().mT)
+    torch.testing.assert_close(transposed.T.to_dense(), matrix.to_dense())
+    assert transposed.num_params() == matrix.num_params()
+    assert transposed.rank_bound == matrix.rank_bound
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_number_of_parameters(case: Case, heads: tuple[int, ...]) -> None:
+    matrix = member(case, heads)
+    copies = torch.Size(heads).numel()
+    assert matrix.num_params() == sum(factor.numel() for factor in factors_of(matrix)) == copies * case.params
+
+
+@pytest.mark.parametrize("heads", [(), (3,)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_flops_are_those_that_the_counter_sees(case: Case, heads: tuple[int, ...], batch: int) -> None:
+    matrix = member(case, heads)
+    x = vectors(batch, 5, matrix.shape[-1])
+    with FlopCounterMode(display=False) as counter:
+        matrix.matmul(x)
+    # einsum multiplies blocks of one input elementwise, and the counter counts matrix products only
+    factors = [factor for product in matrix.products for factor in product.factors]
+    uncounted = sum(factor.multiply_adds for factor in factors if factor.blocks.shape[-1] == 1)
+    copies = batch * 5 * torch.Size(heads).numel()
+    assert matrix.flops(batch * 5) == counter.get_total_flops() + 2 * copies * uncounted
+
+
+def test_flops_of_a_vector_are_two_a_number_and_use(case: Case) -> None:
+    matrix = member(case)
+    uses = sum(f.source.blocks * f.blocks[0].numel() for product in matrix.products for f in product.factors)
+    assert matrix.flops(7) == 7 * 2 * uses
+
+
+def test_random_members_reach_the_bound_of_the_rank(case: Case) -> None:
+    matrix = member(case, (2,))
+    assert matrix.rank_bound == case.rank
+    assert torch.linalg.matrix_rank(matrix.to_dense()).tolist() == [case.rank] * 2
+
+
+def test_random_members_keep_the_scale_of_their_input(case: Case) -> None:
+    matrix = case.random((2000,), generator(2))
+    x = vectors(20, matrix.shape[-1])
+    ratio = matrix.matmul(x).square().mean() / x.square().mean()
+    assert 0.9 < ratio.item() < 1.1
+
+
+def test_random_members_are_reproducible(case: Case) -> None:
+    first, second = case.random((2,), generator(3)), case.random((2,), generator(3))
+    torch.testing.assert_close(first.to_dense(), second.to_dense(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("heads", [(), (2,)])
+def test_gradients(case: Case, heads: tuple[int, ...]) -> None:
+    factors = [factor.clone().requires_grad_() for factor in factors_of(member(case, heads))]
+    x = vectors(1, 2, member(case).shape[-1]).requires_grad_()
+
+    def through(x: torch.Tensor, *factors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        matrix = case.rebuild(*factors)
+        return matrix.matmul(x), matrix.T.to_dense()
+
+    torch.testing.assert_close(case.rebuild(*factors).to_dense(), member(case, heads).to_dense())
+    # fast mode: random projections of the Jacobian, so that wide members take no longer than narrow ones
+    assert torch.autograd.gradcheck(through, (x, *factors), fast_mode=True)
+
+
+def test_no_head_sees_another(case: Case) -> None:
+    factors = factors_of(member(case, (3,)))
+    whole = case.rebuild(*factors).to_dense()
+    torch.testing.assert_close(whole[1], case.rebuild(*(factor[1] for factor in factors)).to_dense())
+
+
+def test_shapes_are_right_without_numbers(case: Case) -> None:
+    matrix = case.rebuild(*(factor.to("meta") for factor in factors_of(member(case, (3,)))))
+    x = torch.empty(2, 4, matrix.shape[-1], device="meta", dtype=torch.float64)
+    assert matrix.matmul(x).shape == (2, 3, 4, matrix.shape[-2])

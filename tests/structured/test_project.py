@@ -1,0 +1,209 @@
+"""The nearest members: exact on members, no member found nearer, and alternation that never loses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.structured.cases import factors_of, generator
+from tsattn.structured import (
+    BTT,
+    MLBTC,
+    MLR,
+    Butterfly,
+    Dense,
+    Kronecker,
+    LevelShape,
+    LowRank,
+    Monarch,
+    StructuredMatrix,
+    fit_levels,
+)
+
+Project = Callable[[Tensor], StructuredMatrix]
+TWO_SHUFFLED = [LevelShape(1), LevelShape(1, 4, 3, shuffled=True)]
+BLOCKS_AND_BTT = [LevelShape(1, 3, 3), LevelShape(1, 3, 2, shuffled=True)]
+
+# name, the shape of the matrix, the projection; the first group is the nearest member in closed form
+CLOSED: dict[str, tuple[tuple[int, int], Project]] = {
+    "dense": ((6, 7), Dense.project),
+    "low-rank": ((12, 7), lambda dense: LowRank.project(dense, 3)),
+    "btt-1": ((12, 12), lambda dense: BTT.project(dense, 1)),
+    "btt-2": ((48, 48), lambda dense: BTT.project(dense, 2)),
+    "btt-prime": ((7, 7), lambda dense: BTT.project(dense, 1)),
+    "monarch": ((12, 12), Monarch.project),
+    "monarch-6": ((48, 48), lambda dense: Monarch.project(dense, 6)),
+    "kronecker": ((12, 12), lambda dense: Kronecker.project(dense, (3, 3))),
+    "kronecker-rectangular": ((12, 6), lambda dense: Kronecker.project(dense, (2, 3))),
+    "one-level": ((12, 6), lambda dense: MLBTC.project(dense, [LevelShape(1, 2, 3, shuffled=True)])),
+    "one-level-blocks": ((12, 6), lambda dense: MLR.project(dense, (1,), (3,))),
+    "butterfly-of-two": ((12, 12), lambda dense: Butterfly.project(dense, (3, 4))),
+}
+FITTED: dict[str, tuple[tuple[int, int], Project]] = {
+    "mlr": ((48, 48), lambda dense: MLR.project(dense, (2, 1, 1))),
+    "mlr-rectangular": ((24, 12), lambda dense: MLR.project(dense, (1, 1), (1, 3))),
+    "mlr-odd": ((7, 7), lambda dense: MLR.project(dense, (2, 1), (1, 7))),
+    "mlbtc": ((36, 36), lambda dense: MLBTC.project(dense, TWO_SHUFFLED)),
+    "mlbtc-blocks": ((36, 36), lambda dense: MLBTC.project(dense, BLOCKS_AND_BTT)),
+}
+SPLIT: dict[str, tuple[tuple[int, int], Project]] = {
+    "butterfly": ((48, 48), lambda dense: Butterfly.project(dense, (2, 2, 2, 2, 3))),
+    "butterfly-mixed": ((30, 30), lambda dense: Butterfly.project(dense, (5, 2, 3))),
+}
+
+
+def as_params(table: dict[str, tuple[tuple[int, int], Project]]) -> list[object]:
+    return [pytest.param(*entry, id=name) for name, entry in table.items()]
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=generator(seed))
+
+
+def error(matrix: StructuredMatrix, dense: Tensor) -> Tensor:
+    return torch.linalg.matrix_norm(matrix.to_dense() - dense)
+
+
+def with_other_factors(dense: Tensor, project: Project, change: Callable[[Tensor], Tensor]) -> StructuredMatrix:
+    """The projection of `dense` with changed factors: factors are plain tensors, so changed in place on a copy."""
+    matrix = project(dense)
+    for factor in factors_of(matrix):
+        factor.copy_(change(factor.clone()))
+    return matrix
+
+
+@pytest.mark.parametrize(("shape", "project"), as_params(CLOSED | FITTED | SPLIT))
+def test_a_member_is_recovered(shape: tuple[int, int], project: Project) -> None:
+    draw = generator(5)
+    member = with_other_factors(
+        normal(2, *shape), project, lambda old: torch.randn(old.shape, dtype=old.dtype, generator=draw)
+    ).to_dense()
+    assert (error(project(member.clone()), member) / torch.linalg.matrix_norm(member)).max() < 1e-9
+
+
+@pytest.mark.parametrize(("shape", "project"), as_params(CLOSED | FITTED | SPLIT))
+def test_the_projection_is_nearer_than_zero_and_than_random_members(shape: tuple[int, int], project: Project) -> None:
+    dense = normal(*shape)
+    best = error(project(dense.clone()), dense)
+    assert best <= torch.linalg.matrix_norm(dense)
+    draw = generator(6)
+    for _ in range(20):
+        other = with_other_factors(
+            dense.clone(), project, lambda old: torch.randn(old.shape, dtype=old.dtype, generator=draw)
+        )
+        assert best <= error(other, dense)
+
+
+@pytest.mark.parametrize("size", [1e-1, 1e-3, 1e-5])
+@pytest.mark.parametrize(("shape", "project"), as_params(CLOSED))
+def test_no_member_nearby_is_nearer(shape: tuple[int, int], project: Project, size: float) -> None:
+    dense = normal(*shape)
+    best = error(project(dense.clone()), dense)
+    draw = generator(7)
+    for _ in range(20):
+        other = with_other_factors(
+            dense.clone(),
+            project,
+            lambda old: old + size * torch.randn(old.shape, dtype=old.dtype, generator=draw),
+        )
+        assert best <= error(other, dense) + 1e-12
+
+
+def largest_gradient(matrix: StructuredMatrix, dense: Tensor) -> float:
+    """Of the squared error, over all numbers of all factors."""
+    factors = [factor.requires_grad_() for factor in factors_of(matrix)]
+    loss = (matrix.to_dense() - dense).square().sum()
+    return max(gradient.abs().max().item() for gradient in torch.autograd.grad(loss, factors))
+
+
+@pytest.mark.parametrize(("shape", "project"), as_params(CLOSED))
+def test_the_nearest_member_is_stationary(shape: tuple[int, int], project: Project) -> None:
+    dense = normal(*shape)
+    assert largest_gradient(project(dense.clone()), dense) < 1e-10
+
+
+@pytest.mark.parametrize("levels", [MLR.shapes((2, 1, 1)), TWO_SHUFFLED, BLOCKS_AND_BTT])
+def test_the_alternation_ends_at_a_stationary_point(levels: list[LevelShape]) -> None:
+    dense = normal(12, 12)
+    early, late = (MLBTC.project(dense, levels, tolerance=0, max_sweeps=sweeps) for sweeps in (5, 1000))
+    # it nears its end slowly, along flat valleys, so the gradient is held to a share of what it was
+    assert largest_gradient(late, dense) < 0.05 * largest_gradient(early, dense)
+
+
+@pytest.mark.parametrize(
+    ("shape", "levels"),
+    [
+        ((48, 48), MLR.shapes((2, 1, 1))),
+        ((48, 48), MLR.shapes((2, 1, 1))[::-1]),
+        ((12, 24), MLR.shapes((1, 2, 1), (1, 2, 6))),
+        ((12, 12), TWO_SHUFFLED),
+        ((36, 36), BLOCKS_AND_BTT),
+    ],
+)
+def test_no_step_of_the_alternation_raises_the_error(shape: tuple[int, int], levels: list[LevelShape]) -> None:
+    dense = normal(3, *shape)
+    fitted, errors = fit_levels(dense, levels, tolerance=1e-8, max_sweeps=60)
+    assert errors.shape == (errors.shape[0], 3)
+    assert errors.shape[0] % len(levels) == 0
+    assert (errors[0] <= torch.linalg.matrix_norm(dense)).all()
+    assert (errors.diff(dim=0) <= 1e-12 * torch.linalg.matrix_norm(dense)).all()
+    torch.testing.assert_close(errors[-1], error(MLBTC(fitted), dense))
+    # more levels are never worse than the first alone
+    first, _ = fit_levels(dense, levels[:1])
+    assert (errors[-1] <= error(MLBTC(first), dense)).all()
+
+
+def test_the_alternation_stops_when_it_gains_little_or_is_told_to() -> None:
+    dense, levels = normal(48, 48), MLR.shapes((2, 1, 1))
+    assert len(fit_levels(dense, levels, max_sweeps=2)[1]) == 2 * 3
+    loose, tight = (fit_levels(dense, levels, tolerance=tolerance)[1] for tolerance in (1e-1, 1e-6))
+    assert len(loose) < len(tight)
+    before, after = loose[-4], loose[-1]
+    assert before - after <= 1e-1 * before
+    assert len(fit_levels(dense, levels[:1])[1]) == 1
+
+
+def test_low_rank_is_that_of_eckart_and_young() -> None:
+    dense = normal(2, 12, 7)
+    values = torch.linalg.svdvals(dense)
+    for rank in range(1, 8):
+        torch.testing.assert_close(error(LowRank.project(dense, rank), dense), values[:, rank:].norm(dim=-1))
+
+
+def test_btt_error_is_that_of_its_blocks() -> None:
+    dense = normal(12, 12)
+    # a = c = 3, b = d = 4: entry ((i, k'), (k, j)) belongs to block (k', k)
+    blocks = dense.reshape(3, 4, 3, 4).permute(1, 2, 0, 3)
+    values = torch.linalg.svdvals(blocks)
+    for rank in (1, 2, 3):
+        torch.testing.assert_close(error(BTT.project(dense, rank), dense), values[..., rank:].norm())
+
+
+def test_kronecker_is_no_worse_than_alternating_least_squares() -> None:
+    dense = normal(12, 12)
+    best = error(Kronecker.project(dense, (3, 3)), dense)
+    parts = dense.reshape(3, 4, 3, 4)
+    for seed in range(5):
+        right = normal(4, 4, seed=seed)
+        for _ in range(200):
+            left = torch.einsum("abcd,bd->ac", parts, right) / right.square().sum()
+            right = torch.einsum("abcd,ac->bd", parts, left) / left.square().sum()
+        assert best <= error(Kronecker(left, right), dense) + 1e-12
+
+
+def test_more_rank_than_there_is_does_no_harm() -> None:
+    dense = normal(12, 12)
+    for matrix in (LowRank.project(dense, 20), BTT.project(dense, 5), MLR.project(dense, (12, 4, 4))):
+        assert error(matrix, dense) < 1e-12
+    assert BTT.project(dense, 5).left.shape == (4, 3, 3 * 5)
+
+
+def test_zero_and_half_precision_and_gradients_of_the_source() -> None:
+    assert error(MLR.project(torch.zeros(8, 8), (2, 1)), torch.zeros(8, 8)) == 0
+    weight = normal(8, 8).bfloat16().requires_grad_()
+    matrix = BTT.project(weight, 2)
+    assert matrix.left.dtype == torch.bfloat16
+    assert not matrix.left.requires_grad

@@ -1,0 +1,194 @@
+"""The classes against formulas that do not go through the family's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tests.structured.cases import CASES, Case, generator
+from tsattn.errors import UserError
+from tsattn.structured import (
+    BTT,
+    MLBTC,
+    MLR,
+    Butterfly,
+    Dense,
+    Kronecker,
+    Level,
+    LevelShape,
+    LowRank,
+    Monarch,
+    MultiLevel,
+    block_sizes,
+    prime_factors,
+)
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=generator(seed))
+
+
+def transposition(rows: int, columns: int) -> torch.Tensor:
+    """The permutation matrix that turns a flat `rows x columns` array into its transpose."""
+    order = torch.arange(rows * columns).reshape(rows, columns).T.flatten()
+    return torch.eye(rows * columns, dtype=torch.float64)[order]
+
+
+def test_dense_and_low_rank() -> None:
+    weight, left, right = normal(6, 7), normal(6, 2), normal(7, 2, seed=1)
+    torch.testing.assert_close(Dense(weight).to_dense(), weight)
+    torch.testing.assert_close(LowRank(left, right).to_dense(), left @ right.T)
+
+
+def test_mlr_is_a_sum_of_block_diagonal_matrices() -> None:
+    matrix = MLR.random(12, 6, (2, 1), (1, 3), dtype=torch.float64, generator=generator(0))
+    blocks = [left @ right.T for left, right in zip(matrix.left[1], matrix.right[1], strict=True)]
+    expected = matrix.left[0][0] @ matrix.right[0][0].T + torch.block_diag(*blocks)
+    torch.testing.assert_close(matrix.to_dense(), expected)
+
+
+@pytest.mark.parametrize(("width", "a"), [(6, 2), (12, 3), (16, 4), (48, 8), (7, 1)])
+def test_monarch_is_two_block_diagonals_between_transpositions(width: int, a: int) -> None:
+    b = width // a
+    left, right = normal(b, a, a), normal(a, b, b, seed=1)
+    expected = (
+        transposition(b, a) @ torch.block_diag(*left) @ transposition(a, b) @ torch.block_diag(*right.transpose(1, 2))
+    )
+    matrix = Monarch(left, right)
+    torch.testing.assert_close(matrix.to_dense(), expected)
+    torch.testing.assert_close(matrix.to_btt().to_dense(), expected)
+
+
+@pytest.mark.parametrize(("left", "right"), [((3, 3), (4, 4)), ((2, 3), (6, 1)), ((1, 7), (7, 1)), ((4, 1), (1, 3))])
+def test_kronecker(left: tuple[int, int], right: tuple[int, int]) -> None:
+    a, b = normal(*left), normal(*right, seed=1)
+    expected = torch.kron(a, b)
+    matrix = Kronecker(a, b)
+    torch.testing.assert_close(matrix.to_dense(), expected)
+    torch.testing.assert_close(matrix.to_mlbtc().to_dense(), expected)
+    torch.testing.assert_close(matrix.T.to_dense(), expected.T)
+
+
+def test_equal_monarch_blocks_are_a_kronecker_product() -> None:
+    a, b = normal(3, 3), normal(4, 4, seed=1)
+    torch.testing.assert_close(Monarch(a.expand(4, 3, 3), b.T.expand(3, 4, 4)).to_dense(), torch.kron(a, b))
+
+
+def test_the_pairing_of_block_sizes_decides_the_rank() -> None:
+    assert block_sizes(512) == (16, 32, 16, 32)
+    good = BTT.random(512, 1, left_heads=1, right_heads=1, generator=generator(0), dtype=torch.float64)
+    assert good.rank_bound == 512
+    assert torch.linalg.matrix_rank(good.to_dense()).item() == 512
+    # (a, b, c, d) = (32, 16, 16, 32)
+    poor = MLBTC.random(512, 512, [LevelShape(1, 16, 16, shuffled=True)], generator=generator(0), dtype=torch.float64)
+    assert poor.rank_bound == 256
+    assert torch.linalg.matrix_rank(poor.to_dense()).item() == 256
+
+
+def test_the_sum_form_weighs_its_levels() -> None:
+    low, mlr = LowRank(normal(12, 2), normal(12, 2, seed=1)), Monarch(normal(4, 3, 3), normal(3, 4, 4, seed=1))
+    parts = [
+        Level(level.left, level.right, level.shuffled, scale)
+        for matrix, scale in ((low, 0.5), (mlr, -2.0))
+        for level in matrix.levels
+    ]
+    matrix, expected = MLBTC(tuple(parts)), 0.5 * low.to_dense() - 2 * mlr.to_dense()
+    torch.testing.assert_close(matrix.to_dense(), expected)
+    torch.testing.assert_close(matrix.T.to_dense(), expected.T)
+    x, y = normal(5, 12), normal(4, 12, seed=1)
+    torch.testing.assert_close(matrix.outer_transposed(x) @ matrix.inner(y).T, x @ expected @ y.T)
+
+
+def test_a_butterfly_of_two_radices_is_a_monarch_matrix() -> None:
+    first, second = normal(4, 3, 3), normal(3, 4, 4, seed=1)
+    monarch = Monarch(first, second.transpose(1, 2))
+    torch.testing.assert_close(Butterfly((first, second)).to_dense(), monarch.to_dense())
+
+
+@pytest.mark.parametrize("radices", [(2, 2, 2), (2, 3, 2), (5, 1, 2)])
+def test_a_butterfly_of_equal_blocks_is_a_kronecker_product(radices: tuple[int, ...]) -> None:
+    width = torch.Size(radices).numel()
+    blocks = [normal(n, n, seed=seed) for seed, n in enumerate(radices)]
+    matrix = Butterfly(tuple(block.expand(width // len(block), -1, -1) for block in blocks))
+    torch.testing.assert_close(matrix.to_dense(), torch.kron(torch.kron(blocks[0], blocks[1]), blocks[2]))
+
+
+def test_the_fourier_transform_is_a_butterfly() -> None:
+    width, bits = 16, 4
+    fourier = torch.fft.fft(torch.eye(width, dtype=torch.complex128))
+    reverse = torch.tensor([int(f"{n:04b}"[::-1], 2) for n in range(width)])
+    matrix = Butterfly.project(fourier[:, reverse], (2,) * bits)
+    torch.testing.assert_close(matrix.to_dense(), fourier[:, reverse], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("number", "primes"), [(1, (1,)), (2, (2,)), (7, (7,)), (48, (2, 2, 2, 2, 3)), (49, (7, 7))])
+def test_prime_factors(number: int, primes: tuple[int, ...]) -> None:
+    assert prime_factors(number) == primes
+
+
+def test_grouped_heads_of_the_two_sided_form() -> None:
+    left = BTT.random(12, 2, left_heads=4, right_heads=2, generator=generator(0), dtype=torch.float64)
+    keys = left.inner(normal(1, 5, 12))
+    assert keys.shape == (1, 2, 5, 4 * 3 * 2)
+    queries = left.outer_transposed(normal(1, 6, 12))
+    whole = BTT(left.left, left.right.repeat_interleave(2, dim=0), 2)
+    expected = torch.einsum("bnd,hde,bme->bhnm", normal(1, 6, 12), whole.to_dense(), normal(1, 5, 12))
+    torch.testing.assert_close(queries @ keys.repeat_interleave(2, dim=1).mT, expected)
+
+
+def test_a_factor_shared_by_all_heads_is_applied_once() -> None:
+    shared = BTT.random(12, 1, left_heads=4, right_heads=1, generator=generator(0), dtype=torch.float64)
+    assert shared.heads == (4,)
+    assert shared.num_params() == shared.left.numel() + shared.right.numel()
+    assert shared.flops(5) == 2 * 5 * shared.num_params()
+
+
+SUMS = [case for case in CASES if isinstance(case.random((), generator(0)), MultiLevel)]
+
+
+@pytest.mark.parametrize("case", SUMS, ids=lambda case: case.name)
+def test_a_query_and_a_key_give_the_bilinear_form(case: Case) -> None:
+    matrix = case.random((3,), generator(0))
+    assert isinstance(matrix, MultiLevel)
+    x, y = normal(2, 5, matrix.shape[-2]), normal(2, 4, matrix.shape[-1], seed=1)
+    scores = torch.einsum("bnd,hde,bme->bhnm", x, matrix.to_dense(), y)
+    torch.testing.assert_close(matrix.outer_transposed(x) @ matrix.inner(y).mT, scores)
+
+
+@pytest.mark.parametrize("case", SUMS, ids=lambda case: case.name)
+def test_the_general_form_contains_it(case: Case) -> None:
+    matrix = case.random((3,), generator(0))
+    assert isinstance(matrix, MultiLevel)
+    general, dense = matrix.to_mlbtc(), matrix.to_dense()
+    torch.testing.assert_close(general.to_dense(), dense, rtol=0, atol=1e-14)
+    assert general.rank_bound >= matrix.rank_bound
+    torch.testing.assert_close(Dense(dense).to_mlbtc().to_dense(), dense, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (lambda: MLR.random(6, 6, (1, 1, 1)), "6 numbers does not split into 4"),
+        (lambda: MLR.random(6, 6, (1, 1), (1, 2, 3)), "2 ranks need as many"),
+        (lambda: MLR.random(6, 6, ()), "at least one level"),
+        (lambda: MLR((normal(1, 6, 1),), ()), "do not make levels"),
+        (lambda: LowRank.random(6, 6, 0), "at least 1"),
+        (lambda: LowRank(normal(6, 2), normal(6, 3)).to_dense(), "do not make a level"),
+        (lambda: LevelShape(1, 2, 3), "as many left as right"),
+        (lambda: Level(normal(2, 3, 4), normal(3, 2, 2), shuffled=True), "do not make a level"),
+        (lambda: MLBTC(()), "at least one level"),
+        (lambda: MLBTC.project(normal(6, 6), ()), "at least one level"),
+        (lambda: Monarch(normal(4, 3, 2), normal(3, 4, 4)), "Monarch blocks"),
+        (lambda: Monarch.random(6, 4), "must divide the width 6"),
+        (lambda: BTT.project(normal(6, 7), 1), "square matrix is needed, not 6 x 7"),
+        (lambda: Kronecker.project(normal(6, 6), (4, 2)), "does not split into 4"),
+        (lambda: Kronecker.project(normal(6, 6), (2, 4)), "does not split into 4"),
+        (lambda: Butterfly((normal(2, 3, 3), normal(2, 2, 2))), "has 3 blocks of 2 x 2"),
+        (lambda: Butterfly.project(normal(6, 6), (2, 2)), "do not multiply to the width 6"),
+    ],
+)
+def test_mistakes_are_named(mistake: Callable[[], object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        mistake()
