@@ -10,7 +10,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, build, each_impl, fast_impls
+from tests.attention.cases import (
+    CASES,
+    D_MODEL,
+    NO_BIAS,
+    NO_CAUSAL_GLOBALS,
+    NO_DROPOUT,
+    NUM_HEADS,
+    build,
+    each_impl,
+    fast_impls,
+)
 from tsattn.attention import KINDS, Attention
 from tsattn.attention.patterns import FullPattern, Tokens
 from tsattn.ops.masks import real_positions
@@ -79,7 +89,7 @@ def test_fast_paths_equal_the_reference_in_float64(case: str, length: int) -> No
         attention = build(case, length=length, causal=causal)
         arguments = inputs(length, torch.float64, padded, biased)
         expected = value_and_gradients(attention, "reference", arguments)
-        for impl in fast_impls(attention):
+        for impl in fast_impls(attention, without=NO_BIAS if biased else ()):
             actual = value_and_gradients(attention, impl, arguments)
             assert_close(
                 actual, expected, TOLERANCE[torch.float64], causal=causal, padded=padded, bias=biased, impl=impl
@@ -180,7 +190,7 @@ def test_a_token_without_keys_gives_zeros(case: str) -> None:
     mask[0] = False
     forbidding = torch.zeros(1, 1, 6, 6, dtype=torch.float64)
     forbidding[:, :, 3] = -torch.inf
-    for _ in each_impl(attention):
+    for _ in each_impl(attention, without=NO_BIAS):
         out = attention(x, attention_mask=mask)
         assert torch.equal(out[0], attention.output.bias.expand(6, -1))
         out = attention(x, bias=forbidding)
@@ -235,20 +245,21 @@ def test_order_comes_from_positions_not_from_place(case: str) -> None:
 def test_global_tokens_lift_windows_and_levels(case: str, causal: bool) -> None:
     """With every token global, a pattern is the full one; with one, its row and column are."""
     length = 14
+    refused = NO_CAUSAL_GLOBALS if causal else ()
     attention = build(case, length=length, causal=causal)
     x = torch.randn(2, length, D_MODEL, dtype=torch.float64)
     every = torch.ones(length, dtype=torch.bool)
     one = torch.zeros(2, length, dtype=torch.bool)
     one[0, 4] = one[1, 9] = True
     full = _as_full(attention)
-    for _ in each_impl(attention):
+    for _ in each_impl(attention, without=refused):
         torch.testing.assert_close(attention(x, global_tokens=every), full(x), rtol=0, atol=1e-10)
         mixed = attention(x, global_tokens=one)
         torch.testing.assert_close(mixed[0, 4], full(x)[0, 4], rtol=0, atol=1e-10)
         torch.testing.assert_close(mixed[1, 9], full(x)[1, 9], rtol=0, atol=1e-10)
     arguments: dict[str, Any] = {"x": x.requires_grad_(), "attention_mask": None, "global_tokens": one}
     expected = value_and_gradients(attention, "reference", arguments)
-    for impl in fast_impls(attention):
+    for impl in fast_impls(attention, without=refused):
         assert_close(value_and_gradients(attention, impl, arguments), expected, 1e-10, impl=impl)
 
 
@@ -265,7 +276,7 @@ def test_dropout_acts_in_training_only(case: str) -> None:
     attention = build(case, length=12)
     attention.dropout = 0.5
     x = torch.randn(2, 12, D_MODEL, dtype=torch.float64)
-    for _ in each_impl(attention):
+    for _ in each_impl(attention, without=NO_DROPOUT):
         attention.eval()
         assert torch.equal(attention(x), attention(x))
         attention.train()

@@ -87,7 +87,6 @@ def test_default_ranks_fill_any_head() -> None:
         ({"kind": "swa", "dropout": True}, "dropout must be a number, not True"),
         ({"kind": "standard", "head_dim": 0}, "head_dim must be at least 1"),
         ({"kind": "standard", "num_kv_heads": -2}, "num_kv_heads -2 must divide num_heads 4"),
-        ({"kind": "mlr", "ranks": [4, 4], "blocks": [1, 3000]}, "more than the 48 tokens"),
         ({"kind": "btt", "num_kv_heads": 2}, "num_kv_heads must be 4, not 2, or side must be both"),
         ({"kind": "btt", "side": "left"}, "side of btt attention must be one of key, query, both"),
         ({"kind": "btt", "tt_rank": 0}, "tt_rank must be at least 1"),

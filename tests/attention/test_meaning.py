@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, build, each_impl
+from tests.attention.cases import CASES, D_MODEL, NO_CROSSING, NUM_HEADS, build, each_impl
 from tsattn.attention import Attention, MLRAttention, SlidingWindowAttention, StandardAttention, build_attention
 from tsattn.errors import UserError
 from tsattn.structured import block_sizes
@@ -90,7 +90,7 @@ def test_explicit_blocks_differ_from_row_to_row_and_need_not_nest() -> None:
     attention = build("mlr", length=T)
     x = 2 * torch.randn(2, T, D_MODEL, dtype=torch.float64)
     blocks = torch.randint(0, 3, (2, 2, T))
-    for _ in each_impl(attention):
+    for _ in each_impl(attention, without=NO_CROSSING):
         both = attention(x, blocks=blocks)
         for row in range(2):
 

@@ -183,7 +183,10 @@ class Attention(nn.Module):
             global_tokens = global_tokens[None]
         if blocks is not None and blocks.shape[-1] != S:
             raise UserError(f"blocks must be (levels, B, {S}), not {tuple(blocks.shape)}")
-        return Tokens(query_positions, key_positions, attention_mask, global_tokens, blocks, self.max_length)
+        by_default = all(given is None for given in (attention_mask, positions, blocks, global_tokens))
+        return Tokens(
+            query_positions, key_positions, attention_mask, global_tokens, blocks, self.max_length, by_default
+        )
 
 
 def head_size(d_model: int, num_heads: int, head_dim: int | None) -> int:

@@ -44,9 +44,6 @@ class MLRAttention(Attention):
         if sum(ranks) != head_dim:
             raise UserError(f"ranks {list(ranks)} sum to {sum(ranks)}, but must sum to the head size {head_dim}")
         kind, sizes = _blocks(blocks, len(ranks))
-        max_length = options.get("max_length")
-        if kind == "numbers" and max_length is not None and sizes[-1] > max_length:
-            raise UserError(f"blocks {sizes} are more than the {max_length} tokens that they divide")
         pattern = (
             MultiLevelPattern(ranks, lengths=sizes, align=align)
             if kind == "lengths"

@@ -16,7 +16,9 @@ from torch import Tensor
 from tsattn.errors import UserError
 from tsattn.ops.full import full_attention
 from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
+from tsattn.ops.multilevel import IMPLS as MULTILEVEL_IMPLS
 from tsattn.ops.multilevel import multilevel_attention
+from tsattn.ops.tiling import Layout, find_layouts
 
 __all__ = ["FullPattern", "MultiLevelPattern", "Pattern", "SlidingWindowPattern", "Tokens"]
 
@@ -32,6 +34,7 @@ class Tokens:
         global_tokens: `(B | 1, S)` bool.
         blocks: `(levels, B | 1, S)` int.
         max_length: the length that blocks by number divide.
+        by_default: whether nothing was said of the tokens: one row without padding, positions counted, blocks found.
     """
 
     query_positions: Tensor
@@ -40,6 +43,7 @@ class Tokens:
     global_tokens: Tensor | None = None
     blocks: Tensor | None = None
     max_length: int | None = None
+    by_default: bool = False
 
 
 class Pattern(ABC):
@@ -149,6 +153,7 @@ class MultiLevelPattern(Pattern):
         align: ``end`` (encoders: the last token closes the last block) or ``start`` (decoding).
     """
 
+    impls = MULTILEVEL_IMPLS
     takes_blocks = True
 
     def __init__(
@@ -176,6 +181,7 @@ class MultiLevelPattern(Pattern):
         self.align = align
         self.needs_max_length = numbers is not None or align == "end"
         self.component_groups = self.ranks
+        self._layouts: dict[int, list[Layout] | str] = {}
 
     def __call__(
         self,
@@ -191,26 +197,32 @@ class MultiLevelPattern(Pattern):
         impl: str,
     ) -> Tensor:
         """See `Pattern`."""
-        blocks = tokens.blocks
+        blocks, layouts = tokens.blocks, None
         if blocks is None:
             blocks = level_block_ids(
                 tokens.key_positions, numbers=self.numbers, lengths=self.lengths, max_length=tokens.max_length
             )
         elif blocks.shape[0] != len(self.ranks):
-            raise ValueError(f"blocks must have {len(self.ranks)} levels, not {blocks.shape[0]}")
-        allowed = allowed_pairs(tokens.query_positions, tokens.key_positions, causal=causal, key_mask=tokens.mask)
+            raise UserError(f"blocks must have {len(self.ranks)} levels, not {blocks.shape[0]}")
+        if tokens.by_default:
+            # the same for every call of this length
+            T = q.shape[2]
+            if T not in self._layouts:
+                self._layouts[T] = find_layouts(blocks, tokens.key_positions)
+            layouts = self._layouts[T]
         return multilevel_attention(
             q,
             k,
             v,
             ranks=self.ranks,
-            query_blocks=blocks,
-            key_blocks=blocks,
-            global_queries=tokens.global_tokens,
-            global_keys=tokens.global_tokens,
-            allowed=allowed,
+            blocks=blocks,
+            positions=tokens.key_positions,
+            causal=causal,
+            key_mask=tokens.mask,
+            global_tokens=tokens.global_tokens,
             bias=bias,
             scale=scale,
             dropout_p=dropout_p,
             impl=impl,
+            layouts=layouts,
         )

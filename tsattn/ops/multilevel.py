@@ -5,7 +5,9 @@
 
 Three ways to the same numbers: `reference` writes every level's score matrix out; `sdpa` spreads each level's
 components over one slot for each of its blocks, so that a plain product of wider vectors is the multi-level score
-and a fused kernel computes it; `auto` takes `sdpa` while that width stays small.
+and a fused kernel computes it; `tiles` cuts the pairs into rectangles of one prefix each and never forms a matrix of
+scores (see `tsattn.ops.multilevel_tiles`). `auto` takes `tiles` on a CPU where it can, else `sdpa` while its width
+stays small.
 """
 
 from __future__ import annotations
@@ -17,13 +19,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tsattn.errors import UserError, one_of
 from tsattn.ops.full import expand_heads, full_attention_sdpa, softmax_attention, wide
+from tsattn.ops.masks import allowed_pairs
+from tsattn.ops.multilevel_tiles import multilevel_attention_tiles
+from tsattn.ops.tiling import Layout, find_layouts
 
 __all__ = ["multilevel_attention", "multilevel_attention_reference", "multilevel_attention_sdpa"]
 
 # Beyond this width the kernel's extra multiplications cost more than the score matrices that it saves: forward and
 # backward cross over near 300, for 3 and 4 levels of 8 and 64 components at 512 tokens on one core.
 MAX_SPREAD_WIDTH = 256
+
+IMPLS = ("auto", "reference", "sdpa", "tiles")
 
 
 def multilevel_attention(
@@ -32,55 +40,73 @@ def multilevel_attention(
     v: Tensor,
     *,
     ranks: Sequence[int],
-    query_blocks: Tensor,
-    key_blocks: Tensor,
-    global_queries: Tensor | None = None,
-    global_keys: Tensor | None = None,
-    allowed: Tensor | None = None,
+    blocks: Tensor,
+    positions: Tensor | None = None,
+    causal: bool = False,
+    key_mask: Tensor | None = None,
+    global_tokens: Tensor | None = None,
     bias: Tensor | None = None,
     scale: float | None = None,
     dropout_p: float = 0.0,
     impl: str = "auto",
+    layouts: Sequence[Layout] | str | None = None,
 ) -> Tensor:
-    """Softmax attention with multi-level scores.
+    """Softmax attention of a sequence to itself with multi-level scores.
 
     Args:
-        q: `(B, H | 1, N, r)` queries.
-        k: `(B, G, S, r)` keys.
-        v: `(B, G, S, E)` values.
+        q: `(B, H | 1, T, r)` queries.
+        k: `(B, G, T, r)` keys.
+        v: `(B, G, T, E)` values.
         ranks: components of each level, coarse to fine; they sum to r.
-        query_blocks: `(L, B | 1, N)` int, the block of every query at every level; blocks need not be nested.
-        key_blocks: `(L, B | 1, S)` int.
-        global_queries: `(B | 1, N)` bool: queries that share every level with every key.
-        global_keys: `(B | 1, S)` bool, given whenever `global_queries` is.
-        allowed: bool, broadcastable to `(B, H, N, S)`; None allows every pair. A query with no allowed key gives zeros.
-        bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
+        blocks: `(L, B | 1, T)` int, the block of every token at every level.
+        positions: `(B | 1, T)` int; the order of the tokens by default.
+        causal: a token sees no later position.
+        key_mask: `(B, T)` bool, True at real tokens. A query with no allowed key gives zeros.
+        global_tokens: `(B | 1, T)` bool: tokens that share every level with every token.
+        bias: broadcastable to `(B, H, T, T)`, added to the logits; -inf forbids a pair.
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
-        impl: ``reference``, ``sdpa`` or ``auto``.
+        impl: ``reference``, ``sdpa``, ``tiles`` or ``auto``. ``tiles`` needs nested blocks, no bias, no dropout, and no
+            global tokens under causality.
+        layouts: what `find_layouts` says of these tokens, if it is known already.
 
     Returns:
-        `(B, H, N, E)`.
+        `(B, H, T, E)`.
+
+    Raises:
+        UserError: if the named `impl` cannot compute this.
     """
-    if sum(ranks) != q.shape[-1] or len(ranks) != query_blocks.shape[0]:
-        raise ValueError(f"ranks {list(ranks)} do not fit {q.shape[-1]} components and {query_blocks.shape[0]} levels")
+    if sum(ranks) != q.shape[-1] or len(ranks) != blocks.shape[0]:
+        raise ValueError(f"ranks {list(ranks)} do not fit {q.shape[-1]} components and {blocks.shape[0]} levels")
+    if impl not in IMPLS:
+        raise UserError(f"unknown impl {impl!r}: multi-level attention has {one_of(IMPLS)}")
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    functions = {"reference": multilevel_attention_reference, "sdpa": multilevel_attention_sdpa}
+    if positions is None:
+        positions = torch.arange(q.shape[2], device=q.device)[None]
+    if impl == "tiles" or (impl == "auto" and q.device.type == "cpu" and bias is None and not dropout_p):
+        if layouts is None:
+            layouts = find_layouts(blocks, positions, key_mask=key_mask, global_tokens=global_tokens, causal=causal)
+        reason = layouts if isinstance(layouts, str) else None
+        reason = "it takes no bias" if bias is not None else "it takes no dropout" if dropout_p else reason
+        if reason is None and not isinstance(layouts, str):
+            q, k, v = expand_heads(q, k, v)
+            return multilevel_attention_tiles(q, k, v, ranks=ranks, layouts=layouts, causal=causal, scale=scale)
+        if impl == "tiles":
+            raise UserError(f"impl tiles cannot compute this multi-level attention: {reason}")
     if impl == "auto":
-        spread = sum(n * r for n, r in zip(_num_blocks(query_blocks, key_blocks), ranks, strict=True))
+        spread = sum(n * r for n, r in zip(_num_blocks(blocks, blocks), ranks, strict=True))
         impl = "sdpa" if spread <= MAX_SPREAD_WIDTH else "reference"
-    if impl not in functions:
-        raise ValueError(f"unknown impl {impl!r}: multi-level attention has auto, reference, sdpa")
-    return functions[impl](
+    compute = multilevel_attention_sdpa if impl == "sdpa" else multilevel_attention_reference
+    return compute(
         q,
         k,
         v,
         ranks=ranks,
-        query_blocks=query_blocks,
-        key_blocks=key_blocks,
-        global_queries=global_queries,
-        global_keys=global_keys,
-        allowed=allowed,
+        query_blocks=blocks,
+        key_blocks=blocks,
+        global_queries=global_tokens,
+        global_keys=global_tokens,
+        allowed=allowed_pairs(positions, positions, causal=causal, key_mask=key_mask),
         bias=bias,
         scale=scale,
         dropout_p=dropout_p,
@@ -102,7 +128,7 @@ def multilevel_attention_reference(
     scale: float,
     dropout_p: float,
 ) -> Tensor:
-    """`multilevel_attention` with every level's score matrix written out."""
+    """`multilevel_attention` with every level's score matrix written out; queries and keys may differ."""
     q, k, v = expand_heads(q, k, v)
     levels = zip(
         torch.split(wide(q), list(ranks), -1),
@@ -135,7 +161,7 @@ def multilevel_attention_sdpa(
     scale: float,
     dropout_p: float,
 ) -> Tensor:
-    """`multilevel_attention` as plain attention over components spread over one slot a block."""
+    """`multilevel_attention` as plain attention over components spread over one slot a block; queries may differ."""
     q_wide, k_wide = [], []
     num_blocks = _num_blocks(query_blocks, key_blocks)
     for level, (q_level, k_level) in enumerate(

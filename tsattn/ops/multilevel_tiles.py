@@ -1,0 +1,283 @@
+"""Multi-level attention without the T x T matrix: disjoint tiles, each attention over a prefix of the components.
+
+Where every level's blocks refine those of the level before, two tokens share levels 1 .. l and no finer one, so their
+score is a product of the first `r_1 + .. + r_l` components. The pairs fall into rectangles: in each block, the pairs of
+different child blocks; at the finest level, the square blocks of the diagonal. Each rectangle goes through PyTorch's
+flash kernel, which returns the log-sum-exp of its rows, and the results are merged by it; backward, the kernel's own
+backward, given the merged output and log-sum-exp, yields exactly the tile's share of every gradient (as in ring
+attention, Liu et al. 2023). Queries are zeroed behind the prefix, level by level in one buffer; keys and values stay
+where they are. The finest levels, whose tiles would be too small for the kernel, are computed in one square block with
+their components spread over one slot a sub-block.
+
+Kuang et al. (ICML 2025), section 4, leave open whether multi-level scores go together with FlashAttention: they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tsattn.ops.tiling import Layout, LeafGroup, Plan, TileGroup, make_plan
+
+__all__ = ["multilevel_attention_tiles"]
+
+
+class _TiledAttention(torch.autograd.Function):
+    """Forward and backward over the tiles of a plan; tensors are `(batch x heads, T, width)`."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        plan: Plan,
+        ranks: tuple[int, ...],
+        causal: bool,
+        scale: float,
+    ) -> Tensor:
+        out = torch.empty_like(v, dtype=torch.promote_types(v.dtype, torch.float32))
+        lse = torch.empty(v.shape[:2], dtype=out.dtype, device=v.device)
+        for leaf in plan.leaves:
+            q_leaf, k_leaf, v_leaf = _leaf_inputs(q, k, v, leaf, plan.leaf_level, ranks)
+            partial, partial_lse = _flash(q_leaf, k_leaf, v_leaf, causal, scale)
+            _put(out, leaf.starts, leaf.length, partial[..., : v.shape[-1]])
+            _put(lse[..., None], leaf.starts, leaf.length, partial_lse[..., None])
+        q_prefix = q.clone()
+        for tile in plan.tiles:
+            q_prefix[..., tile.prefix :] = 0
+            partial, partial_lse = _flash(
+                _take(q_prefix, tile.query_starts, tile.num_queries),
+                _take(k, tile.key_starts, tile.num_keys),
+                _take(v, tile.key_starts, tile.num_keys),
+                False,
+                scale,
+            )
+            _merge(out, lse, tile, partial, partial_lse)
+        result = out.to(v.dtype)
+        ctx.save_for_backward(q, k, v, result, lse)
+        ctx.plan, ctx.ranks, ctx.causal, ctx.scale = plan, ranks, causal, scale  # type: ignore[attr-defined]
+        return result
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_out):  # type: ignore[no-untyped-def]
+        q, k, v, out, lse = ctx.saved_tensors
+        plan, ranks, causal, scale = ctx.plan, ctx.ranks, ctx.causal, ctx.scale
+        grad_out = grad_out.contiguous()
+        exact = torch.promote_types(q.dtype, torch.float32)
+        dq, dk, dv = (torch.empty_like(t, dtype=exact) for t in (q, k, v))
+        for leaf in plan.leaves:
+            _leaf_backward(grad_out, q, k, v, out, lse, leaf, plan.leaf_level, ranks, causal, scale, (dq, dk, dv))
+        q_prefix = q.clone()
+        for tile in plan.tiles:
+            q_prefix[..., tile.prefix :] = 0
+            grads = _flash_backward(
+                _take(grad_out, tile.query_starts, tile.num_queries),
+                _take(q_prefix, tile.query_starts, tile.num_queries),
+                _take(k, tile.key_starts, tile.num_keys),
+                _take(v, tile.key_starts, tile.num_keys),
+                _take(out, tile.query_starts, tile.num_queries),
+                _take(lse[..., None], tile.query_starts, tile.num_queries)[..., 0],
+                False,
+                scale,
+            )
+            _add(dq[..., : tile.prefix], tile.query_starts, grads[0][..., : tile.prefix])
+            _add(dk[..., : tile.prefix], tile.key_starts, grads[1][..., : tile.prefix])
+            _add(dv, tile.key_starts, grads[2])
+        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), None, None, None, None
+
+
+def multilevel_attention_tiles(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    ranks: Sequence[int],
+    layouts: Sequence[Layout],
+    causal: bool,
+    scale: float,
+) -> Tensor:
+    """Multi-level attention of a sequence to itself, with memory linear in its length.
+
+    Args:
+        q: `(B, H, T, r)` queries.
+        k: `(B, H, T, r)` keys.
+        v: `(B, H, T, E)` values.
+        ranks: components of each level, coarse to fine.
+        layouts: how the rows are cut, see `find_layouts`.
+        causal: a token sees no later one.
+        scale: factor of the logits.
+
+    Returns:
+        `(B, H, T, E)`; zeros at tokens that are not real.
+    """
+    H, T, r = q.shape[1:]
+    E = v.shape[-1]
+    width = max(r, E)
+    padded = [F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in (q, k, v)]
+    outs: list[Tensor] = []
+    for layout in layouts:
+        parts = padded if layout.rows is None else [t[list(layout.rows)] for t in padded]
+        num_rows = parts[0].shape[0]
+        index = None if layout.order is None else torch.tensor(layout.order, dtype=torch.long, device=q.device)
+        if index is not None:
+            parts = [t.index_select(2, index) for t in parts]
+        length = parts[0].shape[2]
+        out = parts[2].new_zeros(num_rows, H, T, width)
+        if length:
+            plan = make_plan(layout.blocks, tuple(ranks), causal, layout.num_global)
+            flat = [t.reshape(num_rows * H, length, width) for t in parts]
+            tiled: Tensor = _TiledAttention.apply(*flat, plan, tuple(ranks), causal, scale)  # type: ignore[no-untyped-call]
+            tiled = tiled.view(num_rows, H, length, width)
+            out = tiled if index is None else out.index_copy(2, index, tiled)
+        outs.append(out)
+    if layouts[0].rows is None:
+        return outs[0][..., :E]
+    back = torch.tensor([row for layout in layouts for row in layout.rows or ()], device=q.device).argsort()
+    return torch.cat(outs)[back][..., :E]
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
+    return out, lse
+
+
+def _flash_backward(
+    grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    grads: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        grad_out, q, k, v, out, lse, 0.0, causal, scale=scale
+    )
+    return grads
+
+
+def _take(t: Tensor, starts: Sequence[int], length: int) -> Tensor:
+    """The blocks of `t (Z, T, W)` that begin at `starts`, `(Z, n, length, W)`: a view where they are evenly spaced."""
+    step = _even_step(starts)
+    if step is None:
+        rows = torch.tensor(starts, device=t.device)[:, None] + torch.arange(length, device=t.device)
+        return t[:, rows]
+    z, s, w = t.stride()
+    return t.as_strided(
+        (t.shape[0], len(starts), length, t.shape[2]), (z, step * s, s, w), t.storage_offset() + starts[0] * s
+    )
+
+
+def _put(t: Tensor, starts: Sequence[int], length: int, values: Tensor) -> None:
+    """Write `values (Z, n, length, W)` into the blocks of `t (Z, T, W)` that begin at `starts`."""
+    if _even_step(starts) is not None:
+        _take(t, starts, length).copy_(values)
+    else:
+        for i, start in enumerate(starts):
+            t[:, start : start + length] = values[:, i]
+
+
+def _add(t: Tensor, starts: Sequence[int], values: Tensor) -> None:
+    """Add `values (Z, n, length, W)` to the blocks of `t (Z, T, W)` that begin at `starts`."""
+    length = values.shape[2]
+    if _even_step(starts) is not None:
+        _take(t, starts, length).add_(values)
+    else:
+        for i, start in enumerate(starts):
+            t[:, start : start + length] += values[:, i]
+
+
+def _even_step(starts: Sequence[int]) -> int | None:
+    """The distance of evenly spaced starts; None if they are not."""
+    if len(starts) == 1:
+        return 1
+    step = starts[1] - starts[0]
+    return step if all(b - a == step for a, b in pairwise(starts)) else None
+
+
+def _merge(out: Tensor, lse: Tensor, tile: TileGroup, partial: Tensor, partial_lse: Tensor) -> None:
+    """Merge a tile's outputs `(Z, n, length, W)` and log-sum-exps `(Z, n, length)` into those of its queries."""
+    if _even_step(tile.query_starts) is None:
+        for i, start in enumerate(tile.query_starts):
+            end = start + tile.num_queries
+            _merge_into(out[:, start:end], lse[:, start:end], partial[:, i], partial_lse[:, i])
+    else:
+        _merge_into(
+            _take(out, tile.query_starts, tile.num_queries),
+            _take(lse[..., None], tile.query_starts, tile.num_queries)[..., 0],
+            partial,
+            partial_lse,
+        )
+
+
+def _merge_into(out: Tensor, lse: Tensor, partial: Tensor, partial_lse: Tensor) -> None:
+    # the mean weighted by exp(lse), written so that nothing overflows
+    partial_lse = partial_lse.to(lse.dtype)
+    out.lerp_(partial.to(out.dtype), torch.sigmoid(partial_lse - lse)[..., None])
+    lse.copy_(torch.logaddexp(lse, partial_lse))
+
+
+def _leaf_inputs(
+    q: Tensor, k: Tensor, v: Tensor, leaf: LeafGroup, level: int, ranks: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The leaf blocks, with the components of the levels inside spread over one slot a sub-block."""
+    parts = [_take(t, leaf.starts, leaf.length) for t in (q, k, v)]
+    if not leaf.slots:
+        return parts[0], parts[1], parts[2]
+    q_leaf, k_leaf = (_spread(t, leaf, level, ranks) for t in parts[:2])
+    width = max(q_leaf.shape[-1], v.shape[-1])
+    q_leaf, k_leaf, v_leaf = (F.pad(t, (0, width - t.shape[-1])) for t in (q_leaf, k_leaf, parts[2]))
+    return q_leaf, k_leaf, v_leaf
+
+
+def _slots(leaf: LeafGroup, t: Tensor) -> list[Tensor]:
+    """For each level inside a leaf, the 0/1 membership of its tokens in the sub-blocks, `(length, p, 1)`."""
+    return [F.one_hot(torch.tensor(slots, device=t.device)).to(t.dtype)[..., None] for slots in leaf.slots]
+
+
+def _spread(t: Tensor, leaf: LeafGroup, level: int, ranks: Sequence[int]) -> Tensor:
+    base = sum(ranks[: level + 1])
+    pieces = [t[..., :base]]
+    for slots, rank in zip(_slots(leaf, t), ranks[level + 1 :], strict=True):
+        pieces.append((t[..., None, base : base + rank] * slots).flatten(-2))
+        base += rank
+    return torch.cat(pieces, -1)
+
+
+def _gather_spread(grad: Tensor, leaf: LeafGroup, level: int, ranks: Sequence[int], width: int) -> Tensor:
+    """The transpose of `_spread`."""
+    base = sum(ranks[: level + 1])
+    pieces, place = [grad[..., :base]], base
+    for slots, rank in zip(_slots(leaf, grad), ranks[level + 1 :], strict=True):
+        p = slots.shape[1]
+        pieces.append((torch.unflatten(grad[..., place : place + p * rank], -1, (p, rank)) * slots).sum(-2))
+        place += p * rank
+    joined = torch.cat(pieces, -1)
+    return F.pad(joined, (0, width - joined.shape[-1]))
+
+
+def _leaf_backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    leaf: LeafGroup,
+    level: int,
+    ranks: Sequence[int],
+    causal: bool,
+    scale: float,
+    grads: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """Write the leaves' share of the gradients."""
+    q_leaf, k_leaf, v_leaf = _leaf_inputs(q, k, v, leaf, level, ranks)
+    pad = v_leaf.shape[-1] - v.shape[-1]
+    grad_leaf, out_leaf = (F.pad(_take(t, leaf.starts, leaf.length), (0, pad)) for t in (grad_out, out))
+    lse_leaf = _take(lse[..., None], leaf.starts, leaf.length)[..., 0]
+    dq, dk, dv = _flash_backward(grad_leaf, q_leaf, k_leaf, v_leaf, out_leaf, lse_leaf, causal, scale)
+    if leaf.slots:
+        dq, dk = (_gather_spread(t, leaf, level, ranks, q.shape[-1]) for t in (dq, dk))
+        dv = dv[..., : v.shape[-1]]
+    for total, share in zip(grads, (dq, dk, dv), strict=True):
+        _put(total, leaf.starts, leaf.length, share)

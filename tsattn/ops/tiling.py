@@ -1,0 +1,225 @@
+"""Cutting the pairs of a sequence into the tiles of nested multi-level blocks: geometry only, found on the host.
+
+Shape letters as in `tsattn.ops`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+__all__ = ["Layout", "LeafGroup", "Plan", "TileGroup", "find_layouts", "make_plan"]
+
+# Square blocks of at most this many tokens hold several levels, if their spread components stay this narrow: measured
+# at 1024 to 4096 tokens of 64 components on one CPU core.
+MAX_LEAF_LENGTH = 256
+MAX_LEAF_WIDTH = 128
+
+
+@dataclass(frozen=True)
+class TileGroup:
+    """Tiles of one shape that are computed in one call; no two share a query, no two share a key.
+
+    Attributes:
+        prefix: components that the pairs of these tiles share.
+        query_starts: first query of each tile.
+        key_starts: first key of each tile.
+        num_queries: queries of a tile.
+        num_keys: keys of a tile.
+    """
+
+    prefix: int
+    query_starts: tuple[int, ...]
+    key_starts: tuple[int, ...]
+    num_queries: int
+    num_keys: int
+
+
+@dataclass(frozen=True)
+class LeafGroup:
+    """Square diagonal blocks of one length and one inner structure.
+
+    Attributes:
+        starts: first token of each block.
+        length: tokens of a block.
+        slots: for each level inside, the number of the sub-block of every token of a block.
+    """
+
+    starts: tuple[int, ...]
+    length: int
+    slots: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a sequence is cut: leaves first, then tiles from fine to coarse.
+
+    Attributes:
+        leaves: the diagonal blocks.
+        leaf_level: the level whose blocks the leaves are; finer levels lie inside them.
+        tiles: the groups of rectangles, finest prefix first.
+    """
+
+    leaves: tuple[LeafGroup, ...]
+    leaf_level: int
+    tiles: tuple[TileGroup, ...]
+
+
+@functools.lru_cache(maxsize=256)
+def make_plan(blocks: tuple[tuple[int, ...], ...], ranks: tuple[int, ...], causal: bool, num_global: int = 0) -> Plan:
+    """The tiles of a sequence.
+
+    Args:
+        blocks: for each level, coarse to fine, the first token of every block and, last, the number of tokens. Each
+            level's starts are among those of the next.
+        ranks: components of each level.
+        causal: leave out keys behind their query's block.
+        num_global: tokens behind the blocks that share every level with every token.
+    """
+    length = blocks[0][-1]
+    if not length:
+        return Plan((LeafGroup((0,), num_global, ()),), len(ranks) - 1, ())
+    prefixes = [0]
+    for rank in ranks:
+        prefixes.append(prefixes[-1] + rank)
+    # level -1 is the whole sequence, of which two tokens may share nothing
+    levels = [(0, length), *blocks]
+    leaf = _leaf_level(blocks, ranks)
+    groups: dict[tuple[int, bool, int, int], list[tuple[int, int]]] = {}
+    for level in range(leaf + 1):
+        parents, children = levels[level], levels[level + 1]
+        parent = 0
+        for start, end in pairwise(children):
+            while parents[parent + 1] <= start:
+                parent += 1
+            first, last = parents[parent], parents[parent + 1]
+            if start > first:
+                groups.setdefault((prefixes[level], True, end - start, start - first), []).append((start, first))
+            if last > end and not causal:
+                groups.setdefault((prefixes[level], False, end - start, last - end), []).append((start, end))
+    tiles = [
+        TileGroup(prefix, tuple(q for q, _ in places), tuple(k for _, k in places), num_queries, num_keys)
+        for (prefix, _, num_queries, num_keys), places in groups.items()
+    ]
+    if num_global:
+        tiles += [
+            TileGroup(prefixes[-1], (0,), (length,), length, num_global),
+            TileGroup(prefixes[-1], (length,), (0,), num_global, length),
+        ]
+    tiles.sort(key=lambda tile: -tile.prefix)
+    leaves: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for start, end in pairwise(blocks[leaf]):
+        inner = tuple(_sub_blocks(finer, start, end) for finer in blocks[leaf + 1 :])
+        leaves.setdefault((tuple(range(end - start)), *inner), []).append(start)
+    groups_of_leaves = [LeafGroup(tuple(starts), len(key[0]), key[1:]) for key, starts in leaves.items()]
+    if num_global:
+        groups_of_leaves.append(LeafGroup((length,), num_global, ()))
+    return Plan(tuple(groups_of_leaves), leaf, tuple(tiles))
+
+
+def _leaf_level(blocks: Sequence[Sequence[int]], ranks: Sequence[int]) -> int:
+    """The coarsest level whose blocks can hold all finer ones; the finest if none can."""
+    for level in range(len(ranks)):
+        starts = blocks[level]
+        if max(end - start for start, end in pairwise(starts)) > MAX_LEAF_LENGTH:
+            continue
+        width = sum(ranks[: level + 1])
+        for finer in range(level + 1, len(ranks)):
+            most = max(sum(start <= place < end for place in blocks[finer][:-1]) for start, end in pairwise(starts))
+            width += most * ranks[finer]
+        if width <= max(MAX_LEAF_WIDTH, sum(ranks)):
+            return level
+    return len(ranks) - 1
+
+
+def _sub_blocks(starts: Sequence[int], first: int, end: int) -> tuple[int, ...]:
+    inside = [start for start in starts if first <= start < end]
+    return tuple(sum(start <= token for start in inside) - 1 for token in range(first, end))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Rows of a batch that are cut alike.
+
+    Attributes:
+        rows: numbers of the rows; None for all of them.
+        order: numbers of their real tokens in the order of position, global ones last; None for all as they stand.
+        blocks: for each level, coarse to fine, the first of the ordered tokens of every block and, last, the number of
+            those that are not global.
+        num_global: global tokens, at the end of the order.
+    """
+
+    rows: tuple[int, ...] | None
+    order: tuple[int, ...] | None
+    blocks: tuple[tuple[int, ...], ...]
+    num_global: int = 0
+
+
+def find_layouts(
+    blocks: Tensor,
+    positions: Tensor,
+    *,
+    key_mask: Tensor | None = None,
+    global_tokens: Tensor | None = None,
+    causal: bool = False,
+) -> list[Layout] | str:
+    """How the rows of a batch can be cut into tiles, or the reason why they cannot.
+
+    Args:
+        blocks: `(L, B | 1, T)` int, the block of every token at every level.
+        positions: `(B | 1, T)` int.
+        key_mask: `(B, T)` bool, True at real tokens.
+        global_tokens: `(B | 1, T)` bool, tokens that share every level with every token.
+        causal: whether tokens see later ones.
+    """
+    if causal and global_tokens is not None:
+        return "global tokens under causality do not fall into rectangles"
+    T = positions.shape[-1]
+    parts = [blocks.movedim(0, 1).flatten(1), positions]
+    parts += [t.long() for t in (key_mask, global_tokens) if t is not None]
+    B = max(part.shape[0] for part in parts)
+    table = torch.cat([part.expand(B, -1) for part in parts], 1).cpu()
+    kinds, which = (
+        torch.unique(table, dim=0, return_inverse=True) if B > 1 else (table, torch.zeros(1, dtype=torch.long))
+    )
+    layouts = []
+    for number, kind in enumerate(kinds):
+        ids, rest = kind[: len(blocks) * T].view(len(blocks), T), kind[len(blocks) * T :].view(-1, T)
+        place, rest = rest[0], list(rest[1:])
+        real = rest.pop(0).bool() if key_mask is not None else torch.ones(T, dtype=torch.bool)
+        everywhere = rest.pop(0).bool() & real if global_tokens is not None else torch.zeros(T, dtype=torch.bool)
+        order = place.argsort(stable=True)
+        if (place[order].diff()[real[order][1:] & real[order][:-1]] <= 0).any():
+            return "two tokens have the same position"
+        ordinary, globals_last = order[(real & ~everywhere)[order]], order[everywhere[order]]
+        starts = _block_starts(ids[:, ordinary])
+        if starts is None:
+            return "the blocks are not nested"
+        tokens = tuple(torch.cat([ordinary, globals_last]).tolist())
+        rows = tuple(torch.nonzero(which == number).flatten().tolist())
+        layouts.append(
+            Layout(
+                rows=None if len(kinds) == 1 else rows,
+                order=None if tokens == tuple(range(T)) else tokens,
+                blocks=starts,
+                num_global=len(globals_last),
+            )
+        )
+    return layouts
+
+
+def _block_starts(ids: Tensor) -> tuple[tuple[int, ...], ...] | None:
+    """For each level the starts of the blocks of tokens in order, and their number; None if levels are not nested."""
+    T = ids.shape[1]
+    changes = ids[:, 1:] != ids[:, :-1]
+    # a block must be one run of tokens, and a boundary of a level one of every finer level
+    if any(int(change.sum()) + 1 != len(level.unique()) for change, level in zip(changes, ids, strict=True) if T):
+        return None
+    if (changes[:-1] & ~changes[1:]).any():
+        return None
+    return tuple((0, *(torch.nonzero(change).flatten() + 1).tolist(), T) if T else (0, 0) for change in changes)
