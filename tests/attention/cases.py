@@ -50,5 +50,7 @@ def fast_impls(attention: Attention, *, without: tuple[str, ...] = ()) -> list[s
     return [impl for impl in attention.pattern.impls if impl not in ("auto", "reference", *without)]
 
 
-# what `tiles` refuses, and `auto` therefore computes otherwise
-NO_BIAS = NO_DROPOUT = NO_CAUSAL_GLOBALS = NO_CROSSING = ("tiles",)
+# what the fast paths refuse, and `auto` therefore computes otherwise
+NO_BIAS = ("tiles", "blocks")
+NO_DROPOUT = NO_CAUSAL_GLOBALS = NO_CROSSING = ("tiles",)
+NO_GLOBALS = NO_ORDER = ("blocks",)

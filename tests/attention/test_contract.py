@@ -16,6 +16,8 @@ from tests.attention.cases import (
     NO_BIAS,
     NO_CAUSAL_GLOBALS,
     NO_DROPOUT,
+    NO_GLOBALS,
+    NO_ORDER,
     NUM_HEADS,
     build,
     each_impl,
@@ -235,7 +237,7 @@ def test_order_comes_from_positions_not_from_place(case: str) -> None:
     attention = build(case, length=15, causal=True, rope=True)
     x = torch.randn(2, 15, D_MODEL, dtype=torch.float64)
     order = torch.randperm(15)
-    for _ in each_impl(attention):
+    for _ in each_impl(attention, without=NO_ORDER):
         shuffled = attention(x[:, order], positions=order)
         torch.testing.assert_close(shuffled, attention(x)[:, order], rtol=0, atol=1e-12)
 
@@ -245,7 +247,7 @@ def test_order_comes_from_positions_not_from_place(case: str) -> None:
 def test_global_tokens_lift_windows_and_levels(case: str, causal: bool) -> None:
     """With every token global, a pattern is the full one; with one, its row and column are."""
     length = 14
-    refused = NO_CAUSAL_GLOBALS if causal else ()
+    refused = NO_GLOBALS + (NO_CAUSAL_GLOBALS if causal else ())
     attention = build(case, length=length, causal=causal)
     x = torch.randn(2, length, D_MODEL, dtype=torch.float64)
     every = torch.ones(length, dtype=torch.bool)

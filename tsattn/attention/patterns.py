@@ -15,9 +15,11 @@ from torch import Tensor
 
 from tsattn.errors import UserError
 from tsattn.ops.full import full_attention
-from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
+from tsattn.ops.masks import allowed_pairs, level_block_ids
 from tsattn.ops.multilevel import IMPLS as MULTILEVEL_IMPLS
 from tsattn.ops.multilevel import multilevel_attention
+from tsattn.ops.sliding_window import IMPLS as WINDOW_IMPLS
+from tsattn.ops.sliding_window import sliding_window_attention
 from tsattn.ops.tiling import Layout, find_layouts
 
 __all__ = ["FullPattern", "MultiLevelPattern", "Pattern", "SlidingWindowPattern", "Tokens"]
@@ -112,6 +114,8 @@ class SlidingWindowPattern(Pattern):
         window_size: keys on a side, the position itself counted (the paper's w plus one).
     """
 
+    impls = WINDOW_IMPLS
+
     def __init__(self, window_size: int) -> None:
         if window_size < 1:
             raise UserError(f"window_size must be at least 1 (the position itself), not {window_size}")
@@ -131,16 +135,20 @@ class SlidingWindowPattern(Pattern):
         impl: str,
     ) -> Tensor:
         """See `Pattern`."""
-        near = window_pairs(
-            tokens.query_positions,
-            tokens.key_positions,
-            self.window_size,
-            global_queries=tokens.global_tokens,
-            global_keys=tokens.global_tokens,
+        return sliding_window_attention(
+            q,
+            k,
+            v,
+            window_size=self.window_size,
+            positions=None if tokens.by_default else tokens.key_positions,
+            causal=causal,
+            key_mask=tokens.mask,
+            global_tokens=tokens.global_tokens,
+            bias=bias,
+            scale=scale,
+            dropout_p=dropout_p,
+            impl=impl,
         )
-        allowed = allowed_pairs(tokens.query_positions, tokens.key_positions, causal=causal, key_mask=tokens.mask)
-        allowed = near if allowed is None else near & allowed
-        return full_attention(q, k, v, allowed=allowed, bias=bias, scale=scale, dropout_p=dropout_p, impl=impl)
 
 
 class MultiLevelPattern(Pattern):

@@ -7,5 +7,13 @@ query or key, E components of a value, L levels.
 from tsattn.ops.full import full_attention
 from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
 from tsattn.ops.multilevel import multilevel_attention
+from tsattn.ops.sliding_window import sliding_window_attention
 
-__all__ = ["allowed_pairs", "full_attention", "level_block_ids", "multilevel_attention", "window_pairs"]
+__all__ = [
+    "allowed_pairs",
+    "full_attention",
+    "level_block_ids",
+    "multilevel_attention",
+    "sliding_window_attention",
+    "window_pairs",
+]

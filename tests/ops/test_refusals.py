@@ -1,0 +1,84 @@
+"""A named implementation runs or says why it cannot; it never falls back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tsattn.errors import UserError
+from tsattn.ops import multilevel_attention, sliding_window_attention
+
+T = 12
+Q, K, V = (torch.randn(2, 2, T, 4) for _ in range(3))
+BLOCKS = torch.stack([torch.arange(T) // 6, torch.arange(T) // 3])[:, None]
+GLOBAL = (torch.arange(T) == 3)[None]
+HOLE = torch.tensor([[True] * 4 + [False] * 2 + [True] * 6] * 2)
+
+
+def mlr(impl: str, **more: Any) -> torch.Tensor:
+    return multilevel_attention(Q, K, V, **{"ranks": [2, 2], "blocks": BLOCKS, "impl": impl, **more})
+
+
+def swa(impl: str, **more: Any) -> torch.Tensor:
+    return sliding_window_attention(Q, K, V, window_size=3, impl=impl, **more)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"bias": torch.zeros(T, T)}, "it takes no bias"),
+        ({"dropout_p": 0.5}, "it takes no dropout"),
+        ({"causal": True, "global_tokens": GLOBAL}, "global tokens under causality"),
+        ({"blocks": torch.stack([torch.arange(T) // 4, torch.arange(T) // 6])[:, None]}, "the blocks are not nested"),
+        ({"blocks": torch.stack([torch.zeros(T).long(), torch.arange(T) % 2])[:, None]}, "the blocks are not nested"),
+        ({"positions": torch.zeros(1, T).long()}, "two tokens have the same position"),
+    ],
+)
+def test_tiles_say_why_not(more: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        mlr("tiles", **more)
+    if "dropout_p" not in more:
+        torch.testing.assert_close(mlr("auto", **more), mlr("reference", **more))
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"bias": torch.zeros(T, T)}, "it takes no bias"),
+        ({"global_tokens": GLOBAL}, "it takes no global tokens"),
+        ({"positions": 2 * torch.arange(T)[None]}, "positions do not rise by one"),
+        ({"positions": torch.arange(T)[None], "key_mask": HOLE}, "padding lies between real tokens"),
+    ],
+)
+def test_blocks_say_why_not(more: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        swa("blocks", **more)
+    torch.testing.assert_close(swa("auto", **more), swa("reference", **more))
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UserError, match="multi-level attention has auto, reference, sdpa, tiles"):
+        mlr("fast")
+    with pytest.raises(UserError, match="sliding-window attention has auto, reference, sdpa, blocks"):
+        swa("tiles")
+
+
+def test_second_derivatives_of_tiles_are_refused() -> None:
+    q = Q.double().requires_grad_()
+    out = multilevel_attention(q, K.double(), V.double(), ranks=[2, 2], blocks=BLOCKS, impl="tiles")
+    (gradient,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+def test_the_dense_matrix_is_never_formed() -> None:
+    """At 8192 tokens, the score matrix of one head alone would take 256 MiB."""
+    length = 8192
+    q, k, v = (torch.randn(1, 1, length, 8, requires_grad=True) for _ in range(3))
+    blocks = torch.stack([torch.arange(length) * n // length for n in (1, 2, 4, 8, 16, 32)])[:, None]
+    with torch.profiler.profile(profile_memory=True) as profile:
+        multilevel_attention(q, k, v, ranks=[3, 1, 1, 1, 1, 1], blocks=blocks, impl="tiles").sum().backward()
+    largest = max(event.self_cpu_memory_usage for event in profile.events())
+    assert largest < 0.05 * 4 * length**2
