@@ -6,8 +6,8 @@
 Three ways to the same numbers: `reference` writes every level's score matrix out; `sdpa` spreads each level's
 components over one slot for each of its blocks, so that a plain product of wider vectors is the multi-level score
 and a fused kernel computes it; `tiles` cuts the pairs into rectangles of one prefix each and never forms a matrix of
-scores (see `tsattn.ops.multilevel_tiles`). `auto` takes `tiles` on a CPU where it can, else `sdpa` while its width
-stays small.
+scores (see `tsattn.ops.multilevel_tiles`); `triton` does the same in one kernel on a CUDA device. `auto` takes `tiles`
+on a CPU and `triton` on CUDA where they can, else `sdpa` while its width stays small.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["multilevel_attention", "multilevel_attention_reference", "multilevel
 # backward cross over near 300, for 3 and 4 levels of 8 and 64 components at 512 tokens on one core.
 MAX_SPREAD_WIDTH = 256
 
-IMPLS = ("auto", "reference", "sdpa", "tiles")
+IMPLS = ("auto", "reference", "sdpa", "tiles", "triton")
 
 
 def multilevel_attention(
@@ -66,8 +66,9 @@ def multilevel_attention(
         bias: broadcastable to `(B, H, T, T)`, added to the logits; -inf forbids a pair.
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
-        impl: ``reference``, ``sdpa``, ``tiles`` or ``auto``. ``tiles`` needs nested blocks, no bias, no dropout, and no
-            global tokens under causality.
+        impl: ``reference``, ``sdpa``, ``tiles``, ``triton`` or ``auto``. ``tiles`` needs nested blocks, no bias, no
+            dropout, and no global tokens under causality; ``triton`` a CUDA device, no bias, no dropout and no global
+            tokens.
         layouts: what `find_layouts` says of these tokens, if it is known already.
 
     Returns:
@@ -93,6 +94,27 @@ def multilevel_attention(
             return multilevel_attention_tiles(q, k, v, ranks=ranks, layouts=layouts, causal=causal, scale=scale)
         if impl == "tiles":
             raise UserError(f"impl tiles cannot compute this multi-level attention: {reason}")
+    if impl == "triton" or (impl == "auto" and q.device.type == "cuda"):
+        reason = _why_not_triton(q, v, bias, dropout_p, global_tokens)
+        if impl == "triton" and reason is not None:
+            raise UserError(f"impl triton cannot compute this multi-level attention: {reason}")
+        if reason is None:
+            from tsattn.ops.multilevel_triton import multilevel_attention_triton
+
+            heads = max(t.shape[1] for t in (q, k, v))
+            return multilevel_attention_triton(
+                q.expand(-1, heads, -1, -1),
+                k,
+                v,
+                ranks=ranks,
+                query_blocks=blocks,
+                key_blocks=blocks,
+                causal=causal,
+                query_positions=positions,
+                key_positions=positions,
+                key_mask=key_mask,
+                scale=scale,
+            )
     if impl == "auto":
         spread = sum(n * r for n, r in zip(_num_blocks(blocks, blocks), ranks, strict=True))
         impl = "sdpa" if spread <= MAX_SPREAD_WIDTH else "reference"
@@ -111,6 +133,20 @@ def multilevel_attention(
         scale=scale,
         dropout_p=dropout_p,
     )
+
+
+def _why_not_triton(
+    q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float, global_tokens: Tensor | None
+) -> str | None:
+    from tsattn.ops.multilevel_triton import triton_available
+
+    if q.device.type != "cuda":
+        return "it runs on a CUDA device"
+    if bias is not None or dropout_p or global_tokens is not None:
+        return "it takes no bias, no dropout and no global tokens"
+    if q.dtype == torch.float64 or max(q.shape[-1], v.shape[-1]) > 256:
+        return "it takes at most 256 components of 16 or 32 bits"
+    return None if triton_available() else "Triton is not installed; the extra `triton` brings it"
 
 
 def multilevel_attention_reference(

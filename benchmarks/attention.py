@@ -1,0 +1,336 @@
+"""Time and memory of every attention beside `scaled_dot_product_attention`, as ratios measured in one run.
+
+    python benchmarks/attention.py
+
+First every contender is compared with its reference, in value and gradient; nothing is timed if one differs. Then the
+contenders take turns, so that a drift of the machine meets all of them alike; medians are reported. Writes
+`attention.csv`, `attention.json` (hardware, versions, shapes) and `attention.png` into the output folder, and prints
+the targets with what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from tsattn.attention import MLRAttention
+from tsattn.ops import full_attention, level_block_ids, multilevel_attention, sliding_window_attention
+
+HEADS, WIDTH = 8, 64
+RANKS = (32, 8, 6, 4, 4, 4, 4, 2)
+WINDOW = 65  # 64 keys to a side, and the position itself
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
+DENSE_UP_TO = 4096  # the dense evaluation needs a matrix a level and head
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way of computing an attention.
+
+    Attributes:
+        name: kind and implementation.
+        compute: from q, k, v to the output.
+        exact: the same by the plain reference.
+        beside: name of the contender whose time is 1.
+        longest: the greatest length it is run at.
+        score_width: components of a query.
+        shared_query: whether all heads share one query.
+    """
+
+    name: str
+    compute: Callable[..., Tensor]
+    exact: Callable[..., Tensor]
+    beside: str
+    longest: int = LENGTHS[-1]
+    score_width: int = WIDTH
+    shared_query: bool = False
+
+
+def mlr(q: Tensor, k: Tensor, v: Tensor, *, impl: str, causal: bool = False) -> Tensor:
+    T = q.shape[2]
+    numbers = [2**level for level in range(len(RANKS))]
+    blocks = level_block_ids(torch.arange(T)[None], numbers=numbers, max_length=T)
+    return multilevel_attention(q, k, v, ranks=RANKS, blocks=blocks, causal=causal, impl=impl)
+
+
+def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:
+    T = q.shape[2]
+    allowed = torch.ones(T, T, dtype=torch.bool).tril()[None, None] if causal else None
+    return full_attention(q, k, v, allowed=allowed, impl="reference")
+
+
+def swa(q: Tensor, k: Tensor, v: Tensor, *, impl: str) -> Tensor:
+    return sliding_window_attention(q, k, v, window_size=WINDOW, impl=impl)
+
+
+CONTENDERS = (
+    Contender("sdpa", sdpa, reference, beside="sdpa"),
+    Contender("mlr tiles", lambda *x: mlr(*x, impl="tiles"), lambda *x: mlr(*x, impl="reference"), beside="sdpa"),
+    Contender(
+        "mlr dense",
+        lambda *x: mlr(*x, impl="reference"),
+        lambda *x: mlr(*x, impl="reference"),
+        beside="sdpa",
+        longest=DENSE_UP_TO,
+    ),
+    Contender("swa blocks", lambda *x: swa(*x, impl="blocks"), lambda *x: swa(*x, impl="reference"), beside="sdpa"),
+    Contender(
+        "sdpa causal", lambda *x: sdpa(*x, causal=True), lambda *x: reference(*x, causal=True), beside="sdpa causal"
+    ),
+    Contender(
+        "mlr tiles causal",
+        lambda *x: mlr(*x, impl="tiles", causal=True),
+        lambda *x: mlr(*x, impl="reference", causal=True),
+        beside="sdpa causal",
+    ),
+    # the queries and keys of BTT are as wide as the model: beside plain attention of that width
+    Contender("sdpa width 512", sdpa, reference, beside="sdpa width 512", longest=4096, score_width=512),
+    Contender(
+        "btt sdpa",
+        lambda *x: full_attention(*x, impl="sdpa"),
+        lambda *x: full_attention(*x, impl="reference"),
+        beside="sdpa width 512",
+        longest=4096,
+        score_width=512,
+        shared_query=True,
+    ),
+)
+
+
+def inputs(contender: Contender, T: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    torch.manual_seed(T)
+    width = contender.score_width
+    # the kernel wants values as wide as queries; a kind with narrower ones pads them itself
+    value_width = WIDTH if contender.shared_query else width
+    shapes = [(1, 1 if contender.shared_query else HEADS, T, width), (1, HEADS, T, width), (1, HEADS, T, value_width)]
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+def check(contender: Contender, T: int = 320) -> float:
+    """The largest difference from the reference in value and gradients, in float64."""
+    tensors = inputs(contender, T, torch.float64)
+    results = []
+    for function in (contender.compute, contender.exact):
+        out = function(*tensors)
+        results.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
+    return max((a - b).abs().max().item() for a, b in zip(*results, strict=True))
+
+
+def forward(contender: Contender, tensors: list[Tensor]) -> None:
+    with torch.no_grad():
+        contender.compute(*tensors)
+
+
+def forward_backward(contender: Contender, tensors: list[Tensor]) -> None:
+    out = contender.compute(*tensors)
+    torch.autograd.grad(out, tensors, torch.ones_like(out))
+
+
+PASSES = {"forward": forward, "forward+backward": forward_backward}
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Drop what native code writes to stderr: the profiler announces itself at every start."""
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def peak_memory(run: Callable[[Contender, list[Tensor]], None], contender: Contender, tensors: list[Tensor]) -> int:
+    """Bytes held beyond the inputs at the worst moment, by the allocator's own account."""
+    with silence(), torch.profiler.profile(profile_memory=True) as profile:
+        run(contender, tensors)
+    held = peak = 0
+    for event in sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak
+
+
+def measure(lengths: list[int], repeats: int, seconds: float) -> list[dict[str, Any]]:
+    """One row for each contender, length and pass."""
+    rows = []
+    for T in lengths:
+        there = [contender for contender in CONTENDERS if contender.longest >= T]
+        tensors = {contender.name: inputs(contender, T) for contender in there}
+        for name, run in PASSES.items():
+            times: dict[str, list[float]] = {contender.name: [] for contender in there}
+            for contender in there:
+                run(contender, tensors[contender.name])
+            began = time.perf_counter()
+            # at least three turns, then as many as the time allows
+            while len(times["sdpa"]) < 3 or (len(times["sdpa"]) < repeats and time.perf_counter() - began < seconds):
+                for contender in there:
+                    start = time.perf_counter()
+                    run(contender, tensors[contender.name])
+                    times[contender.name].append(time.perf_counter() - start)
+            for contender in there:
+                base = times[contender.beside]
+                rows.append(
+                    {
+                        "contender": contender.name,
+                        "T": T,
+                        "pass": name,
+                        "median_ms": round(1e3 * statistics.median(times[contender.name]), 3),
+                        "beside": contender.beside,
+                        "ratio": round(statistics.median(times[contender.name]) / statistics.median(base), 3),
+                        "peak_mib": round(peak_memory(run, contender, tensors[contender.name]) / 2**20, 2),
+                        "turns": len(base),
+                    }
+                )
+                print(
+                    "{contender:18} T={T:<6} {pass:17} {median_ms:10.2f} ms  {ratio:7.3f} x {beside}".format(**rows[-1])
+                )
+    return rows
+
+
+class BareAttention(nn.Module):
+    """What standard attention costs at the least: three projections, SDPA, one more projection."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.output = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (f(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for f in (self.query, self.key, self.value))
+        return self.output(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
+
+
+def module_overhead(turns: int = 200) -> float:
+    """Time of `MLRAttention` with one level over the bare module, T = 96, batch 8."""
+    d_model = HEADS * WIDTH
+    modules = [MLRAttention(d_model, HEADS, ranks=[WIDTH], max_length=96), BareAttention(d_model)]
+    x = torch.randn(8, 96, d_model)
+    times: list[list[float]] = [[], []]
+    with torch.no_grad():
+        for _ in range(turns):
+            for module, spent in zip(modules, times, strict=True):
+                start = time.perf_counter()
+                module(x)
+                spent.append(time.perf_counter() - start)
+    return statistics.median(times[0]) / statistics.median(times[1])
+
+
+def targets(rows: list[dict[str, Any]], overhead: float) -> list[tuple[str, float, float]]:
+    """What should be reached: a name, the measured figure, and the most it may be."""
+    by = {(row["contender"], row["T"], row["pass"]): row for row in rows}
+
+    def ratio(name: str, T: int, which: str = "forward") -> float | None:
+        row = by.get((name, T, which))
+        return None if row is None else row["ratio"]
+
+    wanted: list[tuple[str, float | None, float]] = []
+    for T, most in ((4096, 1.25), (2048, 1.35), (1024, 1.5)):
+        wanted.append((f"MLR forward over SDPA, T = {T}", ratio("mlr tiles", T), most))
+    for T, most in ((4096, 1.22), (2048, 1.3), (1024, 1.5)):
+        wanted.append((f"MLR forward+backward over SDPA, T = {T}", ratio("mlr tiles", T, "forward+backward"), most))
+    for which in PASSES:
+        wanted.append((f"causal MLR over causal SDPA, T = 4096, {which}", ratio("mlr tiles causal", 4096, which), 1.35))
+    for T in (1024, 2048, 4096):
+        fast, dense = by.get(("mlr tiles", T, "forward")), by.get(("mlr dense", T, "forward"))
+        share = None if fast is None or dense is None else fast["median_ms"] / dense["median_ms"]
+        wanted.append((f"MLR forward over the dense evaluation, T = {T}", share, 0.1))
+    row = by.get(("mlr tiles", 8192, "forward"))
+    held = None if row is None else row["peak_mib"] * 2**20 / (4 * HEADS * 8192**2)
+    wanted.append(("MLR extra memory at T = 8192 over the T x T matrices of its heads", held, 0.05))
+    wanted.append(("SWA over SDPA, T = 4096, forward", ratio("swa blocks", 4096), 0.25))
+    wanted.append(("SWA over SDPA, T = 4096, forward+backward", ratio("swa blocks", 4096, "forward+backward"), 0.3))
+    short, long = (by.get(("swa blocks", T, "forward")) for T in (4096, 16384))
+    growth = None if short is None or long is None else long["median_ms"] / short["median_ms"]
+    wanted.append(("SWA time(16384) over time(4096)", growth, 4.6))
+    wanted.append(("BTT over SDPA at the same score width, T = 2048", ratio("btt sdpa", 2048), 1.15))
+    wanted.append(("MLRAttention with one level over a bare module, T = 96", overhead, 1.1))
+    return [(name, figure, most) for name, figure, most in wanted if figure is not None]
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    for ax, which in zip(figure.subplots(1, 2, sharey=True), PASSES, strict=True):
+        for name in ("mlr tiles", "mlr tiles causal", "mlr dense", "swa blocks"):
+            line = [(row["T"], row["ratio"]) for row in rows if row["contender"] == name and row["pass"] == which]
+            ax.plot(*zip(*line, strict=True), marker="o", ms=4, label=name)
+        ax.axhline(1, color="0.5", lw=1, ls=":")
+        ax.set(xscale="log", yscale="log", title=which, xlabel="tokens")
+        ax.set_xticks(sorted({row["T"] for row in rows}), labels=sorted({row["T"] for row in rows}), fontsize=8)
+        ax.minorticks_off()
+        ax.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel("time over scaled_dot_product_attention")
+    figure.axes[0].legend(frameon=False, fontsize=9)
+    figure.savefig(path, dpi=130)
+
+
+def hardware() -> dict[str, Any]:
+    info = Path("/proc/cpuinfo")
+    models = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
+    return {
+        "cpu": models[0].split(":")[1].strip() if models else platform.processor(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "dtype": "float32",
+        "heads": HEADS,
+        "width": WIDTH,
+        "ranks": RANKS,
+        "window_size": WINDOW,
+        "command": " ".join(["python", *sys.argv]),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
+    parser.add_argument("--repeats", type=int, default=15, help="most turns of a contender")
+    parser.add_argument("--seconds", type=float, default=40, help="time for the turns of one length and pass")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    wrong = {c.name: error for c in CONTENDERS if (error := check(c)) > 1e-9}
+    if wrong:
+        print(f"not timed, for these differ from their reference: {wrong}", file=sys.stderr)
+        return 1
+    rows = measure(arguments.lengths, arguments.repeats, arguments.seconds)
+    reached = targets(rows, module_overhead())
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    with (arguments.output / "attention.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    figures = [{"target": name, "measured": round(figure, 3), "at_most": most} for name, figure, most in reached]
+    (arguments.output / "attention.json").write_text(json.dumps({**hardware(), "targets": figures}, indent=2) + "\n")
+    draw(rows, arguments.output / "attention.png")
+    print()
+    for name, figure, most in reached:
+        print(f"{name:70} {figure:7.3f}  at most {most:<5}  {'met' if figure <= most else 'NOT MET'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
