@@ -71,7 +71,7 @@ def compare(
     """Hold values and gradients against the reference in float32; return what the kernel gave."""
     if monkeypatch is not None:
         sizes = TileSizes(*case.tiles, warps=4, stages=2)
-        monkeypatch.setattr(multilevel_triton, "_tile_sizes", lambda *_: sizes)
+        monkeypatch.setattr(multilevel_triton, "tile_sizes", lambda *_: sizes)
     generator = torch.Generator().manual_seed(case.tokens)
     B, H, G, N, S, r = case.batch, case.heads, case.groups, case.tokens, case.sources, sum(case.ranks)
 
@@ -282,7 +282,7 @@ def test_inputs_that_are_views(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_triton
 def test_an_expanded_output_gradient_and_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multilevel_triton, "_tile_sizes", lambda *_: TileSizes(16, 16, 4, 2))
+    monkeypatch.setattr(multilevel_triton, "tile_sizes", lambda *_: TileSizes(16, 16, 4, 2))
     q, k, v = (torch.ones(1, 1, 20, 4, device=DEVICE, requires_grad=True) for _ in range(3))
     ids = torch.zeros(1, 1, 20, dtype=torch.long, device=DEVICE)
     multilevel_attention_triton(q, k, v, ranks=[4], query_blocks=ids, key_blocks=ids).sum().backward()
@@ -311,7 +311,7 @@ def test_no_tokens() -> None:
 
 @needs_triton
 def test_a_second_derivative_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multilevel_triton, "_tile_sizes", lambda *_: TileSizes(16, 16, 4, 2))
+    monkeypatch.setattr(multilevel_triton, "tile_sizes", lambda *_: TileSizes(16, 16, 4, 2))
     q, k, v = (torch.randn(1, 1, 4, 4, device=DEVICE, requires_grad=True) for _ in range(3))
     ids = torch.zeros(1, 1, 4, dtype=torch.long, device=DEVICE)
     out = multilevel_attention_triton(q, k, v, ranks=[4], query_blocks=ids, key_blocks=ids)

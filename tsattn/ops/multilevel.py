@@ -31,6 +31,9 @@ __all__ = ["multilevel_attention", "multilevel_attention_reference", "multilevel
 # backward cross over near 300, for 3 and 4 levels of 8 and 64 components at 512 tokens on one core.
 MAX_SPREAD_WIDTH = 256
 
+# Up to this width the fused kernel is bound by its exponentials, not its products, and one call beats many tiles.
+NARROW_SPREAD_WIDTH = 32
+
 IMPLS = ("auto", "reference", "sdpa", "tiles", "triton")
 
 
@@ -89,7 +92,9 @@ def multilevel_attention(
             layouts = find_layouts(blocks, positions, key_mask=key_mask, global_tokens=global_tokens, causal=causal)
         reason = layouts if isinstance(layouts, str) else None
         reason = "it takes no bias" if bias is not None else "it takes no dropout" if dropout_p else reason
-        if reason is None and not isinstance(layouts, str):
+        if impl == "auto" and not isinstance(layouts, str) and _spread_width(layouts, ranks) <= NARROW_SPREAD_WIDTH:
+            impl = "sdpa"
+        elif reason is None and not isinstance(layouts, str):
             q, k, v = expand_heads(q, k, v)
             return multilevel_attention_tiles(q, k, v, ranks=ranks, layouts=layouts, causal=causal, scale=scale)
         if impl == "tiles":
@@ -222,6 +227,13 @@ def multilevel_attention_sdpa(
         bias=bias,
         scale=scale,
         dropout_p=dropout_p,
+    )
+
+
+def _spread_width(layouts: Sequence[Layout], ranks: Sequence[int]) -> int:
+    """Components of the widest row of a batch when each level's are spread over one slot a block."""
+    return max(
+        sum((len(starts) - 1) * rank for starts, rank in zip(layout.blocks, ranks, strict=True)) for layout in layouts
     )
 
 

@@ -1,0 +1,265 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+"""Device functions on one pair of tiles, which the walks of all three attention kernels share.
+
+Names: `own` is the tile of a program, `walked` the tiles it loops over. Rows are tokens. `limit` is how many leading
+components all pairs of a tile share; `mix` has a bit for every other level that some of its pairs may share. A tile
+comes as chunks 0 to 3 of its components. Where a function does not care which side is which, one is `a`, the other `b`.
+"""
+
+from __future__ import annotations
+
+from tsattn.ops.multilevel_kernels.jit import jit, tl
+
+__all__ = [
+    "add_gradients",
+    "add_mixed_gradients",
+    "add_mixed_scores",
+    "allowed_keys",
+    "dot",
+    "load_chunk",
+    "load_chunks",
+    "scores",
+    "store_chunk",
+    "store_chunks",
+    "zero_chunks",
+]
+
+
+@jit
+def load_chunk(
+    base, rows, stride, count, START: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr, CHECK: tl.constexpr,
+    HINT: tl.constexpr = "",
+):  # fmt: skip
+    """`(rows, W)` components from START on; zeros beyond WIDTH and, if CHECK, in rows beyond count."""
+    columns = START + tl.arange(0, W)
+    pointers = base + rows[:, None] * stride + columns[None, :]
+    if CHECK:
+        if START + W > WIDTH:
+            inside = (rows[:, None] < count) & (columns[None, :] < WIDTH)
+            tile = tl.load(pointers, mask=inside, other=0.0, eviction_policy=HINT)
+        else:
+            tile = tl.load(pointers, mask=rows[:, None] < count, other=0.0, eviction_policy=HINT)
+    else:
+        if START + W > WIDTH:
+            tile = tl.load(pointers, mask=columns[None, :] < WIDTH, other=0.0, eviction_policy=HINT)
+        else:
+            tile = tl.load(pointers, eviction_policy=HINT)
+    return tile
+
+
+@jit
+def load_chunks(
+    base, rows, stride, count, GROUP: tl.constexpr, CHUNKS: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr,
+    W2: tl.constexpr, W3: tl.constexpr, WIDTH: tl.constexpr, CHECK: tl.constexpr, HINT: tl.constexpr = "",
+):  # fmt: skip
+    """The chunks that a group of tiles needs; the first one stands in for those that it does not."""
+    t0 = load_chunk(base, rows, stride, count, 0, W0, WIDTH, CHECK, HINT)
+    t1, t2, t3 = t0, t0, t0
+    if CHUNKS >= 2 and GROUP >= 1:
+        t1 = load_chunk(base, rows, stride, count, W0, W1, WIDTH, CHECK, HINT)
+    if CHUNKS >= 3 and GROUP >= 2:
+        t2 = load_chunk(base, rows, stride, count, W0 + W1, W2, WIDTH, CHECK, HINT)
+    if CHUNKS >= 4 and GROUP >= 3:
+        t3 = load_chunk(base, rows, stride, count, W0 + W1 + W2, W3, WIDTH, CHECK, HINT)
+    return t0, t1, t2, t3
+
+
+@jit
+def store_chunk(base, tile, rows, stride, count, START: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr):
+    """A `(rows, W)` tile written to the components from START on, but for those beyond WIDTH and rows beyond count."""
+    columns = START + tl.arange(0, W)
+    pointers = base + rows[:, None] * stride + columns[None, :]
+    tl.store(pointers, tile.to(base.dtype.element_ty), mask=(rows[:, None] < count) & (columns[None, :] < WIDTH))
+
+
+@jit
+def store_chunks(
+    base, t0, t1, t2, t3, scale, rows, stride, count, CHUNKS: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr,
+    W2: tl.constexpr, W3: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Every chunk, times scale, written where `load_chunks` would read it."""
+    store_chunk(base, t0 * scale, rows, stride, count, 0, W0, WIDTH)
+    if CHUNKS >= 2:
+        store_chunk(base, t1 * scale, rows, stride, count, W0, W1, WIDTH)
+    if CHUNKS >= 3:
+        store_chunk(base, t2 * scale, rows, stride, count, W0 + W1, W2, WIDTH)
+    if CHUNKS >= 4:
+        store_chunk(base, t3 * scale, rows, stride, count, W0 + W1 + W2, W3, WIDTH)
+
+
+@jit
+def zero_chunks(
+    ROWS: tl.constexpr, CHUNKS: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr
+):
+    """A float32 sum for every chunk."""
+    t0 = tl.zeros((ROWS, W0), tl.float32)
+    t1, t2, t3 = t0, t0, t0
+    if CHUNKS >= 2:
+        t1 = tl.zeros((ROWS, W1), tl.float32)
+    if CHUNKS >= 3:
+        t2 = tl.zeros((ROWS, W2), tl.float32)
+    if CHUNKS >= 4:
+        t3 = tl.zeros((ROWS, W3), tl.float32)
+    return t0, t1, t2, t3
+
+
+@jit
+def dot(a, b, s, PRECISION: tl.constexpr):
+    """`a b + s`, summed in float32."""
+    if PRECISION == "widened":
+        s = tl.dot(a.to(tl.float32), b.to(tl.float32), s, input_precision="ieee")
+    else:
+        s = tl.dot(a, b, s, input_precision=PRECISION)
+    return s
+
+
+@jit
+def scores(
+    a0, a1, a2, a3, b0, b1, b2, b3, limit, GROUP: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
+    A: tl.constexpr, B: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """`(A, B)` products of the first `limit` components.
+
+    Tiles of a group below CHUNKS end in its own chunk, so only this one is cut, and only if a level ends inside it;
+    those of group CHUNKS may end anywhere.
+    """
+    s = tl.zeros((A, B), tl.float32)
+    last: tl.constexpr = GROUP if GROUP < CHUNKS else CHUNKS - 1
+    mixed: tl.constexpr = GROUP == CHUNKS
+    if mixed or (last == 0 and (CUTS & 1) != 0):
+        a0 = _keep(a0, 0, limit, 0, W0)
+    s = dot(a0, tl.trans(b0), s, PRECISION)
+    if last >= 1:
+        if mixed or (last == 1 and (CUTS & 2) != 0):
+            a1 = _keep(a1, 0, limit, W0, W1)
+        s = dot(a1, tl.trans(b1), s, PRECISION)
+    if last >= 2:
+        if mixed or (last == 2 and (CUTS & 4) != 0):
+            a2 = _keep(a2, 0, limit, W0 + W1, W2)
+        s = dot(a2, tl.trans(b2), s, PRECISION)
+    if last >= 3:
+        if mixed or (last == 3 and (CUTS & 8) != 0):
+            a3 = _keep(a3, 0, limit, W0 + W1 + W2, W3)
+        s = dot(a3, tl.trans(b3), s, PRECISION)
+    return s
+
+
+@jit
+def add_mixed_scores(
+    s, a0, a1, a2, a3, b0, b1, b2, b3, mix, a_ids, a_level, a_rows, a_count, b_ids, b_level, b_rows, b_count,
+    BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
+    W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """`s` and, of every level in `mix`, the scores of those pairs that share its block."""
+    for level in tl.static_range(LEVELS):
+        if ((mix >> level) & 1) != 0:
+            own = tl.load(a_ids + level * a_level + a_rows, mask=a_rows < a_count, other=0)
+            ids = tl.load(b_ids + level * b_level + b_rows, mask=b_rows < b_count, other=0)
+            part = tl.zeros((A, B), tl.float32)
+            part = _level_scores(part, a0, b0, BOUNDS[level], BOUNDS[level + 1], 0, W0, PRECISION)
+            if CHUNKS >= 2:
+                part = _level_scores(part, a1, b1, BOUNDS[level], BOUNDS[level + 1], W0, W1, PRECISION)
+            if CHUNKS >= 3:
+                part = _level_scores(part, a2, b2, BOUNDS[level], BOUNDS[level + 1], W0 + W1, W2, PRECISION)
+            if CHUNKS >= 4:
+                part = _level_scores(part, a3, b3, BOUNDS[level], BOUNDS[level + 1], W0 + W1 + W2, W3, PRECISION)
+            s += tl.where(own[:, None] == ids[None, :], part, 0.0)
+    return s
+
+
+@jit
+def add_gradients(
+    g0, g1, g2, g3, ds, b0, b1, b2, b3, limit, GROUP: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
+    W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the chunks and what `scores` adds to them; `ds` is the gradient of the scores."""
+    g0 = _chunk_gradient(g0, ds, b0, limit, 0, GROUP, CHUNKS, CUTS, 0, W0, PRECISION)
+    if CHUNKS >= 2 and GROUP >= 1:
+        g1 = _chunk_gradient(g1, ds, b1, limit, 1, GROUP, CHUNKS, CUTS, W0, W1, PRECISION)
+    if CHUNKS >= 3 and GROUP >= 2:
+        g2 = _chunk_gradient(g2, ds, b2, limit, 2, GROUP, CHUNKS, CUTS, W0 + W1, W2, PRECISION)
+    if CHUNKS >= 4 and GROUP >= 3:
+        g3 = _chunk_gradient(g3, ds, b3, limit, 3, GROUP, CHUNKS, CUTS, W0 + W1 + W2, W3, PRECISION)
+    return g0, g1, g2, g3
+
+
+@jit
+def add_mixed_gradients(
+    g0, g1, g2, g3, ds, b0, b1, b2, b3, mix, a_ids, a_level, a_rows, a_count, b_ids, b_level, b_rows, b_count,
+    BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr,
+    W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the chunks and what `add_mixed_scores` adds to them."""
+    for level in tl.static_range(LEVELS):
+        if ((mix >> level) & 1) != 0:
+            own = tl.load(a_ids + level * a_level + a_rows, mask=a_rows < a_count, other=0)
+            ids = tl.load(b_ids + level * b_level + b_rows, mask=b_rows < b_count, other=0)
+            near = tl.where(own[:, None] == ids[None, :], ds, 0.0).to(ds.dtype)
+            g0 = _level_gradient(g0, near, b0, BOUNDS[level], BOUNDS[level + 1], 0, W0, PRECISION)
+            if CHUNKS >= 2:
+                g1 = _level_gradient(g1, near, b1, BOUNDS[level], BOUNDS[level + 1], W0, W1, PRECISION)
+            if CHUNKS >= 3:
+                g2 = _level_gradient(g2, near, b2, BOUNDS[level], BOUNDS[level + 1], W0 + W1, W2, PRECISION)
+            if CHUNKS >= 4:
+                g3 = _level_gradient(g3, near, b3, BOUNDS[level], BOUNDS[level + 1], W0 + W1 + W2, W3, PRECISION)
+    return g0, g1, g2, g3
+
+
+@jit
+def allowed_keys(
+    query_rows, key_rows, query_positions, key_positions, key_mask, N, S,
+    CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr, HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr,
+):  # fmt: skip
+    """Which of the keys may be seen at all, and the positions of both sides."""
+    allowed = key_rows < S
+    if HAS_MASK:
+        allowed = tl.load(key_mask + key_rows, mask=allowed, other=0) != 0
+    query_place = query_rows.to(tl.int64)
+    key_place = key_rows.to(tl.int64)
+    if CAUSAL:
+        if HAS_QUERY_POSITIONS:
+            query_place = tl.load(query_positions + query_rows, mask=query_rows < N, other=0).to(tl.int64)
+        if HAS_KEY_POSITIONS:
+            key_place = tl.load(key_positions + key_rows, mask=key_rows < S, other=0).to(tl.int64)
+    return allowed, query_place, key_place
+
+
+@jit
+def _keep(tile, low, high, START: tl.constexpr, W: tl.constexpr):
+    """The chunk with only its components from low to high left."""
+    columns = START + tl.arange(0, W)[None, :]
+    return tl.where((columns >= low) & (columns < high), tile, 0.0).to(tile.dtype)
+
+
+@jit
+def _level_scores(
+    s, a, b, LOW: tl.constexpr, HIGH: tl.constexpr, START: tl.constexpr, W: tl.constexpr, PRECISION: tl.constexpr
+):
+    """Scores of the components of one level that lie in this chunk, added."""
+    if (LOW < START + W) and (HIGH > START):
+        s = dot(_keep(a, LOW, HIGH, START, W), tl.trans(b), s, PRECISION)
+    return s
+
+
+@jit
+def _level_gradient(
+    grad, ds, b, LOW: tl.constexpr, HIGH: tl.constexpr, START: tl.constexpr, W: tl.constexpr, PRECISION: tl.constexpr
+):
+    """Gradient of the components of one level that lie in this chunk, added."""
+    if (LOW < START + W) and (HIGH > START):
+        grad += _keep(dot(ds, b, tl.zeros_like(grad), PRECISION), LOW, HIGH, START, W)
+    return grad
+
+
+@jit
+def _chunk_gradient(
+    grad, ds, b, limit, CHUNK: tl.constexpr, GROUP: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
+    START: tl.constexpr, W: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """`ds b` added to the first `limit` components of the gradient of a chunk, as `scores` used them."""
+    if GROUP == CHUNKS or (GROUP == CHUNK and ((CUTS >> CHUNK) & 1) != 0):
+        grad += _keep(dot(ds, b, tl.zeros_like(grad), PRECISION), 0, limit, START, W)
+    else:
+        grad = dot(ds, b, grad, PRECISION)
+    return grad
