@@ -15,6 +15,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from tsattn.attention.caches import Cache
 from tsattn.attention.patterns import Pattern, Tokens
 from tsattn.attention.projections import Projection, key_heads
 from tsattn.attention.rope import RotaryEmbedding
@@ -22,6 +23,10 @@ from tsattn.errors import UserError
 from tsattn.ops.masks import real_positions
 
 __all__ = ["Attention", "AttentionOptions"]
+
+
+# Tokens that follow a prompt are taken in this many at a time: the scores of a part are formed at once.
+MAX_STEP = 256
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -104,6 +109,7 @@ class Attention(nn.Module):
         positions: Tensor | None = None,
         blocks: Tensor | None = None,
         global_tokens: Tensor | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
         """Attend from `x` to itself, or to `context`.
 
@@ -117,18 +123,31 @@ class Attention(nn.Module):
             blocks: `(levels, B, S)` int, explicit blocks; for the multi-level pattern only.
             global_tokens: `(S,)` or `(B, S)` bool: tokens inside every window and sharing every level. Causality and
                 padding hold for them too.
+            cache: from `new_cache`: the tokens before, without padding. `x` holds the tokens that follow them, at least
+                one; they are added to the cache. `impl` says how a prompt is computed; later tokens have one way.
 
         Returns:
-            `(B, N, D)`. A token that may see no key adds the output projection of zeros.
+            `(B, N, D)`. A token that may see no key adds the output projection of zeros. With a cache, the outputs that
+            a causal pass over the whole sequence gives for these tokens.
+
+        Raises:
+            UserError: for arguments of a wrong shape or type, or that this attention or a cache does not go with.
         """
+        if cache is not None:
+            given = {
+                "context": context,
+                "attention_mask": attention_mask,
+                "bias": bias,
+                "positions": positions,
+                "blocks": blocks,
+                "global_tokens": global_tokens,
+            }
+            self._check_cache(x, cache, [name for name, value in given.items() if value is not None])
+            if cache.length or x.shape[1] == 1:
+                return torch.cat([self._decode(part, cache) for part in torch.split(x, MAX_STEP, dim=1)], 1)
         source = x if context is None else context
         tokens = self._tokens(x, source, context is not None, attention_mask, positions, blocks, global_tokens)
-        q, k = self.projection(x, source)
-        q, k = self.query_norm(q), self.key_norm(k)
-        if self.rotary is not None:
-            q = self.rotary(q, tokens.query_positions)
-            k = self.rotary(k, tokens.key_positions)
-        v = rearrange(self.value(source), "B S (G e) -> B G S e", G=self.num_kv_heads)
+        q, k, v = self._project(x, source, tokens.query_positions, tokens.key_positions)
         mixed = self.pattern(
             q,
             k,
@@ -140,8 +159,65 @@ class Attention(nn.Module):
             dropout_p=self.dropout if self.training else 0.0,
             impl=self.impl,
         )
+        if cache is not None:
+            cache.append(k, v)
         out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))
         return out
+
+    def new_cache(self, batch_size: int) -> Cache:
+        """An empty cache for decoding `batch_size` sequences step by step, see `forward`.
+
+        Raises:
+            UserError: if this attention cannot decode: it is not causal, aligns positions to the end, or has a pattern
+                without a cache.
+        """
+        self._check_decodes()
+        return self.pattern.new_cache(batch_size, self.max_length)
+
+    def _check_decodes(self) -> None:
+        if not self.causal:
+            raise UserError(f"{type(self).__name__} cannot decode step by step: it needs causal=True")
+        if self.pattern.align != "start":
+            raise UserError(
+                f"{type(self).__name__} cannot decode step by step with align={self.pattern.align}, where each new "
+                "token moves the others: it needs align=start"
+            )
+
+    def _check_cache(self, x: Tensor, cache: Cache, given: list[str]) -> None:
+        """Refuse what does not go with a cache; `given` names the other arguments that were given."""
+        self._check_decodes()
+        if given:
+            raise UserError(f"a cache holds plain sequences: {', '.join(given)} cannot be given with it")
+        B, N = x.shape[:2]
+        own = self.pattern.new_cache(cache.batch_size, self.max_length)
+        if cache.kind != own.kind:
+            raise UserError(f"{type(self).__name__} decodes with its own new_cache, a {own.kind}, not a {cache.kind}")
+        if cache.batch_size != B or N < 1:
+            raise UserError(f"x must hold new tokens of the cache's {cache.batch_size} sequences, not {B} x {N} tokens")
+        if self.pattern.needs_max_length and self.max_length is not None and self.max_length < cache.length + N:
+            raise UserError(
+                f"{cache.length + N} tokens are more than max_length {self.max_length}, which the blocks divide"
+            )
+
+    def _decode(self, x: Tensor, cache: Cache) -> Tensor:
+        """The next tokens, from what the cache keeps of those before."""
+        positions = torch.arange(cache.length, cache.length + x.shape[1], device=x.device)[None]
+        q, k, v = self._project(x, x, positions, positions)
+        dropout_p = self.dropout if self.training else 0.0
+        mixed = self.pattern.decode(q, k, v, cache=cache, scale=self.projection.scale, dropout_p=dropout_p)
+        out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))
+        return out
+
+    def _project(
+        self, x: Tensor, source: Tensor, query_positions: Tensor, key_positions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys, normalised and rotated, and values: as `Pattern` takes them."""
+        q, k = self.projection(x, source)
+        q, k = self.query_norm(q), self.key_norm(k)
+        if self.rotary is not None:
+            q = self.rotary(q, query_positions)
+            k = self.rotary(k, key_positions)
+        return q, k, rearrange(self.value(source), "B S (G e) -> B G S e", G=self.num_kv_heads)
 
     def _tokens(
         self,

@@ -1,0 +1,401 @@
+"""Step-by-step decoding equals the full causal pass, and its cache holds what the closed forms say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.attention.cases import CASES, D_MODEL, NUM_HEADS
+from tsattn.attention import Attention, build_attention
+from tsattn.attention.base import MAX_STEP
+from tsattn.attention.caches import Cache
+from tsattn.attention.patterns import FullPattern, Pattern
+from tsattn.errors import UserError
+from tsattn.structured import block_sizes
+
+cases = pytest.mark.parametrize("case", CASES)
+
+T = 40
+# how many tokens come at a time: longer than windows and blocks, across their boundaries and upon them
+SCHEDULES = [[1] * T, [T], *([n, *[1] * (T - n)] for n in (2, 5, 7, 12, 36)), [3, 9, 1, 20, 1, 6]]
+
+
+def decoder(
+    case: str | dict[str, Any], *, length: int | None, dtype: torch.dtype = torch.float64, **sizes: Any
+) -> Attention:
+    """The causal attention of a case, its positions counted from the start."""
+    description = CASES[case] if isinstance(case, str) else case
+    if description["kind"] == "mlr":
+        description = {**description, "align": "start"}
+    torch.manual_seed(0)
+    sizes = {"d_model": D_MODEL, "num_heads": NUM_HEADS, "causal": True, **sizes}
+    attention = build_attention(description, max_length=length, **sizes)
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.mul_(1.5)
+    return attention.to(dtype).eval()
+
+
+def tokens(length: int, dtype: torch.dtype = torch.float64, batch_size: int = 2) -> Tensor:
+    x = torch.randn(batch_size, length, D_MODEL, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return x.to(dtype)
+
+
+def decode(attention: Attention, x: Tensor, schedule: Sequence[int], cache: Cache | None = None) -> Tensor:
+    cache = attention.new_cache(len(x)) if cache is None else cache
+    return torch.cat([attention(part, cache=cache) for part in torch.split(x, list(schedule), 1)], 1)
+
+
+@cases
+@pytest.mark.parametrize("rope", [False, True])
+def test_decoding_equals_the_full_pass(case: str, rope: bool) -> None:
+    attention, x = decoder(case, length=T, rope=rope), tokens(T)
+    with torch.no_grad():
+        expected = attention(x)
+        for schedule in SCHEDULES:
+            torch.testing.assert_close(decode(attention, x, schedule), expected, rtol=0, atol=1e-10)
+
+
+@cases
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)], ids=["float32", "bfloat16"]
+)
+def test_decoding_in_less_precision(case: str, dtype: torch.dtype, tolerance: float) -> None:
+    attention, x = decoder(case, length=T, dtype=dtype, rope=True), tokens(T, dtype)
+    with torch.no_grad():
+        expected = attention(x)
+        for schedule in SCHEDULES:
+            worst = (decode(attention, x, schedule) - expected).abs().max()
+            assert worst <= tolerance * expected.abs().max()
+
+
+@cases
+@pytest.mark.parametrize(("length", "max_length"), [(1, 1), (2, 2), (7, 7), (25, 25), (24, 24), (13, 48), (30, 97)])
+def test_blocks_of_unequal_size_and_histories_shorter_than_the_most(case: str, length: int, max_length: int) -> None:
+    attention, x = decoder(case, length=max_length), tokens(length)
+    with torch.no_grad():
+        expected = attention(x)
+        for prompt in {1, 2, length // 2, length} - {0}:
+            if prompt <= length:
+                schedule = [prompt, *[1] * (length - prompt)]
+                torch.testing.assert_close(decode(attention, x, schedule), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("window_size", [1, 2, 16, 17, 39, 40, 10**9])
+def test_rings_of_every_size(window_size: int) -> None:
+    x = tokens(T)
+    for max_length in (None, 10, T):
+        attention = decoder({"kind": "swa", "window_size": window_size}, length=max_length)
+        with torch.no_grad():
+            expected = attention(x)
+            for schedule in SCHEDULES:
+                cache = attention.new_cache(2)
+                torch.testing.assert_close(decode(attention, x, schedule, cache), expected, rtol=0, atol=1e-10)
+                assert key_numbers(cache) <= 2 * D_MODEL * min(window_size, 2 * T)
+
+
+def test_what_follows_a_prompt_may_be_long() -> None:
+    x = tokens(3 * MAX_STEP)
+    for case in ("standard", "swa", "mlr-deep"):
+        attention = decoder(case, length=x.shape[1])
+        with torch.no_grad():
+            actual = decode(attention, x, [4, x.shape[1] - 5, 1])
+            torch.testing.assert_close(actual, attention(x), rtol=0, atol=1e-10)
+
+
+@cases
+def test_more_tokens_than_expected(case: str) -> None:
+    """`max_length` limits the tokens only where blocks divide it."""
+    attention, x = decoder(case, length=T // 2), tokens(T)
+    if attention.pattern.needs_max_length:
+        cache = attention.new_cache(2)
+        with pytest.raises(UserError, match="21 tokens are more than max_length 20, which the blocks divide"):
+            decode(attention, x, [1] * T, cache)
+        assert cache.length == T // 2
+    else:
+        torch.testing.assert_close(decode(attention, x, [1] * T), attention(x), rtol=0, atol=1e-10)
+
+
+def key_numbers(cache: Cache, dtype: torch.dtype = torch.float64) -> int:
+    return cache.key_nbytes // dtype.itemsize
+
+
+def peak_keys(attention: Attention, length: int, dtype: torch.dtype = torch.float64) -> int:
+    """Most key numbers held while a sequence is generated token by token."""
+    cache, peak = attention.new_cache(1), 0
+    x = tokens(1, dtype, batch_size=1)
+    with torch.no_grad():
+        for step in range(length):
+            assert cache.length == step
+            attention(x, cache=cache)
+            peak = max(peak, key_numbers(cache, dtype))
+    return peak
+
+
+HEAD_DIM = D_MODEL // NUM_HEADS
+_, B_BLOCKS, C_BLOCKS, _ = block_sizes(D_MODEL)
+
+
+@pytest.mark.parametrize(
+    ("description", "numbers"),
+    [
+        ({"kind": "standard"}, T * HEAD_DIM * NUM_HEADS),
+        ({"kind": "standard", "num_kv_heads": 2}, T * HEAD_DIM * 2),
+        ({"kind": "swa", "window_size": 5}, 5 * HEAD_DIM * NUM_HEADS),
+        ({"kind": "swa", "window_size": 33, "num_kv_heads": 1}, 33 * HEAD_DIM),
+        ({"kind": "swa", "window_size": T + 3}, T * HEAD_DIM * NUM_HEADS),
+        ({"kind": "btt"}, T * D_MODEL * NUM_HEADS),
+        ({"kind": "btt", "side": "query", "tt_rank": 2}, T * D_MODEL),
+        ({"kind": "btt", "side": "both", "num_kv_heads": 2}, T * B_BLOCKS * C_BLOCKS * 2),
+        ({"kind": "mlr", "ranks": [2, 2]}, (T * 2 + T // 2 * 2) * NUM_HEADS),
+        ({"kind": "mlr", "ranks": [2, 1, 1], "blocks": [2, 4, 20]}, (20 * 2 + 10 + 2) * NUM_HEADS),
+        ({"kind": "mlr", "ranks": [2, 2], "blocks": {"lengths": [20, 5]}, "num_kv_heads": 2}, (20 * 2 + 5 * 2) * 2),
+        ({"kind": "mlr", "ranks": [2, 2], "blocks": {"lengths": [10**9, 1]}}, (T * 2 + 2) * NUM_HEADS),
+        ({"kind": "global_swa", "global_rank": 1, "window_size": 5}, (T * 1 + 5 * 3) * NUM_HEADS),
+        ({"kind": "bilinear_mlr", "ranks": [2, 1], "blocks": [1, 2]}, T * (2 + 2) * NUM_HEADS),
+    ],
+    ids=str,
+)
+def test_peak_keys_are_those_of_the_closed_forms(description: dict[str, Any], numbers: int) -> None:
+    assert peak_keys(decoder(description, length=T), T) == numbers
+
+
+def test_eight_equal_levels_hold_a_quarter_of_the_keys() -> None:
+    length = 4096
+    sizes: dict[str, Any] = {"d_model": D_MODEL, "num_heads": 1, "length": 4096, "dtype": torch.float32}
+    mlr = decoder({"kind": "mlr", "ranks": [2] * 8, "blocks": [2**level for level in range(8)]}, **sizes)
+    standard = decoder({"kind": "standard"}, **sizes)
+    cache = standard.new_cache(1)
+    with torch.no_grad():
+        standard(tokens(length, torch.float32, batch_size=1), cache=cache)
+    everything = key_numbers(cache, torch.float32)
+    assert everything == length * D_MODEL
+    held = peak_keys(mlr, length, torch.float32)
+    assert held == sum(2 * length // 2**level for level in range(8))
+    assert held / everything <= 0.26
+
+
+@cases
+def test_bytes_are_those_of_the_storage(case: str) -> None:
+    attention = decoder(case, length=T)
+    cache = attention.new_cache(2)
+    assert cache.nbytes == cache.key_nbytes == cache.length == 0
+    with torch.no_grad():
+        for part in torch.split(tokens(T), [7, *[1] * (T - 7)], 1):
+            attention(part, cache=cache)
+            keys, values = ([rows.first(0).untyped_storage() for rows in r] for r in (cache.key_rows, cache.value_rows))
+            assert len({storage.data_ptr() for storage in (*keys, *values)}) == len(keys) + len(values)
+            assert cache.key_nbytes == sum(storage.nbytes() for storage in keys)
+            assert cache.nbytes == sum(storage.nbytes() for storage in (*keys, *values))
+
+
+def test_values_are_kept_whole_or_over_the_window() -> None:
+    x = tokens(T)
+    for case, rows in [("standard", T), ("swa", 5), ("mlr", T)]:
+        attention = decoder(case, length=T)
+        cache = attention.new_cache(2)
+        with torch.no_grad():
+            decode(attention, x, [7, *[1] * (T - 7)], cache)
+        assert cache.nbytes - cache.key_nbytes == 2 * rows * D_MODEL * x.itemsize
+
+
+def test_a_step_of_mlr_scores_the_running_blocks_only() -> None:
+    """The flops of a step are `2 r_l` a key held at level l, and those of mixing all values: no key is scored twice."""
+    ranks, numbers, length = [1, 1, 2], [1, 4, 8], 64
+    attention = decoder({"kind": "mlr", "ranks": ranks, "blocks": numbers}, length=length)
+    linear = 4 * 2 * D_MODEL * D_MODEL  # queries, keys, values and output
+    cache = attention.new_cache(1)
+    x = tokens(length, batch_size=1)
+    with torch.no_grad():
+        for step in range(length):
+            with FlopCounterMode(display=False) as counter:
+                attention(x[:, step : step + 1], cache=cache)
+            scored = sum(rank * (step % (length // number) + 1) for rank, number in zip(ranks, numbers, strict=True))
+            expected = linear + 2 * NUM_HEADS * (scored + (step + 1) * HEAD_DIM)
+            assert counter.get_total_flops() == expected, step
+
+
+class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the most numbers that any result, or what it is a view of, holds."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for t in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(t, Tensor):
+                self.numbers = max(self.numbers, t.untyped_storage().nbytes() // t.itemsize)
+        return result
+
+
+@cases
+def test_a_step_after_4096_tokens_touches_no_matrix_of_scores(case: str) -> None:
+    length = 4097
+    attention = decoder(case, length=length, dtype=torch.float32)
+    x = tokens(length, torch.float32, batch_size=1)
+    cache = attention.new_cache(1)
+    with torch.no_grad():
+        for part in torch.split(x[:, :-1], MAX_STEP, 1):
+            attention(part, cache=cache)
+        with LargestTensor() as largest:  # type: ignore[no-untyped-call]
+            attention(x[:, -1:], cache=cache)
+    per_token = max(attention.projection.width, attention.head_dim) * NUM_HEADS
+    assert 0 < largest.numbers <= 2 * length * per_token < length**2 / 16
+
+
+@cases
+def test_no_graph_is_kept_without_gradients(case: str) -> None:
+    attention, x = decoder(case, length=T), tokens(T).requires_grad_()
+    cache = attention.new_cache(2)
+    with torch.no_grad():
+        assert not decode(attention, x, [9, *[1] * (T - 9)], cache).requires_grad
+    for rows in (*cache.key_rows, *cache.value_rows):
+        assert not rows.first(1).requires_grad
+
+
+@cases
+def test_gradients_are_those_of_the_full_pass(case: str) -> None:
+    attention, x = decoder(case, length=T, rope=True), tokens(T).requires_grad_()
+    leaves = [x, *attention.parameters()]
+    expected = torch.autograd.grad(attention(x).square().sum(), leaves, allow_unused=True)
+    for schedule in ([1] * T, [11, *[1] * (T - 11)], [3, 9, 1, 20, 1, 6]):
+        actual = torch.autograd.grad(decode(attention, x, schedule).square().sum(), leaves, allow_unused=True)
+        for want, got in zip(expected, actual, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
+@cases
+def test_modes_may_change_on_the_way(case: str) -> None:
+    """A later step leaves what an earlier one recorded; storage made in inference mode can be written outside it."""
+    attention, x = decoder(case, length=T), tokens(T)
+    expected = attention(x)
+    cache = attention.new_cache(2)
+    outputs = []
+    modes = [torch.inference_mode(), torch.no_grad(), torch.enable_grad(), torch.no_grad(), torch.inference_mode()]
+    for part, mode in zip(torch.split(x, [20, 1, 1, 1, 17], 1), modes, strict=True):
+        with mode:
+            outputs.append(attention(part, cache=cache))
+    outputs[2].square().sum().backward()
+    torch.testing.assert_close(torch.cat([out.detach() for out in outputs], 1), expected, rtol=0, atol=1e-10)
+
+
+@cases
+def test_inputs_are_copied(case: str) -> None:
+    """The cache copies: what becomes of the input later changes nothing."""
+    attention, x = decoder(case, length=T), tokens(T)
+    with torch.no_grad():
+        expected = attention(x)
+        strided = x.transpose(0, 1).contiguous().transpose(0, 1)
+        cache, outputs = attention.new_cache(2), []
+        for part in torch.split(strided, [6, *[1] * (T - 6)], 1):
+            outputs.append(attention(part, cache=cache))
+            part.zero_()
+    torch.testing.assert_close(torch.cat(outputs, 1), expected, rtol=0, atol=1e-10)
+
+
+def test_dropout_acts_on_steps_in_training_only() -> None:
+    attention, x = decoder("mlr", length=T), tokens(T)
+    attention.dropout = 0.5
+    assert torch.equal(decode(attention, x, [1] * T), decode(attention, x, [1] * T))
+    attention.train()
+    assert not torch.equal(decode(attention, x, [1] * T), decode(attention, x, [1] * T))
+
+
+def refusals() -> Iterator[tuple[str, dict[str, Any], str]]:
+    every = torch.ones(2, 3, dtype=torch.bool)
+    yield "context", {"context": tokens(3)}, "context cannot be given with it"
+    yield "attention_mask", {"attention_mask": every}, "attention_mask cannot be given"
+    yield "bias", {"bias": torch.zeros(3, 3)}, "bias cannot be given"
+    yield "positions", {"positions": torch.arange(3)}, "positions cannot be given"
+    yield "blocks", {"blocks": every[None]}, "blocks cannot be given"
+    yield "global_tokens", {"global_tokens": every, "bias": torch.zeros(3, 3)}, "bias, global_tokens cannot be given"
+
+
+@pytest.mark.parametrize(("arguments", "message"), [r[1:] for r in refusals()], ids=[r[0] for r in refusals()])
+@cases
+def test_arguments_that_no_cache_goes_with(case: str, arguments: dict[str, Any], message: str) -> None:
+    attention = decoder(case, length=T)
+    cache = attention.new_cache(2)
+    with pytest.raises(UserError, match=message):
+        attention(tokens(3), cache=cache, **arguments)
+    assert cache.length == 0
+
+
+@cases
+def test_attention_that_sees_later_tokens_cannot_decode(case: str) -> None:
+    cache = decoder(case, length=T).new_cache(2)
+    attention = decoder(case, length=T, causal=False)
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: attention.new_cache(2),
+        lambda: attention(tokens(3), cache=cache),
+    )
+    for call in calls:
+        with pytest.raises(UserError, match=r"Attention cannot decode step by step: it needs causal=True$"):
+            call()
+
+
+def test_blocks_counted_from_the_end_cannot_decode() -> None:
+    cache = decoder("mlr", length=T).new_cache(2)
+    attention = build_attention(
+        {"kind": "mlr", "ranks": [2, 2]}, d_model=D_MODEL, num_heads=NUM_HEADS, max_length=T, causal=True
+    )
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: attention.new_cache(2),
+        lambda: attention(tokens(3).float(), cache=cache),
+    )
+    for call in calls:
+        with pytest.raises(UserError, match=r"MLRAttention cannot decode .* align=end, .* needs align=start$"):
+            call()
+
+
+def test_caches_that_do_not_fit() -> None:
+    standard, swa = decoder("standard", length=T), decoder("swa", length=T)
+    with pytest.raises(UserError, match="batch_size of a cache must be at least 1, not 0"):
+        standard.new_cache(0)
+    with pytest.raises(UserError, match="new tokens of the cache's 3 sequences, not 2 x 5 tokens"):
+        standard(tokens(5), cache=standard.new_cache(3))
+    with pytest.raises(UserError, match="not 2 x 0 tokens"):
+        standard(tokens(0), cache=standard.new_cache(2))
+    for n in (1, 5):
+        with pytest.raises(UserError, match="decodes with its own new_cache, a WindowCache of 5, not a FullCache"):
+            swa(tokens(n), cache=standard.new_cache(2))
+        with pytest.raises(UserError, match=r"not a WindowCache of 33$"):
+            swa(tokens(n), cache=decoder("swa-grouped", length=T).new_cache(2))
+        with pytest.raises(UserError, match=r"ranks \[2, 2\] and blocks 1/40, 2/40, not a .* blocks 1/48, 1/12$"):
+            decoder("mlr", length=T)(tokens(n), cache=decoder("mlr-lengths", length=T).new_cache(2))
+        split = decoder({"kind": "global_swa", "global_rank": 1, "window_size": 5}, length=T)
+        with pytest.raises(UserError, match=r"SplitCache of 1 components in a FullCache, 3 components in a Window"):
+            standard(tokens(n), cache=split.new_cache(2))
+    cache = standard.new_cache(2)
+    standard(tokens(5), cache=cache)
+    with pytest.raises(UserError, match="holds 2 x 4 heads of 4 float64 on cpu, not 2 x 2 heads of 4 float64 on cpu"):
+        decoder("standard-grouped", length=T)(tokens(1), cache=cache)
+    with pytest.raises(UserError, match="float64 on cpu, not 2 x 4 heads of 4 float32 on cpu"):
+        standard.float()(tokens(1).float(), cache=cache)
+
+
+def test_a_pattern_without_a_cache_says_so() -> None:
+    class Uncached(FullPattern):
+        new_cache = Pattern.new_cache  # type: ignore[assignment]
+
+    attention = decoder("standard", length=T)
+    attention.pattern = Uncached()
+    cache = decoder("standard", length=T).new_cache(2)
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: attention.new_cache(2),
+        lambda: attention(tokens(2), cache=cache),
+    )
+    for call in calls:
+        with pytest.raises(UserError, match=r"^Uncached has no cache: it cannot decode step by step$"):
+            call()
+    q, k, v = torch.zeros(3, 2, NUM_HEADS, 1, HEAD_DIM).unbind()
+    with pytest.raises(UserError, match=r"^Uncached has no cache: it cannot decode step by step$"):
+        Pattern.decode(attention.pattern, q, k, v, cache=cache, scale=1.0, dropout_p=0.0)
+    with pytest.raises(UserError, match=r"^this pattern decodes with a WindowCache, not a FullCache$"):
+        decoder("swa", length=T).pattern.decode(q, k, v, cache=cache, scale=1.0, dropout_p=0.0)
