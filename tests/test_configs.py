@@ -38,7 +38,7 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
 
 def test_the_ett_configurations_differ_in_attention_only() -> None:
     contents = {}
-    for kind in ("standard", "swa", "btt", "mlr"):
+    for kind in ("standard", "swa", "global_swa", "btt", "bilinear_mlr", "mlbtc", "mlr"):
         content = yaml.safe_load((CONFIGS[0].parent / f"etth1_{kind}.yaml").read_text())
         attention = content["model"]["backbone"].pop("attention")
         assert attention == kind or attention["kind"] == kind

@@ -63,10 +63,30 @@ def test_default_ranks_fill_any_head() -> None:
         assert size % 2 or all(rank % 2 == 0 for rank in ranks)
 
 
+@pytest.mark.parametrize("head_dim", range(1, 33))
+def test_defaults_fit_any_head_and_rotations_any_even_one_above_two(head_dim: int) -> None:
+    for kind in KINDS:
+        rope = head_dim % 2 == 0 and head_dim > 2
+        attention = build_attention({"kind": kind, "head_dim": head_dim}, rope=rope, **SIZES)
+        assert attention(torch.randn(1, 3, 32)).shape == (1, 3, 32)
+
+
+def test_default_ranks_of_feature_pieces_are_equal() -> None:
+    def levels(**sizes: object) -> list[tuple[int, int]]:
+        attention = build_attention({"kind": "bilinear_mlr", **sizes}, **SIZES)
+        return [(shape.rank, shape.left_blocks) for shape in attention.projection.shapes]  # type: ignore[union-attr]
+
+    assert levels(head_dim=64) == [(16, 1), (16, 2), (16, 4), (16, 8)]
+    assert levels() == [(2, 1), (2, 2), (2, 4), (2, 8)]
+    assert levels(head_dim=6) == [(2, 1), (2, 2), (2, 4)]
+    assert levels(head_dim=7) == [(7, 1)]
+    assert levels(blocks=[1, 16]) == [(4, 1), (4, 16)]
+
+
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        ("fast", "unknown attention 'fast'; valid: standard, swa, btt, mlr"),
+        ("fast", "unknown attention 'fast'; valid: standard, swa, global_swa, btt, bilinear_mlr, mlbtc, mlr"),
         ("tsattn.attention.NoSuchAttention", "unknown attention"),
         ("torch.nn.Linear", "unknown attention"),
         ({"ranks": [4, 4]}, "or {kind: NAME, argument: value}"),
@@ -90,6 +110,34 @@ def test_default_ranks_fill_any_head() -> None:
         ({"kind": "btt", "num_kv_heads": 2}, "num_kv_heads must be 4, not 2, or side must be both"),
         ({"kind": "btt", "side": "left"}, "side of btt attention must be one of key, query, both"),
         ({"kind": "btt", "tt_rank": 0}, "tt_rank must be at least 1"),
+        ({"kind": "btt", "num_kv_heads": 3, "side": "both"}, "num_kv_heads 3 must divide num_heads 4"),
+        ({"kind": "global_swa", "global_rank": 9}, "global_rank must be from 1 to 8, the components of a head, not 9"),
+        ({"kind": "global_swa", "global_rank": 0}, "global_rank must be from 1 to 8"),
+        ({"kind": "global_swa", "combine": "max"}, "combine must be one of mean, sum, not 'max'"),
+        ({"kind": "global_swa", "window_size": 0}, "window_size must be at least 1"),
+        ({"kind": "global_swa", "impl": "blocks"}, "impl 'blocks' is unknown here; valid: auto, reference, sdpa"),
+        ({"kind": "bilinear_mlr", "ranks": [4, -4]}, "ranks must be a list of positive whole numbers"),
+        ({"kind": "bilinear_mlr", "ranks": []}, "ranks must be a list of positive whole numbers"),
+        ({"kind": "bilinear_mlr", "ranks": 4}, "ranks must be a list of whole numbers or null, not 4"),
+        ({"kind": "bilinear_mlr", "blocks": [1, 0]}, "blocks must be a list of positive whole numbers"),
+        (
+            {"kind": "bilinear_mlr", "ranks": [4, 4], "blocks": [1]},
+            r"blocks \[1\] must have one entry for each",
+        ),
+        ({"kind": "bilinear_mlr", "blocks": [1, 2, 4]}, "3 levels do not share the head size 8 equally"),
+        ({"kind": "bilinear_mlr", "ranks": [4, 4], "blocks": [1, 3]}, "must each divide d_model 32, and 3 does not"),
+        ({"kind": "mlbtc", "levels": {"rank": 4}}, "levels must be a list of mappings or null, not {'rank': 4}"),
+        ({"kind": "mlbtc", "levels": [4]}, r"levels must be a list of mappings or null, not \[4\]"),
+        ({"kind": "mlbtc", "levels": []}, r"must be a list of at least one level, not \[\]"),
+        ({"kind": "mlbtc", "levels": [{"left_blocks": 2}]}, "must be a mapping like {rank: 4}"),
+        ({"kind": "mlbtc", "levels": [{"rank": 4, "blocks": 2}]}, "has no entry 'blocks'; valid: rank, left_blocks"),
+        (
+            {"kind": "mlbtc", "levels": [{"rank": 0}]},
+            "rank of a level .* must be a positive whole number",
+        ),
+        ({"kind": "mlbtc", "levels": [{"rank": 4, "shuffled": 1}]}, "shuffled .* must be true or false, not 1"),
+        ({"kind": "mlbtc", "levels": [{"rank": 4, "left_blocks": 3}]}, "left_blocks .* must divide d_model 32, and 3"),
+        ({"kind": "mlbtc", "levels": [{"rank": 4, "left_blocks": 2}]}, "as many left as right blocks, not 2 and 1"),
         ({"kind": "standard", "num_kv_heads": 3}, "num_kv_heads 3 must divide num_heads 4"),
         ({"kind": "standard", "impl": "magic"}, "impl 'magic' is unknown here; valid: auto, reference, sdpa"),
         ({"kind": "standard", "dropout": 1.5}, r"dropout must lie in \[0, 1\)"),

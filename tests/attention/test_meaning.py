@@ -9,7 +9,19 @@ import torch
 from torch import Tensor
 
 from tests.attention.cases import CASES, D_MODEL, NO_CROSSING, NUM_HEADS, build, each_impl
-from tsattn.attention import Attention, MLRAttention, SlidingWindowAttention, StandardAttention, build_attention
+from tsattn.attention import (
+    Attention,
+    BilinearMLRAttention,
+    BTTAttention,
+    GlobalSlidingWindowAttention,
+    MLBTCAttention,
+    MLRAttention,
+    SlidingWindowAttention,
+    StandardAttention,
+    build_attention,
+)
+from tsattn.attention.patterns import GlobalSlidingWindowPattern, MultiLevelPattern, SlidingWindowPattern
+from tsattn.attention.projections import BilinearMLRProjection, BTTProjection, MLBTCProjection
 from tsattn.errors import UserError
 from tsattn.structured import block_sizes
 
@@ -43,18 +55,135 @@ def by_definition(attention: Attention, x: Tensor, pair_score: object) -> Tensor
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("case", [case for case in CASES if CASES[case]["kind"] != "mlr"])
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case]["kind"] not in ("mlr", "global_swa")])
 def test_full_and_windowed_scores(case: str, causal: bool) -> None:
     attention = build(case, length=T, causal=causal)
     x = torch.randn(1, T, D_MODEL, dtype=torch.float64)
     window = CASES[case].get("window_size", T)
-    width = D_MODEL if case.startswith("btt") else attention.projection.width
+    width = D_MODEL if case.startswith(("btt", "mlbtc")) else attention.projection.width
 
     def score(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
         seen = abs(i - j) < window and not (causal and j > i)
         return q @ k / math.sqrt(width) if seen else None
 
     torch.testing.assert_close(attention(x), by_definition(attention, x, score), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("case", ["global_swa", "global_swa-sum-grouped"])
+def test_global_and_window_parts_have_a_softmax_each(case: str, causal: bool) -> None:
+    attention = build(case, length=T, causal=causal)
+    first = CASES[case].get("global_rank", 2)
+    rest = attention.head_dim - first
+    attention.pattern.window_part.window_size = window = 5  # type: ignore[attr-defined]
+    x = 2 * torch.randn(1, T, D_MODEL, dtype=torch.float64)
+
+    def everywhere(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
+        return None if causal and j > i else q[:first] @ k[:first] / math.sqrt(first)
+
+    def near(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
+        seen = abs(i - j) < window and not (causal and j > i)
+        return q[first:] @ k[first:] / math.sqrt(rest) if seen else None
+
+    parts = by_definition(attention, x, everywhere) + by_definition(attention, x, near)
+    expected = parts - attention.output.bias if "sum" in case else parts / 2
+    for _ in each_impl(attention):
+        torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("combine", "total"), [("mean", 1.0), ("sum", 2.0)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_weights_of_global_and_window_parts_sum_to(combine: str, total: float, causal: bool) -> None:
+    attention = GlobalSlidingWindowAttention(D_MODEL, NUM_HEADS, window_size=3, combine=combine, causal=causal)
+    with torch.no_grad():  # values of one, read as they are mixed
+        attention.value.weight.zero_()
+        attention.value.bias.fill_(1.0)
+        attention.output.weight.copy_(torch.eye(D_MODEL))
+        attention.output.bias.zero_()
+    mixed = attention(torch.randn(2, T, D_MODEL))
+    torch.testing.assert_close(mixed, torch.full_like(mixed, total))
+
+
+@pytest.mark.parametrize("case", ["bilinear_mlr", "bilinear_mlr-grouped"])
+def test_bilinear_mlr_compares_pieces_of_the_features(case: str) -> None:
+    """`sum_l q_l . k_l / sqrt(p_l r_l)`, piece by piece from the parameters."""
+    attention = build(case, length=T)
+    x = torch.randn(1, T, D_MODEL, dtype=torch.float64)
+    q, k = components(attention, x)
+    projection = attention.projection
+    assert isinstance(projection, BilinearMLRProjection)
+    for head in range(NUM_HEADS):
+        group = head * attention.num_kv_heads // NUM_HEADS
+        scores = torch.zeros(T, T, dtype=torch.float64)
+        for left, right in zip(projection.left, projection.right, strict=True):
+            pieces, size, rank = left.shape[1:]
+            for piece in range(pieces):
+                part = x[0, :, piece * size : (piece + 1) * size]
+                scores += (part @ left[head, piece]) @ (part @ right[group, piece]).T / math.sqrt(pieces * rank)
+        torch.testing.assert_close(projection.scale * q[head] @ k[head].T, scores, rtol=0, atol=1e-12)
+
+
+def test_both_sides_of_bilinear_mlr_start_at_the_fan_in_of_a_piece() -> None:
+    torch.manual_seed(0)
+    projection = BilinearMLRAttention(512, 8, ranks=[32, 16, 16], blocks=[1, 4, 8], num_kv_heads=4).projection
+    for factors in (projection.left, projection.right):
+        for factor, pieces in zip(factors, (1, 4, 8), strict=True):  # type: ignore[arg-type]
+            assert factor.shape[-2] == 512 // pieces
+            assert factor.var().item() * 512 / pieces == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["standard", "bilinear_mlr", "btt", "mlbtc"])
+def test_scores_start_at_a_scale_that_softmax_can_use(kind: str) -> None:
+    torch.manual_seed(0)
+    projection = build_attention({"kind": kind}, d_model=256, num_heads=4).projection
+    x = torch.randn(1, 200, 256)
+    q, k = projection(x, x)
+    assert 0.2 < (projection.scale * q @ k.transpose(-1, -2)).std() < 2.5
+
+
+@pytest.mark.parametrize("side", BTTProjection.SIDES)
+def test_any_projection_goes_with_a_window(side: str) -> None:
+    projection = BTTProjection(D_MODEL, NUM_HEADS, None, tt_rank=2, side=side)
+    attention = Attention(D_MODEL, NUM_HEADS, projection=projection, pattern=SlidingWindowPattern(4)).double()
+    x = torch.randn(1, T, D_MODEL, dtype=torch.float64)
+
+    def score(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
+        return q @ k / math.sqrt(D_MODEL) if abs(i - j) < 4 else None
+
+    expected = by_definition(attention, x, score)
+    for _ in each_impl(attention):
+        torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
+
+
+def test_any_projection_goes_with_levels_and_with_two_parts() -> None:
+    x = torch.randn(1, T, D_MODEL, dtype=torch.float64)
+    shapes = MLBTCAttention(D_MODEL, NUM_HEADS).projection.shapes
+    levels = MultiLevelPattern([4, 16], lengths=[100, 4], align="start")
+    attention = Attention(
+        D_MODEL, NUM_HEADS, projection=MLBTCProjection(D_MODEL, NUM_HEADS, 2, shapes), pattern=levels, num_kv_heads=2
+    ).double()
+
+    def by_level(q: Tensor, k: Tensor, i: int, j: int) -> Tensor:
+        shared = 20 if i // 4 == j // 4 else 4
+        return q[:shared] @ k[:shared] / math.sqrt(D_MODEL)
+
+    expected = by_definition(attention, x, by_level)
+    for _ in each_impl(attention):
+        torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
+
+    projection = BilinearMLRProjection(D_MODEL, NUM_HEADS, None, [4, 4])
+    parts = GlobalSlidingWindowPattern(12, 4, 3)
+    attention = Attention(D_MODEL, NUM_HEADS, projection=projection, pattern=parts).double()
+
+    def everywhere(q: Tensor, k: Tensor, i: int, j: int) -> Tensor:
+        return q[:4] @ k[:4] / math.sqrt(4)
+
+    def near(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
+        return q[4:] @ k[4:] / math.sqrt(8) if abs(i - j) < 3 else None
+
+    expected = (by_definition(attention, x, everywhere) + by_definition(attention, x, near)) / 2
+    for _ in each_impl(attention):
+        torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -141,6 +270,67 @@ def test_special_cases_are_standard_attention(causal: bool) -> None:
         assert not torch.allclose(narrow_window(x), standard(x), rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("combine", GlobalSlidingWindowPattern.COMBINATIONS)
+@pytest.mark.parametrize("impl", GlobalSlidingWindowPattern.impls)
+def test_without_a_window_part_all_is_standard_attention(combine: str, impl: str) -> None:
+    x, context = torch.randn(2, 50, D_MODEL, dtype=torch.float64), torch.randn(2, 9, D_MODEL, dtype=torch.float64)
+    for more in ({"causal": True, "rope": True, "num_kv_heads": 2}, {}):
+        standard = StandardAttention(D_MODEL, NUM_HEADS, impl=impl, **more).double().eval()  # type: ignore[arg-type]
+        same = copy_into(
+            GlobalSlidingWindowAttention, standard, global_rank=4, window_size=2, combine=combine, impl=impl, **more
+        )
+        assert torch.equal(same(x), standard(x))
+    assert torch.equal(same(x, context), standard(x, context))
+
+
+def with_factors(
+    kind: type[Attention], source: Attention, left: list[Tensor], right: list[Tensor], **arguments: object
+) -> Attention:
+    """An attention of multi-level factors, with the values and outputs of another."""
+    attention = kind(D_MODEL, NUM_HEADS, **arguments).double().eval()  # type: ignore[arg-type]
+    attention.value, attention.output = source.value, source.output
+    with torch.no_grad():
+        for ours, theirs in zip((*attention.projection.left, *attention.projection.right), left + right, strict=True):  # type: ignore[misc]
+            assert ours.shape == theirs.shape
+            ours.copy_(theirs)
+    return attention
+
+
+@pytest.mark.parametrize("num_kv_heads", [4, 2])
+def test_one_level_in_one_piece_is_standard_attention(num_kv_heads: int) -> None:
+    standard = StandardAttention(D_MODEL, NUM_HEADS, num_kv_heads=num_kv_heads).double().eval()
+    query, key = standard.projection.query, standard.projection.key
+    with torch.no_grad():
+        query.bias.zero_()  # type: ignore[union-attr,operator]
+        key.bias.zero_()  # type: ignore[union-attr,operator]
+    left = query.weight.unflatten(0, (NUM_HEADS, 1, 4)).transpose(-1, -2)  # type: ignore[union-attr,operator]
+    right = key.weight.unflatten(0, (num_kv_heads, 1, 4)).transpose(-1, -2)  # type: ignore[union-attr,operator]
+    x = torch.randn(2, T, D_MODEL, dtype=torch.float64)
+    bilinear = with_factors(BilinearMLRAttention, standard, [left], [right], ranks=[4], num_kv_heads=num_kv_heads)
+    torch.testing.assert_close(bilinear(x), standard(x), rtol=0, atol=1e-13)
+    # scores over sqrt(D) in place of sqrt(r)
+    low_rank = with_factors(
+        MLBTCAttention, standard, [2 * left], [right], levels=[{"rank": 4}], num_kv_heads=num_kv_heads
+    )
+    torch.testing.assert_close(low_rank(x), standard(x), rtol=0, atol=1e-13)
+
+
+def test_mlbtc_contains_bilinear_mlr_and_btt() -> None:
+    x = torch.randn(2, T, D_MODEL, dtype=torch.float64)
+    btt = BTTAttention(D_MODEL, NUM_HEADS, tt_rank=2, side="both", num_kv_heads=2, qk_norm=False).double().eval()
+    level = {"rank": 2, "left_blocks": 4, "right_blocks": 4, "shuffled": True}
+    factors = [btt.projection.left], [btt.projection.right]
+    same = with_factors(MLBTCAttention, btt, *factors, levels=[level], num_kv_heads=2)  # type: ignore[arg-type]
+    torch.testing.assert_close(same(x), btt(x), rtol=0, atol=1e-13)
+
+    ranks, blocks = [2, 1, 1], [1, 4, 8]
+    mlr = BilinearMLRAttention(D_MODEL, NUM_HEADS, ranks=ranks, blocks=blocks).double().eval()
+    left = [math.sqrt(D_MODEL / (p * r)) * f for f, r, p in zip(mlr.projection.left, ranks, blocks, strict=True)]  # type: ignore[arg-type]
+    levels = [{"rank": r, "left_blocks": p, "right_blocks": p} for r, p in zip(ranks, blocks, strict=True)]
+    same = with_factors(MLBTCAttention, mlr, left, list(mlr.projection.right), levels=levels)  # type: ignore[arg-type]
+    torch.testing.assert_close(same(x), mlr(x), rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if "lengths" not in case])
 def test_rotations_depend_on_distance_only(case: str) -> None:
     """Shifting all positions by a whole coarsest block moves every block and window along."""
@@ -154,7 +344,7 @@ def test_rotations_depend_on_distance_only(case: str) -> None:
     assert not torch.allclose(attention(x), still(x), atol=1e-4)
 
 
-@pytest.mark.parametrize("case", ["standard", "standard-grouped", "btt", "btt-query", "btt-both-grouped"])
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case]["kind"] not in ("swa", "global_swa", "mlr")])
 def test_cross_attention(case: str) -> None:
     attention = build(case, length=20)
     x, context = torch.randn(2, 5, D_MODEL, dtype=torch.float64), torch.randn(2, 9, D_MODEL, dtype=torch.float64)
@@ -167,7 +357,7 @@ def test_cross_attention(case: str) -> None:
     torch.testing.assert_close(attention(x, context, attention_mask=mask), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", ["swa", "mlr"])
+@pytest.mark.parametrize("case", ["swa", "global_swa", "mlr"])
 def test_patterns_of_one_sequence_refuse_a_context(case: str) -> None:
     x = torch.randn(1, 5, D_MODEL, dtype=torch.float64)
     with pytest.raises(UserError, match="cannot attend to a context"):
@@ -187,8 +377,13 @@ def test_score_parameters_a_head_are_those_of_the_readme(d_model: int) -> None:
         return projection.num_params() / 4
 
     a, b, c, _ = block_sizes(d_model)
-    for kind in ("standard", "swa", "mlr"):
+    for kind in ("standard", "swa", "global_swa", "bilinear_mlr", "mlr"):
         assert parameters(kind) == 2 * d_model * (d_model // 4)
     for side in ("key", "query", "both"):
         assert parameters({"kind": "btt", "tt_rank": 3, "side": side}) == d_model * 3 * (b + c)
+    r = d_model // 4
+    assert parameters("mlbtc") == 2 * d_model * r + d_model * (b + c)
+    levels = [{"rank": 3, "left_blocks": 4, "right_blocks": 4}, {"rank": 2, "left_blocks": 8, "shuffled": True}]
+    assert parameters({"kind": "mlbtc", "levels": levels}) == 2 * d_model * 3 + d_model * 2 * (8 + 1)
+    assert parameters({"kind": "bilinear_mlr", "ranks": [3, 5], "blocks": [2, 8]}) == 2 * d_model * (3 + 5)
     assert a == c

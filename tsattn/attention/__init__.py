@@ -11,7 +11,10 @@ from typing import Any, get_type_hints
 
 from tsattn import descriptions
 from tsattn.attention.base import Attention, AttentionOptions
+from tsattn.attention.bilinear_mlr import BilinearMLRAttention
 from tsattn.attention.btt import BTTAttention
+from tsattn.attention.global_swa import GlobalSlidingWindowAttention
+from tsattn.attention.mlbtc import MLBTCAttention
 from tsattn.attention.mlr import MLRAttention
 from tsattn.attention.standard import StandardAttention
 from tsattn.attention.swa import SlidingWindowAttention
@@ -23,6 +26,9 @@ __all__ = [
     "Attention",
     "AttentionOptions",
     "BTTAttention",
+    "BilinearMLRAttention",
+    "GlobalSlidingWindowAttention",
+    "MLBTCAttention",
     "MLRAttention",
     "SlidingWindowAttention",
     "StandardAttention",
@@ -35,7 +41,10 @@ __all__ = [
 KINDS: dict[str, type[Attention]] = {
     "standard": StandardAttention,
     "swa": SlidingWindowAttention,
+    "global_swa": GlobalSlidingWindowAttention,
     "btt": BTTAttention,
+    "bilinear_mlr": BilinearMLRAttention,
+    "mlbtc": MLBTCAttention,
     "mlr": MLRAttention,
 }
 

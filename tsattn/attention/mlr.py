@@ -39,7 +39,7 @@ class MLRAttention(Attention):
     ) -> None:
         head_dim = head_size(d_model, num_heads, options.get("head_dim"))
         ranks = default_ranks(head_dim) if ranks is None else ranks
-        if not isinstance(ranks, Sequence) or isinstance(ranks, str) or not all(_is_count(rank) for rank in ranks):
+        if not isinstance(ranks, Sequence) or isinstance(ranks, str) or not all(is_count(rank) for rank in ranks):
             raise UserError(f"ranks must be a list of positive whole numbers, coarse to fine, not {ranks!r}")
         if sum(ranks) != head_dim:
             raise UserError(f"ranks {list(ranks)} sum to {sum(ranks)}, but must sum to the head size {head_dim}")
@@ -77,12 +77,13 @@ def _blocks(blocks: Sequence[int] | Mapping[str, Sequence[int]] | None, num_leve
                 f"blocks must be a list of numbers, or {{numbers: [...]}} or {{lengths: [...]}}, not {blocks}"
             )
         kind, sizes = next(iter(blocks.items()))
-    if isinstance(sizes, str) or not isinstance(sizes, Sequence) or not all(_is_count(size) for size in sizes):
+    if isinstance(sizes, str) or not isinstance(sizes, Sequence) or not all(is_count(size) for size in sizes):
         raise UserError(f"blocks must be positive whole numbers, coarse to fine, not {sizes!r}")
     if len(sizes) != num_levels:
         raise UserError(f"blocks {list(sizes)} must have one entry for each of the {num_levels} ranks")
     return kind, list(sizes)
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
+    """Whether this is a positive whole number."""
     return isinstance(value, int) and not isinstance(value, bool) and value > 0

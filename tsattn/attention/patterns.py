@@ -6,23 +6,34 @@ Shape letters as in `tsattn.attention.base`; r components of a query or key, E o
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+from einops import rearrange
 from torch import Tensor
 
+from tsattn.attention.caches import Cache, FullCache, MultiLevelCache, SplitCache, WindowCache, own_cache
 from tsattn.errors import UserError
-from tsattn.ops.full import full_attention
-from tsattn.ops.masks import allowed_pairs, level_block_ids
+from tsattn.ops.full import full_attention, softmax_attention, wide
+from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
 from tsattn.ops.multilevel import IMPLS as MULTILEVEL_IMPLS
 from tsattn.ops.multilevel import multilevel_attention
 from tsattn.ops.sliding_window import IMPLS as WINDOW_IMPLS
 from tsattn.ops.sliding_window import sliding_window_attention
 from tsattn.ops.tiling import Layout, find_layouts
 
-__all__ = ["FullPattern", "MultiLevelPattern", "Pattern", "SlidingWindowPattern", "Tokens"]
+__all__ = [
+    "FullPattern",
+    "GlobalSlidingWindowPattern",
+    "MultiLevelPattern",
+    "Pattern",
+    "SlidingWindowPattern",
+    "Tokens",
+]
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,37 @@ class Pattern(ABC):
     ) -> Tensor:
         """Map q `(B, H | 1, N, r)`, k `(B, G | H, S, r)`, v `(B, G, S, E)` to `(B, H, N, E)`."""
 
+    def new_cache(self, batch_size: int, max_length: int | None) -> Cache:
+        """What `decode` keeps of the tokens before. A pattern that is to decode overrides both.
+
+        Args:
+            batch_size: B.
+            max_length: tokens that are expected at most, where that is known.
+
+        Raises:
+            UserError: if the pattern cannot decode.
+        """
+        raise UserError(f"{type(self).__name__} has no cache: it cannot decode step by step")
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, cache: Cache, scale: float, dropout_p: float) -> Tensor:
+        """Attend causally from n new tokens to those in the cache and themselves, and add them to it.
+
+        Args:
+            q: `(B, H | 1, n, r)` queries of the tokens at positions `cache.length` and on.
+            k: `(B, G', n, r)` their keys.
+            v: `(B, G, n, E)` their values.
+            cache: what `new_cache` made.
+            scale: factor of the logits.
+            dropout_p: probability of dropping a weight.
+
+        Returns:
+            `(B, H, n, E)`, what `__call__` gives for these tokens at the end of the whole sequence.
+
+        Raises:
+            UserError: if the pattern cannot decode, or the cache is another's.
+        """
+        raise UserError(f"{type(self).__name__} has no cache: it cannot decode step by step")
+
 
 class FullPattern(Pattern):
     """Every pair, with all components: ordinary softmax attention."""
@@ -105,6 +147,18 @@ class FullPattern(Pattern):
         """See `Pattern`."""
         allowed = allowed_pairs(tokens.query_positions, tokens.key_positions, causal=causal, key_mask=tokens.mask)
         return full_attention(q, k, v, allowed=allowed, bias=bias, scale=scale, dropout_p=dropout_p, impl=impl)
+
+    def new_cache(self, batch_size: int, max_length: int | None) -> FullCache:
+        """See `Pattern`."""
+        return FullCache(batch_size, max_length)
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, cache: Cache, scale: float, dropout_p: float) -> Tensor:
+        """See `Pattern`."""
+        cache = own_cache(cache, FullCache)
+        queries, keys = _decode_positions(q, cache.length)
+        k, v = cache.extend(k, v)
+        allowed = None if q.shape[2] == 1 else allowed_pairs(queries, keys, causal=True)
+        return _mix(_scores(q, k) * scale, v, allowed=allowed, dropout_p=dropout_p)
 
 
 class SlidingWindowPattern(Pattern):
@@ -149,6 +203,112 @@ class SlidingWindowPattern(Pattern):
             dropout_p=dropout_p,
             impl=impl,
         )
+
+    def new_cache(self, batch_size: int, max_length: int | None) -> WindowCache:
+        """See `Pattern`."""
+        return WindowCache(batch_size, self.window_size, max_length)
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, cache: Cache, scale: float, dropout_p: float) -> Tensor:
+        """See `Pattern`."""
+        cache = own_cache(cache, WindowCache)
+        queries, _ = _decode_positions(q, cache.length)
+        k, v, keys = cache.extend(k, v)
+        allowed = None
+        if q.shape[2] > 1:
+            allowed = window_pairs(queries, keys, self.window_size) & (keys <= queries.T)
+        return _mix(_scores(q, k) * scale, v, allowed=allowed, dropout_p=dropout_p)
+
+
+class GlobalSlidingWindowPattern(Pattern):
+    """Every pair with the first components, near pairs with the rest, each part with a softmax of its own.
+
+    The outputs of the two parts are combined, which is to combine their probabilities (Kuang et al., ICML 2025). A part
+    of r of the W components has logits scaled by `scale sqrt(W / r)`: by `1 / sqrt(r)`, its own rank, under a low-rank
+    projection. A bias is added to the logits of both parts, and a part in which a query sees no key adds zeros.
+
+    Args:
+        width: W, components of a query or key.
+        global_rank: components of the global part; all W of them leave no window part.
+        window_size: keys on a side, the position itself counted (the paper's w plus one).
+        combine: ``mean`` of the two parts, whose weights sum to 1, or ``sum`` (the authors' form), whose weights sum
+            to 2.
+
+    Raises:
+        UserError: a `global_rank`, `window_size` or `combine` that means nothing, or queries of another width.
+    """
+
+    COMBINATIONS = ("mean", "sum")
+
+    def __init__(self, width: int, global_rank: int, window_size: int, *, combine: str = "mean") -> None:
+        if not 1 <= global_rank <= width:
+            raise UserError(f"global_rank must be from 1 to {width}, the components of a head, not {global_rank}")
+        if combine not in self.COMBINATIONS:
+            raise UserError(f"combine must be one of {', '.join(self.COMBINATIONS)}, not {combine!r}")
+        self.width = width
+        self.global_rank = global_rank
+        self.window_rank = width - global_rank
+        self.combine = combine
+        self.global_part = FullPattern()
+        self.window_part = SlidingWindowPattern(window_size)
+        self.takes_context = not self.window_rank
+        self.component_groups = (global_rank, self.window_rank)
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        tokens: Tokens,
+        causal: bool,
+        bias: Tensor | None,
+        scale: float,
+        dropout_p: float,
+        impl: str,
+    ) -> Tensor:
+        """See `Pattern`."""
+        if q.shape[-1] != self.width:
+            raise UserError(f"queries must have {self.width} components, not {q.shape[-1]}")
+
+        def part(pattern: Pattern, components: slice, rank: int) -> Tensor:
+            return pattern(
+                q[..., components],
+                k[..., components],
+                v,
+                tokens=tokens,
+                causal=causal,
+                bias=bias,
+                scale=scale * math.sqrt(self.width / rank),
+                dropout_p=dropout_p,
+                impl=impl,
+            )
+
+        everywhere = part(self.global_part, slice(None, self.global_rank), self.global_rank)
+        if not self.window_rank:
+            return everywhere
+        both = everywhere + part(self.window_part, slice(self.global_rank, None), self.window_rank)
+        return both / 2 if self.combine == "mean" else both
+
+    def new_cache(self, batch_size: int, max_length: int | None) -> SplitCache:
+        """See `Pattern`. The values of the window are kept by both parts."""
+        parts: list[tuple[int, Cache]] = [(self.global_rank, self.global_part.new_cache(batch_size, max_length))]
+        if self.window_rank:
+            parts.append((self.window_rank, self.window_part.new_cache(batch_size, max_length)))
+        return SplitCache(batch_size, parts)
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, cache: Cache, scale: float, dropout_p: float) -> Tensor:
+        """See `Pattern`."""
+        cache = own_cache(cache, SplitCache)
+        patterns = (self.global_part, self.window_part)
+        parts = zip(patterns, cache.parts, cache.split(q), cache.split(k), strict=False)
+        outputs = [
+            pattern.decode(q, k, v, cache=part, scale=scale * math.sqrt(self.width / q.shape[-1]), dropout_p=dropout_p)
+            for pattern, part, q, k in parts
+        ]
+        if len(outputs) == 1:
+            return outputs[0]
+        both = outputs[0] + outputs[1]
+        return both / 2 if self.combine == "mean" else both
 
 
 class MultiLevelPattern(Pattern):
@@ -234,3 +394,55 @@ class MultiLevelPattern(Pattern):
             impl=impl,
             layouts=layouts,
         )
+
+    def new_cache(self, batch_size: int, max_length: int | None) -> MultiLevelCache:
+        """See `Pattern`."""
+        if self.lengths is not None:
+            blocks = [(1, length) for length in self.lengths]
+        else:
+            assert self.numbers is not None
+            assert max_length is not None, "Attention sees to it, see needs_max_length"
+            blocks = [(number, max_length) for number in self.numbers]
+        return MultiLevelCache(batch_size, self.ranks, blocks, max_length)
+
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, cache: Cache, scale: float, dropout_p: float) -> Tensor:
+        """See `Pattern`. Each level scores the keys of its running block alone."""
+        cache = own_cache(cache, MultiLevelCache)
+        n, before = q.shape[2], cache.length
+        queries, keys = _decode_positions(q, before)
+        levels, v = cache.extend(k, v)
+        logits = wide(q).new_zeros(*q.shape[:3], cache.length)
+        for (start, k_level), q_level, (number, span) in zip(
+            levels, torch.split(q * scale, list(self.ranks), -1), cache.blocks, strict=True
+        ):
+            scores = _scores(q_level, k_level)
+            if n > 1:
+                query_blocks, key_blocks = (t * number // span for t in (queries, keys[:, start:]))
+                scores = scores.masked_fill(key_blocks != query_blocks.T, 0.0)
+            logits[..., start:] += scores
+        return _mix(
+            logits, v, allowed=allowed_pairs(queries, keys, causal=True) if n > 1 else None, dropout_p=dropout_p
+        )
+
+
+def _decode_positions(q: Tensor, before: int) -> tuple[Tensor, Tensor]:
+    """Positions of the new tokens `(1, n)` and of all `(1, before + n)`."""
+    positions = torch.arange(before + q.shape[2], device=q.device)[None]
+    return positions[:, before:], positions
+
+
+def _scores(q: Tensor, k: Tensor) -> Tensor:
+    """`q k^T (B, H, n, S)` of q `(B, H | 1, n, r)` and k `(B, G', S, r)`, which no head that shares it copies."""
+    heads = max(q.shape[1], k.shape[1])
+    grouped = rearrange(q, "B (G h) n r -> B G (h n) r", G=min(q.shape[1], k.shape[1]))
+    return (wide(grouped) @ wide(k).transpose(-1, -2)).reshape(q.shape[0], heads, q.shape[2], k.shape[2])
+
+
+def _mix(logits: Tensor, v: Tensor, *, allowed: Tensor | None, dropout_p: float) -> Tensor:
+    """Softmax of the logits `(B, H, n, S)` over the allowed pairs `(1, 1, n, S)`, times v `(B, G, S, E)`."""
+    heads, groups = logits.shape[1], v.shape[1]
+    grouped = rearrange(logits, "B (G h) n S -> B G (h n) S", G=groups)
+    if allowed is not None:
+        allowed = allowed.repeat(1, 1, heads // groups, 1)
+    mixed = softmax_attention(grouped, v, allowed=allowed, bias=None, dropout_p=dropout_p)
+    return rearrange(mixed, "B G (h n) E -> B (G h) n E", h=heads // groups)

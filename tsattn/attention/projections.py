@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
 from tsattn.errors import UserError
-from tsattn.structured import BTT
+from tsattn.structured import BTT, MLBTC, MLR, Level, LevelShape
 
-__all__ = ["BTTProjection", "LowRankProjection", "Projection", "key_heads"]
+__all__ = [
+    "BTTProjection",
+    "BilinearMLRProjection",
+    "LowRankProjection",
+    "MLBTCProjection",
+    "Projection",
+    "key_heads",
+]
 
 
 class Projection(nn.Module):
@@ -139,6 +147,127 @@ class BTTProjection(Projection):
         groups = self.left.shape[0] // self.right.shape[0]
         right = self.right.repeat_interleave(groups, dim=0)
         return BTT(self.left, torch.as_tensor(right), self.tt_rank).to_dense()
+
+
+class MLBTCProjection(Projection):
+    """A bilinear form that is a sum of levels of two block-diagonal factors each (Kuang et al., section 3, MLBTC).
+
+    `q` concatenates what the left factors of all levels give, `k` what the right ones give; a level of rank r with p'
+    left and p right blocks takes `p r` of the W components, or `p p' r` where it is shuffled.
+
+    Args:
+        d_model: D; every number of blocks divides it.
+        num_heads: H, each with left factors of its own.
+        num_kv_heads: G, each with right factors of its own; H if None.
+        shapes: the levels.
+        scale: factor of the logits; `1 / sqrt(D)` by default, which suits factors that keep the scale of their input.
+        level_scales: a constant factor for each level, folded into the queries; ones by default.
+        left_fan_ins: for each level the fan-in of its left factors at initialisation; by default the left inputs of
+            all levels together, so that `M x` has the scale of `x`.
+
+    Raises:
+        UserError: no levels, or blocks that do not divide D.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int | None,
+        shapes: Sequence[LevelShape],
+        *,
+        scale: float | None = None,
+        level_scales: Sequence[float] | None = None,
+        left_fan_ins: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        num_kv_heads = key_heads(num_heads, num_kv_heads)
+        if left_fan_ins is None:
+            left_fan_ins = [sum(shape.left_inputs for shape in shapes)] * len(shapes)
+        initial = MLBTC(
+            tuple(
+                Level.random(
+                    d_model,
+                    d_model,
+                    shape,
+                    left_fan_in=fan_in,
+                    left_heads=(num_heads,),
+                    right_heads=(num_kv_heads,),
+                    generator=None,
+                    dtype=None,
+                )
+                for shape, fan_in in zip(shapes, left_fan_ins, strict=True)
+            )
+        )
+        self.shapes = tuple(shapes)
+        self.level_scales = (1.0,) * len(shapes) if level_scales is None else tuple(level_scales)
+        self.left = nn.ParameterList(level.left for level in initial.terms)
+        self.right = nn.ParameterList(level.right for level in initial.terms)
+        self.width = sum(shape.right_blocks * shape.right_outputs for shape in shapes)
+        self.scale = 1 / math.sqrt(d_model) if scale is None else scale
+        self.groups = num_heads // num_kv_heads
+
+    @property
+    def matrix(self) -> MLBTC:
+        """The factors as an operator, the left ones with H heads, the right ones with G."""
+        return self._matrix(self.right)
+
+    def _matrix(self, rights: Iterable[Tensor]) -> MLBTC:
+        parts = zip(self.left, rights, self.shapes, self.level_scales, strict=True)
+        return MLBTC(tuple(Level(left, right, shape.shuffled, scale) for left, right, shape, scale in parts))
+
+    def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Projection`."""
+        matrix = self.matrix
+        return matrix.outer_transposed(x), matrix.inner(source)
+
+    def num_params(self) -> int:
+        """See `Projection`."""
+        return self.matrix.num_params()
+
+    def to_dense(self) -> Tensor:
+        """See `Projection`."""
+        return self._matrix(right.repeat_interleave(self.groups, dim=0) for right in self.right).to_dense()
+
+
+class BilinearMLRProjection(MLBTCProjection):
+    """A multi-level low-rank bilinear form of the features (Kuang et al., section 3, bilinear MLR).
+
+    Level l cuts the D features into `p_l` pieces and gives each a form of rank `r_l`. The score is
+    `sum_l q_l . k_l / sqrt(p_l r_l)`, computed as one product of `W = sum_l p_l r_l` components over `sqrt(W)`, so that
+    q/k normalisation of all components meets logits of the usual scale; `sqrt(W / (p_l r_l))` is folded into `q_l`.
+
+    Args:
+        d_model: D; every number of blocks divides it.
+        num_heads: H.
+        num_kv_heads: G; H if None.
+        ranks: `r_l`.
+        blocks: `p_l`; 1, 2, 4, .. if None.
+
+    Raises:
+        UserError: ranks and blocks that do not fit each other or D.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int | None,
+        ranks: Sequence[int],
+        blocks: Sequence[int] | None = None,
+    ) -> None:
+        shapes = MLR.shapes(ranks, blocks)
+        widths = [shape.rank * shape.left_blocks for shape in shapes]
+        super().__init__(
+            d_model,
+            num_heads,
+            num_kv_heads,
+            shapes,
+            scale=1 / math.sqrt(sum(widths)),
+            level_scales=[math.sqrt(sum(widths) / width) for width in widths],
+            # a left factor maps its piece of the features to a query, as a right one does to a key
+            left_fan_ins=[d_model // shape.left_blocks for shape in shapes],
+        )
 
 
 def key_heads(num_heads: int, num_kv_heads: int | None) -> int:

@@ -1,0 +1,274 @@
+"""Closed forms equal the formulas of the paper, and what is counted on a built attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, build
+from tsattn.attention import StandardAttention, build_attention
+from tsattn.attention.base import Attention
+from tsattn.attention.cost import AttentionCost, attention_cost, closed_form, measured, measured_key_bytes, pattern_cost
+from tsattn.attention.patterns import FullPattern, Pattern
+from tsattn.attention.projections import LowRankProjection
+from tsattn.errors import UserError
+
+SIZES = [(512, 8, 1024), (64, 4, 96), (768, 12, 4096)]
+
+
+def cost(description: str | dict[str, Any], D: int, H: int, T: int, **more: Any) -> AttentionCost:
+    return attention_cost(description, d_model=D, num_heads=H, tokens=T, **more)
+
+
+@pytest.mark.parametrize(("D", "H", "T"), SIZES)
+def test_standard(D: int, H: int, T: int) -> None:
+    r = D // H
+    assert cost("standard", D, H, T) == AttentionCost(
+        score_params_per_head=2 * D * r,
+        score_params=2 * D * r * H,
+        projection_flops=2 * T * 2 * D * r * H,
+        score_flops_per_head=2 * T**2 * r,
+        score_flops=2 * T**2 * r * H,
+        cached_keys_per_head=T * r,
+        cached_keys=T * r * H,
+    )
+
+
+@pytest.mark.parametrize(("D", "H", "T"), SIZES)
+@pytest.mark.parametrize("w", [1, 5, 32])
+def test_sliding_window(D: int, H: int, T: int, w: int) -> None:
+    r = D // H
+    description = {"kind": "swa", "window_size": w}
+    both, causal = cost(description, D, H, T), cost(description, D, H, T, causal=True)
+    assert both.score_flops_per_head == 2 * T * (2 * w - 1) * r
+    assert causal.score_flops_per_head == 2 * T * w * r
+    assert both.cached_keys_per_head == causal.cached_keys_per_head == w * r
+    assert both.score_params == 2 * D * D
+
+
+def test_a_window_of_the_whole_sequence_costs_what_standard_does() -> None:
+    for causal in (False, True):
+        wide = cost({"kind": "swa", "window_size": 96}, 64, 4, 96, causal=causal)
+        assert wide == cost("standard", 64, 4, 96, causal=causal)
+
+
+@pytest.mark.parametrize(("D", "b", "c", "T"), [(512, 32, 16, 1024), (64, 8, 8, 96), (768, 32, 24, 200)])
+@pytest.mark.parametrize("s", [1, 3])
+def test_btt(D: int, b: int, c: int, T: int, s: int) -> None:
+    H = 4
+    key, query, both = (cost({"kind": "btt", "tt_rank": s, "side": side}, D, H, T) for side in ("key", "query", "both"))
+    for one in (key, query, both):
+        assert one.score_params_per_head == D * s * (b + c)
+        assert one.projection_flops == 2 * T * D * s * (b + c) * H
+    assert key.score_flops_per_head == query.score_flops_per_head == 2 * T**2 * D
+    assert both.score_flops_per_head == 2 * T**2 * b * c * s
+    # mapped on the query side, the tokens themselves are the keys of all heads
+    assert (key.cached_keys, query.cached_keys, both.cached_keys) == (T * D * H, T * D, T * b * c * s * H)
+    if b == c:
+        assert key.score_params_per_head == 2 * round(D**1.5) * s
+
+
+@pytest.mark.parametrize("T", [96, 1024])
+def test_bilinear_mlr(T: int) -> None:
+    D, H, ranks, blocks = 512, 8, [32, 16, 16], [1, 2, 8]
+    spent = cost({"kind": "bilinear_mlr", "ranks": ranks, "blocks": blocks}, D, H, T)
+    width = sum(p * r for p, r in zip(blocks, ranks, strict=True))
+    assert spent.score_params_per_head == 2 * D * sum(ranks)
+    assert spent.score_flops_per_head == 2 * T**2 * width
+    assert spent.cached_keys_per_head == T * width
+
+
+def test_mlbtc_costs_what_its_special_cases_do() -> None:
+    D, H, T = 64, 4, 96
+    shuffled = {"rank": 2, "left_blocks": 8, "right_blocks": 8, "shuffled": True}
+    btt = {"kind": "btt", "tt_rank": 2, "side": "both"}
+    assert cost({"kind": "mlbtc", "levels": [shuffled]}, D, H, T) == cost(btt, D, H, T)
+    assert cost({"kind": "mlbtc", "levels": [{"rank": 16}]}, D, H, T) == cost("standard", D, H, T)
+    levels = [{"rank": 8}, {"rank": 4, "left_blocks": 2, "right_blocks": 2}]
+    mlr = {"kind": "bilinear_mlr", "ranks": [8, 4]}
+    assert cost({"kind": "mlbtc", "levels": levels}, D, H, T) == cost(mlr, D, H, T)
+
+
+@pytest.mark.parametrize("T", [256, 1024, 4096])
+@pytest.mark.parametrize("ranks", [[64], [32, 32], [32, 16, 16], [8] * 8, [32, 8, 6, 4, 4, 4, 4, 2]])
+def test_multi_level(T: int, ranks: list[int]) -> None:
+    D, H = 512, 8
+    spent = cost({"kind": "mlr", "ranks": ranks}, D, H, T)
+    assert spent.score_params_per_head == 2 * D * 64
+    assert spent.score_flops_per_head == sum(2 * T**2 * r // 2**level for level, r in enumerate(ranks))
+    assert spent.cached_keys_per_head == sum(T * r // 2**level for level, r in enumerate(ranks))
+    if len(ranks) == 1:
+        assert spent == cost("standard", D, H, T)
+    if len(ranks) == 8 and len(set(ranks)) == 1:  # two of eight levels' worth of keys
+        assert spent.cached_keys / cost("standard", D, H, T).cached_keys < 0.26
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        {"blocks": [1, 3, 6]},
+        {"blocks": {"lengths": [48, 24, 8]}, "align": "start"},
+        {"blocks": {"lengths": [48, 24, 8]}, "align": "end"},
+    ],
+)
+@pytest.mark.parametrize("T", [1, 7, 60, 100])
+def test_multi_level_counts_uneven_blocks_as_they_are(description: dict[str, Any], T: int) -> None:
+    max_length, ranks, sizes = 100, (2, 1, 1), description["blocks"]
+    spent = cost({"kind": "mlr", "ranks": list(ranks), **description}, 16, 4, T, max_length=max_length)
+    start = 0 if description.get("align") == "start" else max_length - T
+    scored, held = 0, [0] * T
+    for level, rank in enumerate(ranks):
+
+        def block(t: int, level: int = level) -> int:
+            position = start + t
+            by_length = isinstance(sizes, dict)
+            return position // sizes["lengths"][level] if by_length else position * sizes[level] // max_length
+
+        scored += rank * sum(block(i) == block(j) for i in range(T) for j in range(T))
+        for t in range(T):
+            held[t] += rank * sum(block(j) == block(t) for j in range(t + 1))
+    assert spent.score_flops_per_head == 2 * scored
+    assert spent.cached_keys_per_head == max(held)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_global_and_sliding_window(causal: bool) -> None:
+    D, H, T, w = 512, 8, 1024, 32
+    spent = cost({"kind": "global_swa", "global_rank": 48, "window_size": w}, D, H, T, causal=causal)
+    assert spent.score_flops_per_head == 2 * T**2 * 48 + 2 * T * (w if causal else 2 * w - 1) * 16
+    assert spent.cached_keys_per_head == T * 48 + w * 16
+    assert cost({"kind": "global_swa", "global_rank": 64}, D, H, T) == cost("standard", D, H, T)
+
+
+def test_grouped_heads_share_keys() -> None:
+    D, H, G, T, r = 64, 8, 2, 96, 8
+    spent = cost({"kind": "standard", "num_kv_heads": G}, D, H, T)
+    assert spent.score_params_per_head == 2 * D * r
+    assert spent.score_params == D * r * (H + G)
+    assert spent.cached_keys == T * r * G
+    assert spent.score_flops == 2 * T**2 * r * H
+
+
+def test_bytes_of_the_key_cache() -> None:
+    spent = cost("standard", 64, 4, 96)
+    assert spent.cached_key_bytes() == 4 * 96 * 64
+    assert spent.cached_key_bytes(torch.bfloat16) == 2 * 96 * 64
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_measured(case: str, causal: bool) -> None:
+    for T in (96, 60, 1):
+        attention = build(case, length=96, causal=causal)
+        form, count = closed_form(attention, T), measured(attention, T)
+        assert count.score_params == form.score_params == attention.projection.num_params()
+        assert count.projection_flops == form.projection_flops
+        # the reference forms every pair with all components; no closed form is above that
+        assert count.score_flops == 2 * T**2 * attention.projection.width * NUM_HEADS
+        assert count.score_flops >= form.score_flops
+        if isinstance(attention.pattern, FullPattern):
+            assert count.score_flops == form.score_flops
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_measured_is_what_a_forward_pass_executes(case: str) -> None:
+    T = 24
+    attention = build(case, length=T)
+    attention.impl = "reference"
+    with FlopCounterMode(display=False) as counter:
+        attention(torch.randn(1, T, D_MODEL, dtype=torch.float64))
+    count = measured(attention, T)
+    e, G = attention.head_dim, attention.num_kv_heads
+    around = 2 * T * D_MODEL * e * (G + NUM_HEADS)  # value and output projections
+    passes = 2 if getattr(attention.pattern, "window_rank", 0) else 1
+    mixing = 2 * T**2 * e * NUM_HEADS * passes
+    assert counter.get_total_flops() == count.projection_flops + count.score_flops + around + mixing
+
+
+def test_measuring_takes_no_memory_and_changes_nothing() -> None:
+    attention = build("mlr", length=2**20)
+    before = {name: value.clone() for name, value in attention.state_dict().items()}
+    assert measured(attention, 2**20).score_flops == 2 * 2**40 * 4 * NUM_HEADS
+    assert all(torch.equal(value, before[name]) for name, value in attention.state_dict().items())
+    assert {value.device.type for value in attention.state_dict().values()} == {"cpu"}
+
+
+@pytest.mark.parametrize("T", [64, 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    "description",
+    [
+        {"kind": "standard", "num_kv_heads": 2},
+        {"kind": "swa", "window_size": 5},
+        {"kind": "global_swa", "window_size": 5, "global_rank": 3},
+        {"kind": "btt", "side": "key"},
+        {"kind": "btt", "side": "query"},
+        {"kind": "btt", "side": "both", "num_kv_heads": 1},
+        {"kind": "bilinear_mlr"},
+        {"kind": "mlbtc"},
+        {"kind": "mlr", "ranks": [2, 1, 1], "blocks": [1, 4, 16], "align": "start"},
+        {"kind": "mlr", "ranks": [2, 2], "blocks": {"lengths": [32, 8]}, "align": "start", "num_kv_heads": 2},
+    ],
+    ids=str,
+)
+def test_the_cache_that_is_held(description: dict[str, Any], T: int, dtype: torch.dtype) -> None:
+    attention = build_attention(description, d_model=16, num_heads=4, max_length=T, causal=True)
+    form = closed_form(attention, T)
+    assert measured_key_bytes(attention, T, dtype) == form.cached_key_bytes(dtype)
+
+
+def test_decoding_holds_what_is_measured() -> None:
+    T = 64
+    description = {"kind": "mlr", "ranks": [2, 1, 1], "align": "start"}
+    attention = build_attention(description, d_model=16, num_heads=4, max_length=T, causal=True)
+    cache, x = attention.new_cache(1), torch.randn(1, T, 16)
+    with torch.no_grad():
+        peak = max(cache.key_nbytes for t in range(T) if attention(x[:, t : t + 1], cache=cache) is not None)
+    assert peak == measured_key_bytes(attention, T) == closed_form(attention, T).cached_key_bytes()
+
+
+def test_storage_may_be_more_than_is_filled() -> None:
+    attention = build_attention("standard", d_model=16, num_heads=4, causal=True)  # built for any number of tokens
+    assert measured_key_bytes(attention, 100) == 128 / 100 * closed_form(attention, 100).cached_key_bytes()
+
+
+def test_no_cache_is_measured_of_what_cannot_decode() -> None:
+    with pytest.raises(UserError, match="cannot decode step by step: it needs causal=True"):
+        measured_key_bytes(build("standard", length=9), 9)
+
+
+class EveryOther(Pattern):
+    """A pattern of somebody else's."""
+
+    __call__ = FullPattern.__call__
+
+
+def test_a_new_pattern_registers_its_cost() -> None:
+    attention = Attention(16, 4, projection=LowRankProjection(16, 4, None, 4), pattern=EveryOther())
+    with pytest.raises(UserError, match="the cost of EveryOther is not known; register it with pattern_cost"):
+        closed_form(attention, 8)
+    assert measured(attention, 8).score_flops == measured(StandardAttention(16, 4), 8).score_flops
+    pattern_cost.register(EveryOther, lambda pattern, **sizes: pattern_cost(FullPattern(), **sizes))
+    assert closed_form(attention, 8) == closed_form(StandardAttention(16, 4), 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"tokens": 0}, "tokens must be at least 1, not 0"),
+        ({"d_model": 0}, "d_model must be at least 1, not 0"),
+        ({"num_heads": -1}, "num_heads must be at least 1, not -1"),
+        ({"num_heads": 3}, "num_heads 3 must divide d_model 16"),
+        ({"max_length": 8}, "9 tokens are more than max_length 8"),
+        ({"description": "fast"}, "unknown attention 'fast'; valid: standard"),
+    ],
+)
+def test_refusals(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        attention_cost(**{"description": "standard", "d_model": 16, "num_heads": 4, "tokens": 9, **words})
+    attention = build_attention("mlr", d_model=16, num_heads=4, max_length=8)
+    with pytest.raises(UserError, match="9 tokens are more than max_length 8"):
+        measured(attention, 9)

@@ -1,0 +1,358 @@
+"""What an attention costs: parameters, floating-point operations and key cache, in closed form and as measured.
+
+The closed forms are those of Kuang et al. (ICML 2025), sections 3 and 4. One multiply-add is 2 flops here (the authors
+count it as 1). Each is attached to the class of a projection (`projection_cost`) or of a pattern (`pattern_cost`), so
+that every combination of the two has its cost; a class of your own registers its own::
+
+    @pattern_cost.register
+    def _(pattern: MyPattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost: ...
+
+Symbols: T tokens, D model width, H query heads, G key heads, W components of a query or key (r for low-rank ones).
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import singledispatch
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from tsattn.attention import Attention, build_attention
+from tsattn.attention.patterns import (
+    FullPattern,
+    GlobalSlidingWindowPattern,
+    MultiLevelPattern,
+    Pattern,
+    SlidingWindowPattern,
+    Tokens,
+)
+from tsattn.attention.projections import BTTProjection, LowRankProjection, MLBTCProjection, Projection
+from tsattn.descriptions import Description
+from tsattn.errors import UserError
+from tsattn.ops.masks import level_block_ids, real_positions
+from tsattn.structured import block_sizes
+
+__all__ = [
+    "AttentionCost",
+    "MeasuredCost",
+    "PatternCost",
+    "ProjectionCost",
+    "attention_cost",
+    "closed_form",
+    "measured",
+    "measured_key_bytes",
+    "pattern_cost",
+    "projection_cost",
+]
+
+
+@dataclass(frozen=True)
+class ProjectionCost:
+    """What making queries and keys takes.
+
+    Attributes:
+        params_per_head: numbers in the bilinear form of one head, biases left out.
+        params: numbers of all heads together; with grouped heads fewer than H times those of one.
+        key_heads: heads that the keys have, each of which is cached.
+    """
+
+    params_per_head: int
+    params: int
+    key_heads: int
+
+
+@dataclass(frozen=True)
+class PatternCost:
+    """What a pattern makes of one head's queries and keys.
+
+    Attributes:
+        multiply_adds: multiplications, each with its addition, that form the scores of T tokens.
+        cached_keys: key numbers held at the peak while T tokens are generated one by one.
+    """
+
+    multiply_adds: int
+    cached_keys: int
+
+
+@dataclass(frozen=True)
+class AttentionCost:
+    """Closed-form cost of an attention over T tokens, for a batch of one.
+
+    Value and output projections, the softmax and the mixing of values are left out: every kind has the same.
+
+    Attributes:
+        score_params_per_head: numbers in the bilinear form of one head, biases and norms left out.
+        score_params: of all heads together.
+        projection_flops: flops that map T tokens to the queries and keys of all heads.
+        score_flops_per_head: flops that form the scores of one query head.
+        score_flops: of all H heads.
+        cached_keys_per_head: key numbers held at the peak, for one key head.
+        cached_keys: for all key heads: G, H, or the single one of BTT mapped on the query side.
+    """
+
+    score_params_per_head: int
+    score_params: int
+    projection_flops: int
+    score_flops_per_head: int
+    score_flops: int
+    cached_keys_per_head: int
+    cached_keys: int
+
+    def cached_key_bytes(self, dtype: torch.dtype = torch.float32) -> int:
+        """Bytes of all cached keys in a number type."""
+        return self.cached_keys * dtype.itemsize
+
+
+@dataclass(frozen=True)
+class MeasuredCost:
+    """What a built attention has and does, counted; the names are those of `AttentionCost`.
+
+    Attributes:
+        score_params: elements of the projection's matrices (its biases, vectors, are left out).
+        projection_flops: executed to make queries and keys.
+        score_flops: executed by the `reference` to form the scores, for all heads.
+    """
+
+    score_params: int
+    projection_flops: int
+    score_flops: int
+
+
+def attention_cost(
+    description: Description,
+    *,
+    d_model: int,
+    num_heads: int,
+    tokens: int,
+    causal: bool = False,
+    max_length: int | None = None,
+) -> AttentionCost:
+    """The closed-form cost of the attention that a description means.
+
+    Args:
+        description: a kind's name, or ``{kind: ..., argument: value, ...}``.
+        d_model: D, the width of the tokens.
+        num_heads: H, the number of query heads.
+        tokens: T.
+        causal: whether tokens see no later ones. Of the closed forms only those of windows change: a kernel may skip
+            half of a square of scores, but none is counted as skipped, here as in the paper.
+        max_length: the length that blocks by number divide; T by default.
+
+    Raises:
+        UserError: for a wrong description or size, or a kind whose cost is not known.
+    """
+    for name, size in {"d_model": d_model, "num_heads": num_heads, "tokens": tokens}.items():
+        if size < 1:
+            raise UserError(f"{name} must be at least 1, not {size}")
+    if max_length is None:
+        max_length = tokens
+    attention = build_attention(
+        description, d_model=d_model, num_heads=num_heads, max_length=max_length, rope=False, causal=causal
+    )
+    return closed_form(attention, tokens)
+
+
+def closed_form(attention: Attention, tokens: int) -> AttentionCost:
+    """The closed-form cost of a built attention over T tokens; see `attention_cost`."""
+    max_length = _checked_length(attention, tokens)
+    made = projection_cost(attention.projection, attention.d_model)
+    scored = pattern_cost(
+        attention.pattern,
+        width=attention.projection.width,
+        tokens=tokens,
+        causal=attention.causal,
+        max_length=max_length,
+    )
+    return AttentionCost(
+        score_params_per_head=made.params_per_head,
+        score_params=made.params,
+        # each number of a (block-diagonal) factor meets each token once
+        projection_flops=2 * tokens * made.params,
+        score_flops_per_head=2 * scored.multiply_adds,
+        score_flops=2 * scored.multiply_adds * attention.num_heads,
+        cached_keys_per_head=scored.cached_keys,
+        cached_keys=scored.cached_keys * made.key_heads,
+    )
+
+
+def measured(attention: Attention, tokens: int) -> MeasuredCost:
+    """Count the parameters of a built attention, and the flops that its reference path executes on T tokens.
+
+    The flops are those that `torch.utils.flop_counter` sees, of a batch of one. The reference forms every pair with all
+    W components and masks what the pattern forbids: it executes `2 T^2 W` a head for windows and for several levels
+    too (each level's whole matrix is formed, `2 T^2 r` together), where the closed form counts the pairs of the
+    pattern. The faster paths that come close to the closed form are not seen by that counter.
+
+    Nothing is computed: the tensors lie on the meta device, so that any T can be asked for.
+
+    Raises:
+        UserError: if `tokens` is below 1 or more than the attention was built for.
+    """
+    max_length = _checked_length(attention, tokens)
+    with FlopCounterMode(display=False) as projecting:
+        q, k = _queries_and_keys(attention, tokens)
+    every = torch.ones(1, tokens, dtype=torch.bool, device="meta")
+    positions = real_positions(every, align=attention.pattern.align, max_length=max_length)
+    # values without components: what is left to count are the scores
+    v = q.new_empty(1, attention.num_kv_heads, tokens, 0)
+    with torch.no_grad(), FlopCounterMode(display=False) as scoring:
+        attention.pattern(
+            q,
+            k,
+            v,
+            tokens=Tokens(positions, positions, max_length=max_length),
+            causal=attention.causal,
+            bias=None,
+            scale=attention.projection.scale,
+            dropout_p=0.0,
+            impl="reference",
+        )
+    return MeasuredCost(
+        score_params=sum(p.numel() for p in attention.projection.parameters() if p.dim() > 1),
+        projection_flops=projecting.get_total_flops(),
+        score_flops=scoring.get_total_flops(),
+    )
+
+
+def measured_key_bytes(attention: Attention, tokens: int, dtype: torch.dtype = torch.float32) -> int:
+    """Bytes of storage that the key cache holds at the peak, while T tokens come one by one, for a batch of one.
+
+    They are the closed form's where the attention was built for T tokens and its blocks are equal; storage grows by
+    doubling, so that an attention built for more tokens, or for any number, may hold more than it has filled. It takes
+    a step for each token, on the meta device, where nothing is stored.
+
+    Raises:
+        UserError: if this attention cannot decode (see `Attention.new_cache`), or `tokens` are out of its range.
+    """
+    _checked_length(attention, tokens)
+    cache = attention.new_cache(1)
+    k = _queries_and_keys(attention, tokens)[1].to(dtype)
+    v = k.new_empty(1, attention.num_kv_heads, tokens, 0)
+    peak = 0
+    with torch.no_grad():
+        for step in range(tokens):
+            cache.append(k[:, :, step : step + 1], v[:, :, step : step + 1])
+            peak = max(peak, cache.key_nbytes)
+    return peak
+
+
+@singledispatch
+def projection_cost(projection: Projection, d_model: int) -> ProjectionCost:
+    """Parameters and key heads of a projection of tokens of width D (Kuang et al., section 3)."""
+    raise UserError(f"the cost of {type(projection).__name__} is not known; register it with projection_cost")
+
+
+@projection_cost.register
+def _(projection: LowRankProjection, d_model: int) -> ProjectionCost:
+    """`2 D r` a head: `W_Q` and `W_K`."""
+    side = d_model * projection.width
+    heads, key_heads = projection.num_heads, projection.num_kv_heads
+    return ProjectionCost(2 * side, side * (heads + key_heads), key_heads)
+
+
+@projection_cost.register
+def _(projection: BTTProjection, d_model: int) -> ProjectionCost:
+    """`D s (b + c)` a head: `D s c` in the blocks L, `D s b` in the blocks R; about `2 D^1.5 s`."""
+    _, b, c, _ = block_sizes(d_model)
+    left, right = d_model * projection.tt_rank * c, d_model * projection.tt_rank * b
+    left_heads, right_heads = projection.left.shape[0], projection.right.shape[0]
+    key_heads = 1 if projection.side == "query" else right_heads
+    return ProjectionCost(left + right, left * left_heads + right * right_heads, key_heads)
+
+
+@projection_cost.register
+def _(projection: MLBTCProjection, d_model: int) -> ProjectionCost:
+    """A head: `2 D r` a level, of bilinear MLR too (`2 D sum r_l`); `D r (p + p')` where a level is shuffled."""
+    shapes = projection.shapes
+    left = d_model * sum(shape.rank * (shape.right_blocks if shape.shuffled else 1) for shape in shapes)
+    right = d_model * sum(shape.rank * (shape.left_blocks if shape.shuffled else 1) for shape in shapes)
+    left_heads, right_heads = projection.left[0].shape[0], projection.right[0].shape[0]
+    return ProjectionCost(left + right, left * left_heads + right * right_heads, right_heads)
+
+
+@singledispatch
+def pattern_cost(pattern: Pattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost:
+    """Multiply-adds and cached key numbers of a pattern, for one head (Kuang et al., section 4).
+
+    Args:
+        pattern: which pairs are scored, with how many of the components.
+        width: W, components of a query or key.
+        tokens: T.
+        causal: whether tokens see no later ones.
+        max_length: the length that blocks by number and `align="end"` refer to, at least T.
+    """
+    raise UserError(f"the cost of {type(pattern).__name__} is not known; register it with pattern_cost")
+
+
+@pattern_cost.register
+def _(pattern: FullPattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost:
+    """`T^2 W`, and every key is kept."""
+    return PatternCost(tokens**2 * width, tokens * width)
+
+
+@pattern_cost.register
+def _(pattern: SlidingWindowPattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost:
+    """`T (2 w - 1) W`, causal `T w W`, never more than all pairs; the last w keys are kept."""
+    window = pattern.window_size
+    keys = min(tokens, window if causal else 2 * window - 1)
+    return PatternCost(tokens * keys * width, min(tokens, window) * width)
+
+
+@pattern_cost.register
+def _(pattern: GlobalSlidingWindowPattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost:
+    """The costs of the two parts, each of its own components."""
+    everywhere, near = (
+        pattern_cost(part, width=rank, tokens=tokens, causal=causal, max_length=max_length)
+        for part, rank in ((pattern.global_part, pattern.global_rank), (pattern.window_part, pattern.window_rank))
+    )
+    return PatternCost(
+        everywhere.multiply_adds + near.multiply_adds,
+        everywhere.cached_keys + near.cached_keys,
+    )
+
+
+@pattern_cost.register
+def _(pattern: MultiLevelPattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost:
+    """`T^2 sum r_l / p_l` and `T sum r_l / p_l` where `p_l` blocks cut the T tokens evenly; else what they hold.
+
+    Level l scores the pairs of each block; generating, it holds the keys of the running block, up to its last one.
+    """
+    every = torch.ones(1, tokens, dtype=torch.bool)
+    positions = real_positions(every, align=pattern.align, max_length=max_length)
+    blocks = level_block_ids(positions, numbers=pattern.numbers, lengths=pattern.lengths, max_length=max_length)
+    multiply_adds = 0
+    held = torch.zeros(tokens, dtype=torch.int64)
+    for rank, ids in zip(pattern.ranks, blocks[:, 0], strict=True):
+        sizes = torch.unique_consecutive(ids, return_counts=True)[1]
+        multiply_adds += rank * int((sizes**2).sum())
+        held += rank * _place_in_block(sizes)
+    return PatternCost(multiply_adds, int(held.max()))
+
+
+def _queries_and_keys(attention: Attention, tokens: int) -> tuple[Tensor, Tensor]:
+    """Queries and keys of T tokens, on the meta device."""
+    projection = copy.deepcopy(attention.projection).to(device="meta", dtype=torch.float32)
+    x = torch.empty(1, tokens, attention.d_model, device="meta")
+    with torch.no_grad():
+        q, k = projection(x, x)
+    return q, k
+
+
+def _place_in_block(sizes: Tensor) -> Tensor:
+    """For every token, how many tokens its block holds once it has been generated: 1, 2, ... in each block."""
+    starts = sizes.cumsum(0) - sizes
+    return torch.arange(1, int(sizes.sum()) + 1) - starts.repeat_interleave(sizes)
+
+
+def _checked_length(attention: Attention, tokens: int) -> int:
+    """The length that blocks refer to, T where the attention was built for none."""
+    if tokens < 1:
+        raise UserError(f"tokens must be at least 1, not {tokens}")
+    if attention.max_length is None:
+        return tokens
+    if attention.max_length < tokens:
+        raise UserError(f"{tokens} tokens are more than max_length {attention.max_length}")
+    return attention.max_length
