@@ -38,7 +38,7 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["foo"], "unknown command 'foo'; valid: fit, validate, test, predict"),
+        (["foo"], "unknown command 'foo'; valid: fit, validate, test, predict, cost"),
         (["fit"], "fit needs a configuration: --config NAME, a file or one of co2_mlr.yaml"),
         (["fit", "--config", "none.yaml"], "no configuration none.yaml: neither a file nor one of co2_mlr.yaml"),
         (["test"], "test needs a trained model: --run DIR"),
@@ -202,7 +202,7 @@ def test_debug_shows_where_it_went_wrong() -> None:
 
 def test_a_plain_mistake_is_answered_at_once(tmp_path: Path) -> None:
     """An unknown command and a missing folder do not wait for torch to be imported."""
-    for words in (["foo"], ["test", "--run", "none"], ["--help"], ["--version"]):
+    for words in (["foo"], ["test", "--run", "none"], ["cost", "--tokens", "x"], ["--help"], ["--version"]):
         code = (
             "import sys; from tsattn.cli import main; code = main(sys.argv[1:]); "
             "heavy = {'torch', 'lightning', 'pandas'} & set(sys.modules); sys.exit(9 if heavy else code)"
@@ -215,7 +215,7 @@ def test_the_command_is_installed() -> None:
     assert shutil.which("tsattn", path=str(Path(sys.executable).parent))
     done = subprocess.run([sys.executable, "-m", "tsattn", "nothing"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: unknown command 'nothing'; valid: fit, validate, test, predict\n"
+    assert done.stderr == "error: unknown command 'nothing'; valid: fit, validate, test, predict, cost\n"
 
 
 def test_fit_refuses_the_same_folder_twice(toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

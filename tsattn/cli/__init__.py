@@ -15,6 +15,7 @@ _COMMANDS = {
     "validate": "measure a trained model on the validation windows",
     "test": "measure a trained model on the test windows",
     "predict": "forecast beyond the end of the data",
+    "cost": "parameters, flops and key cache of an attention, in closed form and as measured",
 }
 
 _HELP = """usage: python -m tsattn COMMAND ...
@@ -29,6 +30,7 @@ examples:
   python -m tsattn fit --config etth1_mlr.yaml --attention swa
   python -m tsattn test --run runs/ETTh1/transformer_mlr/TIME
   python -m tsattn predict --run runs/ETTh1/transformer_mlr/TIME --input new.csv --output forecast.csv
+  python -m tsattn cost --attention mlr --d_model 512 --num_heads 8 --tokens 1024
 
 options:
   COMMAND --help   every option of a command
@@ -73,6 +75,10 @@ def _run(words: list[str]) -> int:
         return 0
     if words[0] not in _COMMANDS:
         raise UserError(f"unknown command {words[0]!r}; valid: {one_of(_COMMANDS)}")
+    if words[0] == "cost":
+        from tsattn.cli.cost import run as run_cost
+
+        return run_cost(words[1:])
     from tsattn.cli.arguments import prepare
 
     prepared = prepare(words)

@@ -12,7 +12,7 @@ import yaml
 from tsattn.cli.run_folder import RunFolder
 from tsattn.errors import UserError, one_of
 
-__all__ = ["config_names", "prepare"]
+__all__ = ["config_names", "prepare", "take_attention"]
 
 _BACKBONE = "--model.backbone"
 _ATTENTION = "--model.backbone.attention"
@@ -46,17 +46,33 @@ def prepare(words: list[str]) -> list[str]:
             configs.append(_find_config(value))
             _read_config(configs[-1])
             value = str(configs[-1])
-        elif name == "--attention" or name.startswith("--attention."):
+        elif _names(name, "--attention"):
             name = _ATTENTION + name.removeprefix("--attention")
-        if name == _BACKBONE or name.startswith(f"{_BACKBONE}."):
-            if value is None:
-                raise UserError(f"{name} needs a value")
-            overrides.append((name, _value(value)))
+        if _names(name, _BACKBONE):
+            overrides.append(_override(name, value))
         else:
             plain += [name] if value is None else [name, value]
     if overrides:
-        plain += [_BACKBONE, json.dumps(_merge(_configured_backbone(configs), overrides))]
+        plain += [_BACKBONE, json.dumps(_merge(_configured_backbone(configs), overrides, _BACKBONE))]
     return [command, *plain]
+
+
+def take_attention(words: list[str]) -> tuple[Any, list[str]]:
+    """The description that `--attention` and `--attention.ARGUMENT` spell, and the words that are left.
+
+    Returns:
+        the description, unchecked, or None where there is no such flag; the words without those flags.
+
+    Raises:
+        UserError: if a flag lacks its value, or an argument is set of what has none.
+    """
+    overrides, left = [], []
+    for name, value in _pairs(words):
+        if _names(name, "--attention"):
+            overrides.append(_override(name, value))
+        else:
+            left += [name] if value is None else [name, value]
+    return (_merge("standard", overrides, "--attention") if overrides else None), left
 
 
 def config_names() -> list[str]:
@@ -130,12 +146,23 @@ def _read_config(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _merge(backbone: object, overrides: list[tuple[str, Any]]) -> object:
+def _names(flag: str, root: str) -> bool:
+    """Whether a flag names a description or reaches into it."""
+    return flag == root or flag.startswith(f"{root}.")
+
+
+def _override(flag: str, value: str | None) -> tuple[str, Any]:
+    if value is None:
+        raise UserError(f"{flag} needs a value")
+    return flag, _value(value)
+
+
+def _merge(description: object, overrides: list[tuple[str, Any]], root: str) -> object:
     """The description with the flags applied in order; naming a kind starts a description afresh."""
     for name, value in overrides:
-        path = name.removeprefix(_BACKBONE).split(".")[1:]
-        backbone = _set(backbone, path, value, _BACKBONE)
-    return backbone
+        path = name.removeprefix(root).split(".")[1:]
+        description = _set(description, path, value, root)
+    return description
 
 
 def _set(description: object, path: list[str], value: Any, name: str) -> object:

@@ -1,0 +1,119 @@
+"""`tsattn cost`: what an attention costs, in closed form beside what was counted."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import NoReturn
+
+from tsattn.cli.arguments import take_attention
+from tsattn.cli.messages import sentence
+from tsattn.errors import UserError, one_of
+
+__all__ = ["run"]
+
+_DTYPES = ("float64", "float32", "bfloat16", "float16")
+
+_DESCRIPTION = """\
+Parameters, flops and key cache of an attention over T tokens (a batch of one), in closed form and as measured.
+One multiply-add is 2 flops. Biases, norms, and the value and output projections, which every kind has, are left out."""
+
+_ATTENTION = "a kind, or '{kind: mlr, ranks: [32, 16, 16]}'; --attention.ARGUMENT sets one argument"
+
+_NOTE = """\
+Flops measured are those that the plain reference executes: it forms every pair with every component, and masks."""
+
+
+def run(words: list[str]) -> int:
+    """Print the costs of an attention as a table; the exit code is 0, or a `UserError` is raised.
+
+    Args:
+        words: the words after ``cost``.
+    """
+    description, left = take_attention(words)
+    parser = _parser()
+    options = parser.parse_args(left)
+    given = {"attention": description, **vars(options)}
+    missing = [f"--{name}" for name, value in given.items() if value is None and name != "max_length"]
+    if missing:
+        raise UserError(f"cost needs {' and '.join(missing)}")
+    print(_report(description, options))
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One sentence instead of the usage and an exit."""
+        refused = re.fullmatch(r"argument (--\w+): (must be .*)", message)
+        if refused:
+            raise UserError(f"{refused[1]} {refused[2]}")
+        options = [name for action in self._actions for name in action.option_strings]
+        raise UserError(sentence(message, options=options, data_sets=()))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m tsattn cost",
+        description=_DESCRIPTION,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--attention", metavar="DESCRIPTION", default=argparse.SUPPRESS, help=_ATTENTION)
+    parser.add_argument("--d_model", type=_count, metavar="D", help="width of the tokens")
+    parser.add_argument("--num_heads", type=_count, metavar="H", help="number of query heads")
+    parser.add_argument("--tokens", type=_count, metavar="T", help="number of tokens")
+    parser.add_argument(
+        "--max_length", type=_count, metavar="T", help="length that blocks divide; the tokens if left out"
+    )
+    parser.add_argument("--dtype", type=_dtype, default="float32", help=f"of the key cache: {one_of(_DTYPES)}")
+    parser.add_argument("--causal", action="store_true", help="tokens see no later ones")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"\d+", text.strip()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+    return int(text)
+
+
+def _dtype(text: str) -> str:
+    if text not in _DTYPES:
+        raise argparse.ArgumentTypeError(f"must be one of {one_of(_DTYPES)}, not {text}")
+    return text
+
+
+def _report(description: object, options: argparse.Namespace) -> str:
+    import torch
+
+    from tsattn.attention import build_attention
+    from tsattn.attention.cost import closed_form, measured, measured_key_bytes
+
+    attention = build_attention(
+        description,  # type: ignore[arg-type]  # whatever was typed; checked there
+        d_model=options.d_model,
+        num_heads=options.num_heads,
+        max_length=options.max_length or options.tokens,
+        causal=options.causal,
+    )
+    form, count = closed_form(attention, options.tokens), measured(attention, options.tokens)
+    dtype = getattr(torch, options.dtype)
+    notes = [_NOTE] if count.score_flops > form.score_flops else []
+    held: int | None = None
+    try:
+        held = measured_key_bytes(attention, options.tokens, dtype)
+    except UserError as reason:
+        notes.append(f"The cache is not measured: {reason}.")
+    rows: list[tuple[str, int, int | None]] = [
+        ("score parameters, a head", form.score_params_per_head, None),
+        ("score parameters, all heads", form.score_params, count.score_params),
+        ("flops to make queries and keys", form.projection_flops, count.projection_flops),
+        ("flops to form scores, a head", form.score_flops_per_head, count.score_flops // options.num_heads),
+        ("flops to form scores, all heads", form.score_flops, count.score_flops),
+        ("cached key numbers, a key head", form.cached_keys_per_head, None),
+        ("cached key numbers, all key heads", form.cached_keys, None),
+        (f"cached key bytes, {options.dtype}", form.cached_key_bytes(dtype), held),
+    ]
+    lines = [f"{'':36}{'closed form':>20}{'measured':>20}"]
+    for name, expected, seen in rows:
+        lines.append(f"{name:36}{expected:>20,}{'' if seen is None else f'{seen:,}':>20}".rstrip())
+    return "\n".join([*lines, *([""] if notes else []), *notes])
