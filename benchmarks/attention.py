@@ -29,14 +29,14 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from tsattn.attention import MLRAttention
+from tsattn.attention import MLRAttention, build_attention
 from tsattn.ops import full_attention, level_block_ids, multilevel_attention, sliding_window_attention
 
 HEADS, WIDTH = 8, 64
 RANKS = (32, 8, 6, 4, 4, 4, 4, 2)
 WINDOW = 65  # 64 keys to a side, and the position itself
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
-DENSE_UP_TO = 4096  # the dense evaluation needs a matrix a level and head
+DENSE_UP_TO = 2048  # the dense evaluation needs a matrix a level and head
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Contender:
         beside: name of the contender whose time is 1.
         longest: the greatest length it is run at.
         score_width: components of a query.
-        shared_query: whether all heads share one query.
+        shared_query: whether all heads share one query, and values are narrow.
+        narrow_values: whether values have the width of a head, not that of the scores.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Contender:
     longest: int = LENGTHS[-1]
     score_width: int = WIDTH
     shared_query: bool = False
+    narrow_values: bool = False
 
 
 def mlr(q: Tensor, k: Tensor, v: Tensor, *, impl: str, causal: bool = False) -> Tensor:
@@ -95,24 +97,40 @@ CONTENDERS = (
     ),
     Contender("swa blocks", lambda *x: swa(*x, impl="blocks"), lambda *x: swa(*x, impl="reference"), beside="sdpa"),
     Contender(
-        "sdpa causal", lambda *x: sdpa(*x, causal=True), lambda *x: reference(*x, causal=True), beside="sdpa causal"
+        "sdpa causal",
+        lambda *x: sdpa(*x, causal=True),
+        lambda *x: reference(*x, causal=True),
+        beside="sdpa causal",
+        longest=4096,
     ),
     Contender(
         "mlr tiles causal",
         lambda *x: mlr(*x, impl="tiles", causal=True),
         lambda *x: mlr(*x, impl="reference", causal=True),
         beside="sdpa causal",
-    ),
-    # the queries and keys of BTT are as wide as the model: beside plain attention of that width
-    Contender("sdpa width 512", sdpa, reference, beside="sdpa width 512", longest=4096, score_width=512),
-    Contender(
-        "btt sdpa",
-        lambda *x: full_attention(*x, impl="sdpa"),
-        lambda *x: full_attention(*x, impl="reference"),
-        beside="sdpa width 512",
         longest=4096,
+    ),
+    # queries and keys of BTT are as wide as the model, those of bilinear MLR as the sum of p_l r_l: both beside plain
+    # attention of that width
+    Contender("sdpa wide", sdpa, reference, beside="sdpa wide", longest=2048, score_width=512),
+    Contender(
+        "btt",
+        lambda *x: full_attention(*x, impl="auto"),
+        lambda *x: full_attention(*x, impl="reference"),
+        beside="sdpa wide",
+        longest=2048,
         score_width=512,
         shared_query=True,
+    ),
+    Contender("sdpa 160", sdpa, reference, beside="sdpa 160", longest=2048, score_width=160),
+    Contender(
+        "bilinear mlr",
+        lambda *x: full_attention(*x, impl="auto"),
+        lambda *x: full_attention(*x, impl="reference"),
+        beside="sdpa 160",
+        longest=2048,
+        score_width=160,
+        narrow_values=True,
     ),
 )
 
@@ -121,7 +139,7 @@ def inputs(contender: Contender, T: int, dtype: torch.dtype = torch.float32) -> 
     torch.manual_seed(T)
     width = contender.score_width
     # the kernel wants values as wide as queries; a kind with narrower ones pads them itself
-    value_width = WIDTH if contender.shared_query else width
+    value_width = WIDTH if contender.shared_query or contender.narrow_values else width
     shapes = [(1, 1 if contender.shared_query else HEADS, T, width), (1, HEADS, T, width), (1, HEADS, T, value_width)]
     return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
 
@@ -238,7 +256,34 @@ def module_overhead(turns: int = 200) -> float:
     return statistics.median(times[0]) / statistics.median(times[1])
 
 
-def targets(rows: list[dict[str, Any]], overhead: float) -> list[tuple[str, float, float]]:
+def decoding(tokens: int = 4096, turns: int = 30) -> dict[str, dict[str, float]]:
+    """Decode time of the last of `tokens` tokens, and the most bytes of keys that were held, of each kind."""
+    kinds: dict[str, dict[str, Any]] = {
+        "standard": {"kind": "standard"},
+        "swa": {"kind": "swa", "window_size": WINDOW},
+        "mlr": {"kind": "mlr", "ranks": [WIDTH // 8] * 8, "align": "start"},
+    }
+    d_model = HEADS * WIDTH
+    figures = {}
+    with torch.no_grad():
+        for name, description in kinds.items():
+            sizes = {"d_model": d_model, "num_heads": HEADS, "max_length": tokens}
+            attention = build_attention(description, causal=True, **sizes).eval()
+            cache, peak, times = attention.new_cache(1), 0, []
+            for _ in range(tokens):
+                x = torch.randn(1, 1, d_model)
+                start = time.perf_counter()
+                attention(x, cache=cache)
+                times.append(time.perf_counter() - start)
+                peak = max(peak, cache.key_nbytes)
+            times = times[-turns:]
+            figures[name] = {"ms_a_token": round(1e3 * statistics.median(times), 3), "peak_key_bytes": peak}
+    return figures
+
+
+def targets(
+    rows: list[dict[str, Any]], overhead: float, decoded: dict[str, dict[str, float]]
+) -> list[tuple[str, float, float]]:
     """What should be reached: a name, the measured figure, and the most it may be."""
     by = {(row["contender"], row["T"], row["pass"]): row for row in rows}
 
@@ -253,7 +298,7 @@ def targets(rows: list[dict[str, Any]], overhead: float) -> list[tuple[str, floa
         wanted.append((f"MLR forward+backward over SDPA, T = {T}", ratio("mlr tiles", T, "forward+backward"), most))
     for which in PASSES:
         wanted.append((f"causal MLR over causal SDPA, T = 4096, {which}", ratio("mlr tiles causal", 4096, which), 1.35))
-    for T in (1024, 2048, 4096):
+    for T in (1024, 2048):
         fast, dense = by.get(("mlr tiles", T, "forward")), by.get(("mlr dense", T, "forward"))
         share = None if fast is None or dense is None else fast["median_ms"] / dense["median_ms"]
         wanted.append((f"MLR forward over the dense evaluation, T = {T}", share, 0.1))
@@ -265,7 +310,10 @@ def targets(rows: list[dict[str, Any]], overhead: float) -> list[tuple[str, floa
     short, long = (by.get(("swa blocks", T, "forward")) for T in (4096, 16384))
     growth = None if short is None or long is None else long["median_ms"] / short["median_ms"]
     wanted.append(("SWA time(16384) over time(4096)", growth, 4.6))
-    wanted.append(("BTT over SDPA at the same score width, T = 2048", ratio("btt sdpa", 2048), 1.15))
+    wanted.append(("BTT over SDPA at the same score width, T = 2048", ratio("btt", 2048), 1.15))
+    wanted.append(("bilinear MLR over SDPA at the same score width, T = 2048", ratio("bilinear mlr", 2048), 1.15))
+    keys = {name: figures["peak_key_bytes"] for name, figures in decoded.items()}
+    wanted.append(("MLR key cache at 8 equal ranks, T = 4096, over standard's", keys["mlr"] / keys["standard"], 0.26))
     wanted.append(("MLRAttention with one level over a bare module, T = 96", overhead, 1.1))
     return [(name, figure, most) for name, figure, most in wanted if figure is not None]
 
@@ -317,14 +365,17 @@ def main() -> int:
         print(f"not timed, for these differ from their reference: {wrong}", file=sys.stderr)
         return 1
     rows = measure(arguments.lengths, arguments.repeats, arguments.seconds)
-    reached = targets(rows, module_overhead())
+    decoded = decoding()
+    reached = targets(rows, module_overhead(), decoded)
     arguments.output.mkdir(parents=True, exist_ok=True)
     with (arguments.output / "attention.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
     figures = [{"target": name, "measured": round(figure, 3), "at_most": most} for name, figure, most in reached]
-    (arguments.output / "attention.json").write_text(json.dumps({**hardware(), "targets": figures}, indent=2) + "\n")
+    (arguments.output / "attention.json").write_text(
+        json.dumps({**hardware(), "targets": figures, "decoding": decoded}, indent=2) + "\n"
+    )
     draw(rows, arguments.output / "attention.png")
     print()
     for name, figure, most in reached:
