@@ -1,14 +1,23 @@
-"""Optimizer and learning-rate schedule."""
+"""Optimizers and the learning-rate schedule.
+
+muP, the maximal update parametrization, sets initial variances and learning rates by fan-in, so that the changes of the
+activations keep their size as the width grows and one learning rate serves every width. Sources: Yang & Hu, *Feature
+Learning in Infinite-Width Neural Networks* (2021); for block-diagonal factors Qiu et al., *Compute Better Spent*
+(2024); for attention Kuang et al. (ICML 2025).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-__all__ = ["adamw", "warmup_cosine"]
+from tsattn.errors import UserError
+
+__all__ = ["MupModule", "adamw", "cap_rms_", "mup_groups", "mup_init_", "warmup_cosine"]
 
 
 def adamw(
@@ -21,6 +30,89 @@ def adamw(
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, fused=fused)
+
+
+class MupModule(Protocol):
+    """What a module may say of its own parameters; a module without one of these says nothing by it.
+
+    Without a word the weight of an `nn.Linear` is a hidden weight with its inputs as fan-in, and everything else
+    (biases, norms, tensors of unknown meaning) learns at the plain rate and keeps its initialisation.
+
+    Attributes:
+        mup_roles: by name of a parameter or submodule, ``input``: its inputs do not grow with the width, so it learns
+            at the plain rate and keeps its initialisation; or ``output``: it starts at zero, and its weight learns as a
+            hidden one. A named attribute that is None is passed over.
+    """
+
+    mup_roles: ClassVar[dict[str, str]]
+
+    def mup_fans(self) -> Mapping[str, tuple[int, int]]:
+        """Hidden weights that are block-diagonal factors: by parameter name, inputs and outputs of one block."""
+
+
+def mup_groups(
+    module: nn.Module, learning_rate: float, weight_decay: float, base_width: int = 768
+) -> list[dict[str, Any]]:
+    """Parameter groups for AdamW under muP (Yang & Hu 2021; Qiu et al. 2024; Kuang et al., ICML 2025).
+
+    Hidden weights, and those of output projections and read-out, learn at `learning_rate * base_width / fan_in`, the
+    rest at `learning_rate`. AdamW multiplies the decay by the rate, so the decay of a hidden weight is divided by what
+    its rate is multiplied by: all matrices decay by `learning_rate * weight_decay` a step, whatever the width.
+
+    Args:
+        module: says itself what its parameters are, see `MupModule`.
+        learning_rate: the rate of a hidden weight with `base_width` inputs.
+        weight_decay: of matrices; vectors have none.
+        base_width: the fan-in at which a hidden weight learns at the plain rate.
+
+    Returns:
+        Each trainable parameter once, in one group for each pair of rate and decay.
+
+    Raises:
+        UserError: `base_width` is not positive, or a module declares a role that is unknown.
+    """
+    if base_width < 1:
+        raise UserError(f"base_width must be at least 1, not {base_width}")
+    fan_ins = _hidden_fan_ins(module)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            factor = base_width / fan_ins.get(parameter, base_width)
+            decay = weight_decay / factor if parameter.dim() > 1 else 0.0
+            groups.setdefault((learning_rate * factor, decay), []).append(parameter)
+    return [{"params": params, "lr": rate, "weight_decay": decay} for (rate, decay), params in groups.items()]
+
+
+@torch.no_grad()
+def mup_init_(module: nn.Module) -> None:
+    """Initialise as muP asks: hidden weights normal with variance 1 / fan-in, output projections and read-out zero.
+
+    What is neither, such as embeddings, norms and biases, keeps its values. Source: Yang & Hu (2021), Qiu et al.
+    (2024).
+
+    Args:
+        module: initialised in place; says itself what its parameters are, see `MupModule`.
+
+    Raises:
+        UserError: a module declares a role that is unknown.
+    """
+    for parameter, fan_in in _hidden_fan_ins(module).items():
+        parameter.normal_(std=1 / math.sqrt(fan_in))
+    for parameter in _of_role(module, "output"):
+        parameter.zero_()
+
+
+@torch.no_grad()
+def cap_rms_(module: nn.Module) -> None:
+    """Scale structured factors down, in place, to an RMS of at most `sqrt(min(fan_in, fan_out)) / fan_in`.
+
+    For after each step of the optimizer. The RMS is that of the whole factor, all heads and blocks together; only what
+    modules declare in `mup_fans` is capped. Source: Qiu et al. (2024); Kuang et al. (ICML 2025).
+    """
+    for parameter, (fan_in, fan_out) in _structured_fans(module).items():
+        rms = parameter.to(torch.promote_types(parameter.dtype, torch.float32)).square().mean().sqrt()
+        factor: Tensor = math.sqrt(min(fan_in, fan_out)) / fan_in / rms
+        parameter.mul_(factor.clamp(max=1.0))  # nothing waits for the device
 
 
 def warmup_cosine(
@@ -38,3 +130,35 @@ def warmup_cosine(
         return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def _hidden_fan_ins(module: nn.Module) -> dict[nn.Parameter, int]:
+    """The fan-in of every weight whose inputs grow with the width."""
+    fan_ins = {
+        part.get_parameter("weight"): part.in_features for part in module.modules() if isinstance(part, nn.Linear)
+    }
+    fan_ins |= {parameter: fan_in for parameter, (fan_in, _) in _structured_fans(module).items()}
+    for parameter in _of_role(module, "input"):
+        fan_ins.pop(parameter, None)
+    return fan_ins
+
+
+def _structured_fans(module: nn.Module) -> dict[nn.Parameter, tuple[int, int]]:
+    """Inputs and outputs of a block of every factor that a module declares."""
+    found = {}
+    for part in module.modules():
+        declare = getattr(part, "mup_fans", None)
+        if declare is not None:
+            found.update({part.get_parameter(name): fans for name, fans in declare().items()})
+    return found
+
+
+def _of_role(module: nn.Module, role: str) -> Iterator[nn.Parameter]:
+    """The parameters that a module declares to have a role."""
+    for part in module.modules():
+        for name, declared in getattr(part, "mup_roles", {}).items():
+            if declared not in ("input", "output"):
+                raise UserError(f"mup_roles of {type(part).__name__} must be input or output, not {declared!r}")
+            if declared == role:
+                named = getattr(part, name)
+                yield from named.parameters() if isinstance(named, nn.Module) else [] if named is None else [named]

@@ -9,7 +9,7 @@ Shape letters: B batch, N query tokens, S key tokens, H query heads, G key/value
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import torch
 from einops import rearrange
@@ -59,6 +59,8 @@ class Attention(nn.Module):
         dropout: probability of dropping an attention weight in training.
         impl: how the pattern is computed: ``auto`` chooses, a named one runs or raises.
     """
+
+    mup_roles: ClassVar[dict[str, str]] = {"output": "output"}  # see tsattn.optim
 
     def __init__(
         self,

@@ -51,6 +51,10 @@ class Projection(nn.Module):
     def to_dense(self) -> Tensor:
         """The bilinear form of each query head, `(H, D, D)`: `score = scale * x M x'`, biases and norms left out."""
 
+    def mup_fans(self) -> dict[str, tuple[int, int]]:
+        """Inputs and outputs of a block of each structured factor, by parameter name, for `tsattn.optim`."""
+        return {}
+
 
 class LowRankProjection(Projection):
     """The usual `q = x W_Q`, `k = x W_K`: a bilinear form of rank at most r, `2 D r` parameters a head.
@@ -148,6 +152,11 @@ class BTTProjection(Projection):
         right = self.right.repeat_interleave(groups, dim=0)
         return BTT(self.left, torch.as_tensor(right), self.tt_rank).to_dense()
 
+    def mup_fans(self) -> dict[str, tuple[int, int]]:
+        """See `Projection`: `c s` and a on the left, d and `b s` on the right, whichever side M is evaluated on."""
+        outputs, inputs = self.left.shape[-2:]
+        return {"left": (inputs, outputs), "right": (self.right.shape[-2], self.right.shape[-1])}
+
 
 class MLBTCProjection(Projection):
     """A bilinear form that is a sum of levels of two block-diagonal factors each (Kuang et al., section 3, MLBTC).
@@ -200,6 +209,7 @@ class MLBTCProjection(Projection):
             )
         )
         self.shapes = tuple(shapes)
+        self.left_fan_ins = tuple(left_fan_ins)
         self.level_scales = (1.0,) * len(shapes) if level_scales is None else tuple(level_scales)
         self.left = nn.ParameterList(level.left for level in initial.terms)
         self.right = nn.ParameterList(level.right for level in initial.terms)
@@ -228,6 +238,12 @@ class MLBTCProjection(Projection):
     def to_dense(self) -> Tensor:
         """See `Projection`."""
         return self._matrix(right.repeat_interleave(self.groups, dim=0) for right in self.right).to_dense()
+
+    def mup_fans(self) -> dict[str, tuple[int, int]]:
+        """See `Projection`; an output of the left factors reads the left inputs of all levels together."""
+        lefts, rights = list(self.left), list(self.right)
+        fans = {f"left.{i}": (self.left_fan_ins[i], left.shape[-2]) for i, left in enumerate(lefts)}
+        return fans | {f"right.{i}": (right.shape[-2], right.shape[-1]) for i, right in enumerate(rights)}
 
 
 class BilinearMLRProjection(MLBTCProjection):
@@ -268,6 +284,10 @@ class BilinearMLRProjection(MLBTCProjection):
             # a left factor maps its piece of the features to a query, as a right one does to a key
             left_fan_ins=[d_model // shape.left_blocks for shape in shapes],
         )
+
+    def mup_fans(self) -> dict[str, tuple[int, int]]:
+        """See `Projection`: on both sides a block maps `D / p_l` features to `r_l` components."""
+        return {name: (factor.shape[-2], factor.shape[-1]) for name, factor in self.named_parameters()}
 
 
 def key_heads(num_heads: int, num_kv_heads: int | None) -> int:

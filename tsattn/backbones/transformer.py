@@ -7,6 +7,7 @@ linear path beside the encoder is ours.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import torch
 from einops import rearrange
@@ -42,6 +43,8 @@ class Transformer(Backbone):
             closed-form ridge of the training windows.
         dropout: probability of dropping a number of a token or branch in training.
     """
+
+    mup_roles: ClassVar[dict[str, str]] = {"linear": "input"}  # see tsattn.optim
 
     CHANNELS = ("mixed", "independent")
     LINEAR_PATHS = ("none", "learned", "ridge")

@@ -15,7 +15,7 @@ from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.forecasting.losses import masked_loss
 from tsattn.forecasting.metrics import ForecastErrors
-from tsattn.optim import adamw, warmup_cosine
+from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
 from tsattn.task import Task
 
 __all__ = ["ForecastingModule"]
@@ -35,6 +35,8 @@ class ForecastingModule(LightningModule):
         weight_decay: weight decay of AdamW, on matrices only.
         warmup_steps: steps over which the learning rate rises; then it falls along a cosine to zero.
         loss: ``mse``, ``mae`` or ``huber``, over observed targets on the scale of the data.
+        mup: follow the muP learning rules of `tsattn.optim`, under which one learning rate serves every width: each
+            hidden weight learns at ``learning_rate * 768 / fan_in``, and starts anew with variance ``1 / fan_in``.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class ForecastingModule(LightningModule):
         weight_decay: float = 0.01,
         warmup_steps: int = 100,
         loss: str = "mse",
+        mup: bool = False,
     ) -> None:
         super().__init__()
         if not learning_rate > 0:
@@ -58,6 +61,7 @@ class ForecastingModule(LightningModule):
         self.weight_decay = weight_decay
         self.warmup_steps = warmup_steps
         self.loss = loss
+        self.mup = mup
         self.task: Task | None = None
         self.backbone: Backbone | None = None
         self.errors: ForecastErrors | None = None
@@ -73,6 +77,8 @@ class ForecastingModule(LightningModule):
                 raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
             return
         self.backbone = build_backbone(self.description, task)
+        if self.mup:
+            mup_init_(self.backbone)
         self.errors = ForecastErrors(task.scale)
         self.task = task
 
@@ -102,6 +108,12 @@ class ForecastingModule(LightningModule):
         loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed)
         self.log("train_loss", loss, prog_bar=True, batch_size=len(batch))
         return loss
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        """Hold the structured factors to the size that muP allows them."""
+        if self.mup:
+            assert self.backbone is not None
+            cap_rms_(self.backbone)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch of validation windows to the errors."""
@@ -134,7 +146,11 @@ class ForecastingModule(LightningModule):
         assert self.backbone is not None
         # Lightning cannot clip the gradients of a fused optimizer under mixed precision
         fused = not isinstance(self.trainer.precision_plugin, MixedPrecision)
-        optimizer = adamw([self.backbone], self.learning_rate, self.weight_decay, fused=fused)
+        if self.mup:
+            groups = mup_groups(self.backbone, self.learning_rate, self.weight_decay)
+            optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
+        else:
+            optimizer = adamw([self.backbone], self.learning_rate, self.weight_decay, fused=fused)
         schedule = warmup_cosine(optimizer, self.warmup_steps, self.trainer.estimated_stepping_batches)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +24,7 @@ class TimeTokens(nn.Module):
     """
 
     POSITIONS = ("learned", "rotary", "none")
+    mup_roles: ClassVar[dict[str, str]] = {"value": "input", "position": "input"}  # see tsattn.optim
 
     def __init__(self, num_inputs: int, d_model: int, max_length: int, positions: str, dropout: float) -> None:
         super().__init__()

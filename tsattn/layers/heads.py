@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 __all__ = ["DirectHead"]
@@ -16,6 +18,8 @@ class DirectHead(nn.Module):
         d_model: D, the width of the tokens.
         num_outputs: numbers to forecast for each step.
     """
+
+    mup_roles: ClassVar[dict[str, str]] = {"time": "input", "value": "output"}  # see tsattn.optim
 
     def __init__(self, context_length: int, prediction_length: int, d_model: int, num_outputs: int) -> None:
         super().__init__()

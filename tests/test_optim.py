@@ -1,0 +1,254 @@
+"""muP: which parameter learns at which rate, how it starts, and that this makes the change independent of the width."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import nn
+
+from tsattn.attention import KINDS, build_attention
+from tsattn.attention.projections import (
+    BilinearMLRProjection,
+    BTTProjection,
+    LowRankProjection,
+    MLBTCProjection,
+    Projection,
+)
+from tsattn.backbones import Transformer
+from tsattn.batch import Batch
+from tsattn.data import CSVDataModule
+from tsattn.errors import UserError
+from tsattn.forecasting import ForecastingModule, baseline_scores
+from tsattn.layers import DirectHead, TimeTokens
+from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_
+from tsattn.structured import LevelShape
+from tsattn.structured.btt import block_sizes
+from tsattn.task import Task
+
+L, T, C = 24, 8, 2
+RATE, DECAY = 1e-3, 0.01
+
+
+def transformer(width: int, attention: Any = "standard", **more: Any) -> Transformer:
+    torch.manual_seed(0)
+    task = Task("toy", L, T, ("a", "b"), "h", 24, (0.0,) * C, (1.0,) * C)
+    options = {"num_heads": 4, "dropout": 0.0, **more}
+    return Transformer(task, d_model=width, attention=attention, **options)
+
+
+def rates(module: nn.Module, **options: Any) -> dict[str, tuple[float, float]]:
+    """Rate and decay of each parameter, by name; each must be in one group alone."""
+    groups = mup_groups(module, RATE, DECAY, **options)
+    found = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+    assert len(found) == sum(len(group["params"]) for group in groups)
+    named = {name: found.pop(id(p)) for name, p in module.named_parameters()}
+    assert not found
+    return named
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_has_one_rate(kind: str) -> None:
+    width = 32
+    backbone = transformer(width, kind)
+    fans = {}
+    for number, block in enumerate(backbone.encoder.blocks):
+        factors = block.attention.projection.mup_fans().items()  # type: ignore[operator, union-attr]
+        fans |= {f"encoder.blocks.{number}.attention.projection.{name}": fan_in for name, (fan_in, _) in factors}
+    for name, (rate, decay) in rates(backbone).items():
+        parameter = backbone.get_parameter(name)
+        if name.startswith("tokens.") or name.startswith("head.time") or parameter.dim() == 1:
+            expected = RATE
+        elif name in fans:
+            expected = RATE * 768 / fans.pop(name)
+        else:
+            expected = RATE * 768 / (2 * width if name.endswith("feedforward.3.weight") else width)
+        assert rate == pytest.approx(expected), name
+        assert rate * decay == pytest.approx(RATE * DECAY if parameter.dim() > 1 else 0), name
+    assert not fans
+
+
+def test_rates_are_relative_to_the_base_width() -> None:
+    layer = nn.Linear(32, 5)
+    assert rates(layer, base_width=32)["weight"] == (RATE, DECAY)
+    assert rates(layer, base_width=64)["weight"] == (2 * RATE, DECAY / 2)
+    layer.weight.requires_grad_(False)
+    assert [len(group["params"]) for group in mup_groups(layer, RATE, DECAY)] == [1]
+    with pytest.raises(UserError, match="base_width must be at least 1"):
+        mup_groups(layer, RATE, DECAY, base_width=0)
+
+
+def test_fan_ins_are_those_of_the_blocks() -> None:
+    width, heads, rank = 24, 2, 3
+    a, b, c, d = block_sizes(width)
+    for side in BTTProjection.SIDES:
+        btt = BTTProjection(width, heads, None, rank, side)
+        assert btt.mup_fans() == {"left": (c * rank, a), "right": (d, b * rank)}
+        assert rates(btt) == {
+            "left": (pytest.approx(RATE * 768 / (c * rank)), pytest.approx(DECAY * c * rank / 768)),
+            "right": (pytest.approx(RATE * 768 / d), pytest.approx(DECAY * d / 768)),
+        }
+    mlr = BilinearMLRProjection(width, heads, None, [4, 2], [1, 3])
+    assert mlr.mup_fans() == {"left.0": (24, 4), "left.1": (8, 2), "right.0": (24, 4), "right.1": (8, 2)}
+    shapes = [LevelShape(2, 4, 6, shuffled=True), LevelShape(3, 2, 2)]
+    mlbtc = MLBTCProjection(width, heads, None, shapes)
+    # the left factors sum over 2 * 6 inputs of the first level and 3 of the second
+    assert mlbtc.mup_fans() == {"left.0": (15, 6), "left.1": (15, 12), "right.0": (4, 8), "right.1": (12, 3)}
+    assert build_attention("standard", d_model=24, num_heads=2).projection.mup_fans() == {}
+
+
+@pytest.mark.parametrize("kind", ["standard", "btt", "bilinear_mlr", "mlbtc"])
+def test_hidden_weights_start_with_variance_one_over_fan_in(kind: str) -> None:
+    width = 256
+    backbone = transformer(width, kind, num_layers=1)
+    before = copy.deepcopy(backbone.state_dict())
+    mup_init_(backbone)
+    after = backbone.state_dict()
+    zero = ("attention.output.", "head.value.")
+    for name, (rate, _) in rates(backbone).items():
+        if any(part in name for part in zero):
+            assert not after[name].any(), name
+        elif rate == RATE:
+            assert torch.equal(after[name], before[name]), name
+        else:
+            assert not torch.equal(after[name], before[name]), name
+            count = after[name].numel()
+            variance = float(after[name].square().mean()) * 768 * RATE / rate
+            assert variance == pytest.approx(1, abs=5 * math.sqrt(2 / count)), name
+    batch = Batch(torch.randn(3, L, C), torch.randn(3, T, C))
+    level = batch.past.mean(1, keepdim=True)
+    torch.testing.assert_close(backbone(batch), level.expand(3, T, C))
+
+
+def test_the_cap_scales_large_structured_factors_and_nothing_else() -> None:
+    attention = build_attention("btt", d_model=64, num_heads=2)
+    projection = attention.projection
+    assert isinstance(projection, BTTProjection)
+    limits = {name: math.sqrt(min(fans)) / fans[0] for name, fans in projection.mup_fans().items()}
+    with torch.no_grad():
+        projection.left.normal_(std=50)
+        projection.right.normal_(std=1e-3)
+        attention.value.weight.fill_(100)
+    left, others = projection.left.clone(), {n: p.clone() for n, p in attention.named_parameters() if "left" not in n}
+    cap_rms_(attention)
+    rms = projection.left.square().mean().sqrt()
+    assert float(rms.detach()) == pytest.approx(limits["left"])
+    torch.testing.assert_close(projection.left / projection.left.norm(), left / left.norm())
+    for name, value in others.items():
+        assert torch.equal(attention.get_parameter(name), value), name
+    with torch.no_grad():
+        projection.left.zero_()
+    cap_rms_(attention)
+    assert not projection.left.any()
+
+
+def test_a_module_declares_its_own_roles() -> None:
+    class Odd(nn.Module):
+        mup_roles: ClassVar[dict[str, str]] = {"inner": "middle"}
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+    with pytest.raises(UserError, match="mup_roles of Odd must be input or output, not 'middle'"):
+        mup_groups(Odd(), RATE, DECAY)
+    without = TimeTokens(3, 8, L, "none", 0.0)
+    assert {rate for rate, _ in rates(without).values()} == {RATE}
+    assert rates(DirectHead(L, T, 16, C))["value.weight"][0] == RATE * 768 / 16
+
+
+def change_of_the_encoder(width: int, mup: bool, attention: Any, steps: int = 1) -> float:
+    """RMS of what a few steps change of the encoder's output, which alone they are to move towards a fixed target."""
+    backbone = transformer(width, attention)
+    encoder = nn.Sequential(backbone.tokens, backbone.encoder)
+    if mup:
+        mup_init_(encoder)
+        optimizer = torch.optim.AdamW(mup_groups(encoder, 1e-5, 0.0, base_width=32))
+    else:
+        optimizer = adamw([encoder], 1e-5, 0.0)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(8, L, C, generator=generator)
+    direction = torch.randn(width, generator=generator)
+    with torch.no_grad():
+        before = encoder(x)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (encoder(x) @ direction / width).mean().backward()
+        optimizer.step()
+        if mup:
+            cap_rms_(encoder)
+    return float((encoder(x) - before).detach().square().mean().sqrt())
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("attention", ["standard", "mlr", "btt", "bilinear_mlr"])
+def test_coordinates_change_alike_at_every_width(attention: Any, steps: int) -> None:
+    growth = {
+        mup: change_of_the_encoder(128, mup, attention, steps) / change_of_the_encoder(32, mup, attention, steps)
+        for mup in (True, False)
+    }
+    assert 0.5 < growth[True] < 2 < growth[False]
+
+
+PROJECTIONS: dict[str, Callable[[int], Projection]] = {
+    "low rank": lambda width: LowRankProjection(width, 16, None, 8),
+    "btt": lambda width: BTTProjection(width, 16, None, 2, "key"),
+    "bilinear mlr": lambda width: BilinearMLRProjection(width, 16, None, [4, 2, 2]),
+    "mlbtc": lambda width: MLBTCProjection(
+        width, 16, None, [LevelShape(1, *block_sizes(width)[1:3], shuffled=True), LevelShape(4, 2, 2)]
+    ),
+}
+
+
+def change_of_the_keys(width: int, mup: bool, name: str) -> float:
+    """RMS of what one step changes of the key of a token, which it is to move along a fixed direction."""
+    torch.manual_seed(0)
+    projection = PROJECTIONS[name](width)
+    if mup:
+        mup_init_(projection)
+        optimizer = torch.optim.AdamW(mup_groups(projection, 1e-4, 0.0, base_width=64))
+    else:
+        optimizer = adamw([projection], 1e-4, 0.0)
+    x = torch.randn(1, 1, width)
+    before = projection(x, x)[1]
+    (before * torch.randn_like(before)).sum().backward()
+    optimizer.step()
+    return float((projection(x, x)[1] - before).detach().square().mean().sqrt())
+
+
+@pytest.mark.parametrize("name", PROJECTIONS)
+def test_keys_change_alike_at_every_width(name: str) -> None:
+    """The rates of the structured factors themselves, which a first step under zero output projections leaves alone."""
+    growth = {mup: change_of_the_keys(1024, mup, name) / change_of_the_keys(64, mup, name) for mup in (True, False)}
+    assert 0.5 < growth[True] < 2 < growth[False]
+
+
+def test_training_by_mup_learns_the_wave(toy_csv: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
+    description = {"kind": "transformer", "d_model": 16, "num_heads": 2, "attention": ["btt", "bilinear_mlr"]}
+    model = ForecastingModule(description, learning_rate=3e-4, warmup_steps=5, mup=True)
+    trainer = Trainer(
+        default_root_dir=tmp_path,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        max_epochs=8,
+    )
+    trainer.fit(model, data)
+    (metrics,) = trainer.test(model, data, verbose=False)
+    assert metrics["test_mse"] < 0.5 * baseline_scores(data)["persistence"].mse
+    assert isinstance(model.backbone, Transformer)
+    for block in model.backbone.encoder.blocks:
+        projection = block.attention.projection
+        for name, fans in projection.mup_fans().items():  # type: ignore[operator, union-attr]
+            factor = projection.get_parameter(name).detach()  # type: ignore[operator, union-attr]
+            rms = float(factor.square().mean().sqrt())
+            assert rms <= 1.0001 * math.sqrt(min(fans)) / fans[0]
