@@ -46,6 +46,23 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "mlr": {"kind": "mlr", "ranks": [2, 2]},
     "mlr-deep": {"kind": "mlr", "head_dim": 12, "ranks": [4, 4, 2, 2], "blocks": [1, 3, 6, 12], "num_kv_heads": 2},
+    "mlr-mup": {
+        "kind": "mlr",
+        "head_dim": 8,
+        "ranks": [4, 2, 2],
+        "blocks": [1, 3, 12],
+        "scaling": "mup",
+        "divide_by": "levels",
+        "num_kv_heads": 2,
+    },
+    "mlr-active": {
+        "kind": "mlr",
+        "head_dim": 8,
+        "ranks": [4, 2, 2],
+        "blocks": [1, 2, 12],
+        "scaling": "level",
+        "divide_by": "active",
+    },
     "mlr-lengths": {"kind": "mlr", "ranks": [2, 2], "blocks": {"lengths": [48, 12]}, "align": "start"},
 }
 

@@ -256,7 +256,7 @@ def test_global_tokens_lift_windows_and_levels(case: str, causal: bool) -> None:
     every = torch.ones(length, dtype=torch.bool)
     one = torch.zeros(2, length, dtype=torch.bool)
     one[0, 4] = one[1, 9] = True
-    full = _as_full(attention)
+    full = _as_full(attention, case)
     for _ in each_impl(attention, without=refused):
         torch.testing.assert_close(attention(x, global_tokens=every), full(x), rtol=0, atol=1e-10)
         mixed = attention(x, global_tokens=one)
@@ -268,14 +268,31 @@ def test_global_tokens_lift_windows_and_levels(case: str, causal: bool) -> None:
         assert_close(value_and_gradients(attention, impl, arguments), expected, 1e-10, impl=impl)
 
 
-def _as_full(attention: Attention) -> Attention:
+def _as_full(attention: Attention, case: str) -> Attention:
     """The same weights with the full pattern, or with a window over all where the pattern has a part of its own."""
     full = copy.deepcopy(attention)
     if isinstance(full.pattern, GlobalSlidingWindowPattern):
         full.pattern.window_part = SlidingWindowPattern(1000)
     else:
-        full.pattern = FullPattern()
+        full.pattern = _LevelsInFull(CASES[case]) if case.startswith("mlr") else FullPattern()
     return full
+
+
+class _LevelsInFull(FullPattern):
+    """Every pair with all components, each level's scaled as the description says."""
+
+    def __init__(self, description: dict[str, Any]) -> None:
+        ranks, scaling = description["ranks"], description.get("scaling", "head")
+        factors = {
+            "head": [sum(ranks) ** -0.5] * len(ranks),
+            "level": [r**-0.5 for r in ranks],
+            "mup": [1 / r for r in ranks],
+        }
+        divisor = 1 if description.get("divide_by", "none") == "none" else len(ranks)
+        self.factors = [f / divisor for f, rank in zip(factors[scaling], ranks, strict=True) for _ in range(rank)]
+
+    def __call__(self, q: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        return super().__call__(q * q.new_tensor(self.factors), *arguments, **{**options, "scale": 1.0})
 
 
 @cases

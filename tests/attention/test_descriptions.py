@@ -101,6 +101,13 @@ def test_default_ranks_of_feature_pieces_are_equal() -> None:
         ({"kind": "mlr", "ranks": [4, 4], "blocks": {"lengths": [12, 5]}}, "must nest: 5 does not divide 12"),
         ({"kind": "mlr", "ranks": [4, 4], "blocks": {"days": [1, 2]}}, "blocks must be a list of numbers"),
         ({"kind": "mlr", "align": "left"}, "align must be start or end"),
+        ({"kind": "mlr", "scaling": "rank"}, "scaling must be one of head, level, mup, not 'rank'"),
+        ({"kind": "mlr", "scaling": 2}, "scaling must be .*, not 2"),
+        ({"kind": "mlr", "divide_by": "two"}, "divide_by must be one of none, levels, active, not 'two'"),
+        (
+            {"kind": "mlr", "divide_by": "active", "impl": "sdpa"},
+            "impl 'sdpa' is unknown here; valid: auto, reference, tiles",
+        ),
         ({"kind": "swa", "window_size": 0}, "window_size must be at least 1"),
         ({"kind": "swa", "window_size": "wide"}, "window_size must be a whole number, not 'wide'"),
         ({"kind": "swa", "window_size": 2.5}, "window_size must be a whole number, not 2.5"),

@@ -215,6 +215,91 @@ def test_multilevel_scores(blocks: object, align: str, block_of: object, causal:
         torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
 
 
+SCALED = [(scaling, divide_by) for scaling in MultiLevelPattern.SCALINGS for divide_by in MultiLevelPattern.DIVISORS]
+FACTORS = {"head": lambda _: 1 / math.sqrt(6), "level": lambda r: 1 / math.sqrt(r), "mup": lambda r: 1 / r}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("blocks", "align", "block_of"),
+    [
+        ([1, 2, 6], "end", lambda i, level: (i + 15 - T) * [1, 2, 6][level] // 15),
+        ({"lengths": [6, 6, 2]}, "start", lambda i, level: i // [6, 6, 2][level]),
+    ],
+    ids=["numbers at the end", "lengths, and some share none"],
+)
+@pytest.mark.parametrize(("scaling", "divide_by"), SCALED)
+def test_scalings_of_levels(
+    scaling: str, divide_by: str, blocks: object, align: str, block_of: object, causal: bool
+) -> None:
+    """`sum over the shared levels of f(r_l) q_l . k_l`, over 1, L or the number of them; values and gradients."""
+    torch.manual_seed(0)
+    description = {"kind": "mlr", "head_dim": 6, "ranks": [3, 2, 1], "blocks": blocks, "align": align}
+    description |= {"scaling": scaling, "divide_by": divide_by, "num_kv_heads": 2}
+    attention = build_attention(description, d_model=D_MODEL, num_heads=NUM_HEADS, max_length=15, causal=causal)
+    attention = attention.double().eval()
+    x = (2 * torch.randn(1, T, D_MODEL, dtype=torch.float64)).requires_grad_()
+    levels = [slice(0, 3), slice(3, 5), slice(5, 6)]
+    of_level = [FACTORS[scaling](r) for r in (3, 2, 1)]
+
+    def score(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
+        if causal and j > i:
+            return None
+        shared = [
+            factor * (q[s] @ k[s])
+            for level, (s, factor) in enumerate(zip(levels, of_level, strict=True))
+            if block_of(i, level) == block_of(j, level)  # type: ignore[operator]
+        ]
+        divisor = {"none": 1, "levels": 3, "active": max(1, len(shared))}[divide_by]
+        return sum(shared, torch.zeros((), dtype=torch.float64)) / divisor
+
+    weight = torch.randn(1, T, D_MODEL, dtype=torch.float64)
+    leaves = [x, *attention.parameters()]
+    expected = by_definition(attention, x, score)
+    gradients = torch.autograd.grad((expected * weight).sum(), leaves)
+    impls = [*each_impl(attention)]
+    assert "tiles" in impls
+    assert ("sdpa" in impls) == (divide_by != "active")
+    for attention.impl in impls:
+        actual = attention(x)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+        for grad, want in zip(torch.autograd.grad((actual * weight).sum(), leaves), gradients, strict=True):
+            torch.testing.assert_close(grad, want, rtol=0, atol=1e-11)
+    if causal and align == "start":
+        for schedule in ([1] * T, [4, 1, 5, 3]):
+            cache = attention.new_cache(1)
+            decoded = torch.cat([attention(part, cache=cache) for part in torch.split(x, schedule, 1)], 1)
+            torch.testing.assert_close(decoded, expected, rtol=0, atol=1e-12)
+
+
+def test_active_levels_are_counted_where_blocks_do_not_nest_and_tokens_are_global() -> None:
+    attention = build_attention(
+        {"kind": "mlr", "ranks": [2, 2], "divide_by": "active", "scaling": "mup"},
+        d_model=D_MODEL,
+        num_heads=NUM_HEADS,
+        max_length=T,
+    )
+    attention = attention.double().eval()
+    x = 2 * torch.randn(1, T, D_MODEL, dtype=torch.float64)
+    chosen = torch.zeros(T, dtype=torch.bool)
+    chosen[5] = True
+    crossing, nested = (
+        torch.randint(0, 3, (2, 1, T)),
+        torch.stack([torch.arange(T) // 6, torch.arange(T) // 3])[:, None],
+    )
+    for blocks, without in ((crossing, NO_CROSSING), (nested, ())):
+
+        def score(q: Tensor, k: Tensor, i: int, j: int, blocks: Tensor = blocks) -> Tensor:
+            shares = (blocks[:, 0, i] == blocks[:, 0, j]) | chosen[i] | chosen[j]
+            products = torch.stack([q[:2] @ k[:2], q[2:] @ k[2:]]) / 2
+            return (products * shares).sum() / shares.sum().clamp(min=1)
+
+        expected = by_definition(attention, x, score)
+        for _ in each_impl(attention, without=without):
+            out = attention(x, blocks=blocks, global_tokens=chosen)
+            torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+
+
 def test_explicit_blocks_differ_from_row_to_row_and_need_not_nest() -> None:
     attention = build("mlr", length=T)
     x = 2 * torch.randn(2, T, D_MODEL, dtype=torch.float64)
@@ -261,11 +346,13 @@ def test_special_cases_are_standard_attention(causal: bool) -> None:
     x = torch.randn(2, 50, D_MODEL, dtype=torch.float64)
     standard = StandardAttention(D_MODEL, NUM_HEADS, causal=causal).double().eval()
     one_level = copy_into(MLRAttention, standard, ranks=[4], causal=causal)
+    one_scaled = copy_into(MLRAttention, standard, ranks=[4], causal=causal, scaling="level", divide_by="levels")
     wide_window = copy_into(SlidingWindowAttention, standard, window_size=50, causal=causal)
     narrow_window = copy_into(SlidingWindowAttention, standard, window_size=49, causal=causal)
     for impl in ("reference", "sdpa", "auto"):
-        one_level.impl = wide_window.impl = narrow_window.impl = standard.impl = impl
+        one_level.impl = one_scaled.impl = wide_window.impl = narrow_window.impl = standard.impl = impl
         torch.testing.assert_close(one_level(x), standard(x), rtol=0, atol=1e-14)
+        assert torch.equal(one_scaled(x), one_level(x))
         torch.testing.assert_close(wide_window(x), standard(x), rtol=0, atol=1e-14)
         assert not torch.allclose(narrow_window(x), standard(x), rtol=0, atol=1e-9)
 

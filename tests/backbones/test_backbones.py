@@ -159,7 +159,14 @@ def test_descriptions(task: Task) -> None:
     complete = complete_backbone({"kind": "transformer", "attention": ["swa", {"kind": "mlr", "ranks": [2]}]})
     assert complete["num_layers"] == 2
     assert complete["attention"][0] == {"kind": "swa", "window_size": 32}
-    assert complete["attention"][1] == {"kind": "mlr", "ranks": [2], "blocks": None, "align": "end"}
+    assert complete["attention"][1] == {
+        "kind": "mlr",
+        "ranks": [2],
+        "blocks": None,
+        "align": "end",
+        "scaling": "head",
+        "divide_by": "none",
+    }
     assert complete_backbone(complete) == complete
 
 

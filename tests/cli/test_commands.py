@@ -74,6 +74,8 @@ def test_the_saved_configuration_is_complete_and_repeats_the_run(trained: tuple[
         "ranks": [4, 2, 2],
         "blocks": None,
         "align": "end",
+        "scaling": "head",
+        "divide_by": "none",
     }
     assert {"positions", "dropout", "linear_path"} <= set(config["model"]["backbone"])
     assert config["data"]["init_args"]["context_length"] == 48

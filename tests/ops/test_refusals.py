@@ -70,6 +70,17 @@ def test_the_kernel_for_cuda_is_not_run_elsewhere() -> None:
         mlr("triton")
 
 
+@pytest.mark.parametrize("impl", ["sdpa", "triton"])
+def test_division_by_the_active_levels_is_not_done_by_each(impl: str) -> None:
+    with pytest.raises(UserError, match=f"impl {impl} cannot compute this .*: it cannot divide the logits of a pair"):
+        mlr(impl, divide_by_active=True)
+    bias = torch.randn(T, T)
+    for more in ({}, {"bias": bias}):
+        torch.testing.assert_close(
+            mlr("auto", divide_by_active=True, **more), mlr("reference", divide_by_active=True, **more)
+        )
+
+
 def test_second_derivatives_of_tiles_are_refused() -> None:
     q = Q.double().requires_grad_()
     out = multilevel_attention(q, K.double(), V.double(), ranks=[2, 2], blocks=BLOCKS, impl="tiles")

@@ -24,6 +24,10 @@ class MLRAttention(Attention):
         blocks: the blocks of each level, coarse to fine: a list of numbers of blocks (1, 2, 4, ... by default), or
             ``{lengths: [...]}``, steps in a block.
         align: ``end``: the last token closes the last block (encoders); ``start``: the first opens the first one.
+        scaling: factor of the products of a level's r_l components: ``head``, `1 / sqrt(r)` for all of them, so that
+            one level is standard attention; ``level``, `1 / sqrt(r_l)`; ``mup``, `1 / r_l`, as the authors train.
+        divide_by: what the logits are divided by as well: ``none``; ``levels``, the number of levels; ``active``, pair
+            by pair the number of levels in which the two tokens share a block, as in the authors' language models.
         **options: what every kind takes, see `Attention`.
     """
 
@@ -35,6 +39,8 @@ class MLRAttention(Attention):
         ranks: Sequence[int] | None = None,
         blocks: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
         align: str = "end",
+        scaling: str = "head",
+        divide_by: str = "none",
         **options: Unpack[AttentionOptions],
     ) -> None:
         head_dim = head_size(d_model, num_heads, options.get("head_dim"))
@@ -44,10 +50,13 @@ class MLRAttention(Attention):
         if sum(ranks) != head_dim:
             raise UserError(f"ranks {list(ranks)} sum to {sum(ranks)}, but must sum to the head size {head_dim}")
         kind, sizes = _blocks(blocks, len(ranks))
-        pattern = (
-            MultiLevelPattern(ranks, lengths=sizes, align=align)
-            if kind == "lengths"
-            else MultiLevelPattern(ranks, numbers=sizes, align=align)
+        pattern = MultiLevelPattern(
+            ranks,
+            numbers=sizes if kind == "numbers" else None,
+            lengths=sizes if kind == "lengths" else None,
+            align=align,
+            scaling=scaling,
+            divide_by=divide_by,
         )
         projection = LowRankProjection(d_model, num_heads, options.get("num_kv_heads"), head_dim)
         super().__init__(d_model, num_heads, projection=projection, pattern=pattern, **options)

@@ -10,18 +10,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
 from tsattn.attention.caches import Cache, FullCache, MultiLevelCache, SplitCache, WindowCache, own_cache
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of
 from tsattn.ops.full import full_attention, softmax_attention, wide
 from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
+from tsattn.ops.multilevel import DIVIDING_IMPLS, multilevel_attention
 from tsattn.ops.multilevel import IMPLS as MULTILEVEL_IMPLS
-from tsattn.ops.multilevel import multilevel_attention
 from tsattn.ops.sliding_window import IMPLS as WINDOW_IMPLS
 from tsattn.ops.sliding_window import sliding_window_attention
 from tsattn.ops.tiling import Layout, find_layouts
@@ -71,7 +70,7 @@ class Pattern(ABC):
         component_groups: sizes of the groups that the r components fall into, or None for one group.
     """
 
-    impls: ClassVar[tuple[str, ...]] = ("auto", "reference", "sdpa")
+    impls: tuple[str, ...] = ("auto", "reference", "sdpa")
     align: str = "start"
     takes_context: bool = False
     takes_blocks: bool = False
@@ -319,9 +318,21 @@ class MultiLevelPattern(Pattern):
         numbers: blocks that `max_length` is cut into at each level, each dividing the next.
         lengths: steps in a block at each level instead, each divided by the next.
         align: ``end`` (encoders: the last token closes the last block) or ``start`` (decoding).
+        scaling: what a level of r_l of the W components multiplies its products by. ``head``: the `scale` of the call
+            for all levels alike; ``level``: that times `sqrt(W / r_l)`; ``mup``: that times `sqrt(W) / r_l` (the
+            authors'). Under a low-rank projection these are `1 / sqrt(r)`, `1 / sqrt(r_l)` and `1 / r_l`.
+        divide_by: what the logits are divided by as well: ``none``, ``levels`` (their number L) or ``active``, pair by
+            pair the number of levels in which the two tokens share a block (the authors' language models). A pair that
+            shares none scores 0; one with a global token shares all.
+
+    Raises:
+        UserError: a size, `align`, `scaling` or `divide_by` that means nothing.
     """
 
-    impls = MULTILEVEL_IMPLS
+    SCALINGS = ("head", "level", "mup")
+    DIVISORS = ("none", "levels", "active")
+
+    impls: tuple[str, ...] = MULTILEVEL_IMPLS
     takes_blocks = True
 
     def __init__(
@@ -331,7 +342,12 @@ class MultiLevelPattern(Pattern):
         numbers: Sequence[int] | None = None,
         lengths: Sequence[int] | None = None,
         align: str = "end",
+        scaling: str = "head",
+        divide_by: str = "none",
     ) -> None:
+        for name, value, valid in (("scaling", scaling, self.SCALINGS), ("divide_by", divide_by, self.DIVISORS)):
+            if value not in valid:
+                raise UserError(f"{name} must be one of {one_of(valid)}, not {value!r}")
         if align not in ("start", "end"):
             raise UserError(f"align must be start or end, not {align!r}")
         sizes, what = (numbers, "numbers") if numbers is not None else (lengths, "lengths")
@@ -349,6 +365,17 @@ class MultiLevelPattern(Pattern):
         self.align = align
         self.needs_max_length = numbers is not None or align == "end"
         self.component_groups = self.ranks
+        self.scaling = scaling
+        self.divide_by = divide_by
+        if divide_by == "active":
+            self.impls = DIVIDING_IMPLS
+        width, first = sum(self.ranks), self.ranks[0]
+        self._scale = {"head": 1.0, "level": math.sqrt(width / first), "mup": math.sqrt(width) / first}[scaling]
+        if divide_by == "levels":
+            self._scale /= len(self.ranks)
+        # of each level, relative to the first: equal ranks cost nothing, and halved ones under mup are not rounded
+        power = {"head": 0.0, "level": 0.5, "mup": 1.0}[scaling]
+        self._factors = [(first / rank) ** power for rank in self.ranks]
         self._layouts: dict[int, list[Layout] | str] = {}
 
     def __call__(
@@ -378,6 +405,7 @@ class MultiLevelPattern(Pattern):
             if T not in self._layouts:
                 self._layouts[T] = find_layouts(blocks, tokens.key_positions)
             layouts = self._layouts[T]
+        q, scale = self._scaled(q, scale)
         return multilevel_attention(
             q,
             k,
@@ -390,6 +418,7 @@ class MultiLevelPattern(Pattern):
             global_tokens=tokens.global_tokens,
             bias=bias,
             scale=scale,
+            divide_by_active=self.divide_by == "active",
             dropout_p=dropout_p,
             impl=impl,
             layouts=layouts,
@@ -410,19 +439,33 @@ class MultiLevelPattern(Pattern):
         cache = own_cache(cache, MultiLevelCache)
         n, before = q.shape[2], cache.length
         queries, keys = _decode_positions(q, before)
+        q, scale = self._scaled(q, scale)
         levels, v = cache.extend(k, v)
         logits = wide(q).new_zeros(*q.shape[:3], cache.length)
+        active = logits.new_zeros(n, cache.length)
         for (start, k_level), q_level, (number, span) in zip(
             levels, torch.split(q * scale, list(self.ranks), -1), cache.blocks, strict=True
         ):
             scores = _scores(q_level, k_level)
             if n > 1:
                 query_blocks, key_blocks = (t * number // span for t in (queries, keys[:, start:]))
-                scores = scores.masked_fill(key_blocks != query_blocks.T, 0.0)
+                same = key_blocks == query_blocks.T
+                scores = scores.masked_fill(~same, 0.0)
             logits[..., start:] += scores
+            if self.divide_by == "active":
+                active[:, start:] += 1 if n == 1 else same
+        if self.divide_by == "active":
+            logits = logits / active.clamp(min=1)
         return _mix(
             logits, v, allowed=allowed_pairs(queries, keys, causal=True) if n > 1 else None, dropout_p=dropout_p
         )
+
+    def _scaled(self, q: Tensor, scale: float) -> tuple[Tensor, float]:
+        """Queries and the one scale whose logits have the factor of each level."""
+        if any(factor != 1 for factor in self._factors):
+            levels = zip(torch.split(q, list(self.ranks), -1), self._factors, strict=True)
+            q = torch.cat([q_level * factor for q_level, factor in levels], -1)
+        return q, scale * self._scale
 
 
 def _decode_positions(q: Tensor, before: int) -> tuple[Tensor, Tensor]:

@@ -7,11 +7,13 @@ Three ways to the same numbers: `reference` writes every level's score matrix ou
 components over one slot for each of its blocks, so that a plain product of wider vectors is the multi-level score
 and a fused kernel computes it; `tiles` cuts the pairs into rectangles of one prefix each and never forms a matrix of
 scores (see `tsattn.ops.multilevel_tiles`); `triton` does the same in one kernel on a CUDA device. `auto` takes `tiles`
-on a CPU and `triton` on CUDA where they can, else `sdpa` while its width stays small.
+on a CPU and `triton` on CUDA where they can, else `sdpa` while its width stays small. Where the logits are divided by
+the levels that a pair shares, `reference` and `tiles` compute it: a tile has one number of them.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -36,6 +38,10 @@ NARROW_SPREAD_WIDTH = 32
 
 IMPLS = ("auto", "reference", "sdpa", "tiles", "triton")
 
+# those that can divide the logits of a pair by the levels that it shares
+DIVIDING_IMPLS = ("auto", "reference", "tiles")
+CANNOT_DIVIDE = "it cannot divide the logits of a pair by its active levels, which reference and tiles can"
+
 
 def multilevel_attention(
     q: Tensor,
@@ -50,6 +56,7 @@ def multilevel_attention(
     global_tokens: Tensor | None = None,
     bias: Tensor | None = None,
     scale: float | None = None,
+    divide_by_active: bool = False,
     dropout_p: float = 0.0,
     impl: str = "auto",
     layouts: Sequence[Layout] | str | None = None,
@@ -68,6 +75,8 @@ def multilevel_attention(
         global_tokens: `(B | 1, T)` bool: tokens that share every level with every token.
         bias: broadcastable to `(B, H, T, T)`, added to the logits; -inf forbids a pair.
         scale: factor of the logits; `1 / sqrt(r)` by default.
+        divide_by_active: divide the logits of a pair by the number of levels in which its tokens share a block, the
+            language-model form of Kuang et al. (ICML 2025). `sdpa` and `triton` cannot.
         dropout_p: probability of dropping a weight. The caller gates it on training.
         impl: ``reference``, ``sdpa``, ``tiles``, ``triton`` or ``auto``. ``tiles`` needs nested blocks, no bias, no
             dropout, and no global tokens under causality; ``triton`` a CUDA device, no bias, no dropout and no global
@@ -92,15 +101,25 @@ def multilevel_attention(
             layouts = find_layouts(blocks, positions, key_mask=key_mask, global_tokens=global_tokens, causal=causal)
         reason = layouts if isinstance(layouts, str) else None
         reason = "it takes no bias" if bias is not None else "it takes no dropout" if dropout_p else reason
-        if impl == "auto" and not isinstance(layouts, str) and _spread_width(layouts, ranks) <= NARROW_SPREAD_WIDTH:
+        narrow = not isinstance(layouts, str) and _spread_width(layouts, ranks) <= NARROW_SPREAD_WIDTH
+        if impl == "auto" and narrow and not divide_by_active:
             impl = "sdpa"
         elif reason is None and not isinstance(layouts, str):
             q, k, v = expand_heads(q, k, v)
-            return multilevel_attention_tiles(q, k, v, ranks=ranks, layouts=layouts, causal=causal, scale=scale)
+            return multilevel_attention_tiles(
+                q,
+                k,
+                v,
+                ranks=ranks,
+                layouts=layouts,
+                causal=causal,
+                scale=scale,
+                divide_by_active=divide_by_active,
+            )
         if impl == "tiles":
             raise UserError(f"impl tiles cannot compute this multi-level attention: {reason}")
     if impl == "triton" or (impl == "auto" and q.device.type == "cuda"):
-        reason = _why_not_triton(q, v, bias, dropout_p, global_tokens)
+        reason = CANNOT_DIVIDE if divide_by_active else _why_not_triton(q, v, bias, dropout_p, global_tokens)
         if impl == "triton" and reason is not None:
             raise UserError(f"impl triton cannot compute this multi-level attention: {reason}")
         if reason is None:
@@ -120,10 +139,18 @@ def multilevel_attention(
                 key_mask=key_mask,
                 scale=scale,
             )
+    if impl == "sdpa" and divide_by_active:
+        raise UserError(f"impl sdpa cannot compute this multi-level attention: {CANNOT_DIVIDE}")
+    if impl == "auto" and divide_by_active:
+        impl = "reference"
     if impl == "auto":
         spread = sum(n * r for n, r in zip(_num_blocks(blocks, blocks), ranks, strict=True))
         impl = "sdpa" if spread <= MAX_SPREAD_WIDTH else "reference"
-    compute = multilevel_attention_sdpa if impl == "sdpa" else multilevel_attention_reference
+    compute = (
+        multilevel_attention_sdpa
+        if impl == "sdpa"
+        else functools.partial(multilevel_attention_reference, divide_by_active=divide_by_active)
+    )
     return compute(
         q,
         k,
@@ -168,6 +195,7 @@ def multilevel_attention_reference(
     bias: Tensor | None,
     scale: float,
     dropout_p: float,
+    divide_by_active: bool = False,
 ) -> Tensor:
     """`multilevel_attention` with every level's score matrix written out; queries and keys may differ."""
     q, k, v = expand_heads(q, k, v)
@@ -179,11 +207,16 @@ def multilevel_attention_reference(
         strict=True,
     )
     logits = torch.zeros((), dtype=wide(q).dtype, device=q.device)
+    active = torch.zeros((), dtype=wide(q).dtype, device=q.device)
     for q_level, k_level, query_block, key_block in levels:
         same = query_block[:, :, None] == key_block[:, None, :]
         if global_queries is not None and global_keys is not None:
             same = same | global_queries[:, :, None] | global_keys[:, None, :]
         logits = logits + (q_level @ k_level.transpose(-1, -2)).masked_fill(~same[:, None], 0.0)
+        if divide_by_active:
+            active = active + same[:, None]
+    if divide_by_active:
+        logits = logits / active.clamp(min=1)
     return softmax_attention(logits * scale, v, allowed=allowed, bias=bias, dropout_p=dropout_p)
 
 

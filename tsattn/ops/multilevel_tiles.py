@@ -25,6 +25,8 @@ from tsattn.ops.tiling import Layout, LeafGroup, Plan, TileGroup, make_plan
 
 __all__ = ["multilevel_attention_tiles"]
 
+LEAF_TOKENS = 16384  # tokens of all rows whose leaves are computed at once
+
 
 class _TiledAttention(torch.autograd.Function):
     """Forward and backward over the tiles of a plan; tensors are `(batch x heads, T, width)`."""
@@ -38,15 +40,17 @@ class _TiledAttention(torch.autograd.Function):
         plan: Plan,
         ranks: tuple[int, ...],
         causal: bool,
-        scale: float,
+        scales: tuple[float, ...],
     ) -> Tensor:
+        """`scales`: factor of the logits of pairs that share 0, 1, ... levels; all alike where leaves hold several."""
         out = torch.empty_like(v, dtype=torch.promote_types(v.dtype, torch.float32))
         lse = torch.empty(v.shape[:2], dtype=out.dtype, device=v.device)
         for leaf in plan.leaves:
-            q_leaf, k_leaf, v_leaf = _leaf_inputs(q, k, v, leaf, plan.leaf_level, ranks)
-            partial, partial_lse = _flash(q_leaf, k_leaf, v_leaf, causal, scale)
-            _put(out, leaf.starts, leaf.length, partial[..., : v.shape[-1]])
-            _put(lse[..., None], leaf.starts, leaf.length, partial_lse[..., None])
+            for part in _pieces(len(q), leaf):
+                q_leaf, k_leaf, v_leaf = _leaf_inputs(q[part], k[part], v[part], leaf, plan.leaf_level, ranks)
+                partial, partial_lse = _flash(q_leaf, k_leaf, v_leaf, causal, scales[-1])
+                _put(out[part], leaf.starts, leaf.length, partial[..., : v.shape[-1]])
+                _put(lse[part, :, None], leaf.starts, leaf.length, partial_lse[..., None])
         q_prefix = q.clone()
         for tile in plan.tiles:
             q_prefix[..., tile.prefix :] = 0
@@ -55,24 +59,27 @@ class _TiledAttention(torch.autograd.Function):
                 _take(k, tile.key_starts, tile.num_keys),
                 _take(v, tile.key_starts, tile.num_keys),
                 False,
-                scale,
+                scales[tile.levels],
             )
             _merge(out, lse, tile, partial, partial_lse)
         result = out.to(v.dtype)
         ctx.save_for_backward(q, k, v, result, lse)
-        ctx.plan, ctx.ranks, ctx.causal, ctx.scale = plan, ranks, causal, scale  # type: ignore[attr-defined]
+        ctx.plan, ctx.ranks, ctx.causal, ctx.scales = plan, ranks, causal, scales  # type: ignore[attr-defined]
         return result
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_out):  # type: ignore[no-untyped-def]
         q, k, v, out, lse = ctx.saved_tensors
-        plan, ranks, causal, scale = ctx.plan, ctx.ranks, ctx.causal, ctx.scale
+        plan, ranks, causal, scales = ctx.plan, ctx.ranks, ctx.causal, ctx.scales
         grad_out = grad_out.contiguous()
         exact = torch.promote_types(q.dtype, torch.float32)
         dq, dk, dv = (torch.empty_like(t, dtype=exact) for t in (q, k, v))
         for leaf in plan.leaves:
-            _leaf_backward(grad_out, q, k, v, out, lse, leaf, plan.leaf_level, ranks, causal, scale, (dq, dk, dv))
+            for part in _pieces(len(q), leaf):
+                known = (grad_out[part], q[part], k[part], v[part], out[part], lse[part])
+                sought = (dq[part], dk[part], dv[part])
+                _leaf_backward(*known, leaf, plan.leaf_level, ranks, causal, scales[-1], sought)
         q_prefix = q.clone()
         for tile in plan.tiles:
             q_prefix[..., tile.prefix :] = 0
@@ -84,7 +91,7 @@ class _TiledAttention(torch.autograd.Function):
                 _take(out, tile.query_starts, tile.num_queries),
                 _take(lse[..., None], tile.query_starts, tile.num_queries)[..., 0],
                 False,
-                scale,
+                scales[tile.levels],
             )
             _add(dq[..., : tile.prefix], tile.query_starts, grads[0][..., : tile.prefix])
             _add(dk[..., : tile.prefix], tile.key_starts, grads[1][..., : tile.prefix])
@@ -101,6 +108,7 @@ def multilevel_attention_tiles(
     layouts: Sequence[Layout],
     causal: bool,
     scale: float,
+    divide_by_active: bool = False,
 ) -> Tensor:
     """Multi-level attention of a sequence to itself, with memory linear in its length.
 
@@ -112,6 +120,7 @@ def multilevel_attention_tiles(
         layouts: how the rows are cut, see `find_layouts`.
         causal: a token sees no later one.
         scale: factor of the logits.
+        divide_by_active: divide the logits of a pair by the number of levels that it shares, the same all over a tile.
 
     Returns:
         `(B, H, T, E)`; zeros at tokens that are not real.
@@ -120,6 +129,8 @@ def multilevel_attention_tiles(
     E = v.shape[-1]
     width = max(r, E)
     padded = [F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in (q, k, v)]
+    divisors = range(len(ranks) + 1) if divide_by_active else [1] * (len(ranks) + 1)
+    scales = tuple(scale / max(1, divisor) for divisor in divisors)
     outs: list[Tensor] = []
     for layout in layouts:
         parts = padded if layout.rows is None else [t[list(layout.rows)] for t in padded]
@@ -130,9 +141,9 @@ def multilevel_attention_tiles(
         length = parts[0].shape[2]
         out = parts[2].new_zeros(num_rows, H, T, width)
         if length:
-            plan = make_plan(layout.blocks, tuple(ranks), causal, layout.num_global)
+            plan = make_plan(layout.blocks, tuple(ranks), causal, layout.num_global, not divide_by_active)
             flat = [t.reshape(num_rows * H, length, width) for t in parts]
-            tiled: Tensor = _TiledAttention.apply(*flat, plan, tuple(ranks), causal, scale)  # type: ignore[no-untyped-call]
+            tiled: Tensor = _TiledAttention.apply(*flat, plan, tuple(ranks), causal, scales)  # type: ignore[no-untyped-call]
             tiled = tiled.view(num_rows, H, length, width)
             out = tiled if index is None else out.index_copy(2, index, tiled)
         outs.append(out)
@@ -215,6 +226,12 @@ def _merge_into(out: Tensor, lse: Tensor, partial: Tensor, partial_lse: Tensor) 
     partial_lse = partial_lse.to(lse.dtype)
     out.lerp_(partial.to(out.dtype), torch.sigmoid(partial_lse - lse)[..., None])
     lse.copy_(torch.logaddexp(lse, partial_lse))
+
+
+def _pieces(rows: int, leaf: LeafGroup) -> list[slice]:
+    """The rows of a batch, a few at a time: the spread components of all of them at once would need much memory."""
+    step = max(1, LEAF_TOKENS // (len(leaf.starts) * leaf.length))
+    return [slice(start, start + step) for start in range(0, rows, step)]
 
 
 def _leaf_inputs(

@@ -27,6 +27,7 @@ class TileGroup:
 
     Attributes:
         prefix: components that the pairs of these tiles share.
+        levels: levels that they share.
         query_starts: first query of each tile.
         key_starts: first key of each tile.
         num_queries: queries of a tile.
@@ -34,6 +35,7 @@ class TileGroup:
     """
 
     prefix: int
+    levels: int
     query_starts: tuple[int, ...]
     key_starts: tuple[int, ...]
     num_queries: int
@@ -71,7 +73,13 @@ class Plan:
 
 
 @functools.lru_cache(maxsize=256)
-def make_plan(blocks: tuple[tuple[int, ...], ...], ranks: tuple[int, ...], causal: bool, num_global: int = 0) -> Plan:
+def make_plan(
+    blocks: tuple[tuple[int, ...], ...],
+    ranks: tuple[int, ...],
+    causal: bool,
+    num_global: int = 0,
+    merge_levels: bool = True,
+) -> Plan:
     """The tiles of a sequence.
 
     Args:
@@ -80,6 +88,7 @@ def make_plan(blocks: tuple[tuple[int, ...], ...], ranks: tuple[int, ...], causa
         ranks: components of each level.
         causal: leave out keys behind their query's block.
         num_global: tokens behind the blocks that share every level with every token.
+        merge_levels: whether a leaf may hold several levels; otherwise the tokens of a leaf share every level.
     """
     length = blocks[0][-1]
     if not length:
@@ -89,7 +98,7 @@ def make_plan(blocks: tuple[tuple[int, ...], ...], ranks: tuple[int, ...], causa
         prefixes.append(prefixes[-1] + rank)
     # level -1 is the whole sequence, of which two tokens may share nothing
     levels = [(0, length), *blocks]
-    leaf = _leaf_level(blocks, ranks)
+    leaf = _leaf_level(blocks, ranks) if merge_levels else len(ranks) - 1
     groups: dict[tuple[int, bool, int, int], list[tuple[int, int]]] = {}
     for level in range(leaf + 1):
         parents, children = levels[level], levels[level + 1]
@@ -99,17 +108,19 @@ def make_plan(blocks: tuple[tuple[int, ...], ...], ranks: tuple[int, ...], causa
                 parent += 1
             first, last = parents[parent], parents[parent + 1]
             if start > first:
-                groups.setdefault((prefixes[level], True, end - start, start - first), []).append((start, first))
+                groups.setdefault((level, True, end - start, start - first), []).append((start, first))
             if last > end and not causal:
-                groups.setdefault((prefixes[level], False, end - start, last - end), []).append((start, end))
+                groups.setdefault((level, False, end - start, last - end), []).append((start, end))
     tiles = [
-        TileGroup(prefix, tuple(q for q, _ in places), tuple(k for _, k in places), num_queries, num_keys)
-        for (prefix, _, num_queries, num_keys), places in groups.items()
+        TileGroup(
+            prefixes[level], level, tuple(q for q, _ in places), tuple(k for _, k in places), num_queries, num_keys
+        )
+        for (level, _, num_queries, num_keys), places in groups.items()
     ]
     if num_global:
         tiles += [
-            TileGroup(prefixes[-1], (0,), (length,), length, num_global),
-            TileGroup(prefixes[-1], (length,), (0,), num_global, length),
+            TileGroup(prefixes[-1], len(ranks), (0,), (length,), length, num_global),
+            TileGroup(prefixes[-1], len(ranks), (length,), (0,), num_global, length),
         ]
     tiles.sort(key=lambda tile: -tile.prefix)
     leaves: dict[tuple[tuple[int, ...], ...], list[int]] = {}
