@@ -169,7 +169,7 @@ def test_line_is_the_one_an_editor_shows(tmp_path: Path, content: str, line: int
     ],
 )
 def test_line_breaks_in_cells_do_not_break_the_sentence(tmp_path: Path, content: str) -> None:
-    refusal(written(tmp_path, content))
+    assert len(refusal(written(tmp_path, content)).splitlines()) == 1
 
 
 def test_long_text_in_a_cell_is_shown_in_part(tmp_path: Path) -> None:

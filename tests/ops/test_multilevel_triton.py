@@ -56,7 +56,7 @@ def make_blocks(counts: tuple[int, ...], positions: Tensor, max_length: int) -> 
     return torch.stack([positions * count // max_length for count in counts])
 
 
-def compare(
+def check_case(
     case: Case,
     monkeypatch: pytest.MonkeyPatch | None = None,
     *,
@@ -148,7 +148,7 @@ def test_equals_the_reference_at_every_length(
 ) -> None:
     ranks, counts = (((8, 6, 4, 2), (1, 2, 6, 12)), ((12,), (1,)))[tokens == 33]
     case = Case(tokens, ranks=ranks, counts=counts, causal=causal, padded=padded, batch=1 + padded)
-    compare(case, monkeypatch)
+    check_case(case, monkeypatch)
 
 
 @needs_triton
@@ -157,13 +157,13 @@ def test_equals_the_reference_at_every_length(
 def test_eight_levels_use_every_kind_of_tile(
     tiles: tuple[int, int], causal: bool, padded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compare(Case(130, causal=causal, padded=padded, tiles=tiles, max_length=160), monkeypatch)
+    check_case(Case(130, causal=causal, padded=padded, tiles=tiles, max_length=160), monkeypatch)
 
 
 @needs_triton
 def test_the_sizes_used_in_earnest_are_exact_too() -> None:
-    compare(Case(130, causal=True))
-    compare(Case(140, dtype=torch.bfloat16))
+    check_case(Case(130, causal=True))
+    check_case(Case(140, dtype=torch.bfloat16))
 
 
 @needs_triton
@@ -180,27 +180,27 @@ def test_the_sizes_used_in_earnest_are_exact_too() -> None:
     ],
 )
 def test_ranks_and_blocks(ranks: tuple[int, ...], counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(Case(50, ranks=ranks, counts=counts, causal=len(ranks) == 3), monkeypatch)
+    check_case(Case(50, ranks=ranks, counts=counts, causal=len(ranks) == 3), monkeypatch)
 
 
 @needs_triton
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("causal", [False, True])
 def test_half_precision(dtype: torch.dtype, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(Case(65, dtype=dtype, causal=causal, padded=causal, ranks=(8, 6, 4), counts=(1, 2, 4)), monkeypatch)
+    check_case(Case(65, dtype=dtype, causal=causal, padded=causal, ranks=(8, 6, 4), counts=(1, 2, 4)), monkeypatch)
 
 
 @needs_triton
 @pytest.mark.parametrize(("tokens", "keys"), [(40, 70), (70, 40), (1, 50)])
 def test_more_keys_or_more_queries(tokens: int, keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(tokens, keys, ranks=(8, 4), counts=(1, 2), causal=True)
-    compare(case, monkeypatch, query_positions=torch.arange(tokens)[None] + max(0, keys - tokens))
+    check_case(case, monkeypatch, query_positions=torch.arange(tokens)[None] + max(0, keys - tokens))
 
 
 @needs_triton
 def test_grouped_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(Case(40, heads=6, groups=2, ranks=(8, 4), counts=(1, 2)), monkeypatch)
-    compare(Case(40, heads=2, groups=2, ranks=(8, 4), counts=(1, 2)), monkeypatch)
+    check_case(Case(40, heads=6, groups=2, ranks=(8, 4), counts=(1, 2)), monkeypatch)
+    check_case(Case(40, heads=2, groups=2, ranks=(8, 4), counts=(1, 2)), monkeypatch)
 
 
 @needs_triton
@@ -209,10 +209,10 @@ def test_rows_with_blocks_and_positions_of_their_own(monkeypatch: pytest.MonkeyP
     positions = torch.arange(50)[None] + shift
     blocks = make_blocks((1, 3, 9), positions, 90)
     case = Case(50, ranks=(8, 6, 4), counts=(1, 3, 9), causal=True, padded=True, batch=2)
-    compare(
+    check_case(
         case, monkeypatch, query_blocks=blocks, key_blocks=blocks, query_positions=positions, key_positions=positions
     )
-    compare(case, monkeypatch, query_blocks=blocks, key_blocks=blocks[:, 1:], query_positions=positions)
+    check_case(case, monkeypatch, query_blocks=blocks, key_blocks=blocks[:, 1:], query_positions=positions)
 
 
 @needs_triton
@@ -220,7 +220,7 @@ def test_positions_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     positions = torch.randperm(50, generator=torch.Generator().manual_seed(0))[None]
     case = Case(50, ranks=(8, 6, 4), counts=(1, 3, 9), causal=True)
     blocks = make_blocks(case.counts, positions, 50)
-    compare(
+    check_case(
         case, monkeypatch, query_blocks=blocks, key_blocks=blocks, query_positions=positions, key_positions=positions
     )
 
@@ -229,12 +229,12 @@ def test_positions_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blocks_that_do_not_nest_and_ids_that_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     time = torch.arange(50)
     blocks = torch.stack([time // 30, time // 7, time % 2])[:, None]
-    compare(Case(50, ranks=(8, 6, 4), counts=()), monkeypatch, query_blocks=blocks, key_blocks=blocks)
+    check_case(Case(50, ranks=(8, 6, 4), counts=()), monkeypatch, query_blocks=blocks, key_blocks=blocks)
     far = blocks + 2**40
-    compare(Case(33, ranks=(8, 6, 4), counts=()), monkeypatch, query_blocks=far[..., :33],
+    check_case(Case(33, ranks=(8, 6, 4), counts=()), monkeypatch, query_blocks=far[..., :33],
             key_blocks=far[..., :33])  # fmt: skip
     narrow = blocks.to(torch.int32)
-    compare(Case(33, ranks=(8, 6, 4), counts=()), monkeypatch, query_blocks=narrow[..., :33],
+    check_case(Case(33, ranks=(8, 6, 4), counts=()), monkeypatch, query_blocks=narrow[..., :33],
             key_blocks=narrow[..., :33])  # fmt: skip
 
 
@@ -244,7 +244,7 @@ def test_a_query_without_keys_gives_zeros(monkeypatch: pytest.MonkeyPatch) -> No
     mask[0] = False
     mask[1, :9] = False
     case = Case(40, ranks=(8, 4), counts=(1, 2), causal=True, batch=2)
-    out, grad_q, grad_k, grad_v = compare(case, monkeypatch, key_mask=mask)
+    out, grad_q, grad_k, grad_v = check_case(case, monkeypatch, key_mask=mask)
     for t in (out, grad_q, grad_k, grad_v):
         assert not t[0].any()
         assert not t[1, :, :9].any()
@@ -258,13 +258,13 @@ def test_logits_of_ten_thousand_stay_finite(causal: bool, monkeypatch: pytest.Mo
     v = torch.randn(1, 1, 40, 8, generator=generator).to(DEVICE)
     case = Case(40, ranks=(8, 4), counts=(1, 2), width=8, causal=causal, scale=1.0)
     # such weights are 0 or 1, so that only rounding is left of the gradients of q and k, times 100
-    compare(case, monkeypatch, tensors=(q, k, v), tolerance=2e-2)
+    check_case(case, monkeypatch, tensors=(q, k, v), tolerance=2e-2)
 
 
 @needs_triton
 @pytest.mark.parametrize("scale", [0.3, 0.0, -0.5])
 def test_any_scale(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    compare(Case(33, ranks=(8, 4), counts=(1, 2), scale=scale), monkeypatch)
+    check_case(Case(33, ranks=(8, 4), counts=(1, 2), scale=scale), monkeypatch)
 
 
 @needs_triton
@@ -273,11 +273,11 @@ def test_inputs_that_are_views(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(40, ranks=(8, 4), counts=(1, 2), batch=2, heads=2, groups=2, width=12)
     wide = torch.randn(2, 40, 3, 2, 12, generator=generator).to(DEVICE)
     q, k, v = wide.permute(2, 0, 3, 1, 4)  # heads inside tokens, all three in one tensor
-    compare(case, monkeypatch, tensors=(q, k, v))
+    check_case(case, monkeypatch, tensors=(q, k, v))
     turned = torch.randn(2, 2, 12, 40, generator=generator).to(DEVICE).transpose(-1, -2)
     one = torch.randn(1, 1, 40, 12, generator=generator).to(DEVICE).expand(2, 2, 40, 12)
     every_other = torch.randn(4, 2, 40, 12, generator=generator).to(DEVICE)[::2]
-    compare(case, monkeypatch, tensors=(turned, one, every_other))
+    check_case(case, monkeypatch, tensors=(turned, one, every_other))
 
 
 @needs_triton
@@ -295,7 +295,7 @@ def test_an_expanded_output_gradient_and_no_gradient(monkeypatch: pytest.MonkeyP
 @needs_triton
 def test_the_same_twice_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(40, ranks=(8, 6, 4), counts=(1, 2, 4), heads=2, groups=1, causal=True)
-    for first, second in zip(compare(case, monkeypatch), compare(case, monkeypatch), strict=True):
+    for first, second in zip(check_case(case, monkeypatch), check_case(case, monkeypatch), strict=True):
         assert torch.equal(first, second)
 
 
@@ -406,7 +406,7 @@ def test_on_the_cpu_without_the_interpreter_the_kernel_says_what_to_do() -> None
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("causal", [False, True])
 def test_long_sequences_on_the_gpu(tokens: int, dtype: torch.dtype, causal: bool) -> None:
-    compare(Case(tokens, dtype=dtype, causal=causal, padded=causal, batch=2, heads=4, groups=2, width=64))
+    check_case(Case(tokens, dtype=dtype, causal=causal, padded=causal, batch=2, heads=4, groups=2, width=64))
 
 
 @needs_triton

@@ -28,8 +28,8 @@ def swa(impl: str, **more: Any) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"bias": torch.zeros(T, T)}, "it takes no bias"),
-        ({"dropout_p": 0.5}, "it takes no dropout"),
+        ({"bias": torch.zeros(T, T)}, "it takes no bias and no dropout"),
+        ({"dropout_p": 0.5}, "it takes no bias and no dropout"),
         ({"causal": True, "global_tokens": GLOBAL}, "global tokens under causality"),
         ({"blocks": torch.stack([torch.arange(T) // 4, torch.arange(T) // 6])[:, None]}, "the blocks are not nested"),
         ({"blocks": torch.stack([torch.zeros(T).long(), torch.arange(T) % 2])[:, None]}, "the blocks are not nested"),

@@ -13,9 +13,9 @@ the levels that a pair shares, `reference` and `tiles` compute it: a tile has on
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -96,84 +96,96 @@ def multilevel_attention(
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     if positions is None:
         positions = torch.arange(q.shape[2], device=q.device)[None]
-    if impl == "tiles" or (impl == "auto" and q.device.type == "cpu" and bias is None and not dropout_p):
-        if layouts is None:
-            layouts = find_layouts(blocks, positions, key_mask=key_mask, global_tokens=global_tokens, causal=causal)
-        reason = layouts if isinstance(layouts, str) else None
-        reason = "it takes no bias" if bias is not None else "it takes no dropout" if dropout_p else reason
-        narrow = not isinstance(layouts, str) and _spread_width(layouts, ranks) <= NARROW_SPREAD_WIDTH
-        if impl == "auto" and narrow and not divide_by_active:
-            impl = "sdpa"
-        elif reason is None and not isinstance(layouts, str):
-            q, k, v = expand_heads(q, k, v)
-            return multilevel_attention_tiles(
-                q,
-                k,
-                v,
-                ranks=ranks,
-                layouts=layouts,
-                causal=causal,
-                scale=scale,
-                divide_by_active=divide_by_active,
-            )
-        if impl == "tiles":
-            raise UserError(f"impl tiles cannot compute this multi-level attention: {reason}")
-    if impl == "triton" or (impl == "auto" and q.device.type == "cuda"):
-        reason = CANNOT_DIVIDE if divide_by_active else _why_not_triton(q, v, bias, dropout_p, global_tokens)
-        if impl == "triton" and reason is not None:
-            raise UserError(f"impl triton cannot compute this multi-level attention: {reason}")
-        if reason is None:
-            from tsattn.ops.multilevel_triton import multilevel_attention_triton
-
-            heads = max(t.shape[1] for t in (q, k, v))
-            return multilevel_attention_triton(
-                q.expand(-1, heads, -1, -1),
-                k,
-                v,
-                ranks=ranks,
-                query_blocks=blocks,
-                key_blocks=blocks,
-                causal=causal,
-                query_positions=positions,
-                key_positions=positions,
-                key_mask=key_mask,
-                scale=scale,
-            )
-    if impl == "sdpa" and divide_by_active:
-        raise UserError(f"impl sdpa cannot compute this multi-level attention: {CANNOT_DIVIDE}")
-    if impl == "auto" and divide_by_active:
-        impl = "reference"
+    fits_tiles = bias is None and not dropout_p
+    if layouts is None and fits_tiles and (impl == "tiles" or (impl == "auto" and q.device.type == "cpu")):
+        layouts = find_layouts(blocks, positions, key_mask=key_mask, global_tokens=global_tokens, causal=causal)
+    why_not: dict[str, str | None] = {
+        "reference": None,
+        "sdpa": CANNOT_DIVIDE if divide_by_active else None,
+        "tiles": (layouts if isinstance(layouts, str) else None) if fits_tiles else "it takes no bias and no dropout",
+        "triton": CANNOT_DIVIDE if divide_by_active else _why_not_triton(q, v, bias, dropout_p, global_tokens),
+    }
     if impl == "auto":
-        spread = sum(n * r for n, r in zip(_num_blocks(blocks, blocks), ranks, strict=True))
-        impl = "sdpa" if spread <= MAX_SPREAD_WIDTH else "reference"
-    compute = (
-        multilevel_attention_sdpa
-        if impl == "sdpa"
-        else functools.partial(multilevel_attention_reference, divide_by_active=divide_by_active)
-    )
-    return compute(
-        q,
+        impl = _choose([name for name, reason in why_not.items() if reason is None], q.device, layouts, blocks, ranks)
+    elif why_not[impl] is not None:
+        raise UserError(f"impl {impl} cannot compute this multi-level attention: {why_not[impl]}")
+    if impl == "tiles" and layouts is not None and not isinstance(layouts, str):
+        q, k, v = expand_heads(q, k, v)
+        nested: dict[str, Any] = {"ranks": ranks, "layouts": layouts, "causal": causal, "scale": scale}
+        return multilevel_attention_tiles(q, k, v, **nested, divide_by_active=divide_by_active)
+    if impl == "triton":
+        return _triton(q, k, v, ranks, blocks, positions, causal, key_mask, scale)
+    pairs: dict[str, Any] = {
+        "ranks": ranks,
+        "query_blocks": blocks,
+        "key_blocks": blocks,
+        "global_queries": global_tokens,
+        "global_keys": global_tokens,
+        "allowed": allowed_pairs(positions, positions, causal=causal, key_mask=key_mask),
+        "bias": bias,
+        "scale": scale,
+        "dropout_p": dropout_p,
+    }
+    if impl == "sdpa":
+        return multilevel_attention_sdpa(q, k, v, **pairs)
+    return multilevel_attention_reference(q, k, v, **pairs, divide_by_active=divide_by_active)
+
+
+def _choose(
+    fits: Sequence[str],
+    device: torch.device,
+    layouts: Sequence[Layout] | str | None,
+    blocks: Tensor,
+    ranks: Sequence[int],
+) -> str:
+    """The implementation that `auto` takes, of those that can compute what is asked for."""
+    if "triton" in fits:
+        return "triton"
+    if device.type == "cpu" and "tiles" in fits and layouts is not None and not isinstance(layouts, str):
+        narrow = _spread_width(layouts, ranks) <= NARROW_SPREAD_WIDTH
+        return "sdpa" if narrow and "sdpa" in fits else "tiles"
+    if "sdpa" not in fits:
+        return "reference"
+    spread = sum(n * r for n, r in zip(_num_blocks(blocks, blocks), ranks, strict=True))
+    return "sdpa" if spread <= MAX_SPREAD_WIDTH else "reference"
+
+
+def _triton(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    ranks: Sequence[int],
+    blocks: Tensor,
+    positions: Tensor,
+    causal: bool,
+    key_mask: Tensor | None,
+    scale: float,
+) -> Tensor:
+    from tsattn.ops.multilevel_triton import multilevel_attention_triton
+
+    heads = max(t.shape[1] for t in (q, k, v))
+    return multilevel_attention_triton(
+        q.expand(-1, heads, -1, -1),
         k,
         v,
         ranks=ranks,
         query_blocks=blocks,
         key_blocks=blocks,
-        global_queries=global_tokens,
-        global_keys=global_tokens,
-        allowed=allowed_pairs(positions, positions, causal=causal, key_mask=key_mask),
-        bias=bias,
+        causal=causal,
+        query_positions=positions,
+        key_positions=positions,
+        key_mask=key_mask,
         scale=scale,
-        dropout_p=dropout_p,
     )
 
 
 def _why_not_triton(
     q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float, global_tokens: Tensor | None
 ) -> str | None:
-    from tsattn.ops.multilevel_triton import triton_available
-
     if q.device.type != "cuda":
         return "it runs on a CUDA device"
+    from tsattn.ops.multilevel_triton import triton_available
+
     if bias is not None or dropout_p or global_tokens is not None:
         return "it takes no bias, no dropout and no global tokens"
     if q.dtype == torch.float64 or max(q.shape[-1], v.shape[-1]) > 256:
