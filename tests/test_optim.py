@@ -26,7 +26,7 @@ from tsattn.batch import Batch
 from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.forecasting import ForecastingModule, baseline_scores
-from tsattn.layers import DirectHead, TimeTokens
+from tsattn.layers import DirectHead, TokenEmbedding
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_
 from tsattn.structured import LevelShape
 from tsattn.structured.btt import block_sizes
@@ -158,7 +158,7 @@ def test_a_module_declares_its_own_roles() -> None:
 
     with pytest.raises(UserError, match="mup_roles of Odd must be input or output, not 'middle'"):
         mup_groups(Odd(), RATE, DECAY)
-    without = TimeTokens(3, 8, L, "none", 0.0)
+    without = TokenEmbedding(3, 8, L, "none", 0.0)
     assert {rate for rate, _ in rates(without).values()} == {RATE}
     assert rates(DirectHead(L, T, 16, C))["value.weight"][0] == RATE * 768 / 16
 

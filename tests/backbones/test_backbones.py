@@ -14,6 +14,7 @@ from tsattn.attention import KINDS
 from tsattn.backbones import (
     BACKBONES,
     Backbone,
+    PatchTST,
     Persistence,
     Ridge,
     SeasonalNaive,
@@ -21,6 +22,7 @@ from tsattn.backbones import (
     build_backbone,
     complete_backbone,
 )
+from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.task import Task
@@ -75,10 +77,36 @@ def test_the_transformer_takes_every_attention(task: Task, kind: str, channels: 
     assert all("key.bias" in name or "key_norm.bias" in name for name in idle), idle
 
 
-@pytest.mark.parametrize("linear_path", Transformer.LINEAR_PATHS)
-def test_forecasts_move_and_grow_with_the_window(task: Task, linear_path: str) -> None:
+@pytest.mark.parametrize("positions", ["learned", "rotary", "none"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_patchtst_takes_every_attention(task: Task, kind: str, positions: str) -> None:
+    description = {"d_model": 16, "num_heads": 2, "attention": kind, "positions": positions, "patch_len": 5}
+    backbone = build_backbone({"kind": "patchtst", **description}, task)
+    forecast = backbone(batch(missing=True))
+    assert forecast.shape == (5, T, C)
+    forecast.square().sum().backward()
+    idle = {name for name, p in backbone.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
+    assert all("key.bias" in name or "key_norm.bias" in name for name in idle), idle
+
+
+@pytest.mark.parametrize(("patch_len", "stride"), [(1, 1), (5, 3), (8, 8), (24, 24), (None, None)])
+def test_patchtst_sees_every_step_of_its_own_channel_alone(
+    task: Task, patch_len: int | None, stride: int | None
+) -> None:
+    torch.manual_seed(0)
+    backbone = PatchTST(task, d_model=16, num_heads=2, patch_len=patch_len, stride=stride).double().eval()
+    past = batch(1).past.double().requires_grad_()
+    backbone(Batch(past))[..., 1].sum().backward()
+    assert past.grad is not None
+    assert (past.grad[0, :, 1] != 0).all()
+    assert (past.grad[0, :, [0, 2]] == 0).all()
+
+
+@pytest.mark.parametrize("backbone", [Transformer, PatchTST])
+@pytest.mark.parametrize("linear_path", LinearPath.KINDS)
+def test_forecasts_move_and_grow_with_the_window(task: Task, linear_path: str, backbone: Any) -> None:
     """Instance normalisation: a window in other units gets the same forecast in those units."""
-    backbone = Transformer(task, d_model=16, num_heads=2, linear_path=linear_path).double().eval()
+    backbone = backbone(task, d_model=16, num_heads=2, linear_path=linear_path).double().eval()
     window = batch()
     past = window.past.double()
     moved = backbone(Batch(100 + 7 * past))
@@ -97,8 +125,9 @@ def test_independent_channels_do_not_see_each_other(task: Task) -> None:
         assert not torch.allclose(before[..., 2], after[..., 2], atol=1e-6)
 
 
-def test_imputed_steps_do_not_move_the_level(task: Task) -> None:
-    backbone = Transformer(task, d_model=16, num_heads=2).eval()
+@pytest.mark.parametrize("kind", [Transformer, PatchTST])
+def test_imputed_steps_do_not_move_the_level(task: Task, kind: Any) -> None:
+    backbone = kind(task, d_model=16, num_heads=2).eval()
     observed = torch.ones(2, L, C, dtype=torch.bool)
     observed[:, 3:6] = False
     past = batch(2).past
@@ -109,12 +138,13 @@ def test_imputed_steps_do_not_move_the_level(task: Task) -> None:
     )
 
 
-def test_a_warm_start_is_the_ridge_itself(task: Task) -> None:
+@pytest.mark.parametrize("kind", [Transformer, PatchTST])
+def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any) -> None:
     batches = [batch(40, seed=seed) for seed in range(3)]
-    backbone = Transformer(task, d_model=16, num_heads=2, linear_path="ridge").eval()
+    backbone = kind(task, d_model=16, num_heads=2, linear_path="ridge").eval()
     backbone.warm_start(batches)
     torch.testing.assert_close(backbone(batches[0]).double(), Ridge(batches)(batches[0]), rtol=1e-4, atol=1e-4)
-    random = Transformer(task, d_model=16, num_heads=2, linear_path="learned").eval()
+    random = kind(task, d_model=16, num_heads=2, linear_path="learned").eval()
     before = random(batches[0])
     random.warm_start(batches)
     assert torch.equal(random(batches[0]), before)
@@ -173,11 +203,15 @@ def test_descriptions(task: Task) -> None:
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        ("lstm", "unknown backbone 'lstm'; valid: transformer"),
+        ("lstm", "unknown backbone 'lstm'; valid: transformer, patchtst"),
         ({"kind": "transformer", "layers": 3}, "has no argument 'layers'; valid: d_model, num_layers"),
         ({"kind": "transformer", "num_layers": 0}, "num_layers must be at least 1"),
         ({"kind": "transformer", "channels": "all"}, "channels must be one of mixed, independent, not 'all'"),
         ({"kind": "transformer", "linear_path": True}, "linear_path must be text, not True"),
+        ({"kind": "transformer", "linear_path": "lstm"}, "linear_path must be one of none, learned, ridge, not 'lstm'"),
+        ({"kind": "patchtst", "patch_len": 25}, "patch_len must be from 1 to the context length 24, not 25"),
+        ({"kind": "patchtst", "stride": 17}, "stride must be from 1 to patch_len 16"),
+        ({"kind": "patchtst", "d_ff": 0}, "d_ff must be at least 1, not 0"),
         ({"kind": "transformer", "dropout": 2}, r"dropout must lie in \[0, 1\)"),
         ({"kind": "transformer", "attention": ["swa"]}, "lists 1 kinds for 2 layers"),
         ({"kind": "transformer", "attention": "fast"}, "unknown attention 'fast'"),

@@ -7,7 +7,7 @@ import torch
 
 from tsattn.attention import build_attention
 from tsattn.errors import UserError
-from tsattn.layers import DirectHead, Encoder, InstanceNorm, TimeTokens
+from tsattn.layers import DirectHead, Encoder, InstanceNorm, TokenEmbedding
 
 
 def test_instance_norm_standardises_and_restores() -> None:
@@ -49,23 +49,23 @@ def test_steps_before_the_first_observed_one_stand_at_the_level() -> None:
     torch.testing.assert_close(norm.normalised()[:, 6:], InstanceNorm(past[:, 6:]).normalised())
 
 
-@pytest.mark.parametrize("positions", TimeTokens.POSITIONS)
+@pytest.mark.parametrize("positions", TokenEmbedding.POSITIONS)
 def test_tokens_know_their_place_only_with_learned_positions(positions: str) -> None:
-    tokens = TimeTokens(2, 8, 20, positions, dropout=0.0)
+    tokens = TokenEmbedding(2, 8, 20, positions, dropout=0.0)
     same = tokens(torch.ones(1, 20, 2))
     assert same.shape == (1, 20, 8)
     assert torch.allclose(same[:, 0], same[:, 1]) == (positions != "learned")
 
 
 def test_a_short_window_is_aligned_to_the_end() -> None:
-    tokens = TimeTokens(2, 8, 20, "learned", dropout=0.0)
+    tokens = TokenEmbedding(2, 8, 20, "learned", dropout=0.0)
     x = torch.randn(1, 20, 2)
     torch.testing.assert_close(tokens(x[:, -6:]), tokens(x)[:, -6:])
 
 
 def test_wrong_positions_are_refused() -> None:
     with pytest.raises(UserError, match="positions must be one of learned, rotary, none, not 'sine'"):
-        TimeTokens(2, 8, 20, "sine", dropout=0.0)
+        TokenEmbedding(2, 8, 20, "sine", dropout=0.0)
 
 
 def test_the_encoder_runs_its_attentions_in_order() -> None:

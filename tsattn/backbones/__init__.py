@@ -14,6 +14,7 @@ from tsattn.attention import complete_attention
 from tsattn.backbones.base import Backbone
 from tsattn.backbones.linear import Ridge
 from tsattn.backbones.naive import Persistence, SeasonalNaive
+from tsattn.backbones.patchtst import PatchTST
 from tsattn.backbones.transformer import Transformer
 from tsattn.descriptions import Description
 from tsattn.task import Task
@@ -21,6 +22,7 @@ from tsattn.task import Task
 __all__ = [
     "BACKBONES",
     "Backbone",
+    "PatchTST",
     "Persistence",
     "Ridge",
     "SeasonalNaive",
@@ -29,7 +31,7 @@ __all__ = [
     "complete_backbone",
 ]
 
-BACKBONES: dict[str, type[Backbone]] = {"transformer": Transformer}
+BACKBONES: dict[str, type[Backbone]] = {"transformer": Transformer, "patchtst": PatchTST}
 
 
 def build_backbone(description: Description, task: Task) -> Backbone:

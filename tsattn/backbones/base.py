@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from torch import Tensor, nn
 
 from tsattn.batch import Batch
+from tsattn.errors import UserError
 
-__all__ = ["Backbone"]
+__all__ = ["Backbone", "check_sizes"]
 
 
 class Backbone(nn.Module, ABC):
@@ -21,3 +22,12 @@ class Backbone(nn.Module, ABC):
 
     def warm_start(self, batches: Iterable[Batch]) -> None:
         """Start from what closed form can find on the training windows; called once, before the first step."""
+
+
+def check_sizes(*, dropout: float, **sizes: int | None) -> None:
+    """Refuse sizes below 1 (None is a default), and a dropout that is no probability below 1."""
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise UserError(f"{name} must be at least 1, not {size}")
+    if not 0 <= dropout < 1:
+        raise UserError(f"dropout must lie in [0, 1), not {dropout}")

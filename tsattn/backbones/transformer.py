@@ -7,19 +7,17 @@ linear path beside the encoder is ours.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
 
-import torch
 from einops import rearrange
-from torch import Tensor, nn
+from torch import Tensor
 
 from tsattn.attention import attention_per_layer, build_attention
-from tsattn.backbones.base import Backbone
-from tsattn.backbones.linear import Ridge
+from tsattn.backbones.base import Backbone, check_sizes
+from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
-from tsattn.layers import DirectHead, Encoder, InstanceNorm, TimeTokens
+from tsattn.layers import DirectHead, Encoder, InstanceNorm, TokenEmbedding
 from tsattn.task import Task
 
 __all__ = ["Transformer"]
@@ -38,16 +36,11 @@ class Transformer(Backbone):
         positions: ``learned``, ``rotary`` or ``none``.
         channels: ``mixed``: a token holds all channels of its step; ``independent``: every channel is a series of
             its own, forecast with the same weights.
-        linear_path: a linear map of the normalised context that is added to the forecast, so that the encoder learns
-            what a linear forecast misses: ``none``; ``learned``, from random weights; or ``ridge``, learned from the
-            closed-form ridge of the training windows.
+        linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
         dropout: probability of dropping a number of a token or branch in training.
     """
 
-    mup_roles: ClassVar[dict[str, str]] = {"linear": "input"}  # see tsattn.optim
-
     CHANNELS = ("mixed", "independent")
-    LINEAR_PATHS = ("none", "learned", "ridge")
 
     def __init__(
         self,
@@ -64,44 +57,28 @@ class Transformer(Backbone):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        d_ff = 2 * d_model if d_ff is None else d_ff
-        sizes = {"d_model": d_model, "num_layers": num_layers, "num_heads": num_heads, "d_ff": d_ff}
-        for name, size in sizes.items():
-            if size < 1:
-                raise UserError(f"{name} must be at least 1, not {size}")
-        if not 0 <= dropout < 1:
-            raise UserError(f"dropout must lie in [0, 1), not {dropout}")
+        check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=dropout)
         if channels not in self.CHANNELS:
             raise UserError(f"channels must be one of {', '.join(self.CHANNELS)}, not {channels!r}")
-        if linear_path not in self.LINEAR_PATHS:
-            raise UserError(f"linear_path must be one of {', '.join(self.LINEAR_PATHS)}, not {linear_path!r}")
         L, T = task.context_length, task.prediction_length
-        self.starts_from_ridge = linear_path == "ridge"
         self.independent = channels == "independent"
         per_token = 1 if self.independent else task.num_channels
-        self.tokens = TimeTokens(per_token, d_model, L, positions, dropout)
+        self.tokens = TokenEmbedding(per_token, d_model, L, positions, dropout)
         self.encoder = Encoder(
             [
                 build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=L, rope=positions == "rotary")
                 for layer in attention_per_layer(attention, num_layers)
             ],
-            d_ff,
+            2 * d_model if d_ff is None else d_ff,
             dropout,
         )
         self.head = DirectHead(L, T, d_model, per_token)
-        self.linear = nn.Linear(L, T) if linear_path != "none" else None
-        if self.linear is not None:
-            # the forecast starts as the linear one
-            nn.init.zeros_(self.head.value.weight)
-            nn.init.zeros_(self.head.value.bias)
+        self.linear_path = LinearPath(linear_path, L, T)
+        self.linear_path.start_alone(self.head.value)
 
-    @torch.no_grad()
     def warm_start(self, batches: Iterable[Batch]) -> None:
         """See `Backbone`."""
-        if self.linear is not None and self.starts_from_ridge:
-            # a map of mean-centred windows, and so of normalised ones too, whose scale it passes through
-            self.linear.weight.copy_(Ridge(batches).weight.T)
-            self.linear.bias.zero_()
+        self.linear_path.warm_start(batches)
 
     def forward(self, batch: Batch) -> Tensor:
         """See `Backbone`."""
@@ -112,6 +89,4 @@ class Transformer(Backbone):
         forecast: Tensor = self.head(self.encoder(self.tokens(steps)))
         if self.independent:
             forecast = rearrange(forecast, "(B C) T 1 -> B T C", C=C)
-        if self.linear is not None:
-            forecast = forecast + self.linear(past.transpose(1, 2)).transpose(1, 2)
-        return norm.restore(forecast)
+        return norm.restore(self.linear_path(past, forecast))

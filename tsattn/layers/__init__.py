@@ -1,8 +1,9 @@
 """The parts that backbones are put together from."""
 
-from tsattn.layers.embeddings import TimeTokens
+from tsattn.layers.embeddings import TokenEmbedding
 from tsattn.layers.encoder import Encoder, EncoderBlock
-from tsattn.layers.heads import DirectHead
+from tsattn.layers.heads import DirectHead, FlattenHead
 from tsattn.layers.instance_norm import InstanceNorm
+from tsattn.layers.patching import Patches
 
-__all__ = ["DirectHead", "Encoder", "EncoderBlock", "InstanceNorm", "TimeTokens"]
+__all__ = ["DirectHead", "Encoder", "EncoderBlock", "FlattenHead", "InstanceNorm", "Patches", "TokenEmbedding"]

@@ -1,4 +1,4 @@
-"""From a window to tokens."""
+"""From the steps or patches of a window to tokens."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 from tsattn.errors import UserError
 
-__all__ = ["TimeTokens"]
+__all__ = ["TokenEmbedding"]
 
 
-class TimeTokens(nn.Module):
-    """One token for each time step: a linear map of the step's values, plus a learned position.
+class TokenEmbedding(nn.Module):
+    """One token for each time step or patch: a linear map of its values, plus a learned position.
 
     Args:
-        num_inputs: values of a step.
+        num_inputs: values of a step or patch.
         d_model: D, the width of the tokens.
-        max_length: the most steps.
-        positions: ``learned`` adds a vector for each step; ``rotary`` (left to the attention) and ``none`` add nothing.
+        max_length: the most tokens.
+        positions: ``learned`` adds a vector for each place; ``rotary`` (left to the attention) and ``none`` add none.
         dropout: probability of dropping a number of a token in training.
     """
 
@@ -35,7 +35,7 @@ class TimeTokens(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens `(B, L, D)` of the steps `x (B, L, num_inputs)`."""
+        """Tokens `(B, N, D)` of the steps or patches `x (B, N, num_inputs)`."""
         tokens = self.value(x)
         if self.position is not None:
             tokens = tokens + self.position[-x.shape[1] :]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-__all__ = ["DirectHead"]
+__all__ = ["DirectHead", "FlattenHead"]
 
 
 class DirectHead(nn.Module):
@@ -29,4 +29,25 @@ class DirectHead(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Map `(B, L, D)` to `(B, T, num_outputs)`."""
         out: Tensor = self.value(self.time(tokens.transpose(1, 2)).transpose(1, 2))
+        return out
+
+
+class FlattenHead(nn.Module):
+    """All steps of the horizon at once: one linear map of all tokens laid end to end.
+
+    Args:
+        num_tokens: N.
+        prediction_length: T.
+        d_model: D, the width of the tokens.
+    """
+
+    mup_roles: ClassVar[dict[str, str]] = {"flat": "output"}  # see tsattn.optim
+
+    def __init__(self, num_tokens: int, prediction_length: int, d_model: int) -> None:
+        super().__init__()
+        self.flat = nn.Linear(num_tokens * d_model, prediction_length)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map `(B, N, D)` to `(B, T)`."""
+        out: Tensor = self.flat(tokens.flatten(1))
         return out

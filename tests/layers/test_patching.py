@@ -1,0 +1,58 @@
+"""Patches: every step in one, the newest step last in the last."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsattn.errors import UserError
+from tsattn.layers import Patches
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> tuple[int, int, int]:
+    L = draw(st.integers(1, 60))
+    patch_len = draw(st.integers(1, L))
+    return L, patch_len, draw(st.integers(1, patch_len))
+
+
+@given(sizes())
+def test_no_step_is_left_out_and_the_last_patch_ends_at_the_last_step(sizes: tuple[int, int, int]) -> None:
+    L, patch_len, stride = sizes
+    patches = Patches(L, patch_len, stride)
+    steps = torch.arange(L, dtype=torch.float32)
+    cut = patches(steps[None])[0]
+    assert cut.shape == (patches.count, patch_len)
+    assert set(cut.flatten().tolist()) == set(steps.tolist())
+    assert torch.equal(cut[-1], steps[-patch_len:])
+    # in front of the first step stands the first step again
+    assert torch.equal(cut.diff(dim=1).clamp(min=0), cut.diff(dim=1))
+    assert torch.equal(cut[1:, -1] - cut[:-1, -1], torch.full((patches.count - 1,), float(stride)))
+
+
+@given(sizes())
+def test_the_end_of_a_patch_is_its_last_step(sizes: tuple[int, int, int]) -> None:
+    L, patch_len, stride = sizes
+    patches = Patches(L, patch_len, stride)
+    steps = torch.arange(L)[None]
+    assert torch.equal(patches.ends(steps).float(), patches(steps.float())[..., -1])
+
+
+def test_plain_patches_share_no_step() -> None:
+    assert Patches(336, 16, 16)(torch.arange(336.0)[None]).flatten().tolist() == list(range(336))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((8, 9, 1), "patch_len must be from 1 to the context length 8, not 9"),
+        ((8, 0, 1), "patch_len must be from 1 to the context length 8, not 0"),
+        ((8, 4, 5), "stride must be from 1 to patch_len 4, so that no step is left out, not 5"),
+        ((8, 4, 0), "stride must be from 1 to patch_len 4"),
+    ],
+)
+def test_sizes_that_leave_steps_out_are_refused(sizes: tuple[int, int, int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Patches(*sizes)

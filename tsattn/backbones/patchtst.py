@@ -1,0 +1,86 @@
+"""PatchTST: every channel on its own, short stretches of it as tokens, a flat head.
+
+Source: Nie et al., *A Time Series is Worth 64 Words* (ICLR 2023). Its encoder here is ours: normalisation before each
+branch instead of batch normalisation after it, and any attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from einops import rearrange
+from torch import Tensor
+
+from tsattn.attention import attention_per_layer, build_attention
+from tsattn.backbones.base import Backbone, check_sizes
+from tsattn.backbones.linear_path import LinearPath
+from tsattn.batch import Batch
+from tsattn.descriptions import Description
+from tsattn.layers import Encoder, FlattenHead, InstanceNorm, Patches, TokenEmbedding
+from tsattn.task import Task
+
+__all__ = ["PatchTST"]
+
+
+class PatchTST(Backbone):
+    """Patches of one channel as tokens, an encoder whose attention is a description, all steps of the horizon at once.
+
+    Args:
+        task: the sizes to build for.
+        patch_len: steps of a patch; fewer than 16 where the context is shorter.
+        stride: steps from one patch to the next; half a patch by default, `patch_len` for plain patches.
+        d_model: D, the width of the tokens.
+        num_layers: encoder blocks.
+        num_heads: H, heads of each attention.
+        d_ff: hidden width of the token-wise networks; 2 D by default.
+        attention: a kind of attention, its description, or a list of these, one a layer. Its tokens are patches.
+        positions: ``learned``, ``rotary`` or ``none``.
+        linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
+        dropout: probability of dropping a number of a token or branch in training.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        patch_len: int | None = None,
+        stride: int | None = None,
+        d_model: int = 64,
+        num_layers: int = 2,
+        num_heads: int = 8,
+        d_ff: int | None = None,
+        attention: Description | Sequence[Description] = "standard",
+        positions: str = "learned",
+        linear_path: str = "none",
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=dropout)
+        L, T = task.context_length, task.prediction_length
+        patch_len = min(16, L) if patch_len is None else patch_len
+        self.patches = Patches(L, patch_len, max(1, patch_len // 2) if stride is None else stride)
+        N = self.patches.count
+        self.tokens = TokenEmbedding(patch_len, d_model, N, positions, dropout)
+        self.encoder = Encoder(
+            [
+                build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=N, rope=positions == "rotary")
+                for layer in attention_per_layer(attention, num_layers)
+            ],
+            2 * d_model if d_ff is None else d_ff,
+            dropout,
+        )
+        self.head = FlattenHead(N, T, d_model)
+        self.linear_path = LinearPath(linear_path, L, T)
+        self.linear_path.start_alone(self.head.flat)
+
+    def warm_start(self, batches: Iterable[Batch]) -> None:
+        """See `Backbone`."""
+        self.linear_path.warm_start(batches)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """See `Backbone`."""
+        norm = InstanceNorm(batch.past, batch.past_observed)
+        past = norm.normalised()
+        tokens = self.tokens(self.patches(rearrange(past, "B L C -> (B C) L")))
+        forecast = rearrange(self.head(self.encoder(tokens)), "(B C) T -> B T C", C=past.shape[-1])
+        return norm.restore(self.linear_path(past, forecast))
