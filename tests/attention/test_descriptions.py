@@ -103,6 +103,14 @@ def test_default_ranks_of_feature_pieces_are_equal() -> None:
         ({"kind": "mlr", "align": "left"}, "align must be start or end"),
         ({"kind": "mlr", "scaling": "rank"}, "scaling must be one of head, level, mup, not 'rank'"),
         ({"kind": "mlr", "scaling": 2}, "scaling must be .*, not 2"),
+        ({"kind": "standard", "scaling": "level"}, "scaling must be head, mup or a number above 0, not 'level'"),
+        ({"kind": "swa", "scaling": -1}, "scaling must be head, mup or a number above 0, not -1"),
+        ({"kind": "btt", "scaling": True}, "scaling must be .*, not True"),
+        ({"kind": "global_swa", "scaling": "level"}, "scaling must be one of head, mup, not 'level'"),
+        (
+            {"kind": "standard", "rope_frequencies": "slow"},
+            "rope_frequencies must be one of spread, fast_first, slow_first, not 'slow'",
+        ),
         ({"kind": "mlr", "divide_by": "two"}, "divide_by must be one of none, levels, active, not 'two'"),
         (
             {"kind": "mlr", "divide_by": "active", "impl": "sdpa"},

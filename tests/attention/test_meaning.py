@@ -22,6 +22,7 @@ from tsattn.attention import (
 )
 from tsattn.attention.patterns import GlobalSlidingWindowPattern, MultiLevelPattern, SlidingWindowPattern
 from tsattn.attention.projections import BilinearMLRProjection, BTTProjection, MLBTCProjection
+from tsattn.attention.rope import RotaryEmbedding
 from tsattn.errors import UserError
 from tsattn.structured import block_sizes
 
@@ -474,3 +475,64 @@ def test_score_parameters_a_head_are_those_of_the_readme(d_model: int) -> None:
     assert parameters({"kind": "mlbtc", "levels": levels}) == 2 * d_model * 3 + d_model * 2 * (8 + 1)
     assert parameters({"kind": "bilinear_mlr", "ranks": [3, 5], "blocks": [2, 8]}) == 2 * d_model * (3 + 5)
     assert a == c
+
+
+@pytest.mark.parametrize(
+    ("description", "scaling", "factor"),
+    [
+        ("standard", "mup", 8 / 4),
+        ("standard", 0.25, 0.25),
+        ("swa", "mup", 8 / 4),
+        ("swa", 1.0, 1.0),
+        ("btt", "mup", 1 / 16),
+        ("btt", 1 / 16, 1 / 16),
+        ("mlbtc", "mup", 1 / 16),
+    ],
+)
+def test_the_factor_of_the_logits_is_a_choice(description: str, scaling: str | float, factor: float) -> None:
+    """`8 / r`, `1 / D` or a number, instead of `1 / sqrt(r)` or `1 / sqrt(D)`: as if queries were that much longer."""
+    torch.manual_seed(0)
+    plain = build_attention(description, d_model=16, num_heads=4).double().eval()
+    other = build_attention({"kind": description, "scaling": scaling}, d_model=16, num_heads=4).double().eval()
+    other.load_state_dict(plain.state_dict())
+    x = torch.randn(2, 9, 16, dtype=torch.float64)
+    assert other.scale == factor
+    assert not torch.allclose(other(x), plain(x))
+    plain.scale = factor
+    assert torch.equal(other(x), plain(x))
+
+
+def test_each_part_of_global_swa_has_the_factor_of_its_own_rank() -> None:
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "num_heads": 2}
+    description = {"kind": "global_swa", "window_size": 3, "global_rank": 2, "impl": "reference"}
+    plain = build_attention(description, **sizes).double().eval()
+    other = build_attention({**description, "scaling": "mup"}, **sizes).double().eval()
+    other.load_state_dict(plain.state_dict())
+    x = torch.randn(2, 9, 16, dtype=torch.float64)
+    with torch.no_grad():  # from 1 / sqrt(r) to 8 / r in the queries
+        for rank, part in ((2, slice(0, 2)), (6, slice(2, 8))):
+            for head in range(2):
+                rows = slice(8 * head + part.start, 8 * head + part.stop)
+                plain.projection.query.weight[rows] *= 8 / math.sqrt(rank)
+                plain.projection.query.bias[rows] *= 8 / math.sqrt(rank)
+    torch.testing.assert_close(other(x), plain(x))
+
+
+@pytest.mark.parametrize("frequencies", RotaryEmbedding.FREQUENCIES)
+def test_which_level_turns_fast_is_a_choice(frequencies: str) -> None:
+    rotary = RotaryEmbedding(16, groups=[8, 4, 4], frequencies=frequencies)
+    assert sorted(rotary.frequencies) == sorted(RotaryEmbedding(16).frequencies)
+    coarse, fine = rotary.frequencies[:4], rotary.frequencies[4:]
+    if frequencies == "spread":
+        assert max(coarse) == 1
+        assert min(coarse) < max(fine) < 1
+    else:
+        assert (min(coarse) > max(fine)) == (frequencies == "fast_first")
+        assert (max(coarse) < min(fine)) == (frequencies == "slow_first")
+    description = {"kind": "mlr", "ranks": [4, 2, 2], "rope_frequencies": frequencies}
+    attention = build_attention(description, d_model=16, num_heads=2, max_length=64, rope=True).double().eval()
+    x = torch.randn(1, 8, 16, dtype=torch.float64)
+    # moved by a whole coarse block, nothing changes: only differences of positions count
+    here, there = (attention(x, positions=torch.arange(start, start + 8)) for start in (0, 16))
+    torch.testing.assert_close(here, there, rtol=1e-12, atol=1e-12)

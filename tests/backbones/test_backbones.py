@@ -188,7 +188,7 @@ def test_descriptions(task: Task) -> None:
     assert mine(batch()).unique().tolist() == [3.0]
     complete = complete_backbone({"kind": "transformer", "attention": ["swa", {"kind": "mlr", "ranks": [2]}]})
     assert complete["num_layers"] == 2
-    assert complete["attention"][0] == {"kind": "swa", "window_size": 32}
+    assert complete["attention"][0] == {"kind": "swa", "window_size": 32, "scaling": "head"}
     assert complete["attention"][1] == {
         "kind": "mlr",
         "ranks": [2],

@@ -9,6 +9,7 @@ Shape letters: B batch, N query tokens, S key tokens, H query heads, G key/value
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, TypedDict
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from tsattn.attention.caches import Cache
 from tsattn.attention.patterns import Pattern, Tokens
 from tsattn.attention.projections import Projection, key_heads
-from tsattn.attention.rope import RotaryEmbedding
+from tsattn.attention.rope import RotaryEmbedding, check_frequencies
 from tsattn.errors import UserError
 from tsattn.ops.masks import real_positions
 
@@ -37,6 +38,7 @@ class AttentionOptions(TypedDict, total=False):
     max_length: int | None
     causal: bool
     rope: bool
+    rope_frequencies: str
     qk_norm: bool
     dropout: float
     impl: str
@@ -55,7 +57,11 @@ class Attention(nn.Module):
         max_length: the length that blocks by number and `align="end"` refer to.
         causal: a token sees no later position.
         rope: rotate queries and keys by their positions.
+        rope_frequencies: which components rotate how fast: ``spread``, ``fast_first`` or ``slow_first``, see
+            `RotaryEmbedding`.
         qk_norm: LayerNorm over the components of each query and key head.
+        scaling: factor of the logits: ``head``, that of the projection (`1 / sqrt(r)` for a low-rank one); ``mup``, its
+            factor under muP (`8 / r`; Kuang et al., ICML 2025); or a number.
         dropout: probability of dropping an attention weight in training.
         impl: how the pattern is computed: ``auto`` chooses, a named one runs or raises.
     """
@@ -74,7 +80,9 @@ class Attention(nn.Module):
         max_length: int | None = None,
         causal: bool = False,
         rope: bool = False,
+        rope_frequencies: str = "spread",
         qk_norm: bool = False,
+        scaling: str | float = "head",
         dropout: float = 0.0,
         impl: str = "auto",
     ) -> None:
@@ -100,7 +108,13 @@ class Attention(nn.Module):
         normed = projection.normalised if qk_norm else ()
         self.query_norm = nn.LayerNorm(projection.width) if "query" in normed else nn.Identity()
         self.key_norm = nn.LayerNorm(projection.width) if "key" in normed else nn.Identity()
-        self.rotary = RotaryEmbedding(projection.width, groups=pattern.component_groups) if rope else None
+        check_frequencies(rope_frequencies)
+        self.rotary = (
+            RotaryEmbedding(projection.width, groups=pattern.component_groups, frequencies=rope_frequencies)
+            if rope
+            else None
+        )
+        self.scale = logit_scale(projection, scaling)
 
     def forward(
         self,
@@ -157,7 +171,7 @@ class Attention(nn.Module):
             tokens=tokens,
             causal=self.causal,
             bias=bias,
-            scale=self.projection.scale,
+            scale=self.scale,
             dropout_p=self.dropout if self.training else 0.0,
             impl=self.impl,
         )
@@ -206,7 +220,7 @@ class Attention(nn.Module):
         positions = torch.arange(cache.length, cache.length + x.shape[1], device=x.device)[None]
         q, k, v = self._project(x, x, positions, positions)
         dropout_p = self.dropout if self.training else 0.0
-        mixed = self.pattern.decode(q, k, v, cache=cache, scale=self.projection.scale, dropout_p=dropout_p)
+        mixed = self.pattern.decode(q, k, v, cache=cache, scale=self.scale, dropout_p=dropout_p)
         out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))
         return out
 
@@ -276,3 +290,14 @@ def head_size(d_model: int, num_heads: int, head_dim: int | None) -> int:
     if d_model % num_heads:
         raise UserError(f"num_heads {num_heads} must divide d_model {d_model}, or give head_dim")
     return d_model // num_heads
+
+
+def logit_scale(projection: Projection, scaling: str | float) -> float:
+    """The factor of the logits that `scaling` asks for, see `Attention`."""
+    if scaling == "head":
+        return projection.scale
+    if scaling == "mup":
+        return projection.mup_scale
+    if isinstance(scaling, str | bool) or not 0 < scaling < math.inf:
+        raise UserError(f"scaling must be head, mup or a number above 0, not {scaling!r}")
+    return float(scaling)

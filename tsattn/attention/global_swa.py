@@ -27,10 +27,12 @@ class GlobalSlidingWindowAttention(Attention):
             no window part: standard attention.
         combine: ``mean``: half the weights of each part, which sum to 1; ``sum``: the authors' form, in which they are
             added as they are and sum to 2.
+        scaling: ``head``, the logits above; ``mup``, those of each part of rank r times `8 / r` instead of
+            `1 / sqrt(r)`.
         **options: what every kind takes, see `Attention`.
 
     Raises:
-        UserError: a `global_rank`, `window_size` or `combine` that means nothing.
+        UserError: a `global_rank`, `window_size`, `combine` or `scaling` that means nothing.
     """
 
     def __init__(
@@ -41,12 +43,13 @@ class GlobalSlidingWindowAttention(Attention):
         window_size: int = 32,
         global_rank: int | None = None,
         combine: str = "mean",
+        scaling: str = "head",
         **options: Unpack[AttentionOptions],
     ) -> None:
         head_dim = head_size(d_model, num_heads, options.get("head_dim"))
         global_rank = _half(head_dim) if global_rank is None else global_rank
         projection = LowRankProjection(d_model, num_heads, options.get("num_kv_heads"), head_dim)
-        pattern = GlobalSlidingWindowPattern(head_dim, global_rank, window_size, combine=combine)
+        pattern = GlobalSlidingWindowPattern(head_dim, global_rank, window_size, combine=combine, scaling=scaling)
         super().__init__(d_model, num_heads, projection=projection, pattern=pattern, **options)
 
 

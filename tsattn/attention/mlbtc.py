@@ -32,6 +32,8 @@ class MLBTCAttention(Attention):
             divides D; a level that is not shuffled has as many left as right ones. `p` right blocks take `p rank`
             components of a query, shuffled with `p'` left blocks `p p' rank`. By default a low-rank level of the head
             size, and a BTT level of rank 1.
+        scaling: factor of the logits: ``head``, `1 / sqrt(D)`; ``mup``, `1 / D`, as the authors train BTT under muP; or
+            a number.
         **options: what every kind takes, see `Attention`; `qk_norm` normalises the components of all levels together.
 
     Raises:
@@ -44,6 +46,7 @@ class MLBTCAttention(Attention):
         num_heads: int,
         *,
         levels: Sequence[Mapping[str, object]] | None = None,
+        scaling: str | float = "head",
         **options: Unpack[AttentionOptions],
     ) -> None:
         if levels is None:
@@ -57,7 +60,7 @@ class MLBTCAttention(Attention):
         else:
             shapes = [_shape(level, d_model) for level in levels]
         projection = MLBTCProjection(d_model, num_heads, options.get("num_kv_heads"), shapes)
-        super().__init__(d_model, num_heads, projection=projection, pattern=FullPattern(), **options)
+        super().__init__(d_model, num_heads, projection=projection, pattern=FullPattern(), scaling=scaling, **options)
 
 
 def _shape(level: Mapping[str, Any], d_model: int) -> LevelShape:

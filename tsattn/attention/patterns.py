@@ -231,14 +231,21 @@ class GlobalSlidingWindowPattern(Pattern):
         window_size: keys on a side, the position itself counted (the paper's w plus one).
         combine: ``mean`` of the two parts, whose weights sum to 1, or ``sum`` (the authors' form), whose weights sum
             to 2.
+        scaling: ``head``, as said; ``mup``: `8 sqrt(W) / r` times the scale, `8 / r` under a low-rank projection.
 
     Raises:
-        UserError: a `global_rank`, `window_size` or `combine` that means nothing, or queries of another width.
+        UserError: a `global_rank`, `window_size`, `combine` or `scaling` that means nothing, or queries of another
+            width.
     """
 
     COMBINATIONS = ("mean", "sum")
+    SCALINGS = ("head", "mup")
 
-    def __init__(self, width: int, global_rank: int, window_size: int, *, combine: str = "mean") -> None:
+    def __init__(
+        self, width: int, global_rank: int, window_size: int, *, combine: str = "mean", scaling: str = "head"
+    ) -> None:
+        if scaling not in self.SCALINGS:
+            raise UserError(f"scaling must be one of {', '.join(self.SCALINGS)}, not {scaling!r}")
         if not 1 <= global_rank <= width:
             raise UserError(f"global_rank must be from 1 to {width}, the components of a head, not {global_rank}")
         if combine not in self.COMBINATIONS:
@@ -247,6 +254,7 @@ class GlobalSlidingWindowPattern(Pattern):
         self.global_rank = global_rank
         self.window_rank = width - global_rank
         self.combine = combine
+        self.scaling = scaling
         self.global_part = FullPattern()
         self.window_part = SlidingWindowPattern(window_size)
         self.takes_context = not self.window_rank
@@ -277,7 +285,7 @@ class GlobalSlidingWindowPattern(Pattern):
                 tokens=tokens,
                 causal=causal,
                 bias=bias,
-                scale=scale * math.sqrt(self.width / rank),
+                scale=scale * self._factor(rank),
                 dropout_p=dropout_p,
                 impl=impl,
             )
@@ -301,13 +309,17 @@ class GlobalSlidingWindowPattern(Pattern):
         patterns = (self.global_part, self.window_part)
         parts = zip(patterns, cache.parts, cache.split(q), cache.split(k), strict=False)
         outputs = [
-            pattern.decode(q, k, v, cache=part, scale=scale * math.sqrt(self.width / q.shape[-1]), dropout_p=dropout_p)
+            pattern.decode(q, k, v, cache=part, scale=scale * self._factor(q.shape[-1]), dropout_p=dropout_p)
             for pattern, part, q, k in parts
         ]
         if len(outputs) == 1:
             return outputs[0]
         both = outputs[0] + outputs[1]
         return both / 2 if self.combine == "mean" else both
+
+    def _factor(self, rank: int) -> float:
+        """What the scale of all components is multiplied by for a part of `rank` of them."""
+        return 8 * math.sqrt(self.width) / rank if self.scaling == "mup" else math.sqrt(self.width / rank)
 
 
 class MultiLevelPattern(Pattern):

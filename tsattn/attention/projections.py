@@ -32,11 +32,13 @@ class Projection(nn.Module):
     Attributes:
         width: W, components of a query or key.
         scale: factor of the logits.
+        mup_scale: factor of the logits under muP, where queries and keys grow alike in training (Kuang et al., 2025).
         normalised: the sides that q/k normalisation applies to, of ``query`` and ``key``.
     """
 
     width: int
     scale: float
+    mup_scale: float
     normalised: tuple[str, ...] = ("query", "key")
 
     @abstractmethod
@@ -72,6 +74,7 @@ class LowRankProjection(Projection):
         self.num_kv_heads = num_kv_heads = key_heads(num_heads, num_kv_heads)
         self.width = head_dim
         self.scale = 1 / math.sqrt(head_dim)
+        self.mup_scale = 8 / head_dim  # the same where head_dim is 64
         self.query = nn.Linear(d_model, num_heads * head_dim)
         self.key = nn.Linear(d_model, num_kv_heads * head_dim)
 
@@ -127,6 +130,7 @@ class BTTProjection(Projection):
         b, a, inner = self.left.shape[1:]
         self.width = b * inner if side == "both" else a * b
         self.scale = 1 / math.sqrt(d_model)
+        self.mup_scale = 1 / d_model
         self.normalised = ("query", "key") if side == "both" else (side,)
 
     @property
@@ -169,7 +173,8 @@ class MLBTCProjection(Projection):
         num_heads: H, each with left factors of its own.
         num_kv_heads: G, each with right factors of its own; H if None.
         shapes: the levels.
-        scale: factor of the logits; `1 / sqrt(D)` by default, which suits factors that keep the scale of their input.
+        scale: factor of the logits, under muP too; by default `1 / sqrt(D)`, which suits factors that keep the scale of
+            their input, and `1 / D` under muP.
         level_scales: a constant factor for each level, folded into the queries; ones by default.
         left_fan_ins: for each level the fan-in of its left factors at initialisation; by default the left inputs of
             all levels together, so that `M x` has the scale of `x`.
@@ -215,6 +220,7 @@ class MLBTCProjection(Projection):
         self.right = nn.ParameterList(level.right for level in initial.terms)
         self.width = sum(shape.right_blocks * shape.right_outputs for shape in shapes)
         self.scale = 1 / math.sqrt(d_model) if scale is None else scale
+        self.mup_scale = 1 / d_model if scale is None else scale
         self.groups = num_heads // num_kv_heads
 
     @property

@@ -12,7 +12,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of
 
 __all__ = ["RotaryEmbedding"]
 
@@ -22,19 +22,40 @@ class RotaryEmbedding(nn.Module):
 
     Args:
         width: W, components of a query or key.
-        groups: sizes of groups of components (the ranks of multi-level attention). Every group gets frequencies
-            spread over the whole range, so that far pairs, which see only the first group, get slow and fast ones.
+        groups: sizes of groups of components (the ranks of multi-level attention). By default every group gets
+            frequencies spread over the whole range, so that far pairs, which see only the first group, get slow and
+            fast ones.
+        frequencies: which pairs get which frequencies: ``spread``, as said of the groups; ``fast_first``, falling from
+            the first pair to the last, so that far pairs under multi-level attention see fast rotations;
+            ``slow_first``, rising, so that they see slow ones.
         base: the slowest rotation turns once in about `2 pi base` steps.
+
+    Raises:
+        UserError: a group of an odd size, or other `frequencies`.
     """
 
-    def __init__(self, width: int, *, groups: Sequence[int] | None = None, base: float = 10_000.0) -> None:
+    FREQUENCIES = ("spread", "fast_first", "slow_first")
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        groups: Sequence[int] | None = None,
+        frequencies: str = "spread",
+        base: float = 10_000.0,
+    ) -> None:
         super().__init__()
+        check_frequencies(frequencies)
         groups = [width] if groups is None else list(groups)
         if any(group % 2 for group in groups):
             raise UserError(f"rotary positions turn pairs of components: ranks must be even, not {groups}")
-        # a pair's place within its group, as a fraction, decides its place among all pairs
-        places = torch.cat([(torch.arange(group // 2) + 0.5) / (group // 2) for group in groups if group])
-        order = torch.argsort(torch.argsort(places, stable=True))
+        order = torch.arange(width // 2)
+        if frequencies == "spread":
+            # a pair's place within its group, as a fraction, decides its place among all pairs
+            places = torch.cat([(torch.arange(group // 2) + 0.5) / (group // 2) for group in groups if group])
+            order = torch.argsort(torch.argsort(places, stable=True))
+        elif frequencies == "slow_first":
+            order = order.flip(0)
         # plain numbers, not a buffer, which a cast of the model to low precision would round
         self.frequencies = tuple((base ** -(order.double() / (width // 2))).tolist())
 
@@ -47,3 +68,9 @@ class RotaryEmbedding(nn.Module):
         even, odd = rearrange(x, "B H N (pair two) -> two B H N pair", two=2)
         rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
         return rotated.flatten(-2)
+
+
+def check_frequencies(frequencies: str) -> None:
+    """Refuse what is no way of giving frequencies to pairs."""
+    if frequencies not in RotaryEmbedding.FREQUENCIES:
+        raise UserError(f"rope_frequencies must be one of {one_of(RotaryEmbedding.FREQUENCIES)}, not {frequencies!r}")
