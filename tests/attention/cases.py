@@ -96,4 +96,4 @@ ELSEWHERE = "triton"
 # what the fast paths refuse, and `auto` therefore computes otherwise
 NO_BIAS = ("tiles", "blocks")
 NO_DROPOUT = NO_CAUSAL_GLOBALS = NO_CROSSING = ("tiles",)
-NO_GLOBALS = NO_ORDER = ("blocks",)
+NO_ORDER = ("blocks",)

@@ -16,7 +16,6 @@ from tests.attention.cases import (
     NO_BIAS,
     NO_CAUSAL_GLOBALS,
     NO_DROPOUT,
-    NO_GLOBALS,
     NO_ORDER,
     NUM_HEADS,
     build,
@@ -250,7 +249,7 @@ def test_order_comes_from_positions_not_from_place(case: str) -> None:
 def test_global_tokens_lift_windows_and_levels(case: str, causal: bool) -> None:
     """With every token global, a pattern is the full one; with one, its row and column are."""
     length = 14
-    refused = NO_GLOBALS + (NO_CAUSAL_GLOBALS if causal else ())
+    refused = NO_CAUSAL_GLOBALS if causal else ()
     attention = build(case, length=length, causal=causal)
     x = torch.randn(2, length, D_MODEL, dtype=torch.float64)
     every = torch.ones(length, dtype=torch.bool)

@@ -47,7 +47,6 @@ def test_tiles_say_why_not(more: dict[str, Any], reason: str) -> None:
     ("more", "reason"),
     [
         ({"bias": torch.zeros(T, T)}, "it takes no bias"),
-        ({"global_tokens": GLOBAL}, "it takes no global tokens"),
         ({"positions": 2 * torch.arange(T)[None]}, "positions do not rise by one"),
         ({"positions": torch.arange(T)[None], "key_mask": HOLE}, "padding lies between real tokens"),
     ],

@@ -145,7 +145,9 @@ def multilevel_attention_tiles(
             flat = [t.reshape(num_rows * H, length, width) for t in parts]
             tiled: Tensor = _TiledAttention.apply(*flat, plan, tuple(ranks), causal, scales)  # type: ignore[no-untyped-call]
             tiled = tiled.view(num_rows, H, length, width)
-            out = tiled if index is None else out.index_copy(2, index, tiled)
+        else:
+            tiled = parts[0] + parts[1] + parts[2]  # no token is real: nothing, but of the inputs' graph
+        out = tiled if index is None else out.index_copy(2, index, tiled)
         outs.append(out)
     if layouts[0].rows is None:
         return outs[0][..., :E]

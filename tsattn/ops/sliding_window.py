@@ -1,7 +1,9 @@
 """Sliding-window attention: only pairs fewer than `window_size` steps apart are scored.
 
 `reference` and `sdpa` mask the full matrix; `blocks` cuts the queries into blocks and gives each the keys of its own
-neighbourhood, so that time and memory grow linearly with the length.
+neighbourhood, so that time and memory grow linearly with the length. Global tokens, which see and are seen by
+everything, are a few rows and columns apart: every block gets their keys as well, and their own rows are computed over
+the whole sequence.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ IMPLS = ("auto", "reference", "sdpa", "blocks")
 
 # Queries of a block; smaller ones use the fused kernel badly, larger ones score more pairs outside the window.
 MIN_BLOCK = 64
+
+# With more global tokens than this share of all, the masked full matrix is no more work.
+MAX_GLOBAL_SHARE = 0.25
 
 
 def sliding_window_attention(
@@ -55,7 +60,7 @@ def sliding_window_attention(
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
         impl: ``reference``, ``sdpa``, ``blocks`` or ``auto``. ``blocks`` needs positions that rise by one from token to
-            token, no bias and no global tokens.
+            token, and no bias.
 
     Returns:
         `(B, H, T, E)`.
@@ -68,12 +73,14 @@ def sliding_window_attention(
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     T = q.shape[2]
     if impl in ("auto", "blocks"):
-        reason = _why_not_blocks(positions, key_mask, global_tokens, bias)
+        reason = _why_not_blocks(positions, key_mask, bias)
         if impl == "blocks" and reason is not None:
             raise UserError(f"impl blocks cannot compute this sliding-window attention: {reason}")
         # where a block's neighbourhood is most of the sequence, nothing is saved
-        if impl == "blocks" or (reason is None and 3 * max(MIN_BLOCK, window_size) < T):
-            return _in_blocks(q, k, v, window_size, causal, key_mask, scale, dropout_p)
+        if impl == "blocks" or (
+            reason is None and 3 * max(MIN_BLOCK, window_size) < T and _has_few(global_tokens, MAX_GLOBAL_SHARE * T)
+        ):
+            return _in_blocks(q, k, v, window_size, causal, key_mask, global_tokens, scale, dropout_p)
     if positions is None:
         positions = torch.arange(T, device=q.device)[None]
     near = window_pairs(positions, positions, window_size, global_queries=global_tokens, global_keys=global_tokens)
@@ -90,13 +97,13 @@ def sliding_window_attention(
     )
 
 
-def _why_not_blocks(
-    positions: Tensor | None, key_mask: Tensor | None, global_tokens: Tensor | None, bias: Tensor | None
-) -> str | None:
+def _has_few(global_tokens: Tensor | None, most: float) -> bool:
+    return global_tokens is None or int(global_tokens.sum(-1).amax()) <= most
+
+
+def _why_not_blocks(positions: Tensor | None, key_mask: Tensor | None, bias: Tensor | None) -> str | None:
     if bias is not None:
         return "it takes no bias"
-    if global_tokens is not None:
-        return "it takes no global tokens"
     if positions is None:
         return None
     step = positions.diff(dim=-1)
@@ -115,12 +122,14 @@ def _in_blocks(
     window_size: int,
     causal: bool,
     key_mask: Tensor | None,
+    global_tokens: Tensor | None,
     scale: float,
     dropout_p: float,
 ) -> Tensor:
     q, k, v = expand_heads(q, k, v)
     B, _, T, _ = q.shape
     E = v.shape[-1]
+    whole = q, k, v
     width = max(q.shape[-1], E)
     q, k, v = (F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in (q, k, v))
     window_size = min(window_size, T)
@@ -131,7 +140,7 @@ def _in_blocks(
     span = before + block + after
     # (B, H, T, W) -> (B num_blocks, H, block | span, W): a block of queries and its neighbourhood of keys
     q = rearrange(F.pad(q, (0, 0, 0, filled)), "B H (n c) W -> (B n) H c W", c=block)
-    k, v = (
+    k_near, v_near = (
         rearrange(F.pad(t, (0, 0, before, after + filled)).unfold(2, span, block), "B H n W s -> (B n) H s W")
         for t in (k, v)
     )
@@ -146,8 +155,52 @@ def _in_blocks(
     if key_mask is not None:
         real = F.pad(key_mask, (before, after + filled)).unfold(1, span, block)
         seen = seen & real[:, :, None, :]
+    apart = None if global_tokens is None else _gather_globals(global_tokens.expand(B, -1))
+    if apart is not None:
+        is_global, places, is_one = apart
+        # a global key is seen once: among the global ones
+        near_globals = F.pad(is_global, (before, after + filled)).unfold(1, span, block)
+        seen = seen & ~near_globals[:, :, None, :]
+        globals_seen = is_one[:, None, None, :].expand(B, num_blocks, block, -1)
+        if causal:
+            globals_seen = globals_seen & (places[:, None, None, :] <= query)
+        if key_mask is not None:
+            globals_seen = globals_seen & key_mask.gather(1, places)[:, None, None, :]
+        seen = torch.cat([seen, globals_seen], -1)
+        k_near, v_near = (
+            torch.cat([near, repeat(_at(t, places), "B H g W -> (B n) H g W", n=num_blocks)], 2)
+            for near, t in ((k_near, k), (v_near, v))
+        )
     seen = rearrange(seen, "B n c s -> (B n) 1 c s")
     empty = ~seen.any(-1, keepdim=True)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen | empty, dropout_p=dropout_p, scale=scale)
+    out = F.scaled_dot_product_attention(q, k_near, v_near, attn_mask=seen | empty, dropout_p=dropout_p, scale=scale)
     out = out.masked_fill(empty, 0.0)
-    return rearrange(out, "(B n) H c W -> B H (n c) W", B=B)[:, :, :T, :E]
+    out = rearrange(out, "(B n) H c W -> B H (n c) W", B=B)[:, :, :T, :E]
+    if apart is None:
+        return out
+    order = torch.arange(T, device=out.device)[None]
+    rows = full_attention(
+        _at(whole[0], places),
+        *whole[1:],
+        allowed=allowed_pairs(places, order, causal=causal, key_mask=key_mask),
+        scale=scale,
+        dropout_p=dropout_p,
+        impl="sdpa",
+    )
+    # of each global token the number among those of its row
+    number = (is_global.long().cumsum(-1) - 1).clamp(min=0)
+    return torch.where(is_global[:, None, :, None], _at(rows, number), out)
+
+
+def _gather_globals(global_tokens: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The global tokens `(B, T)`, their places `(B, g)` in each row, and whether there is one: rows may have fewer."""
+    most = int(global_tokens.sum(-1).amax())
+    if not most:
+        return None
+    places = torch.argsort(~global_tokens, dim=-1, stable=True)[:, :most]
+    return global_tokens, places, global_tokens.gather(1, places)
+
+
+def _at(x: Tensor, places: Tensor) -> Tensor:
+    """The tokens `(B, H, g, W)` of `x (B, H, T, W)` at `places (B, g)`."""
+    return x.gather(2, places[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3]))

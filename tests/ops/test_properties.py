@@ -1,0 +1,227 @@
+"""Every implementation equals its reference, in value and gradient, for whatever shapes, blocks and masks are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tsattn.errors import UserError
+from tsattn.ops import full_attention, multilevel_attention, sliding_window_attention
+
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+deterministic = settings(derandomize=True, deadline=None, max_examples=100)
+
+
+@st.composite
+def inputs(draw: st.DrawFn, *, longest: int = 70) -> dict[str, Any]:
+    """Queries, keys and values, and what is known of the tokens."""
+    B, G, T = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(1, longest))
+    H = G * draw(st.integers(1, 2))
+    r, E = draw(st.integers(1, 12)), draw(st.integers(1, 12))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    length = draw(st.sampled_from([0.3, 1.0, 4.0]))  # of queries: nearly even weights, or nearly a single one
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    key_mask = draw(st.sampled_from(["none", "start", "end", "row"]))
+    mask = torch.ones(B, T, dtype=torch.bool)
+    for row in range(B):
+        padded = draw(st.integers(0, T))
+        if key_mask == "start":
+            mask[row, :padded] = False
+        elif key_mask == "end":
+            mask[row, T - padded :] = False
+    if key_mask == "row":
+        mask[0] = False
+    globals_share = draw(st.sampled_from([None, None, 0.1, 1.0]))
+    is_global = torch.rand(draw(st.sampled_from([1, B])), T, generator=generator) < (globals_share or 0)
+    return {
+        "q": length * numbers(B, draw(st.sampled_from([1, H])), T, r),
+        "k": numbers(B, G if draw(st.booleans()) else H, T, r),
+        "v": numbers(B, H, T, E),
+        "causal": draw(st.booleans()),
+        "key_mask": None if key_mask == "none" else mask,
+        "global_tokens": None if globals_share is None else is_global,
+        "dtype": draw(st.sampled_from(list(TOLERANCE))),
+    }
+
+
+def value_and_gradients(attend: Callable[..., Tensor], drawn: dict[str, Any], dtype: torch.dtype) -> list[Tensor]:
+    """The output at real tokens, and the gradients of q, k and v."""
+    arguments = {name: value for name, value in drawn.items() if name != "dtype"}
+    leaves = [arguments.pop(name).to(dtype).requires_grad_() for name in "qkv"]
+    out = attend(*leaves, **arguments)
+    assert out.dtype == dtype
+    if drawn["key_mask"] is not None:
+        out = out * drawn["key_mask"][:, None, :, None]
+    weights = torch.cos(torch.arange(out.numel(), dtype=torch.float64)).view_as(out).to(dtype)
+    return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
+
+
+def check(attend: Callable[..., Tensor], drawn: dict[str, Any], impls: tuple[str, ...]) -> None:
+    """Each implementation is the reference, or says that it cannot."""
+    dtype = drawn["dtype"]
+    exact = torch.float32 if dtype == torch.bfloat16 else dtype
+    rounded = {name: v.to(dtype).to(exact) if name in "qkv" else v for name, v in drawn.items()}
+    expected = value_and_gradients(lambda *x, **more: attend(*x, **more, impl="reference"), rounded, exact)
+    for impl in impls:
+        try:
+            found = value_and_gradients(lambda *x, impl=impl, **more: attend(*x, **more, impl=impl), drawn, dtype)
+        except UserError:
+            assert impl != "auto"  # a named one may refuse, which test_refusals.py looks into
+            continue
+        # a gradient may vanish by cancellation, as that of q does before a single key: rounding goes by the largest
+        largest = max(float(other.abs().max()) for other in expected)
+        for one, other in zip(found, expected, strict=True):
+            assert torch.isfinite(one).all(), impl
+            assert float((one.to(exact) - other).abs().max()) <= TOLERANCE[dtype] * largest, impl
+
+
+@deterministic
+@given(inputs())
+def test_full(drawn: dict[str, Any]) -> None:
+    mask = drawn["key_mask"]
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, *, impl: str, **more: Any) -> Tensor:
+        T = q.shape[2]
+        allowed = torch.ones(T, T, dtype=torch.bool).tril()[None, None] if more["causal"] else None
+        if mask is not None:
+            real = mask[:, None, None, :]
+            allowed = real if allowed is None else allowed & real
+        return full_attention(q, k, v, allowed=allowed, impl=impl)
+
+    check(attend, drawn, ("sdpa", "auto"))
+
+
+@deterministic
+@given(inputs(longest=300), st.integers(1, 80))
+def test_sliding_window(drawn: dict[str, Any], window_size: int) -> None:
+    def attend(*tensors: Tensor, **more: Any) -> Tensor:
+        return sliding_window_attention(*tensors, window_size=window_size, **more)
+
+    check(attend, drawn, ("sdpa", "blocks", "auto"))
+
+
+@st.composite
+def levels(draw: st.DrawFn, T: int, r: int, B: int) -> tuple[list[int], Tensor]:
+    """Ranks that sum to r, and blocks: nested from coarse to fine, or of any kind; one row for all, or one each."""
+    count = draw(st.integers(1, min(4, r)))
+    cuts = sorted(draw(st.sets(st.integers(1, r - 1), min_size=count - 1, max_size=count - 1))) if count > 1 else []
+    ranks = [b - a for a, b in zip([0, *cuts], [*cuts, r], strict=True)]
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    rows = draw(st.sampled_from([1, B]))
+    borders = torch.zeros(rows, T, dtype=torch.long)
+    blocks, nested = [], draw(st.booleans())
+    for level in range(count):
+        new = (torch.rand(rows, T, generator=generator) < 0.04 * 2**level).long()
+        borders = torch.maximum(borders, new) if nested else new
+        blocks.append(borders.cumsum(-1))
+    return ranks, torch.stack(blocks)
+
+
+@deterministic
+@given(st.data())
+def test_multilevel(data: st.DataObject) -> None:
+    drawn = data.draw(inputs())
+    B, _, T, r = drawn["q"].shape
+    ranks, blocks = data.draw(levels(T, r, B))
+    divide = data.draw(st.booleans())
+
+    def attend(*tensors: Tensor, **more: Any) -> Tensor:
+        return multilevel_attention(*tensors, ranks=ranks, blocks=blocks, divide_by_active=divide, **more)
+
+    check(attend, drawn, ("sdpa", "tiles", "auto"))
+
+
+@deterministic
+@given(st.data(), st.sampled_from(["reference", "sdpa", "tiles"]))
+def test_two_levels_of_the_same_blocks_are_one(data: st.DataObject, impl: str) -> None:
+    T, r = data.draw(st.integers(2, 60)), data.draw(st.integers(2, 10))
+    ranks, blocks = data.draw(levels(T, r, 1))
+    wide = max(range(len(ranks)), key=ranks.__getitem__)
+    if ranks[wide] < 2:
+        return
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, T, r, generator=generator, dtype=torch.float64) for _ in range(3))
+    split = [*ranks[:wide], 1, ranks[wide] - 1, *ranks[wide + 1 :]]
+    doubled = blocks[[*range(wide + 1), *range(wide, len(ranks))]]
+    try:
+        one = multilevel_attention(q, k, v, ranks=ranks, blocks=blocks, impl=impl)
+    except UserError:
+        return
+    two = multilevel_attention(q, k, v, ranks=split, blocks=doubled, impl=impl)
+    torch.testing.assert_close(one, two, rtol=0, atol=1e-10)
+
+
+LARGE = [
+    pytest.param(lambda *x, impl: full_attention(*x, impl=impl), ("reference", "sdpa"), id="full"),
+    pytest.param(
+        lambda *x, impl: sliding_window_attention(*x, window_size=9, impl=impl),
+        ("reference", "sdpa", "blocks"),
+        id="sliding window",
+    ),
+    pytest.param(
+        lambda *x, impl: multilevel_attention(
+            *x, ranks=[4, 4], blocks=torch.stack([torch.zeros(1, 70), torch.arange(70)[None] // 10]).long(), impl=impl
+        ),
+        ("reference", "sdpa", "tiles"),
+        id="multi-level",
+    ),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("attend", "impls"), LARGE)
+def test_very_large_logits_stay_finite(
+    attend: Callable[..., Tensor], impls: tuple[str, ...], dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 70, 8, generator=generator).to(dtype) for _ in range(3))
+    q = 1e4 * q
+    for impl in impls:
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        out = attend(*leaves, impl=impl)
+        out.float().square().sum().backward()
+        assert torch.isfinite(out).all(), impl
+        assert all(leaf.grad is not None and torch.isfinite(leaf.grad).all() for leaf in leaves), impl
+
+
+@pytest.mark.parametrize(("attend", "impls"), LARGE)
+def test_views_are_as_good_as_copies(attend: Callable[..., Tensor], impls: tuple[str, ...]) -> None:
+    """Transposed heads, every other row of a batch, and values expanded over heads."""
+    generator = torch.Generator().manual_seed(0)
+    qk = torch.randn(4, 70, 2, 16, generator=generator, dtype=torch.float64)[::2].transpose(1, 2)
+    q, k = qk[..., ::2], qk[..., 1::2]
+    v = torch.randn(2, 1, 70, 8, generator=generator, dtype=torch.float64).expand(-1, 2, -1, -1)
+    assert not any(x.is_contiguous() for x in (q, k, v))
+    for impl in impls:
+        expected = attend(q.contiguous(), k.contiguous(), v.contiguous(), impl=impl)
+        torch.testing.assert_close(attend(q, k, v, impl=impl), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("attend", "impls"), LARGE)
+def test_the_same_numbers_again_under_deterministic_algorithms(
+    attend: Callable[..., Tensor], impls: tuple[str, ...]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(2, 2, 70, 8, generator=generator) for _ in range(3)]
+
+    def run(impl: str) -> list[Tensor]:
+        leaves = [x.clone().requires_grad_() for x in tensors]
+        out = attend(*leaves, impl=impl)
+        return [out, *torch.autograd.grad(out.square().sum(), leaves)]
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        for impl in impls:
+            assert all(torch.equal(one, other) for one, other in zip(run(impl), run(impl), strict=True)), impl
+    finally:
+        torch.use_deterministic_algorithms(False)
