@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from lightning.pytorch import Trainer
-from torch import nn
+from torch import Tensor, nn
 
 from tsattn.attention import KINDS, build_attention
 from tsattn.attention.projections import (
@@ -187,13 +187,64 @@ def change_of_the_encoder(width: int, mup: bool, attention: Any, steps: int = 1)
 
 
 @pytest.mark.parametrize("steps", [1, 4])
-@pytest.mark.parametrize("attention", ["standard", "mlr", "btt", "bilinear_mlr"])
-def test_coordinates_change_alike_at_every_width(attention: Any, steps: int) -> None:
+@pytest.mark.parametrize("scaling", [None, "mup"])
+@pytest.mark.parametrize("kind", ["standard", "mlr", "btt", "bilinear_mlr"])
+def test_coordinates_change_alike_at_every_width(kind: str, scaling: str | None, steps: int) -> None:
+    attention = kind if scaling is None else {"kind": kind, "scaling": scaling}
     growth = {
         mup: change_of_the_encoder(128, mup, attention, steps) / change_of_the_encoder(32, mup, attention, steps)
         for mup in (True, False)
     }
     assert 0.5 < growth[True] < 2 < growth[False]
+
+
+class SecondToken(nn.Module):
+    """Values that are 1 for the second of two tokens and 0 for the first: what is mixed is the weight of the second."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.arange(2, dtype=x.dtype)[None, :, None].expand(len(x), 2, self.width)
+
+
+def change_of_the_logits(width: int, description: dict[str, Any], steps: int = 3) -> float:
+    """What steps change of the logit of a token over another's, which alone they are to raise; a mean over 4 heads."""
+    torch.manual_seed(0)
+    attention = build_attention(description, d_model=width, num_heads=4, max_length=8).double()
+    attention.value, attention.output = SecondToken(width), nn.Identity()  # type: ignore[assignment]
+    mup_init_(attention)
+    optimizer = torch.optim.AdamW(mup_groups(attention, 1e-3, 0.0, base_width=64))
+    x = torch.randn(1, 2, width, dtype=torch.float64)
+
+    def logit() -> Tensor:
+        mixed: Tensor = attention(x)
+        return mixed[0, 0, :: width // 4].logit().mean()
+
+    before = logit().item()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (-logit()).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return logit().item() - before
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("kind", ["standard", "mlr", "btt", "mlbtc"])
+def test_logits_change_alike_at_every_width_of_a_head(kind: str, qk_norm: bool) -> None:
+    """By `scaling: mup`, for queries and keys learn to be alike; by `head` they change by the root of the width."""
+    growth = {
+        scaling: change_of_the_logits(1024, description) / change_of_the_logits(64, description)
+        for scaling in ("mup", "head")
+        for description in [{"kind": kind, "scaling": scaling, "qk_norm": qk_norm}]
+    }
+    assert 0.5 < growth["mup"] < 2 < growth["head"]
+
+
+def test_logits_of_bilinear_mlr_change_alike_where_the_ranks_stay() -> None:
+    description = {"kind": "bilinear_mlr", "ranks": [8, 4, 4], "scaling": "mup"}
+    assert 0.5 < change_of_the_logits(1024, description) / change_of_the_logits(64, description) < 2
 
 
 PROJECTIONS: dict[str, Callable[[int], Projection]] = {

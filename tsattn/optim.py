@@ -4,6 +4,9 @@ muP, the maximal update parametrization, sets initial variances and learning rat
 activations keep their size as the width grows and one learning rate serves every width. Sources: Yang & Hu, *Feature
 Learning in Infinite-Width Neural Networks* (2021); for block-diagonal factors Qiu et al., *Compute Better Spent*
 (2024); for attention Kuang et al. (ICML 2025).
+
+Queries and keys that learn alike grow together, so that the logits need a smaller factor than `1 / sqrt(r)`: give the
+attention `scaling: mup` beside these rules. They leave it as it is described.
 """
 
 from __future__ import annotations

@@ -108,6 +108,13 @@ def test_default_ranks_of_feature_pieces_are_equal() -> None:
         ({"kind": "btt", "scaling": True}, "scaling must be .*, not True"),
         ({"kind": "global_swa", "scaling": "level"}, "scaling must be one of head, mup, not 'level'"),
         (
+            {"kind": "bilinear_mlr", "scaling": "rank"},
+            "scaling must be level, mup, head or a number above 0, not 'rank'",
+        ),
+        ({"kind": "bilinear_mlr", "scaling": 0}, "scaling must be level, mup, head or a number above 0, not 0"),
+        ({"kind": "mlbtc", "scaling": float("inf")}, "scaling must be head, mup or a number above 0, not inf"),
+        ({"kind": "standard", "scaling": None}, "scaling must be .*, not None"),
+        (
             {"kind": "standard", "rope_frequencies": "slow"},
             "rope_frequencies must be one of spread, fast_first, slow_first, not 'slow'",
         ),

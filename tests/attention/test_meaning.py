@@ -105,10 +105,12 @@ def test_weights_of_global_and_window_parts_sum_to(combine: str, total: float, c
     torch.testing.assert_close(mixed, torch.full_like(mixed, total))
 
 
+@pytest.mark.parametrize("scaling", [None, "level", "mup", "head", 1.0, 1 / 4])
 @pytest.mark.parametrize("case", ["bilinear_mlr", "bilinear_mlr-grouped"])
-def test_bilinear_mlr_compares_pieces_of_the_features(case: str) -> None:
-    """`sum_l q_l . k_l / sqrt(p_l r_l)`, piece by piece from the parameters."""
-    attention = build(case, length=T)
+def test_bilinear_mlr_compares_pieces_of_the_features(case: str, scaling: str | float | None) -> None:
+    """`sum_l q_l . k_l` times its factor, `1 / sqrt(p_l r_l)` by default, piece by piece from the parameters."""
+    description = CASES[case] if scaling is None else {**CASES[case], "scaling": scaling}
+    attention = build_attention(description, d_model=D_MODEL, num_heads=NUM_HEADS).double()
     x = torch.randn(1, T, D_MODEL, dtype=torch.float64)
     q, k = components(attention, x)
     projection = attention.projection
@@ -118,10 +120,13 @@ def test_bilinear_mlr_compares_pieces_of_the_features(case: str) -> None:
         scores = torch.zeros(T, T, dtype=torch.float64)
         for left, right in zip(projection.left, projection.right, strict=True):
             pieces, size, rank = left.shape[1:]
+            factor = scaling if isinstance(scaling, float) else 1 / math.sqrt(pieces * rank)
+            if scaling == "head":
+                factor = 1 / math.sqrt(q.shape[-1])
             for piece in range(pieces):
                 part = x[0, :, piece * size : (piece + 1) * size]
-                scores += (part @ left[head, piece]) @ (part @ right[group, piece]).T / math.sqrt(pieces * rank)
-        torch.testing.assert_close(projection.scale * q[head] @ k[head].T, scores, rtol=0, atol=1e-12)
+                scores += (part @ left[head, piece]) @ (part @ right[group, piece]).T * factor
+        torch.testing.assert_close(attention.scale * q[head] @ k[head].T, scores, rtol=0, atol=1e-12)
 
 
 def test_both_sides_of_bilinear_mlr_start_at_the_fan_in_of_a_piece() -> None:
@@ -536,3 +541,34 @@ def test_which_level_turns_fast_is_a_choice(frequencies: str) -> None:
     # moved by a whole coarse block, nothing changes: only differences of positions count
     here, there = (attention(x, positions=torch.arange(start, start + 8)) for start in (0, 16))
     torch.testing.assert_close(here, there, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("frequencies", RotaryEmbedding.FREQUENCIES)
+def test_rotated_scores_of_any_prefix_depend_on_the_distance_alone(frequencies: str) -> None:
+    """So that every level of multi-level attention sees relative positions, wherever a block begins."""
+    ranks = (6, 2, 4)
+    rotary = RotaryEmbedding(12, groups=ranks, frequencies=frequencies)
+    generator = torch.Generator().manual_seed(0)
+    q, k = torch.randn(2, 1, 1, 1, 12, generator=generator, dtype=torch.float64)
+
+    def score(query: int, key: int, prefix: int) -> float:
+        rotated = (rotary(x, torch.tensor([[at]]))[..., :prefix] for x, at in ((q, query), (k, key)))
+        return float(torch.linalg.vecdot(*rotated))
+
+    for prefix in (6, 8, 12):
+        near = score(10, 3, prefix)
+        assert score(10 + 717, 3 + 717, prefix) == pytest.approx(near, abs=1e-12)
+        assert score(10, 2, prefix) != pytest.approx(near, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["standard", "global_swa", "mlr"])
+@pytest.mark.parametrize("frequencies", RotaryEmbedding.FREQUENCIES)
+def test_decoding_rotates_as_the_full_pass_does(kind: str, frequencies: str) -> None:
+    torch.manual_seed(0)
+    description = {"kind": kind, "rope_frequencies": frequencies, **({"align": "start"} if kind == "mlr" else {})}
+    sizes = {"d_model": 32, "num_heads": 2, "max_length": T, "causal": True, "rope": True}
+    attention = build_attention(description, **sizes).double().eval()
+    x = torch.randn(2, T, 32, dtype=torch.float64)
+    cache = attention.new_cache(2)
+    steps = torch.cat([attention(part, cache=cache) for part in x.split([5, *[1] * (T - 5)], 1)], 1)
+    torch.testing.assert_close(steps, attention(x), rtol=0, atol=1e-12)

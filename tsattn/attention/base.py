@@ -10,6 +10,7 @@ Shape letters: B batch, N query tokens, S key tokens, H query heads, G key/value
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar, TypedDict
 
 import torch
@@ -298,6 +299,12 @@ def logit_scale(projection: Projection, scaling: str | float) -> float:
         return projection.scale
     if scaling == "mup":
         return projection.mup_scale
-    if isinstance(scaling, str | bool) or not 0 < scaling < math.inf:
-        raise UserError(f"scaling must be head, mup or a number above 0, not {scaling!r}")
+    check_scaling(scaling, ("head", "mup"))
     return float(scaling)
+
+
+def check_scaling(scaling: str | float, names: Sequence[str]) -> None:
+    """Refuse what is neither one of the names nor a factor."""
+    known = scaling in names if isinstance(scaling, str) else not isinstance(scaling, bool) and 0 < scaling < math.inf
+    if not known:
+        raise UserError(f"scaling must be {', '.join(names)} or a number above 0, not {scaling!r}")

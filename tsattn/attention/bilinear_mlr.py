@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from tsattn.attention.base import Attention, AttentionOptions, head_size
+from tsattn.attention.base import Attention, AttentionOptions, check_scaling, head_size
 from tsattn.attention.mlr import is_count
 from tsattn.attention.patterns import FullPattern
 from tsattn.attention.projections import BilinearMLRProjection
@@ -28,11 +28,16 @@ class BilinearMLRAttention(Attention):
         ranks: `r_l`, coarse to fine. Equal ranks that sum to the head size by default, over as many levels as `blocks`
             has, else over at most four.
         blocks: `p_l`, pieces that the features are cut into at each level, each a divisor of D; 1, 2, 4, .. by default.
+        scaling: factor of the products of a level: ``level``, `1 / sqrt(p_l r_l)`; ``mup``, the same, which is what the
+            authors train with under muP; ``head``, `1 / sqrt(sum_l p_l r_l)` for all levels alike; or a number for all
+            levels alike.
         **options: what every kind takes, see `Attention`; `qk_norm` normalises the components of all levels together.
 
     Raises:
-        UserError: ranks and blocks that do not fit each other or D.
+        UserError: ranks and blocks that do not fit each other or D, or another `scaling`.
     """
+
+    SCALINGS = ("level", "mup", "head")
 
     def __init__(
         self,
@@ -41,6 +46,7 @@ class BilinearMLRAttention(Attention):
         *,
         ranks: Sequence[int] | None = None,
         blocks: Sequence[int] | None = None,
+        scaling: str | float = "level",
         **options: Unpack[AttentionOptions],
     ) -> None:
         for name, counts in (("ranks", ranks), ("blocks", blocks)):
@@ -55,8 +61,13 @@ class BilinearMLRAttention(Attention):
         for count in blocks:
             if d_model % count:
                 raise UserError(f"blocks {list(blocks)} must each divide d_model {d_model}, and {count} does not")
-        projection = BilinearMLRProjection(d_model, num_heads, options.get("num_kv_heads"), ranks, blocks)
-        super().__init__(d_model, num_heads, projection=projection, pattern=FullPattern(), **options)
+        check_scaling(scaling, self.SCALINGS)
+        by_level = scaling in ("level", "mup")
+        projection = BilinearMLRProjection(
+            d_model, num_heads, options.get("num_kv_heads"), ranks, blocks, by_level=by_level
+        )
+        scale = "head" if by_level else scaling  # what is left to scale once the levels are
+        super().__init__(d_model, num_heads, projection=projection, pattern=FullPattern(), scaling=scale, **options)
 
 
 def _is_list(value: object) -> bool:

@@ -320,6 +320,8 @@ def _(pattern: MultiLevelPattern, *, width: int, tokens: int, causal: bool, max_
 
     Level l scores the pairs of each block; generating, it holds the keys of the running block, up to its last one.
     """
+    if pattern.calendar is not None:
+        raise UserError(f"the cost of blocks by {', '.join(pattern.calendar)} depends on the time stamps of the data")
     every = torch.ones(1, tokens, dtype=torch.bool)
     positions = real_positions(every, align=pattern.align, max_length=max_length)
     blocks = level_block_ids(positions, numbers=pattern.numbers, lengths=pattern.lengths, max_length=max_length)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 from tsattn.attention.base import Attention, AttentionOptions, head_size
 from tsattn.attention.patterns import MultiLevelPattern
 from tsattn.attention.projections import LowRankProjection
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of
+from tsattn.ops.calendar import CALENDAR_UNITS
 
 __all__ = ["MLRAttention"]
+
+WAYS = ("numbers", "lengths", "calendar")  # in which blocks are given
 
 
 class MLRAttention(Attention):
@@ -21,9 +24,11 @@ class MLRAttention(Attention):
         num_heads: H, the number of heads.
         ranks: components of each level, coarse to fine; they sum to the head size. Four levels by default: half of the
             components for every pair, the rest shared by the finer levels.
-        blocks: the blocks of each level, coarse to fine: a list of numbers of blocks (1, 2, 4, ... by default), or
-            ``{lengths: [...]}``, steps in a block.
-        align: ``end``: the last token closes the last block (encoders); ``start``: the first opens the first one.
+        blocks: the blocks of each level, coarse to fine: a list of numbers of blocks (1, 2, 4, ... by default);
+            ``{lengths: [...]}``, steps in a block; or ``{calendar: [month, day]}``, units of the calendar, of ``all``
+            (one block), ``year``, ``quarter``, ``month``, ``week`` (from Monday), ``day`` and ``hour``.
+        align: of blocks by number or length. ``end``: the last token closes the last block (encoders); ``start``: the
+            first opens the first one.
         scaling: factor of the products of a level's r_l components: ``head``, `1 / sqrt(r)` for all of them, so that
             one level is standard attention; ``level``, `1 / sqrt(r_l)`; ``mup``, `1 / r_l`, as the authors train.
         divide_by: what the logits are divided by as well: ``none``; ``levels``, the number of levels; ``active``, pair
@@ -37,7 +42,7 @@ class MLRAttention(Attention):
         num_heads: int,
         *,
         ranks: Sequence[int] | None = None,
-        blocks: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+        blocks: Sequence[int] | Mapping[str, Sequence[int | str]] | None = None,
         align: str = "end",
         scaling: str = "head",
         divide_by: str = "none",
@@ -49,11 +54,9 @@ class MLRAttention(Attention):
             raise UserError(f"ranks must be a list of positive whole numbers, coarse to fine, not {ranks!r}")
         if sum(ranks) != head_dim:
             raise UserError(f"ranks {list(ranks)} sum to {sum(ranks)}, but must sum to the head size {head_dim}")
-        kind, sizes = _blocks(blocks, len(ranks))
         pattern = MultiLevelPattern(
             ranks,
-            numbers=sizes if kind == "numbers" else None,
-            lengths=sizes if kind == "lengths" else None,
+            **_blocks(blocks, len(ranks)),
             align=align,
             scaling=scaling,
             divide_by=divide_by,
@@ -75,22 +78,25 @@ def default_ranks(head_dim: int) -> list[int]:
     return [*ranks, left]
 
 
-def _blocks(blocks: Sequence[int] | Mapping[str, Sequence[int]] | None, num_levels: int) -> tuple[str, list[int]]:
-    """The way blocks are given, ``numbers`` or ``lengths``, and one size a level."""
+def _blocks(blocks: Sequence[int] | Mapping[str, Sequence[int | str]] | None, num_levels: int) -> dict[str, Any]:
+    """One entry a level, by the way that they are given: numbers, lengths or calendar."""
     if blocks is None:
-        return "numbers", [2**level for level in range(num_levels)]
-    kind, sizes = "numbers", blocks
+        return {"numbers": [2**level for level in range(num_levels)]}
+    way: str = "numbers"
+    levels: Any = blocks
     if isinstance(blocks, Mapping):
-        if len(blocks) != 1 or next(iter(blocks)) not in ("numbers", "lengths"):
-            raise UserError(
-                f"blocks must be a list of numbers, or {{numbers: [...]}} or {{lengths: [...]}}, not {blocks}"
-            )
-        kind, sizes = next(iter(blocks.items()))
-    if isinstance(sizes, str) or not isinstance(sizes, Sequence) or not all(is_count(size) for size in sizes):
-        raise UserError(f"blocks must be positive whole numbers, coarse to fine, not {sizes!r}")
-    if len(sizes) != num_levels:
-        raise UserError(f"blocks {list(sizes)} must have one entry for each of the {num_levels} ranks")
-    return kind, list(sizes)
+        if len(blocks) != 1 or next(iter(blocks)) not in WAYS:
+            ways = " or ".join(f"{{{way}: [...]}}" for way in WAYS)
+            raise UserError(f"blocks must be a list of numbers, or {ways}, not {blocks}")
+        way, levels = next(iter(blocks.items()))
+    is_list = isinstance(levels, Sequence) and not isinstance(levels, str)
+    if way == "calendar" and not (is_list and all(isinstance(unit, str) for unit in levels)):
+        raise UserError(f"calendar blocks must be a list of {one_of(CALENDAR_UNITS)}, coarse to fine, not {levels!r}")
+    if way != "calendar" and not (is_list and all(is_count(size) for size in levels)):
+        raise UserError(f"blocks must be positive whole numbers, coarse to fine, not {levels!r}")
+    if len(levels) != num_levels:
+        raise UserError(f"blocks {list(levels)} must have one entry for each of the {num_levels} ranks")
+    return {way: list(levels)}
 
 
 def is_count(value: object) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tsattn.attention.caches import Cache, FullCache, MultiLevelCache, SplitCache, WindowCache, own_cache
 from tsattn.errors import UserError, one_of
+from tsattn.ops.calendar import calendar_block_ids
 from tsattn.ops.full import full_attention, softmax_attention, wide
 from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
 from tsattn.ops.multilevel import DIVIDING_IMPLS, multilevel_attention
@@ -76,6 +77,17 @@ class Pattern(ABC):
     takes_blocks: bool = False
     needs_max_length: bool = False
     component_groups: tuple[int, ...] | None = None
+
+    def blocks_at(self, time: Tensor | None) -> Tensor | None:
+        """The blocks `(levels, B, S)` that this pattern finds from the time stamps of the tokens, or None.
+
+        Args:
+            time: `(B, S)` int64, seconds since 1970-01-01; None where there are none.
+
+        Raises:
+            UserError: if it needs time stamps and there are none.
+        """
+        return None
 
     @abstractmethod
     def __call__(
@@ -329,6 +341,9 @@ class MultiLevelPattern(Pattern):
         ranks: components of each level, coarse to fine.
         numbers: blocks that `max_length` is cut into at each level, each dividing the next.
         lengths: steps in a block at each level instead, each divided by the next.
+        calendar: units of the calendar at each level instead, see `calendar_block_ids`. The blocks then come from the
+            time stamps of the tokens, not from their positions; where they do not nest, as weeks in months, a pair is
+            scored with the set of levels that it shares, and `tiles` refuses.
         align: ``end`` (encoders: the last token closes the last block) or ``start`` (decoding).
         scaling: what a level of r_l of the W components multiplies its products by. ``head``: the `scale` of the call
             for all levels alike; ``level``: that times `sqrt(W / r_l)`; ``mup``: that times `sqrt(W) / r_l` (the
@@ -353,6 +368,7 @@ class MultiLevelPattern(Pattern):
         *,
         numbers: Sequence[int] | None = None,
         lengths: Sequence[int] | None = None,
+        calendar: Sequence[str] | None = None,
         align: str = "end",
         scaling: str = "head",
         divide_by: str = "none",
@@ -362,20 +378,20 @@ class MultiLevelPattern(Pattern):
                 raise UserError(f"{name} must be one of {one_of(valid)}, not {value!r}")
         if align not in ("start", "end"):
             raise UserError(f"align must be start or end, not {align!r}")
-        sizes, what = (numbers, "numbers") if numbers is not None else (lengths, "lengths")
-        if sizes is None or len(sizes) != len(ranks):
-            raise UserError(f"blocks must have one entry for each of the {len(ranks)} ranks, not {sizes}")
-        if any(size < 1 for size in sizes):
-            raise UserError(f"block {what} must be at least 1, not {list(sizes)}")
-        for coarse, fine in itertools.pairwise(sizes):
-            whole, part = (fine, coarse) if numbers is not None else (coarse, fine)
-            if whole % part:
-                raise UserError(f"block {what} must nest: {part} does not divide {whole} in {list(sizes)}")
+        levels = next((given for given in (numbers, lengths, calendar) if given is not None), None)
+        if levels is None or len(levels) != len(ranks):
+            raise UserError(f"blocks must have one entry for each of the {len(ranks)} ranks, not {levels}")
+        if calendar is None:
+            _check_nested(numbers, lengths)
+        else:
+            calendar_block_ids(torch.zeros(1, 1, dtype=torch.long), calendar)
         self.ranks = tuple(ranks)
         self.numbers = None if numbers is None else tuple(numbers)
         self.lengths = None if lengths is None else tuple(lengths)
-        self.align = align
-        self.needs_max_length = numbers is not None or align == "end"
+        self.calendar = None if calendar is None else tuple(calendar)
+        # where the calendar makes the blocks, positions only order the tokens
+        self.align = align if calendar is None else "start"
+        self.needs_max_length = numbers is not None or self.align == "end"
         self.component_groups = self.ranks
         self.scaling = scaling
         self.divide_by = divide_by
@@ -389,6 +405,14 @@ class MultiLevelPattern(Pattern):
         power = {"head": 0.0, "level": 0.5, "mup": 1.0}[scaling]
         self._factors = [(first / rank) ** power for rank in self.ranks]
         self._layouts: dict[int, list[Layout] | str] = {}
+
+    def blocks_at(self, time: Tensor | None) -> Tensor | None:
+        """See `Pattern`."""
+        if self.calendar is None:
+            return None
+        if time is None:
+            raise UserError(f"attention with blocks by {', '.join(self.calendar)} needs data with time stamps")
+        return calendar_block_ids(time, self.calendar)
 
     def __call__(
         self,
@@ -405,6 +429,10 @@ class MultiLevelPattern(Pattern):
     ) -> Tensor:
         """See `Pattern`."""
         blocks, layouts = tokens.blocks, None
+        if blocks is None and self.calendar is not None:
+            raise UserError(
+                f"blocks by {', '.join(self.calendar)} come from the tokens' time stamps, which are not given here"
+            )
         if blocks is None:
             blocks = level_block_ids(
                 tokens.key_positions, numbers=self.numbers, lengths=self.lengths, max_length=tokens.max_length
@@ -438,6 +466,10 @@ class MultiLevelPattern(Pattern):
 
     def new_cache(self, batch_size: int, max_length: int | None) -> MultiLevelCache:
         """See `Pattern`."""
+        if self.calendar is not None:
+            raise UserError(
+                f"blocks by {', '.join(self.calendar)} cannot decode step by step: a cache knows no time stamps"
+            )
         if self.lengths is not None:
             blocks = [(1, length) for length in self.lengths]
         else:
@@ -478,6 +510,17 @@ class MultiLevelPattern(Pattern):
             levels = zip(torch.split(q, list(self.ranks), -1), self._factors, strict=True)
             q = torch.cat([q_level * factor for q_level, factor in levels], -1)
         return q, scale * self._scale
+
+
+def _check_nested(numbers: Sequence[int] | None, lengths: Sequence[int] | None) -> None:
+    """Refuse numbers or lengths of blocks of which one level does not refine the one before."""
+    sizes, what = (lengths or (), "lengths") if numbers is None else (numbers, "numbers")
+    if any(size < 1 for size in sizes):
+        raise UserError(f"block {what} must be at least 1, not {list(sizes)}")
+    for coarse, fine in itertools.pairwise(sizes):
+        whole, part = (coarse, fine) if numbers is None else (fine, coarse)
+        if whole % part:
+            raise UserError(f"block {what} must nest: {part} does not divide {whole} in {list(sizes)}")
 
 
 def _decode_positions(q: Tensor, before: int) -> tuple[Tensor, Tensor]:

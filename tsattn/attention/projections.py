@@ -265,6 +265,7 @@ class BilinearMLRProjection(MLBTCProjection):
         num_kv_heads: G; H if None.
         ranks: `r_l`.
         blocks: `p_l`; 1, 2, 4, .. if None.
+        by_level: whether each level has the factor of its own width, as above; else `sum_l q_l . k_l / sqrt(W)`.
 
     Raises:
         UserError: ranks and blocks that do not fit each other or D.
@@ -277,6 +278,8 @@ class BilinearMLRProjection(MLBTCProjection):
         num_kv_heads: int | None,
         ranks: Sequence[int],
         blocks: Sequence[int] | None = None,
+        *,
+        by_level: bool = True,
     ) -> None:
         shapes = MLR.shapes(ranks, blocks)
         widths = [shape.rank * shape.left_blocks for shape in shapes]
@@ -286,7 +289,7 @@ class BilinearMLRProjection(MLBTCProjection):
             num_kv_heads,
             shapes,
             scale=1 / math.sqrt(sum(widths)),
-            level_scales=[math.sqrt(sum(widths) / width) for width in widths],
+            level_scales=[math.sqrt(sum(widths) / width) if by_level else 1.0 for width in widths],
             # a left factor maps its piece of the features to a query, as a right one does to a key
             left_fan_ins=[d_model // shape.left_blocks for shape in shapes],
         )

@@ -82,5 +82,8 @@ class PatchTST(Backbone):
         norm = InstanceNorm(batch.past, batch.past_observed)
         past = norm.normalised()
         tokens = self.tokens(self.patches(rearrange(past, "B L C -> (B C) L")))
-        forecast = rearrange(self.head(self.encoder(tokens)), "(B C) T -> B T C", C=past.shape[-1])
+        L, C = past.shape[1:]
+        # a patch lies in the block of its last step
+        time = None if batch.time is None else self.patches.ends(batch.time[:, :L]).repeat_interleave(C, dim=0)
+        forecast = rearrange(self.head(self.encoder(tokens, time)), "(B C) T -> B T C", C=C)
         return norm.restore(self.linear_path(past, forecast))

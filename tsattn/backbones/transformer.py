@@ -86,7 +86,10 @@ class Transformer(Backbone):
         past = norm.normalised()
         C = past.shape[-1]
         steps = rearrange(past, "B L C -> (B C) L 1") if self.independent else past
-        forecast: Tensor = self.head(self.encoder(self.tokens(steps)))
+        time = None if batch.time is None else batch.time[:, : past.shape[1]]
+        if time is not None and self.independent:
+            time = time.repeat_interleave(C, dim=0)
+        forecast: Tensor = self.head(self.encoder(self.tokens(steps), time))
         if self.independent:
             forecast = rearrange(forecast, "(B C) T 1 -> B T C", C=C)
         return norm.restore(self.linear_path(past, forecast))

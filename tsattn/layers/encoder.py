@@ -31,9 +31,10 @@ class EncoderBlock(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map `(B, L, D)` to `(B, L, D)`."""
-        x = x + self.dropout(self.attention(self.attention_norm(x)))
+    def forward(self, x: Tensor, time: Tensor | None = None) -> Tensor:
+        """Map `(B, N, D)` to `(B, N, D)`; `time (B, N)` are time stamps in seconds, for blocks by the calendar."""
+        blocks = self.attention.pattern.blocks_at(time)
+        x = x + self.dropout(self.attention(self.attention_norm(x), blocks=blocks))
         out: Tensor = x + self.dropout(self.feedforward(self.feedforward_norm(x)))
         return out
 
@@ -52,9 +53,9 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(EncoderBlock(attention, d_ff, dropout) for attention in attentions)
         self.norm = nn.LayerNorm(attentions[0].d_model)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map `(B, L, D)` to `(B, L, D)`."""
+    def forward(self, x: Tensor, time: Tensor | None = None) -> Tensor:
+        """Map `(B, N, D)` to `(B, N, D)`; see `EncoderBlock`."""
         for block in self.blocks:
-            x = block(x)
+            x = block(x, time)
         out: Tensor = self.norm(x)
         return out

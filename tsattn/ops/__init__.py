@@ -4,13 +4,16 @@ Shape letters: B batch, N query tokens, S key tokens, H heads, G key heads (1, o
 query or key, E components of a value, L levels.
 """
 
+from tsattn.ops.calendar import CALENDAR_UNITS, calendar_block_ids
 from tsattn.ops.full import full_attention
 from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
 from tsattn.ops.multilevel import multilevel_attention
 from tsattn.ops.sliding_window import sliding_window_attention
 
 __all__ = [
+    "CALENDAR_UNITS",
     "allowed_pairs",
+    "calendar_block_ids",
     "full_attention",
     "level_block_ids",
     "multilevel_attention",
