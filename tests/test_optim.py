@@ -206,7 +206,7 @@ class SecondToken(nn.Module):
         self.width = width
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.arange(2, dtype=x.dtype)[None, :, None].expand(len(x), 2, self.width)
+        return torch.arange(2, dtype=x.dtype)[None, :, None].repeat(len(x), 1, self.width)
 
 
 def change_of_the_logits(width: int, description: dict[str, Any], steps: int = 3) -> float:

@@ -439,7 +439,7 @@ class MultiLevelPattern(Pattern):
             )
         elif blocks.shape[0] != len(self.ranks):
             raise UserError(f"blocks must have {len(self.ranks)} levels, not {blocks.shape[0]}")
-        if tokens.by_default:
+        if tokens.by_default and not torch.compiler.is_compiling():
             # the same for every call of this length
             T = q.shape[2]
             if T not in self._layouts:
@@ -462,6 +462,7 @@ class MultiLevelPattern(Pattern):
             dropout_p=dropout_p,
             impl=impl,
             layouts=layouts,
+            regular=tokens.by_default and self.calendar is None,
         )
 
     def new_cache(self, batch_size: int, max_length: int | None) -> MultiLevelCache:

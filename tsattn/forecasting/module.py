@@ -36,7 +36,8 @@ class ForecastingModule(LightningModule):
         warmup_steps: steps over which the learning rate rises; then it falls along a cosine to zero.
         loss: ``mse``, ``mae`` or ``huber``, over observed targets on the scale of the data.
         mup: follow the muP learning rules of `tsattn.optim`, under which one learning rate serves every width: each
-            hidden weight learns at ``learning_rate * 768 / fan_in``, and starts anew with variance ``1 / fan_in``.
+            hidden weight learns at ``learning_rate * 768 / fan_in``, and starts anew with variance ``1 / fan_in``. Give
+            the attention ``scaling: mup`` with it.
     """
 
     def __init__(

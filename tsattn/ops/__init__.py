@@ -5,6 +5,7 @@ query or key, E components of a value, L levels.
 """
 
 from tsattn.ops.calendar import CALENDAR_UNITS, calendar_block_ids
+from tsattn.ops.flops import executed_flops
 from tsattn.ops.full import full_attention
 from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
 from tsattn.ops.multilevel import multilevel_attention
@@ -14,6 +15,7 @@ __all__ = [
     "CALENDAR_UNITS",
     "allowed_pairs",
     "calendar_block_ids",
+    "executed_flops",
     "full_attention",
     "level_block_ids",
     "multilevel_attention",

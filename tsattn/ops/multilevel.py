@@ -24,7 +24,7 @@ from torch import Tensor
 from tsattn.errors import UserError, one_of
 from tsattn.ops.full import expand_heads, full_attention_sdpa, softmax_attention, wide
 from tsattn.ops.masks import allowed_pairs
-from tsattn.ops.multilevel_tiles import multilevel_attention_tiles
+from tsattn.ops.multilevel_tiles import multilevel_attention_tiles, multilevel_attention_traced
 from tsattn.ops.tiling import Layout, find_layouts
 
 __all__ = ["multilevel_attention", "multilevel_attention_reference", "multilevel_attention_sdpa"]
@@ -60,6 +60,7 @@ def multilevel_attention(
     dropout_p: float = 0.0,
     impl: str = "auto",
     layouts: Sequence[Layout] | str | None = None,
+    regular: bool = False,
 ) -> Tensor:
     """Softmax attention of a sequence to itself with multi-level scores.
 
@@ -82,6 +83,9 @@ def multilevel_attention(
             dropout, and no global tokens under causality; ``triton`` a CUDA device, no bias, no dropout and no global
             tokens.
         layouts: what `find_layouts` says of these tokens, if it is known already.
+        regular: whether one row of nested blocks and rising positions is known to serve the whole batch. Under
+            `torch.compile` on a CPU, where the tokens cannot be looked at, `auto` then takes the tiles, else the
+            reference, in one graph for every length.
 
     Returns:
         `(B, H, T, E)`.
@@ -97,6 +101,21 @@ def multilevel_attention(
     if positions is None:
         positions = torch.arange(q.shape[2], device=q.device)[None]
     fits_tiles = bias is None and not dropout_p
+    if torch.compiler.is_compiling() and impl in ("auto", "tiles") and q.device.type == "cpu":
+        if regular and fits_tiles and key_mask is None and global_tokens is None:
+            q, k, v = expand_heads(q, k, v)
+            return multilevel_attention_traced(
+                q,
+                k,
+                v,
+                ranks=ranks,
+                blocks=blocks,
+                positions=positions,
+                causal=causal,
+                scale=scale,
+                divide_by_active=divide_by_active,
+            )
+        impl = "reference" if impl == "auto" else impl
     if layouts is None and fits_tiles and (impl == "tiles" or (impl == "auto" and q.device.type == "cpu")):
         layouts = find_layouts(blocks, positions, key_mask=key_mask, global_tokens=global_tokens, causal=causal)
     why_not: dict[str, str | None] = {

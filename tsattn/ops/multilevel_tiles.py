@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tsattn.ops.tiling import Layout, LeafGroup, Plan, TileGroup, make_plan
+from tsattn.ops.tiling import Layout, LeafGroup, Plan, TileGroup, find_layouts, make_plan
 
-__all__ = ["multilevel_attention_tiles"]
+__all__ = ["multilevel_attention_tiles", "multilevel_attention_traced"]
 
 LEAF_TOKENS = 16384  # tokens of all rows whose leaves are computed at once
 
@@ -43,60 +44,80 @@ class _TiledAttention(torch.autograd.Function):
         scales: tuple[float, ...],
     ) -> Tensor:
         """`scales`: factor of the logits of pairs that share 0, 1, ... levels; all alike where leaves hold several."""
-        out = torch.empty_like(v, dtype=torch.promote_types(v.dtype, torch.float32))
-        lse = torch.empty(v.shape[:2], dtype=out.dtype, device=v.device)
-        for leaf in plan.leaves:
-            for part in _pieces(len(q), leaf):
-                q_leaf, k_leaf, v_leaf = _leaf_inputs(q[part], k[part], v[part], leaf, plan.leaf_level, ranks)
-                partial, partial_lse = _flash(q_leaf, k_leaf, v_leaf, causal, scales[-1])
-                _put(out[part], leaf.starts, leaf.length, partial[..., : v.shape[-1]])
-                _put(lse[part, :, None], leaf.starts, leaf.length, partial_lse[..., None])
-        q_prefix = q.clone()
-        for tile in plan.tiles:
-            q_prefix[..., tile.prefix :] = 0
-            partial, partial_lse = _flash(
-                _take(q_prefix, tile.query_starts, tile.num_queries),
-                _take(k, tile.key_starts, tile.num_keys),
-                _take(v, tile.key_starts, tile.num_keys),
-                False,
-                scales[tile.levels],
-            )
-            _merge(out, lse, tile, partial, partial_lse)
-        result = out.to(v.dtype)
-        ctx.save_for_backward(q, k, v, result, lse)
-        ctx.plan, ctx.ranks, ctx.causal, ctx.scales = plan, ranks, causal, scales  # type: ignore[attr-defined]
-        return result
+        out, lse = _forward(q, k, v, plan, ranks, causal, scales)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.given = plan, ranks, causal, scales  # type: ignore[attr-defined]
+        return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_out):  # type: ignore[no-untyped-def]
-        q, k, v, out, lse = ctx.saved_tensors
-        plan, ranks, causal, scales = ctx.plan, ctx.ranks, ctx.causal, ctx.scales
-        grad_out = grad_out.contiguous()
-        exact = torch.promote_types(q.dtype, torch.float32)
-        dq, dk, dv = (torch.empty_like(t, dtype=exact) for t in (q, k, v))
-        for leaf in plan.leaves:
-            for part in _pieces(len(q), leaf):
-                known = (grad_out[part], q[part], k[part], v[part], out[part], lse[part])
-                sought = (dq[part], dk[part], dv[part])
-                _leaf_backward(*known, leaf, plan.leaf_level, ranks, causal, scales[-1], sought)
-        q_prefix = q.clone()
-        for tile in plan.tiles:
-            q_prefix[..., tile.prefix :] = 0
-            grads = _flash_backward(
-                _take(grad_out, tile.query_starts, tile.num_queries),
-                _take(q_prefix, tile.query_starts, tile.num_queries),
-                _take(k, tile.key_starts, tile.num_keys),
-                _take(v, tile.key_starts, tile.num_keys),
-                _take(out, tile.query_starts, tile.num_queries),
-                _take(lse[..., None], tile.query_starts, tile.num_queries)[..., 0],
-                False,
-                scales[tile.levels],
-            )
-            _add(dq[..., : tile.prefix], tile.query_starts, grads[0][..., : tile.prefix])
-            _add(dk[..., : tile.prefix], tile.key_starts, grads[1][..., : tile.prefix])
-            _add(dv, tile.key_starts, grads[2])
-        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), None, None, None, None
+        return *_backward(grad_out, *ctx.saved_tensors, *ctx.given), None, None, None, None
+
+
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, plan: Plan, ranks: Sequence[int], causal: bool, scales: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """The output, and the log-sum-exp of the logits of each query."""
+    out = torch.empty_like(v, dtype=torch.promote_types(v.dtype, torch.float32))
+    lse = torch.empty(v.shape[:2], dtype=out.dtype, device=v.device)
+    for leaf in plan.leaves:
+        for part in _pieces(len(q), leaf):
+            q_leaf, k_leaf, v_leaf = _leaf_inputs(q[part], k[part], v[part], leaf, plan.leaf_level, ranks)
+            partial, partial_lse = _flash(q_leaf, k_leaf, v_leaf, causal, scales[-1])
+            _put(out[part], leaf.starts, leaf.length, partial[..., : v.shape[-1]])
+            _put(lse[part, :, None], leaf.starts, leaf.length, partial_lse[..., None])
+    q_prefix = q.clone()
+    for tile in plan.tiles:
+        q_prefix[..., tile.prefix :] = 0
+        partial, partial_lse = _flash(
+            _take(q_prefix, tile.query_starts, tile.num_queries),
+            _take(k, tile.key_starts, tile.num_keys),
+            _take(v, tile.key_starts, tile.num_keys),
+            False,
+            scales[tile.levels],
+        )
+        _merge(out, lse, tile, partial, partial_lse)
+    return out.to(v.dtype), lse
+
+
+def _backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    plan: Plan,
+    ranks: Sequence[int],
+    causal: bool,
+    scales: Sequence[float],
+) -> tuple[Tensor, Tensor, Tensor]:
+    grad_out = grad_out.contiguous()
+    exact = torch.promote_types(q.dtype, torch.float32)
+    dq, dk, dv = (torch.empty_like(t, dtype=exact) for t in (q, k, v))
+    for leaf in plan.leaves:
+        for part in _pieces(len(q), leaf):
+            known = (grad_out[part], q[part], k[part], v[part], out[part], lse[part])
+            sought = (dq[part], dk[part], dv[part])
+            _leaf_backward(*known, leaf, plan.leaf_level, ranks, causal, scales[-1], sought)
+    q_prefix = q.clone()
+    for tile in plan.tiles:
+        q_prefix[..., tile.prefix :] = 0
+        grads = _flash_backward(
+            _take(grad_out, tile.query_starts, tile.num_queries),
+            _take(q_prefix, tile.query_starts, tile.num_queries),
+            _take(k, tile.key_starts, tile.num_keys),
+            _take(v, tile.key_starts, tile.num_keys),
+            _take(out, tile.query_starts, tile.num_queries),
+            _take(lse[..., None], tile.query_starts, tile.num_queries)[..., 0],
+            False,
+            scales[tile.levels],
+        )
+        _add(dq[..., : tile.prefix], tile.query_starts, grads[0][..., : tile.prefix])
+        _add(dk[..., : tile.prefix], tile.key_starts, grads[1][..., : tile.prefix])
+        _add(dv, tile.key_starts, grads[2])
+    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
 
 
 def multilevel_attention_tiles(
@@ -127,10 +148,9 @@ def multilevel_attention_tiles(
     """
     H, T, r = q.shape[1:]
     E = v.shape[-1]
+    padded = _one_width(q, k, v)
     width = max(r, E)
-    padded = [F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in (q, k, v)]
-    divisors = range(len(ranks) + 1) if divide_by_active else [1] * (len(ranks) + 1)
-    scales = tuple(scale / max(1, divisor) for divisor in divisors)
+    scales = _scales(len(ranks), scale, divide_by_active)
     outs: list[Tensor] = []
     for layout in layouts:
         parts = padded if layout.rows is None else [t[list(layout.rows)] for t in padded]
@@ -153,6 +173,119 @@ def multilevel_attention_tiles(
         return outs[0][..., :E]
     back = torch.tensor([row for layout in layouts for row in layout.rows or ()], device=q.device).argsort()
     return torch.cat(outs)[back][..., :E]
+
+
+@torch.library.custom_op("tsattn::multilevel_tiles", mutates_args=())
+def _operator(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    blocks: Tensor,
+    positions: Tensor,
+    ranks: list[int],
+    causal: bool,
+    scales: list[float],
+) -> tuple[Tensor, Tensor]:
+    """`_forward` as one node of a compiled graph: the cutting, which goes by the length, is done when it runs."""
+    return _forward(q, k, v, _plan_at(blocks, positions, ranks, causal, scales), ranks, causal, scales)
+
+
+@torch.library.custom_op("tsattn::multilevel_tiles_backward", mutates_args=())
+def _operator_backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    blocks: Tensor,
+    positions: Tensor,
+    ranks: list[int],
+    causal: bool,
+    scales: list[float],
+) -> tuple[Tensor, Tensor, Tensor]:
+    plan = _plan_at(blocks, positions, ranks, causal, scales)
+    return _backward(grad_out, q, k, v, out, lse, plan, ranks, causal, scales)
+
+
+@_operator.register_fake
+def _(q, k, v, blocks, positions, ranks, causal, scales):  # type: ignore[no-untyped-def]
+    lse = v.new_empty(v.shape[:2], dtype=torch.promote_types(v.dtype, torch.float32))
+    return torch.empty_like(v), lse
+
+
+@_operator_backward.register_fake
+def _(grad_out, q, k, v, out, lse, blocks, positions, ranks, causal, scales):  # type: ignore[no-untyped-def]
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ranks, causal, scales = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.given = ranks, causal, scales
+
+
+def _backward_of_operator(ctx: Any, grad_out: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    q, k, v, blocks, positions, out, lse = ctx.saved_tensors
+    grads = _operator_backward(grad_out, q, k, v, out, lse, blocks, positions, *ctx.given)
+    return (*grads, None, None, None, None, None)
+
+
+_operator.register_autograd(_backward_of_operator, setup_context=_save)
+
+
+def _plan_at(blocks: Tensor, positions: Tensor, ranks: Sequence[int], causal: bool, scales: Sequence[float]) -> Plan:
+    """How one row of whole, ordered tokens is cut."""
+    layouts = find_layouts(blocks, positions)
+    assert not isinstance(layouts, str), layouts
+    return make_plan(layouts[0].blocks, tuple(ranks), causal, 0, len(set(scales)) == 1)
+
+
+def multilevel_attention_traced(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    ranks: Sequence[int],
+    blocks: Tensor,
+    positions: Tensor,
+    causal: bool,
+    scale: float,
+    divide_by_active: bool = False,
+) -> Tensor:
+    """`multilevel_attention_tiles` for `torch.compile`: one operator, in one graph for every length.
+
+    Args:
+        q: `(B, H, T, r)` queries.
+        k: `(B, H, T, r)` keys.
+        v: `(B, H, T, E)` values.
+        ranks: components of each level, coarse to fine.
+        blocks: `(L, 1, T)` int, nested.
+        positions: `(1, T)` int, rising.
+        causal: a token sees no later one.
+        scale: factor of the logits.
+        divide_by_active: divide the logits of a pair by the number of levels that it shares.
+
+    Returns:
+        `(B, H, T, E)`.
+    """
+    E = v.shape[-1]
+    flat = [t.flatten(0, 1).contiguous() for t in _one_width(q, k, v)]
+    scales = _scales(len(ranks), scale, divide_by_active)
+    out: Tensor = _operator(*flat, blocks, positions, list(ranks), causal, list(scales))[0]
+    return out.view(*v.shape[:3], -1)[..., :E]
+
+
+def _one_width(*tensors: Tensor) -> list[Tensor]:
+    """The tensors as the kernel, which checks nothing, takes them: components side by side, of one number."""
+    width = max(t.shape[-1] for t in tensors)
+    padded = [F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in tensors]
+    return [t if t.stride(-1) == 1 else t.contiguous() for t in padded]
+
+
+def _scales(num_levels: int, scale: float, divide_by_active: bool) -> tuple[float, ...]:
+    """Factor of the logits of pairs that share 0, 1, ... levels."""
+    return tuple(scale / max(1, shared) if divide_by_active else scale for shared in range(num_levels + 1))
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:

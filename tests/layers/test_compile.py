@@ -1,0 +1,56 @@
+"""`torch.compile` of a block: one graph, whatever the length, with the numbers of eager execution."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+from tests.attention.cases import CASES
+from tsattn.attention import build_attention
+from tsattn.layers import EncoderBlock
+
+LENGTHS = (96, 97, 128, 336, 720)
+
+
+def value_and_gradients(run: object, block: EncoderBlock, x: Tensor) -> list[Tensor]:
+    assert callable(run)
+    x = x.clone().requires_grad_()
+    out = run(x)
+    return [out, *torch.autograd.grad(out.square().mean(), [x, *block.parameters()], allow_unused=True)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_block_compiles_whole_and_once_for_all_lengths(case: str) -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(0)
+    # blocks by number must divide alike for every length; what is longer than max_length is refused
+    attention = build_attention(CASES[case], d_model=16, num_heads=4, max_length=max(LENGTHS))
+    block = EncoderBlock(attention, d_ff=32, dropout=0.0)
+    compiled = torch.compile(block, backend="aot_eager", dynamic=True, fullgraph=True)
+    for length in LENGTHS:
+        x = torch.randn(2, length, 16)
+        found, expected = (value_and_gradients(run, block, x) for run in (compiled, block))
+        for one, other in zip(found, expected, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None:
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    # a window shorter than a third of the sequence is computed another way
+    assert counters["stats"]["unique_graphs"] <= (2 if "swa" in case else 1)
+
+
+def test_the_operator_keeps_the_rules_of_operators() -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 40, 8, requires_grad=True) for _ in range(3))
+    positions = torch.arange(40)[None]
+    blocks = torch.stack([torch.zeros_like(positions), positions // 20])
+    arguments = (q, k, v, blocks, positions, [4, 4], True, [0.3, 0.3, 0.3])
+    # dynamic autograd is tested above; here what the operator says of itself
+    torch.library.opcheck(
+        torch.ops.tsattn.multilevel_tiles.default,
+        arguments,
+        test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
+    )

@@ -1,0 +1,67 @@
+"""Counting the floating-point operations that the fast paths execute on a CPU.
+
+PyTorch's counter sees matrix products but reads 0 for the fused CPU kernel, which every fast path here ends in; the
+formulas below say what that kernel executes, zero-padded components included. One multiply-add is 2 flops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+__all__ = ["executed_flops"]
+
+
+def _pairs(q: torch.Size, k: torch.Size, causal: bool) -> int:
+    """Pairs of all heads that the kernel scores; causal, those up to the diagonal, which it rounds up to its blocks."""
+    B, H, N, _ = q
+    S = k[2]
+    if not causal:
+        return B * H * N * S
+    seen = sum(min(i + 1, S) for i in range(N))
+    return B * H * seen
+
+
+def _forward(
+    q: torch.Size, k: torch.Size, v: torch.Size, dropout_p: float = 0.0, is_causal: bool = False, **_: Any
+) -> int:
+    """Scores, and the mixing of values."""
+    return 2 * _pairs(q, k, is_causal) * (q[-1] + v[-1])
+
+
+def _backward(
+    grad_out: torch.Size,
+    q: torch.Size,
+    k: torch.Size,
+    v: torch.Size,
+    out: torch.Size,
+    lse: torch.Size,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **_: Any,
+) -> int:
+    """The scores again, the gradients of weights and values, and those of queries and keys."""
+    return 2 * _pairs(q, k, is_causal) * (3 * q[-1] + 2 * v[-1])
+
+
+_FORMULAS: dict[Any, Callable[..., int]] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
+}
+
+
+def executed_flops(run: Callable[[], Any]) -> int:
+    """The flops of all matrix products and fused CPU attention kernels that a call executes.
+
+    Args:
+        run: called once; a backward pass inside it is counted too.
+
+    Returns:
+        Flops, a multiply-add being 2. The kernels for CUDA are not seen.
+    """
+    with FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
+        run()
+    return int(counter.get_total_flops())
