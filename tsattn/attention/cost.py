@@ -184,7 +184,7 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     The flops are those that `torch.utils.flop_counter` sees, of a batch of one. The reference forms every pair with all
     W components and masks what the pattern forbids: it executes `2 T^2 W` a head for windows and for several levels
     too (each level's whole matrix is formed, `2 T^2 r` together), where the closed form counts the pairs of the
-    pattern. The faster paths that come close to the closed form are not seen by that counter.
+    pattern. What the faster paths execute on a CPU is counted by `tsattn.ops.executed_flops`.
 
     Nothing is computed: the tensors lie on the meta device, so that any T can be asked for.
 
