@@ -95,5 +95,5 @@ ELSEWHERE = "triton"
 
 # what the fast paths refuse, and `auto` therefore computes otherwise
 NO_BIAS = ("tiles", "blocks")
-NO_DROPOUT = NO_CAUSAL_GLOBALS = NO_CROSSING = ("tiles",)
+NO_DROPOUT = NO_CROSSING = ("tiles",)
 NO_ORDER = ("blocks",)

@@ -14,7 +14,6 @@ from tests.attention.cases import (
     CASES,
     D_MODEL,
     NO_BIAS,
-    NO_CAUSAL_GLOBALS,
     NO_DROPOUT,
     NO_ORDER,
     NUM_HEADS,
@@ -249,21 +248,20 @@ def test_order_comes_from_positions_not_from_place(case: str) -> None:
 def test_global_tokens_lift_windows_and_levels(case: str, causal: bool) -> None:
     """With every token global, a pattern is the full one; with one, its row and column are."""
     length = 14
-    refused = NO_CAUSAL_GLOBALS if causal else ()
     attention = build(case, length=length, causal=causal)
     x = torch.randn(2, length, D_MODEL, dtype=torch.float64)
     every = torch.ones(length, dtype=torch.bool)
     one = torch.zeros(2, length, dtype=torch.bool)
     one[0, 4] = one[1, 9] = True
     full = _as_full(attention, case)
-    for _ in each_impl(attention, without=refused):
+    for _ in each_impl(attention):
         torch.testing.assert_close(attention(x, global_tokens=every), full(x), rtol=0, atol=1e-10)
         mixed = attention(x, global_tokens=one)
         torch.testing.assert_close(mixed[0, 4], full(x)[0, 4], rtol=0, atol=1e-10)
         torch.testing.assert_close(mixed[1, 9], full(x)[1, 9], rtol=0, atol=1e-10)
     arguments: dict[str, Any] = {"x": x.requires_grad_(), "attention_mask": None, "global_tokens": one}
     expected = value_and_gradients(attention, "reference", arguments)
-    for impl in fast_impls(attention, without=refused):
+    for impl in fast_impls(attention):
         assert_close(value_and_gradients(attention, impl, arguments), expected, 1e-10, impl=impl)
 
 

@@ -65,6 +65,8 @@ def check_case(
     query_positions: Tensor | None = None,
     key_positions: Tensor | None = None,
     key_mask: Tensor | None = None,
+    global_queries: Tensor | None = None,
+    global_keys: Tensor | None = None,
     tensors: tuple[Tensor, Tensor, Tensor] | None = None,
     tolerance: float | None = None,
 ) -> tuple[Tensor, ...]:
@@ -110,6 +112,8 @@ def check_case(
         query_positions=None if query_positions is None else query_positions.to(DEVICE),
         key_positions=None if key_positions is None else key_positions.to(DEVICE),
         key_mask=key_mask,
+        global_queries=None if global_queries is None else global_queries.to(DEVICE),
+        global_keys=None if global_keys is None else global_keys.to(DEVICE),
         scale=case.scale,
     )
     expected = multilevel_attention_reference(
@@ -119,8 +123,8 @@ def check_case(
         ranks=case.ranks,
         query_blocks=query_blocks,
         key_blocks=key_blocks,
-        global_queries=None,
-        global_keys=None,
+        global_queries=None if global_queries is None else global_queries.to(DEVICE),
+        global_keys=None if global_keys is None else global_keys.to(DEVICE),
         allowed=allowed,
         bias=None,
         scale=scale,
@@ -239,6 +243,18 @@ def test_blocks_that_do_not_nest_and_ids_that_are_large(monkeypatch: pytest.Monk
 
 
 @needs_triton
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_global_tokens_share_every_level(rows: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(70, ranks=(8, 6, 4), counts=(2, 4, 12), batch=2, causal=causal, padded=True)
+    everywhere = torch.zeros(rows, 70, dtype=torch.bool)
+    everywhere[0, [3, 40]] = True
+    everywhere[-1, 16:32] = True  # a whole tile
+    check_case(case, monkeypatch, global_queries=everywhere, global_keys=everywhere)
+    check_case(case, monkeypatch, global_queries=everywhere, global_keys=torch.zeros_like(everywhere))
+
+
+@needs_triton
 def test_a_query_without_keys_gives_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     mask = torch.ones(2, 40, dtype=torch.bool)
     mask[0] = False
@@ -297,6 +313,79 @@ def test_the_same_twice_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(40, ranks=(8, 6, 4), counts=(1, 2, 4), heads=2, groups=1, causal=True)
     for first, second in zip(check_case(case, monkeypatch), check_case(case, monkeypatch), strict=True):
         assert torch.equal(first, second)
+
+
+@needs_triton
+def test_compiled_whole_for_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multilevel_triton, "tile_sizes", lambda *_: TileSizes(32, 16, 4, 2))
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+        return multilevel_attention_triton(
+            q, k, v, ranks=(8, 4), query_blocks=ids, key_blocks=ids, causal=True, key_mask=mask, scale=0.3
+        )
+
+    torch._dynamo.reset()
+    compiled = torch.compile(attend, backend="aot_eager", dynamic=True, fullgraph=True)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for tokens in (40, 33, 65):
+            wide = torch.randn(3, 2, tokens, 2, 12, device=DEVICE).transpose(2, 3)  # heads inside tokens
+            ids = make_blocks((1, 4), torch.arange(tokens)[None], tokens).to(DEVICE)
+            mask = (torch.arange(tokens) > 2)[None].to(DEVICE)
+            results = []
+            for run in (compiled, attend):
+                leaves = [t.detach().requires_grad_() for t in wide]
+                out = run(*leaves, ids, mask)
+                results.append([out.detach(), *torch.autograd.grad(out.square().sum(), leaves)])
+            for one, other in zip(*results, strict=True):
+                torch.testing.assert_close(one, other)
+
+
+OFFLINE = """
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+class Hopper:
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda device=0: 0)
+
+driver.set_active(Hopper())
+from tsattn.ops import multilevel_triton
+
+run = JITFunction.run
+
+def compile_only(self, *arguments, grid, warmup, **options):
+    kernel = run(self, *arguments, grid=grid, warmup=True, **options)
+    print(self.__name__, "cubin" in kernel.asm)
+    return kernel
+
+JITFunction.run = compile_only
+multilevel_triton._check = lambda *_: None  # which wants tensors on a GPU
+for dtype in (torch.bfloat16, torch.float32):
+    q, k, v = (torch.zeros(1, 2, 256, 64, dtype=dtype, requires_grad=True) for _ in range(3))
+    ids = torch.zeros(8, 1, 256, dtype=torch.long)
+    mask = torch.ones(1, 256, dtype=torch.bool)
+    out = multilevel_triton.multilevel_attention_triton(
+        q, k, v, ranks=(32, 8, 6, 4, 4, 4, 4, 2), query_blocks=ids, key_blocks=ids, causal=True, key_mask=mask,
+        global_queries=mask, global_keys=mask
+    )
+    out.sum().backward()
+"""
+
+
+@needs_triton
+@pytest.mark.slow
+def test_every_kernel_compiles_for_hopper() -> None:
+    """Without a GPU: what the interpreter runs may still not compile."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", OFFLINE], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    kernels = ("_ranges_kernel", "_plan_kernel", "forward_kernel", "queries_kernel", "keys_kernel")
+    for kernel in kernels:
+        assert done.stdout.count(f"{kernel} True") >= 2
+    assert "False" not in done.stdout
 
 
 @needs_triton

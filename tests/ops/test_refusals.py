@@ -13,7 +13,6 @@ from tsattn.ops import multilevel_attention, sliding_window_attention
 T = 12
 Q, K, V = (torch.randn(2, 2, T, 4) for _ in range(3))
 BLOCKS = torch.stack([torch.arange(T) // 6, torch.arange(T) // 3])[:, None]
-GLOBAL = (torch.arange(T) == 3)[None]
 HOLE = torch.tensor([[True] * 4 + [False] * 2 + [True] * 6] * 2)
 
 
@@ -30,7 +29,6 @@ def swa(impl: str, **more: Any) -> torch.Tensor:
     [
         ({"bias": torch.zeros(T, T)}, "it takes no bias and no dropout"),
         ({"dropout_p": 0.5}, "it takes no bias and no dropout"),
-        ({"causal": True, "global_tokens": GLOBAL}, "global tokens under causality"),
         ({"blocks": torch.stack([torch.arange(T) // 4, torch.arange(T) // 6])[:, None]}, "the blocks are not nested"),
         ({"blocks": torch.stack([torch.zeros(T).long(), torch.arange(T) % 2])[:, None]}, "the blocks are not nested"),
         ({"positions": torch.zeros(1, T).long()}, "two tokens have the same position"),

@@ -79,9 +79,8 @@ def multilevel_attention(
         divide_by_active: divide the logits of a pair by the number of levels in which its tokens share a block, the
             language-model form of Kuang et al. (ICML 2025). `sdpa` and `triton` cannot.
         dropout_p: probability of dropping a weight. The caller gates it on training.
-        impl: ``reference``, ``sdpa``, ``tiles``, ``triton`` or ``auto``. ``tiles`` needs nested blocks, no bias, no
-            dropout, and no global tokens under causality; ``triton`` a CUDA device, no bias, no dropout and no global
-            tokens.
+        impl: ``reference``, ``sdpa``, ``tiles``, ``triton`` or ``auto``. ``tiles`` needs nested blocks, no bias and no
+            dropout; ``triton`` a CUDA device, no bias and no dropout.
         layouts: what `find_layouts` says of these tokens, if it is known already.
         regular: whether one row of nested blocks and rising positions is known to serve the whole batch. Under
             `torch.compile` on a CPU, where the tokens cannot be looked at, `auto` then takes the tiles, else the
@@ -117,12 +116,12 @@ def multilevel_attention(
             )
         impl = "reference" if impl == "auto" else impl
     if layouts is None and fits_tiles and (impl == "tiles" or (impl == "auto" and q.device.type == "cpu")):
-        layouts = find_layouts(blocks, positions, key_mask=key_mask, global_tokens=global_tokens, causal=causal)
+        layouts = find_layouts(blocks, positions, key_mask=key_mask, global_tokens=global_tokens)
     why_not: dict[str, str | None] = {
         "reference": None,
         "sdpa": CANNOT_DIVIDE if divide_by_active else None,
         "tiles": (layouts if isinstance(layouts, str) else None) if fits_tiles else "it takes no bias and no dropout",
-        "triton": CANNOT_DIVIDE if divide_by_active else _why_not_triton(q, v, bias, dropout_p, global_tokens),
+        "triton": CANNOT_DIVIDE if divide_by_active else _why_not_triton(q, v, bias, dropout_p),
     }
     if impl == "auto":
         impl = _choose([name for name, reason in why_not.items() if reason is None], q.device, layouts, blocks, ranks)
@@ -133,7 +132,7 @@ def multilevel_attention(
         nested: dict[str, Any] = {"ranks": ranks, "layouts": layouts, "causal": causal, "scale": scale}
         return multilevel_attention_tiles(q, k, v, **nested, divide_by_active=divide_by_active)
     if impl == "triton":
-        return _triton(q, k, v, ranks, blocks, positions, causal, key_mask, scale)
+        return _triton(q, k, v, ranks, blocks, positions, causal, key_mask, global_tokens, scale)
     pairs: dict[str, Any] = {
         "ranks": ranks,
         "query_blocks": blocks,
@@ -178,6 +177,7 @@ def _triton(
     positions: Tensor,
     causal: bool,
     key_mask: Tensor | None,
+    global_tokens: Tensor | None,
     scale: float,
 ) -> Tensor:
     from tsattn.ops.multilevel_triton import multilevel_attention_triton
@@ -194,19 +194,19 @@ def _triton(
         query_positions=positions,
         key_positions=positions,
         key_mask=key_mask,
+        global_queries=global_tokens,
+        global_keys=global_tokens,
         scale=scale,
     )
 
 
-def _why_not_triton(
-    q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float, global_tokens: Tensor | None
-) -> str | None:
+def _why_not_triton(q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float) -> str | None:
     if q.device.type != "cuda":
         return "it runs on a CUDA device"
     from tsattn.ops.multilevel_triton import triton_available
 
-    if bias is not None or dropout_p or global_tokens is not None:
-        return "it takes no bias, no dropout and no global tokens"
+    if bias is not None or dropout_p:
+        return "it takes no bias and no dropout"
     if q.dtype == torch.float64 or max(q.shape[-1], v.shape[-1]) > 256:
         return "it takes at most 256 components of 16 or 32 bits"
     return None if triton_available() else "Triton is not installed; the extra `triton` brings it"

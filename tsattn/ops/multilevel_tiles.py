@@ -161,7 +161,7 @@ def multilevel_attention_tiles(
         length = parts[0].shape[2]
         out = parts[2].new_zeros(num_rows, H, T, width)
         if length:
-            plan = make_plan(layout.blocks, tuple(ranks), causal, layout.num_global, not divide_by_active)
+            plan = make_plan(layout.blocks, tuple(ranks), causal, layout.globals_at, not divide_by_active)
             flat = [t.reshape(num_rows * H, length, width) for t in parts]
             tiled: Tensor = _TiledAttention.apply(*flat, plan, tuple(ranks), causal, scales)  # type: ignore[no-untyped-call]
             tiled = tiled.view(num_rows, H, length, width)
@@ -238,7 +238,7 @@ def _plan_at(blocks: Tensor, positions: Tensor, ranks: Sequence[int], causal: bo
     """How one row of whole, ordered tokens is cut."""
     layouts = find_layouts(blocks, positions)
     assert not isinstance(layouts, str), layouts
-    return make_plan(layouts[0].blocks, tuple(ranks), causal, 0, len(set(scales)) == 1)
+    return make_plan(layouts[0].blocks, tuple(ranks), causal, (), len(set(scales)) == 1)
 
 
 def multilevel_attention_traced(

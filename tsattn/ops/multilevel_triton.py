@@ -20,8 +20,8 @@ from tsattn.ops.multilevel_kernels.arguments import constants, shared_arguments,
 from tsattn.ops.multilevel_kernels.forward import forward_kernel
 from tsattn.ops.multilevel_kernels.jit import is_interpreted, triton_available
 from tsattn.ops.multilevel_kernels.keys import keys_kernel
-from tsattn.ops.multilevel_kernels.plan import make_plan
-from tsattn.ops.multilevel_kernels.problem import Problem
+from tsattn.ops.multilevel_kernels.plan import Plan, make_plan
+from tsattn.ops.multilevel_kernels.problem import EVERYWHERE, Problem
 from tsattn.ops.multilevel_kernels.queries import queries_kernel
 from tsattn.ops.multilevel_kernels.sizes import MAX_LEVELS, MAX_WIDTH, TileSizes, chunk_widths, tile_sizes
 
@@ -43,6 +43,8 @@ def multilevel_attention_triton(
     query_positions: Tensor | None = None,
     key_positions: Tensor | None = None,
     key_mask: Tensor | None = None,
+    global_queries: Tensor | None = None,
+    global_keys: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
     """Softmax attention with multi-level scores, by Triton kernels, forward and backward (Kuang et al., section 4).
@@ -62,6 +64,9 @@ def multilevel_attention_triton(
         query_positions: `(B | 1, N)` int; the index by default. Read only if causal.
         key_positions: `(B | 1, S)` int; the index by default. Read only if causal.
         key_mask: `(B | 1, S)` bool, True for a real key; None takes all. A query with no allowed key gives zeros.
+        global_queries: `(B | 1, N)` bool: queries that share every level with every key.
+        global_keys: `(B | 1, S)` bool: keys that share every level with every query. The tiles of global tokens are
+            masked, and slower.
         scale: factor of the logits; `1 / sqrt(r)` by default.
 
     Returns:
@@ -73,7 +78,9 @@ def multilevel_attention_triton(
         TypeError: the types of q, k and v differ or are none of the three.
         ValueError: the shapes do not fit each other.
     """
-    _check(q, k, v, ranks, query_blocks, key_blocks, query_positions, key_positions, key_mask)
+    _check(
+        q, k, v, ranks, query_blocks, key_blocks, query_positions, key_positions, key_mask, global_queries, global_keys
+    )
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
     if scale <= 0:
         # the kernels take the maximum before they scale
@@ -86,15 +93,69 @@ def multilevel_attention_triton(
         tuple(int(rank) for rank in ranks),
         causal,
         scale,
-        _unit_stride(query_blocks),
-        _unit_stride(key_blocks),
+        _unit_stride(_ids(query_blocks, global_queries)),
+        _unit_stride(_ids(key_blocks, global_keys)),
         None if query_positions is None else _unit_stride(query_positions),
         None if key_positions is None else _unit_stride(key_positions),
         None if key_mask is None else _unit_stride(key_mask).view(torch.uint8),
     )
+    q, k, v = _unit_stride(q), _unit_stride(k), _unit_stride(v)
+    if torch.compiler.is_compiling():
+        traced: Tensor = _operator(q, k, v, *problem.tensors, list(problem.ranks), causal, scale)[0]
+        return traced
     with torch.cuda.device_of(q):
-        out: Tensor = _MultilevelAttention.apply(_unit_stride(q), _unit_stride(k), _unit_stride(v), problem)
+        out: Tensor = _MultilevelAttention.apply(q, k, v, problem)
     return out
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Plan, TileSizes]:
+    """The output, the log-sum-exp of the logits of each query to base 2, and how the queries walked."""
+    sizes = tile_sizes("forward", q.dtype, q.shape[-1], v.shape[-1])
+    plan = make_plan(problem, sizes, own_keys=False)
+    out, lse = _new_outputs(q, v)
+    tensors, integers = shared_arguments(problem, q, k, plan)
+    forward_kernel[(plan.order.shape[1] * q.shape[0] * q.shape[1],)](
+        q, k, v, out, lse, *tensors, *strides(q, k, v, out), *integers, problem.scale * _LOG2_E,
+        **constants(problem, q, v, sizes),
+    )  # fmt: skip
+    return out, lse, plan, sizes
+
+
+def _backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    problem: Problem,
+    walked: Sequence[Any] | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of q, k and v; `walked` is the plan and the sizes of the forward pass, if known."""
+    grad_out = _unit_stride(grad_out)
+    grad_q, grad_k, grad_v = (_new_like(t, t.shape[-1]) for t in (q, k, v))
+    delta = torch.empty_like(lse)
+    factor = problem.scale * _LOG2_E
+
+    sizes = tile_sizes("queries", q.dtype, q.shape[-1], v.shape[-1])
+    if walked is not None and (sizes.own, sizes.walked) == (walked[1].own, walked[1].walked):
+        plan = walked[0]
+    else:
+        plan = make_plan(problem, sizes, own_keys=False)
+    tensors, integers = shared_arguments(problem, q, k, plan)
+    queries_kernel[(plan.order.shape[1] * q.shape[0] * q.shape[1],)](
+        q, k, v, out, grad_out, lse, delta, grad_q, *tensors, *strides(q, k, v, out, grad_out, grad_q),
+        *integers, factor, problem.scale, **constants(problem, q, v, sizes),
+    )  # fmt: skip
+
+    sizes = tile_sizes("keys", q.dtype, q.shape[-1], v.shape[-1])
+    plan = make_plan(problem, sizes, own_keys=True)
+    tensors, integers = shared_arguments(problem, q, k, plan)
+    keys_kernel[(plan.order.shape[1] * k.shape[0] * k.shape[1],)](
+        q, k, v, grad_out, lse, delta, grad_k, grad_v, *tensors, *strides(q, k, v, grad_out, grad_k, grad_v),
+        *integers, factor, problem.scale, **constants(problem, q, v, sizes),
+    )  # fmt: skip
+    return grad_q, grad_k, grad_v
 
 
 class _MultilevelAttention(torch.autograd.Function):
@@ -102,46 +163,81 @@ class _MultilevelAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
-        sizes = tile_sizes("forward", q.dtype, q.shape[-1], v.shape[-1])
-        plan = make_plan(problem, sizes, own_keys=False)
-        out = _new_like(q, v.shape[-1])
-        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-        tensors, integers = shared_arguments(problem, q, k, plan)
-        forward_kernel[(plan.order.shape[1] * q.shape[0] * q.shape[1],)](
-            q, k, v, out, lse, *tensors, *strides(q, k, v, out), *integers, problem.scale * _LOG2_E,
-            **constants(problem, q, v, sizes),
-        )  # fmt: skip
+        out, lse, *ctx.walked = _forward(q, k, v, problem)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.problem, ctx.plan, ctx.sizes = problem, plan, sizes
+        ctx.problem = problem
         return out
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator, unused-ignore]
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v, out, lse = ctx.saved_tensors
-        problem: Problem = ctx.problem
-        grad_out = _unit_stride(grad_out)
-        grad_q, grad_k, grad_v = (_new_like(t, t.shape[-1]) for t in (q, k, v))
-        delta = torch.empty_like(lse)
-        factor = problem.scale * _LOG2_E
+        return *_backward(grad_out, q, k, v, out, lse, ctx.problem, ctx.walked), None
 
-        sizes = tile_sizes("queries", q.dtype, q.shape[-1], v.shape[-1])
-        same = (sizes.own, sizes.walked) == (ctx.sizes.own, ctx.sizes.walked)
-        plan = ctx.plan if same else make_plan(problem, sizes, own_keys=False)
-        tensors, integers = shared_arguments(problem, q, k, plan)
-        queries_kernel[(plan.order.shape[1] * q.shape[0] * q.shape[1],)](
-            q, k, v, out, grad_out, lse, delta, grad_q, *tensors, *strides(q, k, v, out, grad_out, grad_q),
-            *integers, factor, problem.scale, **constants(problem, q, v, sizes),
-        )  # fmt: skip
 
-        sizes = tile_sizes("keys", q.dtype, q.shape[-1], v.shape[-1])
-        plan = make_plan(problem, sizes, own_keys=True)
-        tensors, integers = shared_arguments(problem, q, k, plan)
-        keys_kernel[(plan.order.shape[1] * k.shape[0] * k.shape[1],)](
-            q, k, v, grad_out, lse, delta, grad_k, grad_v, *tensors, *strides(q, k, v, grad_out, grad_k, grad_v),
-            *integers, factor, problem.scale, **constants(problem, q, v, sizes),
-        )  # fmt: skip
-        return grad_q, grad_k, grad_v, None
+@torch.library.custom_op("tsattn::multilevel_triton", mutates_args=())
+def _operator(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    query_ids: Tensor,
+    key_ids: Tensor,
+    query_positions: Tensor | None,
+    key_positions: Tensor | None,
+    key_mask: Tensor | None,
+    ranks: list[int],
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """The kernels as one node of a compiled graph."""
+    problem = Problem(tuple(ranks), causal, scale, query_ids, key_ids, query_positions, key_positions, key_mask)
+    with torch.cuda.device_of(q):
+        return _forward(q, k, v, problem)[:2]
+
+
+@torch.library.custom_op("tsattn::multilevel_triton_backward", mutates_args=())
+def _operator_backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    query_ids: Tensor,
+    key_ids: Tensor,
+    query_positions: Tensor | None,
+    key_positions: Tensor | None,
+    key_mask: Tensor | None,
+    ranks: list[int],
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    problem = Problem(tuple(ranks), causal, scale, query_ids, key_ids, query_positions, key_positions, key_mask)
+    with torch.cuda.device_of(q):
+        return _backward(grad_out, q, k, v, out, lse, problem, None)
+
+
+@_operator.register_fake
+def _(q, k, v, *rest):  # type: ignore[no-untyped-def]
+    return _new_outputs(q, v)
+
+
+@_operator_backward.register_fake
+def _(grad_out, q, k, v, *rest):  # type: ignore[no-untyped-def]
+    return tuple(_new_like(t, t.shape[-1]) for t in (q, k, v))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs[:8], *output)
+    ctx.given = inputs[8:]
+
+
+def _backward_of_operator(ctx: Any, grad_out: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    q, k, v, *problem, out, lse = ctx.saved_tensors
+    return (*_operator_backward(grad_out, q, k, v, out, lse, *problem, *ctx.given), *[None] * 8)
+
+
+_operator.register_autograd(_backward_of_operator, setup_context=_save)
 
 
 def _check(
@@ -154,6 +250,8 @@ def _check(
     query_positions: Tensor | None,
     key_positions: Tensor | None,
     key_mask: Tensor | None,
+    global_queries: Tensor | None,
+    global_keys: Tensor | None,
 ) -> None:
     if not triton_available():
         raise RuntimeError("the Triton kernel of multi-level attention needs Triton, which is not installed here")
@@ -183,16 +281,27 @@ def _check(
         ("query_positions", query_positions, (), N),
         ("key_positions", key_positions, (), S),
         ("key_mask", key_mask, (), S),
+        ("global_queries", global_queries, (), N),
+        ("global_keys", global_keys, (), S),
     ):
         if t is not None and tuple(t.shape) not in ((*lead, B, tokens), (*lead, 1, tokens)):
             raise ValueError(f"{name} {tuple(t.shape)} is neither {(*lead, B, tokens)} nor {(*lead, 1, tokens)}")
-    if key_mask is not None and key_mask.dtype != torch.bool:
-        raise TypeError(f"key_mask is {key_mask.dtype}, not bool")
+    for name, t in (("key_mask", key_mask), ("global_queries", global_queries), ("global_keys", global_keys)):
+        if t is not None and t.dtype != torch.bool:
+            raise TypeError(f"{name} is {t.dtype}, not bool")
+
+
+def _ids(blocks: Tensor, global_tokens: Tensor | None) -> Tensor:
+    return blocks if global_tokens is None else blocks.long().masked_fill(global_tokens, EVERYWHERE)
 
 
 def _unit_stride(t: Tensor) -> Tensor:
     """The tensor with its last axis dense, as the kernels read it."""
     return t if t.stride(-1) == 1 else t.contiguous()
+
+
+def _new_outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    return _new_like(q, v.shape[-1]), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
 
 
 def _new_like(t: Tensor, width: int) -> Tensor:

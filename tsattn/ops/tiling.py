@@ -6,6 +6,7 @@ Shape letters as in `tsattn.ops`.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -77,7 +78,7 @@ def make_plan(
     blocks: tuple[tuple[int, ...], ...],
     ranks: tuple[int, ...],
     causal: bool,
-    num_global: int = 0,
+    globals_at: tuple[int, ...] = (),
     merge_levels: bool = True,
 ) -> Plan:
     """The tiles of a sequence.
@@ -87,10 +88,11 @@ def make_plan(
             level's starts are among those of the next.
         ranks: components of each level.
         causal: leave out keys behind their query's block.
-        num_global: tokens behind the blocks that share every level with every token.
+        globals_at: for each token behind the blocks, which shares every level with every token, the number of tokens
+            of the blocks that come before it in time; rising.
         merge_levels: whether a leaf may hold several levels; otherwise the tokens of a leaf share every level.
     """
-    length = blocks[0][-1]
+    length, num_global = blocks[0][-1], len(globals_at)
     if not length:
         return Plan((LeafGroup((0,), num_global, ()),), len(ranks) - 1, ())
     prefixes = [0]
@@ -117,11 +119,14 @@ def make_plan(
         )
         for (level, _, num_queries, num_keys), places in groups.items()
     ]
-    if num_global:
-        tiles += [
-            TileGroup(prefixes[-1], len(ranks), (0,), (length,), length, num_global),
-            TileGroup(prefixes[-1], len(ranks), (length,), (0,), num_global, length),
-        ]
+    # under causality, only the tokens behind a global one see it, and it only those before
+    for first, count, before in _runs(globals_at) if causal else [(0, num_global, 0)] * (num_global > 0):
+        own, unseen = length + first, length - before
+        if unseen:
+            tiles.append(TileGroup(prefixes[-1], len(ranks), (before,), (own,), unseen, count))
+        seen = before if causal else length
+        if seen:
+            tiles.append(TileGroup(prefixes[-1], len(ranks), (own,), (0,), count, seen))
     tiles.sort(key=lambda tile: -tile.prefix)
     leaves: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for start, end in pairwise(blocks[leaf]):
@@ -131,6 +136,13 @@ def make_plan(
     if num_global:
         groups_of_leaves.append(LeafGroup((length,), num_global, ()))
     return Plan(tuple(groups_of_leaves), leaf, tuple(tiles))
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Where each run of equal numbers begins, how long it is, and its number."""
+    runs = [(place, len([*members])) for place, members in itertools.groupby(numbers)]
+    ends = itertools.accumulate(count for _, count in runs)
+    return [(end - count, count, place) for end, (place, count) in zip(ends, runs, strict=True)]
 
 
 def _leaf_level(blocks: Sequence[Sequence[int]], ranks: Sequence[int]) -> int:
@@ -162,13 +174,13 @@ class Layout:
         order: numbers of their real tokens in the order of position, global ones last; None for all as they stand.
         blocks: for each level, coarse to fine, the first of the ordered tokens of every block and, last, the number of
             those that are not global.
-        num_global: global tokens, at the end of the order.
+        globals_at: for each global token, at the end of the order, the number of others that come before it in time.
     """
 
     rows: tuple[int, ...] | None
     order: tuple[int, ...] | None
     blocks: tuple[tuple[int, ...], ...]
-    num_global: int = 0
+    globals_at: tuple[int, ...] = ()
 
 
 def find_layouts(
@@ -177,7 +189,6 @@ def find_layouts(
     *,
     key_mask: Tensor | None = None,
     global_tokens: Tensor | None = None,
-    causal: bool = False,
 ) -> list[Layout] | str:
     """How the rows of a batch can be cut into tiles, or the reason why they cannot.
 
@@ -186,10 +197,7 @@ def find_layouts(
         positions: `(B | 1, T)` int.
         key_mask: `(B, T)` bool, True at real tokens.
         global_tokens: `(B | 1, T)` bool, tokens that share every level with every token.
-        causal: whether tokens see later ones.
     """
-    if causal and global_tokens is not None:
-        return "global tokens under causality do not fall into rectangles"
     T = positions.shape[-1]
     parts = [blocks.movedim(0, 1).flatten(1), positions]
     parts += [t.long() for t in (key_mask, global_tokens) if t is not None]
@@ -218,7 +226,7 @@ def find_layouts(
                 rows=None if len(kinds) == 1 else rows,
                 order=None if tokens == tuple(range(T)) else tokens,
                 blocks=starts,
-                num_global=len(globals_last),
+                globals_at=tuple((~everywhere)[order].logical_and(real[order]).cumsum(0)[everywhere[order]].tolist()),
             )
         )
     return layouts

@@ -87,8 +87,11 @@ def _ranges_kernel(
     out += batch * (2 * LEVELS + 3) * units + unit
     for level in tl.static_range(LEVELS):
         value = tl.load(ids + level * ids_level + batch * ids_batch + rows, mask=inside, other=0).to(tl.int64)
-        tl.store(out + 2 * level * units, tl.min(tl.where(real, value, above), 0))
-        tl.store(out + (2 * level + 1) * units, tl.max(tl.where(real, value, -above), 0))
+        low = tl.min(tl.where(real, value, above), 0)
+        high = tl.max(tl.where(real, value, -above), 0)
+        tl.store(out + 2 * level * units, low)
+        # a global token touches every block, and so does its tile
+        tl.store(out + (2 * level + 1) * units, tl.where(low == -4611686018427387904, 4611686018427387904, high))
     place = rows.to(tl.int64)
     if HAS_POSITIONS:
         place = tl.load(positions + batch * positions_batch + rows, mask=inside, other=0).to(tl.int64)

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["Problem", "batch_stride"]
+__all__ = ["EVERYWHERE", "Problem", "batch_stride"]
+
+# The block of a global token at every level (the kernels write the number out).
+EVERYWHERE = -(2**62)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What every kernel is told besides q, k and v."""
+    """What every kernel is told besides q, k and v; ids are blocks, or `EVERYWHERE`."""
 
     ranks: tuple[int, ...]
     causal: bool
@@ -22,6 +25,11 @@ class Problem:
     query_positions: Tensor | None
     key_positions: Tensor | None
     key_mask: Tensor | None
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All tensors, in the order of the fields."""
+        return self.query_ids, self.key_ids, self.query_positions, self.key_positions, self.key_mask
 
     @property
     def bounds(self) -> tuple[int, ...]:

@@ -164,7 +164,7 @@ def add_mixed_scores(
                 part = _level_scores(part, a2, b2, BOUNDS[level], BOUNDS[level + 1], W0 + W1, W2, PRECISION)
             if CHUNKS >= 4:
                 part = _level_scores(part, a3, b3, BOUNDS[level], BOUNDS[level + 1], W0 + W1 + W2, W3, PRECISION)
-            s += tl.where(own[:, None] == ids[None, :], part, 0.0)
+            s += tl.where(_share(own, ids), part, 0.0)
     return s
 
 
@@ -195,7 +195,7 @@ def add_mixed_gradients(
         if ((mix >> level) & 1) != 0:
             own = tl.load(a_ids + level * a_level + a_rows, mask=a_rows < a_count, other=0)
             ids = tl.load(b_ids + level * b_level + b_rows, mask=b_rows < b_count, other=0)
-            near = tl.where(own[:, None] == ids[None, :], ds, 0.0).to(ds.dtype)
+            near = tl.where(_share(own, ids), ds, 0.0).to(ds.dtype)
             g0 = _level_gradient(g0, near, b0, BOUNDS[level], BOUNDS[level + 1], 0, W0, PRECISION)
             if CHUNKS >= 2:
                 g1 = _level_gradient(g1, near, b1, BOUNDS[level], BOUNDS[level + 1], W0, W1, PRECISION)
@@ -223,6 +223,13 @@ def allowed_keys(
         if HAS_KEY_POSITIONS:
             key_place = tl.load(key_positions + key_rows, mask=key_rows < S, other=0).to(tl.int64)
     return allowed, query_place, key_place
+
+
+@jit
+def _share(own, ids):
+    """Which pairs `(own, ids)` lie in one block; a global token, `problem.EVERYWHERE`, lies in all."""
+    own, ids = own.to(tl.int64)[:, None], ids.to(tl.int64)[None, :]
+    return (own == ids) | (own == -4611686018427387904) | (ids == -4611686018427387904)
 
 
 @jit
