@@ -80,18 +80,18 @@ def build(case: str, *, length: int, dtype: torch.dtype = torch.float64, seed: i
 def each_impl(attention: Attention, *, without: tuple[str, ...] = ()) -> Iterator[str]:
     """Switch the attention to each of its implementations in turn, except those that cannot compute what is tested."""
     for impl in attention.pattern.impls:
-        if impl not in (*without, ELSEWHERE):
+        if impl not in (*without, *ELSEWHERE):
             attention.impl = impl
             yield impl
 
 
 def fast_impls(attention: Attention, *, without: tuple[str, ...] = ()) -> list[str]:
     """The ways of computing it beside the reference, except those that cannot compute what is tested."""
-    return [impl for impl in attention.pattern.impls if impl not in ("auto", "reference", ELSEWHERE, *without)]
+    return [impl for impl in attention.pattern.impls if impl not in ("auto", "reference", *ELSEWHERE, *without)]
 
 
-# the kernel for CUDA has tests of its own, under Triton's interpreter
-ELSEWHERE = "triton"
+# what runs on CUDA has tests of its own: under Triton's interpreter, and with FlexAttention as it stands
+ELSEWHERE = ("triton", "flex")
 
 # what the fast paths refuse, and `auto` therefore computes otherwise
 NO_BIAS = ("tiles", "blocks")

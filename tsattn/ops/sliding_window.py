@@ -3,7 +3,7 @@
 `reference` and `sdpa` mask the full matrix; `blocks` cuts the queries into blocks and gives each the keys of its own
 neighbourhood, so that time and memory grow linearly with the length. Global tokens, which see and are seen by
 everything, are a few rows and columns apart: every block gets their keys as well, and their own rows are computed over
-the whole sequence.
+the whole sequence. `flex` visits on CUDA only the tiles that windows touch (see `tsattn.ops.sliding_window_flex`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from torch import Tensor
 from tsattn.errors import UserError, one_of
 from tsattn.ops.full import expand_heads, full_attention
 from tsattn.ops.masks import allowed_pairs, window_pairs
+from tsattn.ops.sliding_window_flex import sliding_window_attention_flex
 
 __all__ = ["sliding_window_attention"]
 
-IMPLS = ("auto", "reference", "sdpa", "blocks")
+IMPLS = ("auto", "reference", "sdpa", "blocks", "flex")
 
 # Queries of a block; smaller ones use the fused kernel badly, larger ones score more pairs outside the window.
 MIN_BLOCK = 64
@@ -59,8 +60,9 @@ def sliding_window_attention(
         bias: broadcastable to `(B, H, T, T)`, added to the logits; -inf forbids a pair.
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
-        impl: ``reference``, ``sdpa``, ``blocks`` or ``auto``. ``blocks`` needs positions that rise by one from token to
-            token, and no bias.
+        impl: ``reference``, ``sdpa``, ``blocks``, ``flex`` or ``auto``. ``blocks`` needs positions that rise by one
+            from token to token, and no bias; ``flex`` a CUDA device, no bias and no dropout. Where a window is a small
+            part of the sequence `auto` takes `flex` on CUDA and `blocks` elsewhere, if they can; else `sdpa`.
 
     Returns:
         `(B, H, T, E)`.
@@ -72,17 +74,35 @@ def sliding_window_attention(
         raise UserError(f"unknown impl {impl!r}: sliding-window attention has {one_of(IMPLS)}")
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     T = q.shape[2]
-    if impl in ("auto", "blocks"):
-        reason = _why_not_blocks(positions, key_mask, bias)
-        if impl == "blocks" and reason is not None:
-            raise UserError(f"impl blocks cannot compute this sliding-window attention: {reason}")
-        # where a block's neighbourhood is most of the sequence, nothing is saved
-        if impl == "blocks" or (
-            reason is None and 3 * max(MIN_BLOCK, window_size) < T and _has_few(global_tokens, MAX_GLOBAL_SHARE * T)
-        ):
-            return _in_blocks(q, k, v, window_size, causal, key_mask, global_tokens, scale, dropout_p)
+    # where a window's neighbourhood is most of the sequence, nothing is saved
+    is_small = 3 * max(MIN_BLOCK, window_size) < T and _has_few(global_tokens, MAX_GLOBAL_SHARE * T)
+    for name, why_not in (
+        ("flex", lambda: _why_not_flex(q, bias, dropout_p)),
+        ("blocks", lambda: _why_not_blocks(positions, key_mask, bias)),
+    ):
+        if impl == name or (impl == "auto" and is_small):
+            reason = why_not()
+            if reason is None:
+                impl = name
+                break
+            if impl == name:
+                raise UserError(f"impl {name} cannot compute this sliding-window attention: {reason}")
+    if impl == "blocks":
+        return _in_blocks(q, k, v, window_size, causal, key_mask, global_tokens, scale, dropout_p)
     if positions is None:
         positions = torch.arange(T, device=q.device)[None]
+    if impl == "flex":
+        return sliding_window_attention_flex(
+            q,
+            k,
+            v,
+            window_size=window_size,
+            positions=positions,
+            causal=causal,
+            key_mask=key_mask,
+            global_tokens=global_tokens,
+            scale=scale,
+        )
     near = window_pairs(positions, positions, window_size, global_queries=global_tokens, global_keys=global_tokens)
     allowed = allowed_pairs(positions, positions, causal=causal, key_mask=key_mask)
     return full_attention(
@@ -99,6 +119,14 @@ def sliding_window_attention(
 
 def _has_few(global_tokens: Tensor | None, most: float) -> bool:
     return global_tokens is None or int(global_tokens.sum(-1).amax()) <= most
+
+
+def _why_not_flex(q: Tensor, bias: Tensor | None, dropout_p: float) -> str | None:
+    if q.device.type != "cuda":
+        return "it runs on a CUDA device"
+    if bias is not None or dropout_p:
+        return "it takes no bias and no dropout"
+    return "it takes numbers of 16 or 32 bits" if q.dtype == torch.float64 else None
 
 
 def _why_not_blocks(positions: Tensor | None, key_mask: Tensor | None, bias: Tensor | None) -> str | None:

@@ -1,0 +1,104 @@
+"""Sliding windows by FlexAttention: as it stands on a CPU (forward only), compiled on CUDA where there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tsattn.ops import sliding_window_attention
+from tsattn.ops.sliding_window_flex import TILE, sliding_window_attention_flex, window_block_mask
+
+T = 300
+
+
+def tokens(case: str, length: int = T, device: str = "cpu") -> dict[str, Any]:
+    """What is said of the tokens of a batch of two."""
+    places = torch.arange(length)
+    said: dict[str, Any] = {
+        "plain": {},
+        "causal": {"causal": True},
+        "padded": {"key_mask": places[None] >= torch.tensor([[130], [7]])},
+        "row of padding": {"key_mask": torch.stack([places < 0, places >= 0])},
+        "globals": {"global_tokens": (places % 97 == 3)[None], "causal": True},
+        "globals of each row": {"global_tokens": torch.stack([places == 5, places == 250])},
+        "own positions": {"positions": torch.stack([places, places.flip(0) + 3]), "causal": True},
+        "gaps": {"positions": 2 * places[None]},
+    }[case]
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in said.items()}
+
+
+CASES = ("plain", "causal", "padded", "row of padding", "globals", "globals of each row", "own positions", "gaps")
+
+
+def call(q: Tensor, k: Tensor, v: Tensor, window_size: int, said: dict[str, Any]) -> Tensor:
+    whole: dict[str, Any] = {
+        "positions": torch.arange(q.shape[2], device=q.device)[None],
+        "causal": False,
+        "key_mask": None,
+        "global_tokens": None,
+        **said,
+    }
+    return sliding_window_attention_flex(q, k, v, window_size=window_size, scale=0.3, **whole)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("window_size", [1, 40, 200, 1000])
+@pytest.mark.parametrize("case", CASES)
+def test_equals_the_reference(case: str, window_size: int) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, heads, T, width) for heads, width in ((4, 16), (2, 16), (2, 24)))
+    said = tokens(case)
+    expected = sliding_window_attention(q, k, v, window_size=window_size, scale=0.3, impl="reference", **said)
+    torch.testing.assert_close(call(q, k, v, window_size, said), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, TILE, 1000])
+def test_only_tiles_that_a_window_touches_are_visited(length: int) -> None:
+    window_size = 100
+    mask = window_block_mask(torch.arange(length)[None], window_size)
+    places = torch.arange(length)
+    near = (places[:, None] - places).abs() < window_size
+    filled = torch.nn.functional.pad(near, (0, -length % TILE, 0, -length % TILE))
+    touched = filled.unflatten(0, (-1, TILE)).unflatten(2, (-1, TILE)).any(1).any(-1)
+    assert torch.equal(mask.to_dense()[0, 0].bool(), touched)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_pair_is_missed_and_whole_tiles_need_no_mask(case: str) -> None:
+    said = tokens(case)
+    positions = said.pop("positions", torch.arange(T)[None])
+    mask = window_block_mask(positions, 140, **said)
+    assert mask.full_kv_num_blocks is not None
+    assert mask.full_kv_indices is not None
+    b, n, s = torch.meshgrid(torch.arange(2), torch.arange(T), torch.arange(T), indexing="ij")
+    seen = mask.mask_mod(b, torch.zeros_like(b), n, s)
+    rows = mask.kv_num_blocks.shape[0]
+    for row in range(2):
+        of = row if rows > 1 else 0
+        for own in range(-(-T // TILE)):
+            whole = mask.full_kv_indices[of, 0, own, : mask.full_kv_num_blocks[of, 0, own]].tolist()
+            partly = mask.kv_indices[of, 0, own, : mask.kv_num_blocks[of, 0, own]].tolist()
+            for other in range(-(-T // TILE)):
+                pairs = seen[row, own * TILE : (own + 1) * TILE, other * TILE : (other + 1) * TILE]
+                assert other not in whole or bool(pairs.all())
+                assert other in (*whole, *partly) or not pairs.any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_values_and_gradients_on_the_gpu(case: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    said = tokens(case, 1000, "cuda")
+    wide = [torch.randn(2, 4, 1000, 64, device="cuda") for _ in range(3)]
+    results = []
+    for impl in ("flex", "reference"):
+        leaves = [t.to(dtype).to(dtype if impl == "flex" else torch.float32).requires_grad_() for t in wide]
+        out = sliding_window_attention(*leaves, window_size=100, scale=0.3, impl=impl, **said)
+        results.append([out.float(), *(g.float() for g in torch.autograd.grad(out.float().square().sum(), leaves))])
+    tolerance = 1e-3 if dtype == torch.float32 else 3e-2
+    for one, other in zip(*results, strict=True):
+        assert float((one - other).abs().max()) <= tolerance * max(0.5, float(other.abs().max()))
