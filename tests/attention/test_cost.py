@@ -14,7 +14,9 @@ from tsattn.attention.base import Attention
 from tsattn.attention.cost import AttentionCost, attention_cost, closed_form, measured, measured_key_bytes, pattern_cost
 from tsattn.attention.patterns import FullPattern, Pattern
 from tsattn.attention.projections import LowRankProjection
+from tsattn.descriptions import Description
 from tsattn.errors import UserError
+from tsattn.ops import executed_flops
 
 SIZES = [(512, 8, 1024), (64, 4, 96), (768, 12, 4096)]
 
@@ -272,3 +274,25 @@ def test_refusals(words: dict[str, Any], message: str) -> None:
     attention = build_attention("mlr", d_model=16, num_heads=4, max_length=8)
     with pytest.raises(UserError, match="9 tokens are more than max_length 8"):
         measured(attention, 9)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "description",
+    ["standard", "swa", "btt", "global_swa", {"kind": "mlr", "ranks": [4, 2, 2], "blocks": [1, 8, 16]}],
+    ids=str,
+)
+def test_executed_flops_are_those_of_a_call(description: Description, causal: bool) -> None:
+    """Counted without computing, and counted in a call of the module less its projections."""
+    T, D, H = 640, 16, 2
+    attention = build_attention(description, d_model=D, num_heads=H, max_length=T, causal=causal)
+    with torch.no_grad():
+        whole = executed_flops(lambda: attention(torch.randn(1, T, D)))
+    count = measured(attention, T)
+    assert count.executed_flops == whole - count.projection_flops - 2 * (2 * T * D * D)
+
+
+def test_long_sequences_are_counted_too() -> None:
+    attention = build_attention("mlr", d_model=512, num_heads=8, max_length=65536)
+    pairs = 65536**2 * 8
+    assert 2 * pairs * (64 + 32) < measured(attention, 65536).executed_flops < 2 * pairs * (64 + 64 + 8)

@@ -13,11 +13,13 @@ Symbols: T tokens, D model width, H query heads, G key heads, W components of a 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tsattn.attention import Attention, build_attention
@@ -32,6 +34,7 @@ from tsattn.attention.patterns import (
 from tsattn.attention.projections import BTTProjection, LowRankProjection, MLBTCProjection, Projection
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
+from tsattn.ops.flops import executed_flops
 from tsattn.ops.masks import level_block_ids, real_positions
 from tsattn.structured import block_sizes
 
@@ -114,11 +117,13 @@ class MeasuredCost:
         score_params: elements of the projection's matrices (its biases, vectors, are left out).
         projection_flops: executed to make queries and keys.
         score_flops: executed by the `reference` to form the scores, for all heads.
+        executed_flops: executed by what `auto` takes on a CPU, to form the scores and to mix the values, for all heads.
     """
 
     score_params: int
     projection_flops: int
     score_flops: int
+    executed_flops: int
 
 
 def attention_cost(
@@ -184,9 +189,9 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     The flops are those that `torch.utils.flop_counter` sees, of a batch of one. The reference forms every pair with all
     W components and masks what the pattern forbids: it executes `2 T^2 W` a head for windows and for several levels
     too (each level's whole matrix is formed, `2 T^2 r` together), where the closed form counts the pairs of the
-    pattern. What the faster paths execute on a CPU is counted by `tsattn.ops.executed_flops`.
+    pattern. What `auto` executes is counted by `tsattn.ops.executed_flops`, zero-padded components included.
 
-    Nothing is computed: the tensors lie on the meta device, so that any T can be asked for.
+    Nothing is computed: the tensors have no storage, so that any T can be asked for.
 
     Raises:
         UserError: if `tokens` is below 1 or more than the attention was built for.
@@ -194,26 +199,36 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     max_length = _checked_length(attention, tokens)
     with FlopCounterMode(display=False) as projecting:
         q, k = _queries_and_keys(attention, tokens)
-    every = torch.ones(1, tokens, dtype=torch.bool, device="meta")
-    positions = real_positions(every, align=attention.pattern.align, max_length=max_length)
-    # values without components: what is left to count are the scores
-    v = q.new_empty(1, attention.num_kv_heads, tokens, 0)
-    with torch.no_grad(), FlopCounterMode(display=False) as scoring:
-        attention.pattern(
-            q,
-            k,
-            v,
-            tokens=Tokens(positions, positions, max_length=max_length),
+
+    def attend(tensors: Sequence[Tensor], known: Tokens, impl: str) -> Tensor:
+        return attention.pattern(
+            *tensors,
+            tokens=known,
             causal=attention.causal,
             bias=None,
             scale=attention.projection.scale,
             dropout_p=0.0,
-            impl="reference",
+            impl=impl,
         )
+
+    known = _known_tokens(attention, tokens, max_length, "meta")
+    # values without components: what is left to count are the scores
+    v = q.new_empty(1, attention.num_kv_heads, tokens, 0)
+    with torch.no_grad(), FlopCounterMode(display=False) as scoring:
+        attend((q, k, v), known, "reference")
+    # how the tokens are cut goes by the values of their positions, which the others of this size lack
+    attention.pattern.arrange(_known_tokens(attention, tokens, max_length, "cpu"))
+    with torch.no_grad(), FakeTensorMode():
+        known = _known_tokens(attention, tokens, max_length, "cpu")
+        values = attention.head_dim
+        widths = ((q.shape[1], q.shape[3]), (k.shape[1], k.shape[3]), (attention.num_kv_heads, values))
+        tensors = [torch.empty(1, heads, tokens, width) for heads, width in widths]
+        executed = executed_flops(lambda: attend(tensors, known, "auto"))
     return MeasuredCost(
         score_params=sum(p.numel() for p in attention.projection.parameters() if p.dim() > 1),
         projection_flops=projecting.get_total_flops(),
         score_flops=scoring.get_total_flops(),
+        executed_flops=executed,
     )
 
 
@@ -332,6 +347,13 @@ def _(pattern: MultiLevelPattern, *, width: int, tokens: int, causal: bool, max_
         multiply_adds += rank * int((sizes**2).sum())
         held += rank * _place_in_block(sizes)
     return PatternCost(multiply_adds, int(held.max()))
+
+
+def _known_tokens(attention: Attention, tokens: int, max_length: int, device: str) -> Tokens:
+    """T tokens of which nothing else is said, as `Attention` hands them to its pattern."""
+    every = torch.ones(1, tokens, dtype=torch.bool, device=device)
+    positions = real_positions(every, align=attention.pattern.align, max_length=max_length)
+    return Tokens(positions, positions, max_length=max_length, by_default=device != "meta")
 
 
 def _queries_and_keys(attention: Attention, tokens: int) -> tuple[Tensor, Tensor]:

@@ -89,6 +89,9 @@ class Pattern(ABC):
         """
         return None
 
+    def arrange(self, tokens: Tokens) -> None:  # noqa: B027  # most patterns have nothing to find out
+        """Find out now, and keep, what a call on these tokens goes by: what of it depends on their values."""
+
     @abstractmethod
     def __call__(
         self,
@@ -406,6 +409,26 @@ class MultiLevelPattern(Pattern):
         self._factors = [(first / rank) ** power for rank in self.ranks]
         self._layouts: dict[int, list[Layout] | str] = {}
 
+    def arrange(self, tokens: Tokens) -> None:
+        """See `Pattern`. The same for every call of one length, where nothing is said of the tokens."""
+        T = tokens.key_positions.shape[-1]
+        if tokens.by_default and T not in self._layouts:
+            self._layouts[T] = find_layouts(self._find_blocks(tokens), tokens.key_positions)
+
+    def _find_blocks(self, tokens: Tokens) -> Tensor:
+        """The blocks `(levels, B | 1, S)` that were handed in, else those of the positions."""
+        if tokens.blocks is not None:
+            if tokens.blocks.shape[0] != len(self.ranks):
+                raise UserError(f"blocks must have {len(self.ranks)} levels, not {tokens.blocks.shape[0]}")
+            return tokens.blocks
+        if self.calendar is not None:
+            raise UserError(
+                f"blocks by {', '.join(self.calendar)} come from the tokens' time stamps, which are not given here"
+            )
+        return level_block_ids(
+            tokens.key_positions, numbers=self.numbers, lengths=self.lengths, max_length=tokens.max_length
+        )
+
     def blocks_at(self, time: Tensor | None) -> Tensor | None:
         """See `Pattern`."""
         if self.calendar is None:
@@ -428,23 +451,11 @@ class MultiLevelPattern(Pattern):
         impl: str,
     ) -> Tensor:
         """See `Pattern`."""
-        blocks, layouts = tokens.blocks, None
-        if blocks is None and self.calendar is not None:
-            raise UserError(
-                f"blocks by {', '.join(self.calendar)} come from the tokens' time stamps, which are not given here"
-            )
-        if blocks is None:
-            blocks = level_block_ids(
-                tokens.key_positions, numbers=self.numbers, lengths=self.lengths, max_length=tokens.max_length
-            )
-        elif blocks.shape[0] != len(self.ranks):
-            raise UserError(f"blocks must have {len(self.ranks)} levels, not {blocks.shape[0]}")
+        blocks = self._find_blocks(tokens)
+        layouts = None
         if tokens.by_default and not torch.compiler.is_compiling():
-            # the same for every call of this length
-            T = q.shape[2]
-            if T not in self._layouts:
-                self._layouts[T] = find_layouts(blocks, tokens.key_positions)
-            layouts = self._layouts[T]
+            self.arrange(tokens)
+            layouts = self._layouts[q.shape[2]]
         q, scale = self._scaled(q, scale)
         return multilevel_attention(
             q,

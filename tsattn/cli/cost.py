@@ -21,7 +21,8 @@ One multiply-add is 2 flops. Biases, norms, and the value and output projections
 _ATTENTION = "a kind, or '{kind: mlr, ranks: [32, 16, 16]}'; --attention.ARGUMENT sets one argument"
 
 _NOTE = """\
-Flops measured are those that the plain reference executes: it forms every pair with every component, and masks."""
+Flops to form scores are measured on the plain reference, which forms every pair with every component, and masks; the
+row behind them is what the chosen implementation executes on a CPU, zero-padded components included."""
 
 
 def run(words: list[str]) -> int:
@@ -103,17 +104,19 @@ def _report(description: object, options: argparse.Namespace) -> str:
         held = measured_key_bytes(attention, options.tokens, dtype)
     except UserError as reason:
         notes.append(f"The cache is not measured: {reason}.")
-    rows: list[tuple[str, int, int | None]] = [
+    rows: list[tuple[str, int | None, int | None]] = [
         ("score parameters, a head", form.score_params_per_head, None),
         ("score parameters, all heads", form.score_params, count.score_params),
         ("flops to make queries and keys", form.projection_flops, count.projection_flops),
         ("flops to form scores, a head", form.score_flops_per_head, count.score_flops // options.num_heads),
         ("flops to form scores, all heads", form.score_flops, count.score_flops),
+        ("scores and values, on a CPU", None, count.executed_flops),
         ("cached key numbers, a key head", form.cached_keys_per_head, None),
         ("cached key numbers, all key heads", form.cached_keys, None),
         (f"cached key bytes, {options.dtype}", form.cached_key_bytes(dtype), held),
     ]
     lines = [f"{'':36}{'closed form':>20}{'measured':>20}"]
     for name, expected, seen in rows:
-        lines.append(f"{name:36}{expected:>20,}{'' if seen is None else f'{seen:,}':>20}".rstrip())
+        cells = ("" if number is None else f"{number:,}" for number in (expected, seen))
+        lines.append(f"{name:36}{'{:>20}{:>20}'.format(*cells)}".rstrip())
     return "\n".join([*lines, *([""] if notes else []), *notes])
