@@ -1,11 +1,12 @@
 """Time and memory of every attention beside `scaled_dot_product_attention`, as ratios measured in one run.
 
     python benchmarks/attention.py
+    python benchmarks/attention.py --device cuda --dtype bfloat16
 
 First every contender is compared with its reference, in value and gradient; nothing is timed if one differs. Then the
 contenders take turns, so that a drift of the machine meets all of them alike; medians are reported. Writes
-`attention.csv`, `attention.json` (hardware, versions, shapes) and `attention.png` into the output folder, and prints
-the targets with what was measured.
+`attention.csv`, `attention.json` (hardware, versions, shapes) and `attention.png` (`attention_cuda` on a GPU) into the
+output folder, and prints the targets with what was measured.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ RANKS = (32, 8, 6, 4, 4, 4, 4, 2)
 WINDOW = 65  # 64 keys to a side, and the position itself
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 DENSE_UP_TO = 2048  # the dense evaluation needs a matrix a level and head
+MASKED_UP_TO = 4096  # a mask of all pairs
+GPU_PASSES = 10  # passes that are timed together on a GPU
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Contender:
         score_width: components of a query.
         shared_query: whether all heads share one query, and values are narrow.
         narrow_values: whether values have the width of a head, not that of the scores.
+        device: where alone it runs; None for everywhere.
     """
 
     name: str
@@ -62,12 +66,13 @@ class Contender:
     score_width: int = WIDTH
     shared_query: bool = False
     narrow_values: bool = False
+    device: str | None = None
 
 
 def mlr(q: Tensor, k: Tensor, v: Tensor, *, impl: str, causal: bool = False) -> Tensor:
     T = q.shape[2]
     numbers = [2**level for level in range(len(RANKS))]
-    blocks = level_block_ids(torch.arange(T)[None], numbers=numbers, max_length=T)
+    blocks = level_block_ids(torch.arange(T, device=q.device)[None], numbers=numbers, max_length=T)
     return multilevel_attention(q, k, v, ranks=RANKS, blocks=blocks, causal=causal, impl=impl)
 
 
@@ -77,7 +82,7 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:
 
 def reference(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:
     T = q.shape[2]
-    allowed = torch.ones(T, T, dtype=torch.bool).tril()[None, None] if causal else None
+    allowed = torch.ones(T, T, dtype=torch.bool, device=q.device).tril()[None, None] if causal else None
     return full_attention(q, k, v, allowed=allowed, impl="reference")
 
 
@@ -85,9 +90,47 @@ def swa(q: Tensor, k: Tensor, v: Tensor, *, impl: str) -> Tensor:
     return sliding_window_attention(q, k, v, window_size=WINDOW, impl=impl)
 
 
+def global_swa(q: Tensor, k: Tensor, v: Tensor, *, impl: str) -> Tensor:
+    """Half of the components for every pair, half for near pairs, as the pattern of that kind combines them."""
+    parts = zip(q.chunk(2, -1), k.chunk(2, -1), strict=True)
+    everywhere, near = (
+        attend(q_part, k_part, v)
+        for (q_part, k_part), attend in zip(
+            parts,
+            (
+                lambda *x: full_attention(*x, impl="reference" if impl == "reference" else "auto"),
+                lambda *x: swa(*x, impl=impl),
+            ),
+            strict=True,
+        )
+    )
+    return (everywhere + near) / 2
+
+
 CONTENDERS = (
     Contender("sdpa", sdpa, reference, beside="sdpa"),
-    Contender("mlr tiles", lambda *x: mlr(*x, impl="tiles"), lambda *x: mlr(*x, impl="reference"), beside="sdpa"),
+    Contender("standard reference", reference, reference, beside="sdpa", longest=DENSE_UP_TO),
+    Contender(
+        "mlr tiles",
+        lambda *x: mlr(*x, impl="tiles"),
+        lambda *x: mlr(*x, impl="reference"),
+        beside="sdpa",
+        device="cpu",
+    ),
+    Contender(
+        "mlr triton",
+        lambda *x: mlr(*x, impl="triton"),
+        lambda *x: mlr(*x, impl="reference"),
+        beside="sdpa",
+        device="cuda",
+    ),
+    Contender(
+        "mlr sdpa",
+        lambda *x: mlr(*x, impl="sdpa"),
+        lambda *x: mlr(*x, impl="reference"),
+        beside="sdpa",
+        longest=DENSE_UP_TO,
+    ),
     Contender(
         "mlr dense",
         lambda *x: mlr(*x, impl="reference"),
@@ -96,6 +139,34 @@ CONTENDERS = (
         longest=DENSE_UP_TO,
     ),
     Contender("swa blocks", lambda *x: swa(*x, impl="blocks"), lambda *x: swa(*x, impl="reference"), beside="sdpa"),
+    Contender(
+        "swa flex",
+        lambda *x: swa(*x, impl="flex"),
+        lambda *x: swa(*x, impl="reference"),
+        beside="sdpa",
+        device="cuda",
+    ),
+    Contender(
+        "swa sdpa",
+        lambda *x: swa(*x, impl="sdpa"),
+        lambda *x: swa(*x, impl="reference"),
+        beside="sdpa",
+        longest=MASKED_UP_TO,
+    ),
+    Contender(
+        "swa reference",
+        lambda *x: swa(*x, impl="reference"),
+        lambda *x: swa(*x, impl="reference"),
+        beside="sdpa",
+        longest=DENSE_UP_TO,
+    ),
+    Contender(
+        "global_swa",
+        lambda *x: global_swa(*x, impl="auto"),
+        lambda *x: global_swa(*x, impl="reference"),
+        beside="sdpa",
+        longest=MASKED_UP_TO,
+    ),
     Contender(
         "sdpa causal",
         lambda *x: sdpa(*x, causal=True),
@@ -109,9 +180,18 @@ CONTENDERS = (
         lambda *x: mlr(*x, impl="reference", causal=True),
         beside="sdpa causal",
         longest=4096,
+        device="cpu",
     ),
-    # queries and keys of BTT are as wide as the model, those of bilinear MLR as the sum of p_l r_l: both beside plain
-    # attention of that width
+    Contender(
+        "mlr triton causal",
+        lambda *x: mlr(*x, impl="triton", causal=True),
+        lambda *x: mlr(*x, impl="reference", causal=True),
+        beside="sdpa causal",
+        longest=4096,
+        device="cuda",
+    ),
+    # queries and keys of BTT are as wide as the model, those of bilinear MLR and MLBTC as the sum of p_l r_l: each
+    # beside plain attention of that width
     Contender("sdpa wide", sdpa, reference, beside="sdpa wide", longest=2048, score_width=512),
     Contender(
         "btt",
@@ -132,26 +212,45 @@ CONTENDERS = (
         score_width=160,
         narrow_values=True,
     ),
+    Contender("sdpa 96", sdpa, reference, beside="sdpa 96", longest=2048, score_width=96),
+    Contender(
+        "mlbtc",
+        lambda *x: full_attention(*x, impl="auto"),
+        lambda *x: full_attention(*x, impl="reference"),
+        beside="sdpa 96",
+        longest=2048,
+        score_width=96,
+        narrow_values=True,
+    ),
 )
 
 
-def inputs(contender: Contender, T: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+def inputs(contender: Contender, T: int, dtype: torch.dtype, device: str) -> list[Tensor]:
     torch.manual_seed(T)
     width = contender.score_width
     # the kernel wants values as wide as queries; a kind with narrower ones pads them itself
     value_width = WIDTH if contender.shared_query or contender.narrow_values else width
     shapes = [(1, 1 if contender.shared_query else HEADS, T, width), (1, HEADS, T, width), (1, HEADS, T, value_width)]
-    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+    return [torch.randn(shape).to(device, dtype).requires_grad_() for shape in shapes]
 
 
-def check(contender: Contender, T: int = 320) -> float:
-    """The largest difference from the reference in value and gradients, in float64."""
-    tensors = inputs(contender, T, torch.float64)
+def check(contender: Contender, device: str, dtype: torch.dtype, T: int = 320) -> float:
+    """The largest difference from the reference in value and gradients, over the largest number of each.
+
+    On a CPU in float64; on a GPU, whose kernels do not take that, in the dtype that is timed, from a reference in
+    float32.
+    """
+    tensors = inputs(contender, T, torch.float64 if device == "cpu" else dtype, device)
+    exact = [t.detach().to(torch.promote_types(t.dtype, torch.float32)).requires_grad_() for t in tensors]
     results = []
-    for function in (contender.compute, contender.exact):
-        out = function(*tensors)
-        results.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
-    return max((a - b).abs().max().item() for a, b in zip(*results, strict=True))
+    for function, leaves in ((contender.compute, tensors), (contender.exact, exact)):
+        out = function(*leaves)
+        results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    return max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(*results, strict=True))
+
+
+def contenders_on(device: str) -> list[Contender]:
+    return [contender for contender in CONTENDERS if contender.device in (None, device)]
 
 
 def forward(contender: Contender, tensors: list[Tensor]) -> None:
@@ -182,6 +281,13 @@ def silence() -> Iterator[None]:
 
 def peak_memory(run: Callable[[Contender, list[Tensor]], None], contender: Contender, tensors: list[Tensor]) -> int:
     """Bytes held beyond the inputs at the worst moment, by the allocator's own account."""
+    if tensors[0].is_cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run(contender, tensors)
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
     with silence(), torch.profiler.profile(profile_memory=True) as profile:
         run(contender, tensors)
     held = peak = 0
@@ -192,12 +298,27 @@ def peak_memory(run: Callable[[Contender, list[Tensor]], None], contender: Conte
     return peak
 
 
-def measure(lengths: list[int], repeats: int, seconds: float) -> list[dict[str, Any]]:
+def timed(run: Callable[[Contender, list[Tensor]], None], contender: Contender, tensors: list[Tensor]) -> float:
+    """Seconds of one pass; of the device alone on a GPU, the mean of several passes without a gap."""
+    if not tensors[0].is_cuda:
+        start = time.perf_counter()
+        run(contender, tensors)
+        return time.perf_counter() - start
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(GPU_PASSES):
+        run(contender, tensors)
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / 1e3 / GPU_PASSES
+
+
+def measure(lengths: list[int], repeats: int, seconds: float, device: str, dtype: torch.dtype) -> list[dict[str, Any]]:
     """One row for each contender, length and pass."""
     rows = []
     for T in lengths:
-        there = [contender for contender in CONTENDERS if contender.longest >= T]
-        tensors = {contender.name: inputs(contender, T) for contender in there}
+        there = [contender for contender in contenders_on(device) if contender.longest >= T]
+        tensors = {contender.name: inputs(contender, T, dtype, device) for contender in there}
         for name, run in PASSES.items():
             times: dict[str, list[float]] = {contender.name: [] for contender in there}
             for contender in there:
@@ -206,9 +327,7 @@ def measure(lengths: list[int], repeats: int, seconds: float) -> list[dict[str, 
             # at least three turns, then as many as the time allows
             while len(times["sdpa"]) < 3 or (len(times["sdpa"]) < repeats and time.perf_counter() - began < seconds):
                 for contender in there:
-                    start = time.perf_counter()
-                    run(contender, tensors[contender.name])
-                    times[contender.name].append(time.perf_counter() - start)
+                    times[contender.name].append(timed(run, contender, tensors[contender.name]))
             for contender in there:
                 base = times[contender.beside]
                 rows.append(
@@ -281,10 +400,21 @@ def decoding(tokens: int = 4096, turns: int = 30) -> dict[str, dict[str, float]]
     return figures
 
 
+def targets_on_gpu(rows: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
+    """What should be reached on a GPU: a name, the measured figure, and the most it may be."""
+    by = {(row["contender"], row["T"], row["pass"]): row["ratio"] for row in rows}
+    return [
+        (f"MLR {which} over flash SDPA, T = {T}", by["mlr triton", T, which], most)
+        for T in (4096, 16384)
+        for which, most in (("forward", 1.0), ("forward+backward", 1.15))
+        if ("mlr triton", T, which) in by
+    ]
+
+
 def targets(
     rows: list[dict[str, Any]], overhead: float, decoded: dict[str, dict[str, float]]
 ) -> list[tuple[str, float, float]]:
-    """What should be reached: a name, the measured figure, and the most it may be."""
+    """What should be reached on a CPU: a name, the measured figure, and the most it may be."""
     by = {(row["contender"], row["T"], row["pass"]): row for row in rows}
 
     def ratio(name: str, T: int, which: str = "forward") -> float | None:
@@ -318,12 +448,26 @@ def targets(
     return [(name, figure, most) for name, figure, most in wanted if figure is not None]
 
 
+DRAWN = (
+    "mlr tiles",
+    "mlr tiles causal",
+    "mlr triton",
+    "mlr triton causal",
+    "mlr dense",
+    "swa blocks",
+    "swa flex",
+    "swa sdpa",
+    "global_swa",
+)
+
+
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     for ax, which in zip(figure.subplots(1, 2, sharey=True), PASSES, strict=True):
-        for name in ("mlr tiles", "mlr tiles causal", "mlr dense", "swa blocks"):
+        for name in DRAWN:
             line = [(row["T"], row["ratio"]) for row in rows if row["contender"] == name and row["pass"] == which]
-            ax.plot(*zip(*line, strict=True), marker="o", ms=4, label=name)
+            if line:
+                ax.plot(*zip(*line, strict=True), marker="o", ms=4, label=name)
         ax.axhline(1, color="0.5", lw=1, ls=":")
         ax.set(xscale="log", yscale="log", title=which, xlabel="tokens")
         ax.set_xticks(sorted({row["T"] for row in rows}), labels=sorted({row["T"] for row in rows}), fontsize=8)
@@ -334,16 +478,17 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def hardware() -> dict[str, Any]:
+def hardware(device: str, dtype: torch.dtype) -> dict[str, Any]:
     info = Path("/proc/cpuinfo")
     models = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
     return {
+        **({"gpu": torch.cuda.get_device_name()} if device == "cuda" else {}),
         "cpu": models[0].split(":")[1].strip() if models else platform.processor(),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "dtype": "float32",
+        "dtype": str(dtype).removeprefix("torch."),
         "heads": HEADS,
         "width": WIDTH,
         "ranks": RANKS,
@@ -358,25 +503,30 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=15, help="most turns of a contender")
     parser.add_argument("--seconds", type=float, default=40, help="time for the turns of one length and pass")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    wrong = {c.name: error for c in CONTENDERS if (error := check(c)) > 1e-9}
+    device, dtype = arguments.device, getattr(torch, arguments.dtype)
+    tolerance = 1e-9 if device == "cpu" else 1e-3 if dtype == torch.float32 else 3e-2
+    wrong = {c.name: error for c in contenders_on(device) if not (error := check(c, device, dtype)) <= tolerance}
     if wrong:
         print(f"not timed, for these differ from their reference: {wrong}", file=sys.stderr)
         return 1
-    rows = measure(arguments.lengths, arguments.repeats, arguments.seconds)
-    decoded = decoding()
-    reached = targets(rows, module_overhead(), decoded)
+    rows = measure(arguments.lengths, arguments.repeats, arguments.seconds, device, dtype)
+    decoded = decoding() if device == "cpu" else {}
+    reached = targets(rows, module_overhead(), decoded) if device == "cpu" else targets_on_gpu(rows)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    with (arguments.output / "attention.csv").open("w", newline="") as file:
+    name = "attention" if device == "cpu" else f"attention_{device}"
+    with (arguments.output / f"{name}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
     figures = [{"target": name, "measured": round(figure, 3), "at_most": most} for name, figure, most in reached]
-    (arguments.output / "attention.json").write_text(
-        json.dumps({**hardware(), "targets": figures, "decoding": decoded}, indent=2) + "\n"
+    (arguments.output / f"{name}.json").write_text(
+        json.dumps({**hardware(device, dtype), "targets": figures, "decoding": decoded}, indent=2) + "\n"
     )
-    draw(rows, arguments.output / "attention.png")
+    draw(rows, arguments.output / f"{name}.png")
     print()
     for name, figure, most in reached:
         print(f"{name:70} {figure:7.3f}  at most {most:<5}  {'met' if figure <= most else 'NOT MET'}")

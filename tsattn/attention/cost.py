@@ -19,7 +19,11 @@ from functools import singledispatch
 
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.utils.flop_counter import FlopCounterMode
 
 from tsattn.attention import Attention, build_attention
@@ -216,14 +220,23 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     v = q.new_empty(1, attention.num_kv_heads, tokens, 0)
     with torch.no_grad(), FlopCounterMode(display=False) as scoring:
         attend((q, k, v), known, "reference")
-    # how the tokens are cut goes by the values of their positions, which the others of this size lack
-    attention.pattern.arrange(_known_tokens(attention, tokens, max_length, "cpu"))
-    with torch.no_grad(), FakeTensorMode():
-        known = _known_tokens(attention, tokens, max_length, "cpu")
-        values = attention.head_dim
-        widths = ((q.shape[1], q.shape[3]), (k.shape[1], k.shape[3]), (attention.num_kv_heads, values))
-        tensors = [torch.empty(1, heads, tokens, width) for heads, width in widths]
-        executed = executed_flops(lambda: attend(tensors, known, "auto"))
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    heads_and_widths = (
+        (q.shape[1], q.shape[3]),
+        (k.shape[1], k.shape[3]),
+        (attention.num_kv_heads, attention.head_dim),
+    )
+    with fake:
+        tensors = [torch.empty(1, heads, tokens, width) for heads, width in heads_and_widths]
+    with torch.no_grad():
+        try:
+            with fake:
+                known = _known_tokens(attention, tokens, max_length, "cpu")
+                executed = executed_flops(lambda: attend(tensors, known, "auto"))
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            # how levels are cut goes by the values of the positions: these are real then, and all else is not
+            known = _known_tokens(attention, tokens, max_length, "cpu")
+            executed = executed_flops(lambda: attend(tensors, known, "auto"))
     return MeasuredCost(
         score_params=sum(p.numel() for p in attention.projection.parameters() if p.dim() > 1),
         projection_flops=projecting.get_total_flops(),

@@ -89,9 +89,6 @@ class Pattern(ABC):
         """
         return None
 
-    def arrange(self, tokens: Tokens) -> None:  # noqa: B027  # most patterns have nothing to find out
-        """Find out now, and keep, what a call on these tokens goes by: what of it depends on their values."""
-
     @abstractmethod
     def __call__(
         self,
@@ -409,12 +406,6 @@ class MultiLevelPattern(Pattern):
         self._factors = [(first / rank) ** power for rank in self.ranks]
         self._layouts: dict[int, list[Layout] | str] = {}
 
-    def arrange(self, tokens: Tokens) -> None:
-        """See `Pattern`. The same for every call of one length, where nothing is said of the tokens."""
-        T = tokens.key_positions.shape[-1]
-        if tokens.by_default and T not in self._layouts:
-            self._layouts[T] = find_layouts(self._find_blocks(tokens), tokens.key_positions)
-
     def _find_blocks(self, tokens: Tokens) -> Tensor:
         """The blocks `(levels, B | 1, S)` that were handed in, else those of the positions."""
         if tokens.blocks is not None:
@@ -454,8 +445,11 @@ class MultiLevelPattern(Pattern):
         blocks = self._find_blocks(tokens)
         layouts = None
         if tokens.by_default and not torch.compiler.is_compiling():
-            self.arrange(tokens)
-            layouts = self._layouts[q.shape[2]]
+            # the same for every call of this length
+            T = q.shape[2]
+            if T not in self._layouts:
+                self._layouts[T] = find_layouts(blocks, tokens.key_positions)
+            layouts = self._layouts[T]
         q, scale = self._scaled(q, scale)
         return multilevel_attention(
             q,

@@ -110,7 +110,7 @@ def _report(description: object, options: argparse.Namespace) -> str:
         ("flops to make queries and keys", form.projection_flops, count.projection_flops),
         ("flops to form scores, a head", form.score_flops_per_head, count.score_flops // options.num_heads),
         ("flops to form scores, all heads", form.score_flops, count.score_flops),
-        ("scores and values, on a CPU", None, count.executed_flops),
+        ("flops executed on a CPU, with values", None, count.executed_flops),
         ("cached key numbers, a key head", form.cached_keys_per_head, None),
         ("cached key numbers, all key heads", form.cached_keys, None),
         (f"cached key bytes, {options.dtype}", form.cached_key_bytes(dtype), held),

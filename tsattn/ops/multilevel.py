@@ -3,12 +3,13 @@
 `S[j, j'] = scale * sum over the levels l in which j and j' share a block of q_l[j] . k_l[j']`
 (Kuang et al., section 4): the r components are cut into levels, and each level cuts the sequence into blocks.
 
-Three ways to the same numbers: `reference` writes every level's score matrix out; `sdpa` spreads each level's
+Four ways to the same numbers: `reference` writes every level's score matrix out; `sdpa` spreads each level's
 components over one slot for each of its blocks, so that a plain product of wider vectors is the multi-level score
 and a fused kernel computes it; `tiles` cuts the pairs into rectangles of one prefix each and never forms a matrix of
-scores (see `tsattn.ops.multilevel_tiles`); `triton` does the same in one kernel on a CUDA device. `auto` takes `tiles`
-on a CPU and `triton` on CUDA where they can, else `sdpa` while its width stays small. Where the logits are divided by
-the levels that a pair shares, `reference` and `tiles` compute it: a tile has one number of them.
+scores (see `tsattn.ops.multilevel_tiles`); `triton` does the same in one kernel on a CUDA device. `auto` takes `triton`
+on CUDA; on a CPU `reference` while the scores fit into its cache, then `tiles`; where these cannot, `sdpa` while its
+width stays small, else `reference`. Where the logits are divided by the levels that a pair shares, `reference` and
+`tiles` compute it: a tile has one number of them.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ MAX_SPREAD_WIDTH = 256
 
 # Up to this width the fused kernel is bound by its exponentials, not its products, and one call beats many tiles.
 NARROW_SPREAD_WIDTH = 32
+
+# While the scores of all heads are no more bytes than this, they stay in the cache of a CPU, and a few large products
+# beat many small calls of the fused kernel: measured at 21 to 256 tokens and 2 to 8 levels on one core.
+CACHED_SCORES = 2**22
 
 IMPLS = ("auto", "reference", "sdpa", "tiles", "triton")
 
@@ -124,7 +129,9 @@ def multilevel_attention(
         "triton": CANNOT_DIVIDE if divide_by_active else _why_not_triton(q, v, bias, dropout_p),
     }
     if impl == "auto":
-        impl = _choose([name for name, reason in why_not.items() if reason is None], q.device, layouts, blocks, ranks)
+        score_bytes = v.shape[0] * max(q.shape[1], v.shape[1]) * q.shape[2] ** 2 * wide(q).element_size()
+        fits = [name for name, reason in why_not.items() if reason is None]
+        impl = _choose(fits, q.device, layouts, blocks, ranks, score_bytes)
     elif why_not[impl] is not None:
         raise UserError(f"impl {impl} cannot compute this multi-level attention: {why_not[impl]}")
     if impl == "tiles" and layouts is not None and not isinstance(layouts, str):
@@ -155,10 +162,13 @@ def _choose(
     layouts: Sequence[Layout] | str | None,
     blocks: Tensor,
     ranks: Sequence[int],
+    score_bytes: int,
 ) -> str:
     """The implementation that `auto` takes, of those that can compute what is asked for."""
     if "triton" in fits:
         return "triton"
+    if device.type == "cpu" and score_bytes <= CACHED_SCORES and len(ranks) > 1:
+        return "reference"
     if device.type == "cpu" and "tiles" in fits and layouts is not None and not isinstance(layouts, str):
         narrow = _spread_width(layouts, ranks) <= NARROW_SPREAD_WIDTH
         return "sdpa" if narrow and "sdpa" in fits else "tiles"

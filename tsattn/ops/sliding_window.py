@@ -76,17 +76,17 @@ def sliding_window_attention(
     T = q.shape[2]
     # where a window's neighbourhood is most of the sequence, nothing is saved
     is_small = 3 * max(MIN_BLOCK, window_size) < T and _has_few(global_tokens, MAX_GLOBAL_SHARE * T)
-    for name, why_not in (
-        ("flex", lambda: _why_not_flex(q, bias, dropout_p)),
-        ("blocks", lambda: _why_not_blocks(positions, key_mask, bias)),
-    ):
-        if impl == name or (impl == "auto" and is_small):
-            reason = why_not()
-            if reason is None:
-                impl = name
-                break
-            if impl == name:
-                raise UserError(f"impl {name} cannot compute this sliding-window attention: {reason}")
+    candidates = (impl,) if impl != "auto" else ("flex", "blocks") if is_small else ()
+    for name in candidates:
+        if name == "flex":
+            reason = _why_not_flex(q, bias, dropout_p)
+        else:
+            reason = _why_not_blocks(positions, key_mask, bias) if name == "blocks" else None
+        if reason is None:
+            impl = name
+            break
+        if impl == name:
+            raise UserError(f"impl {name} cannot compute this sliding-window attention: {reason}")
     if impl == "blocks":
         return _in_blocks(q, k, v, window_size, causal, key_mask, global_tokens, scale, dropout_p)
     if positions is None:

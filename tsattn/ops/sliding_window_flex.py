@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,7 +54,7 @@ def sliding_window_attention_flex(
     mask = window_block_mask(positions, window_size, causal=causal, key_mask=key_mask, global_tokens=global_tokens)
     # off CUDA, and inside a graph that is compiled anyway, the function is taken as it stands
     as_it_stands = torch.compiler.is_compiling() or q.device.type != "cuda"
-    attend = flex_attention if as_it_stands else _compiled()
+    attend: Any = flex_attention if as_it_stands else _compiled()
     out: Tensor = attend(q, k, v, block_mask=mask, scale=scale)
     return out
 
@@ -77,10 +78,8 @@ def window_block_mask(
     """
     T = positions.shape[1]
     rows = max(t.shape[0] for t in (positions, key_mask, global_tokens) if t is not None)
-    positions, key_mask, global_tokens = (
-        None if t is None else t.expand(rows, T) for t in (positions, key_mask, global_tokens)
-    )
-    assert positions is not None
+    positions = positions.expand(rows, T)
+    key_mask, global_tokens = (None if t is None else t.expand(rows, T) for t in (key_mask, global_tokens))
     low, high = _tile_extremes(positions)
     # of queries, down the rows, and of keys
     (q_low, q_high), (k_low, k_high) = ((t[:, :, None] for t in (low, high)), (t[:, None, :] for t in (low, high)))
@@ -125,7 +124,7 @@ def _tile_extremes(x: Tensor) -> tuple[Tensor, Tensor]:
     """The lowest and the highest of `x (B, T)` in each tile, `(B, tiles)`."""
     filled = -(-x.shape[1] // TILE) * TILE - x.shape[1]
     # the last token stands in for those that fill the last tile
-    tiles = torch.cat([x, x[:, -1:].expand(-1, filled)], 1).unflatten(1, (-1, TILE))
+    tiles = torch.cat([x, x[:, -1:].expand(-1, filled)], 1).view(x.shape[0], -1, TILE)
     return tiles.amin(-1), tiles.amax(-1)
 
 
