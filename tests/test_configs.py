@@ -15,7 +15,7 @@ TOY = ["--data.context_length=16", "--data.batch_size=4", "--trainer.max_steps=2
 
 
 def needs_a_file(config: Path) -> bool:
-    return yaml.safe_load(config.read_text())["data"]["class_path"] == "ETTDataModule"
+    return yaml.safe_load(config.read_text())["data"]["class_path"] == "PublicDataModule"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import REAL_ROOT
 from tsattn.cli import main
-from tsattn.data import CO2DataModule, ETTDataModule
+from tsattn.data import CO2DataModule, PublicDataModule
 from tsattn.forecasting import baseline_scores
 
 pytestmark = pytest.mark.real_data
@@ -42,7 +42,7 @@ TINY = [
 def test_the_ridge_reads_its_known_errors_whatever_the_model_s_context(
     name: str, horizon: int, windows: int, mse: float, mae: float, context: int
 ) -> None:
-    data = ETTDataModule(name, context_length=context, prediction_length=horizon, eval_batch_size=256)
+    data = PublicDataModule(name, context_length=context, prediction_length=horizon, eval_batch_size=256)
     data.setup("fit")
     score = baseline_scores(data)["ridge (context 512)"]
     assert (round(score.mse, 3), round(score.mae, 3), score.windows) == (mse, mae, windows)

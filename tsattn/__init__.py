@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tsattn.attention import Attention, build_attention
     from tsattn.backbones import Backbone, build_backbone
     from tsattn.batch import Batch
-    from tsattn.data import CO2DataModule, CSVDataModule, ETTDataModule, ForecastDataModule
+    from tsattn.data import CO2DataModule, CSVDataModule, ForecastDataModule, PublicDataModule
     from tsattn.errors import UserError
     from tsattn.forecasting import ForecastingModule
     from tsattn.task import Task
@@ -23,9 +23,9 @@ _HOMES = {
     "Batch": "tsattn.batch",
     "CO2DataModule": "tsattn.data",
     "CSVDataModule": "tsattn.data",
-    "ETTDataModule": "tsattn.data",
     "ForecastDataModule": "tsattn.data",
     "ForecastingModule": "tsattn.forecasting",
+    "PublicDataModule": "tsattn.data",
     "Task": "tsattn.task",
     "UserError": "tsattn.errors",
     "build_attention": "tsattn.attention",
@@ -38,9 +38,9 @@ __all__ = [
     "Batch",
     "CO2DataModule",
     "CSVDataModule",
-    "ETTDataModule",
     "ForecastDataModule",
     "ForecastingModule",
+    "PublicDataModule",
     "Task",
     "UserError",
     "build_attention",

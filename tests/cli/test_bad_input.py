@@ -38,7 +38,7 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["foo"], "unknown command 'foo'; valid: fit, validate, test, predict, cost"),
+        (["foo"], "unknown command 'foo'; valid: fit, validate, test, predict, cost, datasets"),
         (["fit"], "fit needs a configuration: --config NAME, a file or one of co2_mlr.yaml"),
         (["fit", "--config", "none.yaml"], "no configuration none.yaml: neither a file nor one of co2_mlr.yaml"),
         (["test"], "test needs a trained model: --run DIR"),
@@ -77,7 +77,7 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--confg", "co2_mlr.yaml"], "unknown argument --confg (did you mean --config?)"),
         (["fit", "--config", "co2_mlr.yaml", "word"], "unknown argument word"),
         (["fit", "--config", "co2_mlr.yaml", "--attention"], "needs a value"),
-        (["fit", "--data", "ETTDataModule", "--data.name", "ETTx"], "unknown ETT data set 'ETTx'; valid: ETTh1"),
+        (["fit", "--data", "PublicDataModule", "--data.name", "ETTx"], "unknown data set 'ETTx'; valid: ETTh1"),
         (["fit", "--data", "CSVDataModule", "--data.path", "none.csv"], "none.csv is not there"),
     ],
     ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else "",
@@ -202,7 +202,8 @@ def test_debug_shows_where_it_went_wrong() -> None:
 
 def test_a_plain_mistake_is_answered_at_once(tmp_path: Path) -> None:
     """An unknown command and a missing folder do not wait for torch to be imported."""
-    for words in (["foo"], ["test", "--run", "none"], ["cost", "--tokens", "x"], ["--help"], ["--version"]):
+    mistakes = (["foo"], ["test", "--run", "none"], ["cost", "--tokens", "x"], ["datasets", "info", "x"])
+    for words in (*mistakes, ["--help"], ["--version"]):
         code = (
             "import sys; from tsattn.cli import main; code = main(sys.argv[1:]); "
             "heavy = {'torch', 'lightning', 'pandas'} & set(sys.modules); sys.exit(9 if heavy else code)"
@@ -215,7 +216,7 @@ def test_the_command_is_installed() -> None:
     assert shutil.which("tsattn", path=str(Path(sys.executable).parent))
     done = subprocess.run([sys.executable, "-m", "tsattn", "nothing"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: unknown command 'nothing'; valid: fit, validate, test, predict, cost\n"
+    assert done.stderr == "error: unknown command 'nothing'; valid: fit, validate, test, predict, cost, datasets\n"
 
 
 def test_fit_refuses_the_same_folder_twice(toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

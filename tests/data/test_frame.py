@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tsattn.data import check_frame, read_csv
+from tsattn.data.frame import read_numbers
 from tsattn.errors import UserError
 
 
@@ -48,6 +49,39 @@ def test_date_column_may_have_another_name(tmp_path: Path) -> None:
     path = written(tmp_path, "ds,y\n2020-01-01,1\n2020-01-02,2\n")
     assert read_csv(path, date_column="ds").index.name == "ds"
     assert "'date'" in refusal(path)
+
+
+def test_columns_name_the_channels_that_are_read(tmp_path: Path) -> None:
+    path = written(tmp_path, "ds,a,b,day\n2020-01-01,1,2,Monday\n2020-01-02,3,4,Tuesday\n")
+    frame = read_csv(path, date_column="ds", columns=["b", "a"])
+    assert list(frame.columns) == ["b", "a"]
+    np.testing.assert_array_equal(frame.to_numpy(), [[2, 1], [4, 3]])
+    assert "has no column 'c'; its columns are ds, a, b, day" in refusal(path, date_column="ds", columns=["a", "c"])
+
+
+def test_a_grid_replaces_time_stamps_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path, "date,x\n2020-01-01 00:10,1\n2020-01-01 00:10,2\n2020-01-01 03:00,3\n")
+    assert "repeats the row before" in refusal(path)
+    frame = read_csv(path, grid="10min")
+    assert frame["x"].tolist() == [1, 2, 3]
+    assert [str(stamp) for stamp in frame.index] == [f"2020-01-01 00:{minute}:00" for minute in (10, 20, 30)]
+    assert frame.index.name == "date"
+    written(tmp_path, "date,x\n2020-01-01 00:10,1\nnever,2\n")
+    with pytest.raises(UserError, match="line 3: never in column date is not a date"):
+        read_csv(path, grid="10min")
+
+
+def test_a_file_of_numbers_alone_has_no_header(tmp_path: Path) -> None:
+    path = written(tmp_path, "1,2.5\n\n-3,4e2\n")
+    frame = read_numbers(path, first="2006-01-01", frequency="10min")
+    assert list(frame.columns) == ["0", "1"]
+    np.testing.assert_array_equal(frame.to_numpy(), [[1, 2.5], [-3, 400]])
+    assert str(frame.index[-1]) == "2006-01-01 00:10:00"
+    written(tmp_path, "1,2.5\n\n-3,inf\n")
+    with pytest.raises(UserError, match="line 3: the value of 1 is infinite"):
+        read_numbers(path, first="2006-01-01", frequency="10min")
+    with pytest.raises(UserError, match="is empty"):
+        read_numbers(written(tmp_path, ""), first="2006-01-01", frequency="10min")
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])

@@ -22,6 +22,16 @@ def test_by_fraction_leaves_the_rest_for_testing(rows: int, train: float, val: f
 
 
 @pytest.mark.parametrize(
+    ("rows", "train", "val", "test"),
+    [(52696, 36887, 5270, 10539), (7588, 5311, 760, 1517), (966, 676, 97, 193), (26304, 18412, 2632, 5260)],
+)
+def test_by_benchmark_rounds_as_the_literature_does(rows: int, train: int, val: int, test: int) -> None:
+    """Training and test rows of weather, exchange rate, ILI and electricity, as Autoformer's loader cuts them."""
+    assert Split.by_benchmark(rows) == Split(train, train + val, rows)
+    assert train + val + test == rows
+
+
+@pytest.mark.parametrize(
     ("train", "val"), [(0, 0.1), (0.7, 0), (-0.1, 0.5), (0.7, 0.3), (0.9, 0.2), (1.0, 0.1), (float("nan"), 0.1)]
 )
 def test_by_fraction_refuses_shares_that_leave_a_part_empty(train: float, val: float) -> None:

@@ -16,6 +16,7 @@ _COMMANDS = {
     "test": "measure a trained model on the test windows",
     "predict": "forecast beyond the end of the data",
     "cost": "parameters, flops and key cache of an attention, in closed form and as measured",
+    "datasets": "the public data sets: list them, show a card, fetch a file, check files against their cards",
 }
 
 _HELP = """usage: python -m tsattn COMMAND ...
@@ -31,6 +32,7 @@ examples:
   python -m tsattn test --run runs/ETTh1/transformer_mlr/TIME
   python -m tsattn predict --run runs/ETTh1/transformer_mlr/TIME --input new.csv --output forecast.csv
   python -m tsattn cost --attention mlr --d_model 512 --num_heads 8 --tokens 1024
+  python -m tsattn datasets info weather
 
 options:
   COMMAND --help   every option of a command
@@ -79,6 +81,10 @@ def _run(words: list[str]) -> int:
         from tsattn.cli.cost import run as run_cost
 
         return run_cost(words[1:])
+    if words[0] == "datasets":
+        from tsattn.cli.datasets import run as run_datasets
+
+        return run_datasets(words[1:])
     from tsattn.cli.arguments import prepare
 
     prepared = prepare(words)

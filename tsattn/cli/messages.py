@@ -11,7 +11,7 @@ from tsattn.errors import one_of
 __all__ = ["sentence"]
 
 _NOT_ARGUMENTS = ("--help", "--print_config", "--print_shtab")
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "Sequence": "a list"}
 
 
 def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) -> str:

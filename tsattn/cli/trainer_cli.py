@@ -23,10 +23,9 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint, TQDMProgressB
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
-import tsattn.data  # noqa: F401  (data sets by their class names)
 from tsattn.cli.messages import sentence
 from tsattn.cli.run_folder import RunFolder, versions
-from tsattn.data import ForecastDataModule
+from tsattn.data import CO2DataModule, CSVDataModule, ForecastDataModule, PublicDataModule  # noqa: F401  (by their names)
 from tsattn.errors import UserError, find_user_error
 from tsattn.forecasting import (
     ForecastingModule,

@@ -5,24 +5,35 @@ from __future__ import annotations
 import csv
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from tsattn.errors import UserError, one_of
 
-__all__ = ["check_frame", "read_csv"]
+__all__ = ["check_frame", "read_csv", "read_numbers"]
 
 
-def read_csv(path: str | Path, *, date_column: str = "date", allow_missing: bool = False) -> pd.DataFrame:
+def read_csv(
+    path: str | Path,
+    *,
+    date_column: str = "date",
+    allow_missing: bool = False,
+    columns: Sequence[str] = (),
+    grid: str | None = None,
+) -> pd.DataFrame:
     """A wide CSV file as a frame.
 
     Args:
         path: a UTF-8 CSV file with a header: one column of time stamps, every other column a channel of numbers.
         date_column: the column of time stamps; they must rise from row to row.
         allow_missing: whether cells may be empty.
+        columns: the channels to read; all of them by default.
+        grid: a frequency, for a file that is known to have wrong time stamps: its rows are taken in file order, one
+            step each, from the first time stamp on. By default time stamps are what the file says.
 
     Returns:
         float64 columns over a DatetimeIndex named as the date column.
@@ -31,12 +42,53 @@ def read_csv(path: str | Path, *, date_column: str = "date", allow_missing: bool
         UserError: naming the file, the line and what is wrong with it.
     """
     path = Path(path)
+    table = _table(path)
+    for name in (date_column, *columns):
+        if name not in table.columns:
+            what = f"date column {name!r}" if name == date_column else f"column {name!r}"
+            raise UserError(f"{path} has no {what}; its columns are {one_of(map(_shown, table.columns[:12]))}")
+    values = table[list(columns)] if columns else table.drop(columns=date_column)
+    if values.empty:
+        raise UserError(f"{path} has no {'rows' if values.columns.size else 'columns of numbers'}")
+    frame = pd.DataFrame({str(name): _numbers(values[name], path) for name in values.columns})
+    stamps = _time_stamps(table[date_column], path)
+    if grid is not None:
+        stamps = pd.date_range(stamps[0], periods=len(stamps), freq=grid)
+    frame.index = stamps.rename(date_column)
+    check_frame(frame, str(path), allow_missing=allow_missing, line=lambda row: _line(path, row))
+    return frame
+
+
+def read_numbers(path: str | Path, *, first: str, frequency: str) -> pd.DataFrame:
+    """A CSV file of numbers alone, without header and time stamps, as a frame.
+
+    Args:
+        path: the file.
+        first: the time stamp of its first row.
+        frequency: of its rows.
+
+    Returns:
+        float64 columns ``0``, ``1``, ... over a DatetimeIndex named ``date``.
+
+    Raises:
+        UserError: naming the file, the line and what is wrong with it.
+    """
+    path = Path(path)
+    table = _table(path, header=None)
+    frame = pd.DataFrame({str(name): _numbers(table[name], path, header_rows=0) for name in table.columns})
+    frame.index = pd.date_range(first, periods=len(frame), freq=frequency, name="date")
+    check_frame(frame, str(path), allow_missing=False, line=lambda row: _line(path, row, header_rows=0))
+    return frame
+
+
+def _table(path: Path, header: Literal["infer"] | None = "infer") -> pd.DataFrame:
+    """The cells of a CSV file, as pandas reads them."""
     if path.is_dir() or not path.exists():
         raise UserError(f"{path} is {'a folder, not a CSV file' if path.is_dir() else 'not there: no such file'}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(path, index_col=False, compression=None, low_memory=False)
+            return pd.read_csv(path, header=header, index_col=False, compression=None, low_memory=False)
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text ({_undecodable(path)})") from error
     except pd.errors.ParserWarning as error:
@@ -47,17 +99,6 @@ def read_csv(path: str | Path, *, date_column: str = "date", allow_missing: bool
         raise UserError(f"{path} is not a regular CSV table: {str(error).split('C error: ')[-1].strip()}") from error
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    if date_column not in table.columns:
-        raise UserError(
-            f"{path} has no date column {date_column!r}; its columns are {one_of(map(_shown, table.columns[:12]))}"
-        )
-    values = table.drop(columns=date_column)
-    if values.empty:
-        raise UserError(f"{path} has no {'rows' if values.columns.size else 'columns of numbers'}")
-    frame = pd.DataFrame({str(name): _numbers(values[name], path) for name in values.columns})
-    frame.index = _time_stamps(table[date_column], path).rename(date_column)
-    check_frame(frame, str(path), allow_missing=allow_missing, line=lambda row: _line(path, row))
-    return frame
 
 
 def check_frame(
@@ -94,7 +135,7 @@ def check_frame(
         )
 
 
-def _numbers(column: pd.Series, path: Path) -> pd.Series:
+def _numbers(column: pd.Series, path: Path, header_rows: int = 1) -> pd.Series:
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
         return column.astype("float64")
     numbers = pd.to_numeric(column, errors="coerce")
@@ -103,8 +144,8 @@ def _numbers(column: pd.Series, path: Path) -> pd.Series:
     if wrong.size:
         row = int(wrong[0])
         raise UserError(
-            f"{path}, line {_line(path, row)}: {_shown(column.iloc[row])} in column {_shown(column.name)} "
-            "is not a number"
+            f"{path}, line {_line(path, row, header_rows)}: {_shown(column.iloc[row])} in column "
+            f"{_shown(column.name)} is not a number"
         )
     return numbers.astype("float64")
 
@@ -149,10 +190,10 @@ def _undecodable(path: Path) -> str:
     return "an encoding error"
 
 
-def _line(path: Path, row: int) -> int:
+def _line(path: Path, row: int, header_rows: int = 1) -> int:
     """The line that a row starts on; blank lines are no rows, and a quoted cell may go over several lines."""
     with path.open(newline="", encoding="utf-8-sig") as file:
-        records, start, rows = csv.reader(file), 1, -1
+        records, start, rows = csv.reader(file), 1, -header_rows
         for record in records:
             if len(record) > 1 or any(cell.strip() for cell in record):
                 if rows == row:

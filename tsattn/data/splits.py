@@ -32,6 +32,15 @@ class Split:
         train_end = int(num_rows * train)
         return cls(train_end, train_end + int(num_rows * val), num_rows)
 
+    @classmethod
+    def by_benchmark(cls, num_rows: int) -> Split:
+        """70 / 10 / 20 percent as the literature on long-horizon forecasting rounds (Wu et al., Autoformer).
+
+        Training and test take `int(0.7 n)` and `int(0.2 n)` rows, validation all those between. `by_fraction` rounds
+        validation instead and gives the rest to testing, which differs by a row or two.
+        """
+        return cls(int(num_rows * 0.7), num_rows - int(num_rows * 0.2), num_rows)
+
     def origins(self, part: str, context_length: int, prediction_length: int) -> range:
         """The rows at which a window's horizon may start in ``train``, ``val`` or ``test``: every one, none left out.
 

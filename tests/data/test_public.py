@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.conftest import REAL_ROOT
+from tsattn.data import CARDS, PublicDataModule
+from tsattn.errors import UserError
+
+HORIZONS = (96, 192, 336, 720)
+COUNTS = {
+    **dict.fromkeys(["ETTh1", "ETTh2"], (2785, 2689, 2545, 2161)),
+    **dict.fromkeys(["ETTm1", "ETTm2"], (11425, 11329, 11185, 10801)),
+}
+CASES = [
+    (name, horizon, count) for name, counts in COUNTS.items() for horizon, count in zip(HORIZONS, counts, strict=True)
+]
+
+
+def prepared(name: str, horizon: int = 96) -> PublicDataModule:
+    data = PublicDataModule(name, context_length=336, prediction_length=horizon)
+    data.prepare_data()
+    data.setup("fit")
+    return data
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("name", "horizon", "count"), CASES)
+def test_number_of_test_windows_is_the_literature_s(name: str, horizon: int, count: int) -> None:
+    data = prepared(name, horizon)
+    windows = data.windows("test")
+    assert len(windows) == count
+    assert len(data.windows("val")) == count
+    assert len(data.windows("test", context_length=2 * 336)) == count
+    steps = 24 if name.startswith("ETTh") else 96
+    assert len(data.windows("train")) == 12 * 30 * steps - 336 - horizon + 1
+    if horizon == 96:
+        assert sum(map(len, data.test_dataloader())) == count
+    assert windows.origins[0] == 16 * 30 * steps
+    assert windows.origins[-1] + horizon == 20 * 30 * steps
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("name", "rows", "frequency"), [("ETTh1", 17420, "h"), ("ETTm1", 69680, "15min")])
+def test_scaler_is_fitted_on_the_first_twelve_months(name: str, rows: int, frequency: str) -> None:
+    data = prepared(name)
+    assert data.frame is not None
+    assert data.task is not None
+    assert len(data.frame) == rows
+    assert data.task.channels == ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
+    assert data.task.frequency == frequency
+    assert data.task.season_length == {"h": 24, "15min": 96}[frequency]
+    train = data.frame.to_numpy()[: 12 * 30 * data.task.season_length]
+    np.testing.assert_allclose(data.task.mean, train.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(data.task.scale, train.std(0), rtol=1e-9)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["ETTh2", "ETTm2"])
+def test_first_test_window_holds_the_rows_of_the_file(name: str) -> None:
+    data = prepared(name)
+    assert data.task is not None
+    assert data.frame is not None
+    batch = next(iter(data.test_dataloader()))
+    start = 16 * 30 * data.task.season_length
+    restored = batch.target[0].double().numpy() * data.task.scale + data.task.mean
+    np.testing.assert_allclose(restored, data.frame.iloc[start : start + 96], atol=1e-4)
+    first = pd.Timestamp(int(batch.time[0, 336]), unit="s")
+    assert first == data.frame.index[start]
+    assert batch.past_observed is None
+    assert torch.isfinite(batch.past).all()
+
+
+@pytest.mark.real_data
+def test_horizon_longer_than_the_validation_part_is_refused() -> None:
+    with pytest.raises(UserError, match=r"prediction_length 2881 .* 1 to 2880"):
+        prepared("ETTh1", 2881)
+
+
+@pytest.mark.parametrize("name", ["ETTh3", "etth1", "ETTh1.csv", "co2", ""])
+def test_unknown_name_lists_the_valid_ones(name: str) -> None:
+    with pytest.raises(UserError) as caught:
+        PublicDataModule(name)
+    assert str(caught.value) == (
+        f"unknown data set {name!r}; valid: ETTh1, ETTh2, ETTm1, ETTm2, weather, exchange_rate, national_illness, "
+        "electricity, traffic, solar, vic_electricity"
+    )
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("name", "rows", "channels", "horizon"),
+    [
+        ("weather", 52696, 21, 96),
+        ("weather", 52696, 21, 720),
+        ("exchange_rate", 7588, 8, 720),
+        ("national_illness", 966, 7, 24),
+        ("vic_electricity", 52608, 2, 336),
+    ],
+)
+def test_the_other_sets_are_split_as_the_literature_does_it_and_no_row_is_dropped(
+    name: str, rows: int, channels: int, horizon: int
+) -> None:
+    data = PublicDataModule(name, context_length=36, prediction_length=horizon)
+    data.setup("fit")
+    assert data.frame is not None
+    assert data.frame.shape == (rows, channels)
+    train, test = int(rows * 0.7), int(rows * 0.2)
+    assert len(data.windows("train")) == train - 36 - horizon + 1
+    assert len(data.windows("val")) == rows - train - test - horizon + 1
+    assert len(data.windows("test")) == test - horizon + 1
+    assert data.windows("test").origins[-1] + horizon == rows
+
+
+@pytest.mark.real_data
+def test_weather_is_read_in_file_order_with_its_sentinels_on_a_regular_grid() -> None:
+    data = PublicDataModule("weather")
+    data.setup("fit")
+    table = pd.read_csv(f"{REAL_ROOT}/weather.csv")
+    assert data.frame is not None
+    assert data.task is not None
+    np.testing.assert_array_equal(data.frame.to_numpy(), table.iloc[:, 1:].to_numpy())
+    assert data.frame.index.equals(pd.date_range("2020-01-01 00:10", periods=52696, freq="10min"))
+    assert (data.task.data, data.task.frequency, data.task.season_length) == ("weather", "10min", 144)
+    assert data.task.channels[16:19] == ("SWDR (W/m²)", "PAR (µmol/m²/s)", "max. PAR (µmol/m²/s)")
+    assert "\ufffd" not in "".join(data.task.channels)
+    changed = [name for name, raw in zip(data.task.channels, table.columns[1:], strict=True) if name != raw]
+    assert len(changed) == 3
+    assert next(iter(data.test_dataloader())).target_observed is None
+
+
+@pytest.mark.real_data
+def test_clean_masks_exactly_the_sentinels() -> None:
+    data = PublicDataModule("weather", clean=True)
+    data.setup("fit")
+    raw = pd.read_csv(f"{REAL_ROOT}/weather.csv").iloc[:, 1:].to_numpy()
+    sentinel = raw == -9999
+    assert sentinel.sum(0)[sentinel.any(0)].tolist() == [1, 30, 50]
+    assert data.frame is not None
+    assert data.task is not None
+    np.testing.assert_array_equal(data.frame.isna().to_numpy(), sentinel)
+    np.testing.assert_array_equal(data.frame.to_numpy()[~sentinel], raw[~sentinel])
+    assert data.name == data.task.data == "weather_clean"
+    train = np.where(sentinel, np.nan, raw)[:36887]
+    np.testing.assert_allclose(data.task.mean, np.nanmean(train, 0), rtol=1e-9)
+    np.testing.assert_allclose(data.task.scale, np.nanstd(train, 0), rtol=1e-9)
+    # every window of the training part that sees a sentinel row knows it
+    origins = data.windows("train").origins.numpy()
+    (index,) = np.flatnonzero(origins == 7244)
+    batch = data.windows("train")[int(index)]
+    assert batch.target_observed is not None
+    np.testing.assert_array_equal(batch.target_observed[0].numpy(), ~sentinel[7244 : 7244 + 96])
+
+
+@pytest.mark.parametrize("name", ["ETTm2", "exchange_rate", "vic_electricity"])
+def test_clean_is_refused_where_there_is_nothing_to_mask(name: str) -> None:
+    with pytest.raises(UserError) as caught:
+        PublicDataModule(name, clean=True)
+    assert str(caught.value).endswith(f"but {name} has none; valid: weather")
+
+
+@pytest.mark.real_data
+def test_demand_in_victoria_is_in_utc_without_the_columns_of_the_calendar() -> None:
+    data = PublicDataModule("vic_electricity")
+    data.setup("fit")
+    assert data.frame is not None
+    assert data.task is not None
+    table = pd.read_csv(f"{REAL_ROOT}/vic_electricity.csv")
+    assert data.task.channels == ("Demand", "Temperature")
+    assert (data.task.frequency, data.task.season_length) == ("30min", 48)
+    np.testing.assert_array_equal(data.frame.to_numpy(), table[["Demand", "Temperature"]].to_numpy())
+    assert data.frame.index[0] == pd.Timestamp("2011-12-31 13:00", tz="UTC")
+    (batch,) = data.predict_dataloader()
+    assert pd.Timestamp(int(batch.time[0, 336]), unit="s") == pd.Timestamp("2014-12-31 13:00")
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("name", "file"), [("exchange_rate", "exchange_rate.csv"), ("national_illness", None)])
+def test_copies_with_other_line_ends_are_accepted(name: str, file: str | None, tmp_path: Path) -> None:
+    file = file or f"{name}.csv"
+    (tmp_path / file).write_bytes(Path(f"{REAL_ROOT}/{file}").read_bytes().replace(b"\n", b"\r\n"))
+    there, here = PublicDataModule(name).load_frame(), PublicDataModule(name, root=str(tmp_path)).load_frame()
+    pd.testing.assert_frame_equal(there, here)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_file_to_forecast_from_is_read_as_the_card_says_but_must_be_regular(clean: bool, tmp_path: Path) -> None:
+    table = pd.read_csv(f"{REAL_ROOT}/weather.csv")
+    data = PublicDataModule("weather", clean=clean, prediction_length=24)
+    data.setup("fit")
+    task = data.task
+    table.iloc[7000:7300].to_csv(tmp_path / "head.csv", index=False)
+    table.iloc[18700:19100].to_csv(tmp_path / "repeat.csv", index=False)
+    other = PublicDataModule("weather", clean=clean, context_length=100, prediction_length=24)
+    other.task = replace(task, context_length=100)
+    other.forecast_from(tmp_path / "head.csv")
+    other.setup("predict")
+    (batch,) = other.predict_dataloader()
+    assert (batch.past_observed is not None) is clean
+    if batch.past_observed is not None:
+        assert int((~batch.past_observed).sum()) == 1 + 34  # wv once, OT 34 times
+    other.forecast_from(tmp_path / "repeat.csv")
+    with pytest.raises(UserError, match="repeats the row before; time stamps must rise"):
+        other.setup("predict")
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small file of numbers alone where `solar` is looked for, and a card that fits it."""
+    rows, columns = 400, 3
+    values = np.random.default_rng(0).uniform(0, 9, (rows, columns)).round(2)
+    path = tmp_path / "solar_AL.txt"
+    np.savetxt(path, values, delimiter=",", fmt="%.2f")
+    card = replace(CARDS["solar"], rows=rows, columns=columns, target="2", last="2006-01-03 18:30:00")
+    monkeypatch.setitem(CARDS, "solar", card)
+    return path
+
+
+def test_a_file_of_numbers_alone_gets_the_time_of_its_card(bare: Path) -> None:
+    data = PublicDataModule("solar", root=str(bare.parent), context_length=24, prediction_length=12)
+    data.setup("fit")
+    assert data.frame is not None
+    assert data.task is not None
+    np.testing.assert_array_equal(data.frame.to_numpy(), np.loadtxt(bare, delimiter=","))
+    assert data.task.channels == ("0", "1", "2")
+    assert data.frame.index[[0, -1]].tolist() == [pd.Timestamp("2006-01-01"), pd.Timestamp("2006-01-03 18:30")]
+    assert data.task.frequency == "10min"
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda lines: lines[:-1], "has 399 rows x 3 channels, but solar has 400 x 3"),
+        (lambda lines: [f"{line},1" for line in lines], "has 400 rows x 4 channels, but solar has 400 x 3"),
+        (lambda lines: ["a,b,c", *lines[1:]], "line 1: a in column 0 is not a number"),
+        (lambda lines: [*lines[:7], "1,,2", *lines[8:]], "line 8: the value of 1 is missing"),
+    ],
+    ids=["short", "wide", "header", "missing"],
+)
+def test_another_file_of_numbers_alone_is_refused(
+    bare: Path, edit: Callable[[list[str]], list[str]], message: str
+) -> None:
+    bare.write_text("\n".join(edit(bare.read_text().splitlines())))
+    with pytest.raises(UserError, match=message) as caught:
+        PublicDataModule("solar", root=str(bare.parent)).load_frame()
+    assert str(bare) in str(caught.value)

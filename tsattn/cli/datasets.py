@@ -1,0 +1,155 @@
+"""`tsattn datasets`: the public data sets, their cards and their files."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from pathlib import Path
+from typing import NoReturn
+
+from tsattn.cli.messages import sentence
+from tsattn.data.download import data_root, fetch, reported, sha256_of
+from tsattn.data.registry import CARDS, Card, card_of
+from tsattn.errors import UserError, one_of
+
+__all__ = ["run"]
+
+_ACTIONS = {
+    "list": "name, size and frequency of each, and whether its file is here",
+    "info": "the card of one: source, licence, split, and what is odd about it",
+    "fetch": "download the file of one, unless it is here",
+    "check": "hold the files that are here, or those of the names given, against their cards",
+}
+
+_DESCRIPTION = "The public data sets: source, licence, split, and what is odd about each file."
+
+_ROOT = "the folder of the files (default: $TSATTN_DATA, else data)"
+
+
+def run(words: list[str]) -> int:
+    """List, show, fetch or check data sets; the exit code is 0, or a `UserError` is raised.
+
+    Args:
+        words: the words after ``datasets``.
+    """
+    options = _parser().parse_args(words or ["--help"])
+    if options.action is None:
+        raise UserError(f"datasets needs an action; valid: {one_of(_ACTIONS)}")
+    root = data_root(options.root)
+    if options.action == "list":
+        print(_table(root))
+    elif options.action == "info":
+        print(_info(card_of(options.name), root))
+    elif options.action == "fetch":
+        print(_fetch(card_of(options.name), root))
+    else:
+        _check([card_of(name) for name in options.names], root)
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One sentence instead of the usage and an exit."""
+        if "invalid choice" in message:
+            wrong = message.split("invalid choice: ")[1].split(" (choose")[0]
+            raise UserError(f"unknown action {wrong}; valid: {one_of(_ACTIONS)}")
+        if "arguments are required" in message:
+            raise UserError(f"{self.prog.split()[-1]} needs the name of a data set; valid: {one_of(CARDS)}")
+        raise UserError(sentence(message, options=["--root"], data_sets=()))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m tsattn datasets", description=_DESCRIPTION, allow_abbrev=False)
+    parser.add_argument("--root", metavar="DIR", help=_ROOT)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    for action, what in _ACTIONS.items():
+        sub = actions.add_parser(action, help=what, description=f"{what[0].upper()}{what[1:]}.", allow_abbrev=False)
+        if action in ("info", "fetch"):
+            sub.add_argument("name", metavar="NAME", help=f"one of {one_of(CARDS)}")
+        elif action == "check":
+            sub.add_argument("names", metavar="NAME", nargs="*", help=f"of {one_of(CARDS)}; all by default")
+        # left out, it leaves what was given before the action
+        sub.add_argument("--root", metavar="DIR", default=argparse.SUPPRESS, help=_ROOT)
+    return parser
+
+
+def _table(root: Path) -> str:
+    """A line a data set, and what the last column means."""
+    lines = [f"{'name':18}{'rows':>7}{'columns':>9}  {'frequency':11}file"]
+    lines += [
+        f"{card.name:18}{card.rows:>7}{card.columns:>9}  {card.frequency:11}{_where(card, root)}"
+        for card in CARDS.values()
+    ]
+    return "\n".join([*lines, "", f"here: in {root}; `datasets fetch NAME` downloads a file that is not"])
+
+
+def _where(card: Card, root: Path) -> str:
+    if card.file is None:
+        return "embedded"
+    return "here" if (root / card.file).is_file() else "not here"
+
+
+def _info(card: Card, root: Path) -> str:
+    where = _where(card, root)
+    facts = [("name", card.name), *card.facts()]
+    if card.file is not None:
+        facts.append(("here", str(root / card.file) if where == "here" else f"no, not in {root}"))
+    width = 2 + max(len(word) for word, _ in facts)
+    lines = [_wrapped(f"{word:{width}}", text) for word, text in facts]
+    if card.oddities:
+        lines += ["", "oddities", *(_wrapped("- ", str(oddity)) for oddity in card.oddities)]
+    return "\n".join(lines)
+
+
+def _wrapped(start: str, text: str) -> str:
+    return textwrap.fill(
+        text,
+        100,
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _fetch(card: Card, root: Path) -> str:
+    """The file is there afterwards, or a `UserError` says where to get it."""
+    if card.file is None:
+        return f"{card.name} is embedded in a package that tsattn requires: there is nothing to fetch"
+    here = _where(card, root) == "here"
+    path = fetch(card, root)
+    found = sha256_of(path)
+    verified = "is verified" if card.sums else f"cannot be verified against a known sum; {reported(card, found)}"
+    return f"{path} {'was here already' if here else 'was downloaded'} and {verified}"
+
+
+def _check(cards: list[Card], root: Path) -> None:
+    """A line a data set, and one for each thing that differs; a `UserError` if anything does."""
+    failed = []
+    for card in cards or CARDS.values():
+        if _where(card, root) == "not here":
+            print(f"{card.name:18}not here")
+            failed += [card.name] if cards else []
+            continue
+        said = _differences(card, root)
+        print(f"{card.name:18}{'differs' if said else 'ok'}")
+        for what in said:
+            print(f"  {what}")
+        failed += [card.name] if said else []
+    if failed:
+        raise UserError(f"not as on the card, or not in {root}: {one_of(failed)}")
+
+
+def _differences(card: Card, root: Path) -> list[str]:
+    import pandas as pd
+
+    from tsattn.data.card_file import differences, frame_differences
+    from tsattn.data.frequency import infer_frequency
+
+    if card.file is not None:
+        return differences(card, root / card.file)
+    from tsattn.data.co2 import CO2DataModule
+
+    frame = CO2DataModule().load_frame()
+    stamps = pd.DatetimeIndex(frame.index)
+    return frame_differences(card, frame, stamps, infer_frequency(stamps, card.name))
