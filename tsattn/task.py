@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
-__all__ = ["Task"]
+from tsattn.errors import UserError
+
+__all__ = ["MEDIAN", "Task", "check_quantiles"]
+
+MEDIAN = 0.5
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,11 @@ class Task:
         season_length: number of steps in a season, e.g. 24 for hourly data.
         mean: C means of the training part, in original units.
         scale: C standard deviations of the training part; ``scaled = (original - mean) / scale``.
+        quantiles: Q levels to forecast, rising, the median among them; none for a point forecast. They are what the
+            model is asked for, not what the data says.
+
+    Raises:
+        UserError: for quantiles that are not such levels.
     """
 
     data: str
@@ -32,6 +42,10 @@ class Task:
     season_length: int
     mean: tuple[float, ...]
     scale: tuple[float, ...]
+    quantiles: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_quantiles(self.quantiles)
 
     @property
     def num_channels(self) -> int:
@@ -49,3 +63,22 @@ class Task:
             name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
         }
         return cls(**fields)
+
+
+def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:
+    """The quantile levels as they were given, none for a point forecast.
+
+    The median must be one of them: it is the point forecast of a model of quantiles.
+
+    Raises:
+        UserError: for levels outside (0, 1), levels that do not rise, or levels without the median.
+    """
+    checked = tuple(map(float, levels))
+    written = ", ".join(map(str, checked))
+    if not all(0 < level < 1 for level in checked):
+        raise UserError(f"quantiles must lie between 0 and 1, ends excluded, not {written}")
+    if not all(low < high for low, high in pairwise(checked)):
+        raise UserError(f"quantiles must rise, each given once, not {written}")
+    if checked and MEDIAN not in checked:
+        raise UserError(f"quantiles must include {MEDIAN}, the median, which is the point forecast, not only {written}")
+    return checked

@@ -17,6 +17,7 @@ from tsattn.backbones.naive import Persistence, SeasonalNaive
 from tsattn.backbones.patchtst import PatchTST
 from tsattn.backbones.transformer import Transformer
 from tsattn.descriptions import Description
+from tsattn.errors import UserError
 from tsattn.task import Task
 
 __all__ = [
@@ -45,6 +46,8 @@ def build_backbone(description: Description, task: Task) -> Backbone:
         UserError: for a wrong kind, argument or value; the message lists the valid ones.
     """
     kind, cls, chosen = _parse(description)
+    if task.quantiles and not cls.emits_quantiles:
+        raise UserError(f"backbone {kind} forecasts points only: it takes no quantiles")
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"backbone {kind}")
     return cls(task, **chosen)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -14,11 +15,17 @@ __all__ = ["Backbone", "check_sizes"]
 
 
 class Backbone(nn.Module, ABC):
-    """Maps a `Batch` to a forecast `(B, T, C)` on the scale of the batch, using what it can of the batch."""
+    """Maps a `Batch` to a forecast on the scale of the batch, using what it can of the batch.
+
+    Attributes:
+        emits_quantiles: whether it forecasts the quantiles of its task, where that has some.
+    """
+
+    emits_quantiles: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
-        """The forecast of each window, `(B, T, C)`."""
+        """The forecast of each window, `(B, T, C)`; `(B, T, C, Q)` for the Q quantiles of a task that has some."""
 
     def warm_start(self, batches: Iterable[Batch]) -> None:
         """Start from what closed form can find on the training windows; called once, before the first step."""

@@ -7,6 +7,7 @@ branch instead of batch normalisation after it, and any attention.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from einops import rearrange
 from torch import Tensor
@@ -16,7 +17,7 @@ from tsattn.backbones.base import Backbone, check_sizes
 from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
-from tsattn.layers import Encoder, FlattenHead, InstanceNorm, Patches, TokenEmbedding
+from tsattn.layers import Encoder, FlattenHead, InstanceNorm, Patches, QuantileFan, TokenEmbedding
 from tsattn.task import Task
 
 __all__ = ["PatchTST"]
@@ -38,6 +39,8 @@ class PatchTST(Backbone):
         linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
         dropout: probability of dropping a number of a token or branch in training.
     """
+
+    emits_quantiles: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -69,7 +72,8 @@ class PatchTST(Backbone):
             2 * d_model if d_ff is None else d_ff,
             dropout,
         )
-        self.head = FlattenHead(N, T, d_model)
+        self.fan = QuantileFan(task.quantiles)
+        self.head = FlattenHead(N, T, d_model, self.fan.num_outputs)
         self.linear_path = LinearPath(linear_path, L, T)
         self.linear_path.start_alone(self.head.flat)
 
@@ -85,5 +89,6 @@ class PatchTST(Backbone):
         L, C = past.shape[1:]
         # a patch lies in the block of its last step
         time = None if batch.time is None else self.patches.ends(batch.time[:, :L]).repeat_interleave(C, dim=0)
-        forecast = rearrange(self.head(self.encoder(tokens, time)), "(B C) T -> B T C", C=C)
-        return norm.restore(self.linear_path(past, forecast))
+        raw = rearrange(self.head(self.encoder(tokens, time)), "(B C) T Q -> B T C Q", C=C)
+        median = self.linear_path(past, raw[..., 0])
+        return norm.restore(self.fan(median, raw[..., 1:]))

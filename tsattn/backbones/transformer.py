@@ -7,6 +7,7 @@ linear path beside the encoder is ours.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from einops import rearrange
 from torch import Tensor
@@ -17,7 +18,7 @@ from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
-from tsattn.layers import DirectHead, Encoder, InstanceNorm, TokenEmbedding
+from tsattn.layers import DirectHead, Encoder, InstanceNorm, QuantileFan, TokenEmbedding
 from tsattn.task import Task
 
 __all__ = ["Transformer"]
@@ -41,6 +42,7 @@ class Transformer(Backbone):
     """
 
     CHANNELS = ("mixed", "independent")
+    emits_quantiles: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -72,7 +74,8 @@ class Transformer(Backbone):
             2 * d_model if d_ff is None else d_ff,
             dropout,
         )
-        self.head = DirectHead(L, T, d_model, per_token)
+        self.fan = QuantileFan(task.quantiles)
+        self.head = DirectHead(L, T, d_model, per_token * self.fan.num_outputs)
         self.linear_path = LinearPath(linear_path, L, T)
         self.linear_path.start_alone(self.head.value)
 
@@ -89,7 +92,8 @@ class Transformer(Backbone):
         time = None if batch.time is None else batch.time[:, : past.shape[1]]
         if time is not None and self.independent:
             time = time.repeat_interleave(C, dim=0)
-        forecast: Tensor = self.head(self.encoder(self.tokens(steps), time))
-        if self.independent:
-            forecast = rearrange(forecast, "(B C) T 1 -> B T C", C=C)
-        return norm.restore(self.linear_path(past, forecast))
+        raw: Tensor = self.head(self.encoder(self.tokens(steps), time))
+        shape = "(B C) T Q -> B T C Q" if self.independent else "B T (C Q) -> B T C Q"
+        raw = rearrange(raw, shape, C=C)
+        median = self.linear_path(past, raw[..., 0])
+        return norm.restore(self.fan(median, raw[..., 1:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -13,11 +13,12 @@ from tsattn.backbones import Backbone, Persistence, Ridge, SeasonalNaive
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
-from tsattn.forecasting.metrics import ForecastErrors
+from tsattn.forecasting.errors import ForecastErrors
 
 __all__ = ["RIDGE_CONTEXT", "Score", "baseline_scores", "score_table"]
 
 RIDGE_CONTEXT = 512
+_COVERAGE = "coverage_"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Score:
         mse_original: mean squared error in original units.
         mae_original: mean absolute error in original units.
         windows: the number of windows scored.
+        quantile: what `ForecastErrors` says of quantiles, by name; nothing for a point forecast.
     """
 
     mse: float
@@ -37,6 +39,7 @@ class Score:
     mse_original: float
     mae_original: float
     windows: int
+    quantile: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, errors: ForecastErrors) -> Score:
@@ -46,12 +49,15 @@ class Score:
     @classmethod
     def from_values(cls, values: Mapping[str, float]) -> Score:
         """The score with these values by name."""
-        numbers: dict[str, Any] = {**values, "windows": int(values["windows"])}
-        return cls(**numbers)
+        point = [part.name for part in fields(cls) if part.name != "quantile"]
+        numbers: dict[str, Any] = {name: values[name] for name in point}
+        quantile = {name: value for name, value in values.items() if name not in point}
+        return cls(**{**numbers, "windows": int(values["windows"]), "quantile": quantile})
 
-    def to_dict(self) -> dict[str, float]:
-        """Plain data."""
-        return asdict(self)
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain data by name, those of quantiles beside the others; None where one is not defined."""
+        values = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "quantile"}
+        return {name: value if math.isfinite(value) else None for name, value in {**values, **self.quantile}.items()}
 
 
 def baseline_scores(data: ForecastDataModule, part: str = "test") -> dict[str, Score]:
@@ -76,18 +82,30 @@ def baseline_scores(data: ForecastDataModule, part: str = "test") -> dict[str, S
 
 
 def score_table(title: str, scores: dict[str, Score]) -> str:
-    """The scores as text, one model a line, best scaled MSE marked."""
+    """The scores as text, one model a line, best scaled MSE marked.
+
+    Where a model forecasts quantiles there are its WQL, its CRPS in original units, and the coverage of its central
+    intervals in percent; they are blank for a point forecast.
+    """
     best = min((score.mse for score in scores.values() if math.isfinite(score.mse)), default=None)
     width = max(len(name) for name in scores)
-    lines = [
-        title,
-        f"{'':{width}}  {'scaled':^17}  {'original units':^21}",
-        f"{'':{width}}  {'MSE':>8} {'MAE':>8}  {'MSE':>10} {'MAE':>10}",
-    ]
+    quantile = dict.fromkeys(name for score in scores.values() for name in score.quantile)
+    covered = [name for name in quantile if name.startswith(_COVERAGE)]
+    above = f"{'':{width}}  {'scaled':^17}  {'original units':^21}"
+    heads = f"{'':{width}}  {'MSE':>8} {'MAE':>8}  {'MSE':>10} {'MAE':>10}"
+    if quantile:
+        above += f"  {'quantiles':^19}{'  % inside' if covered else ''}"
+        heads += f"  {'WQL':>8} {'CRPS':>10} " + "".join(f" {name.removeprefix(_COVERAGE):>5}" for name in covered)
+    lines = [title, above, heads.rstrip()]
     for name, score in scores.items():
         mark = " *" if score.mse == best else ""
-        scaled = f"{score.mse:8.3f} {score.mae:8.3f}"
-        lines.append(f"{name:{width}}  {scaled}  {score.mse_original:10.4g} {score.mae_original:10.4g}{mark}")
+        line = (
+            f"{name:{width}}  {score.mse:8.3f} {score.mae:8.3f}  {score.mse_original:10.4g} {score.mae_original:10.4g}"
+        )
+        if score.quantile:
+            line += f"  {score.quantile['wql']:8.4f} {score.quantile['crps_original']:10.4g} "
+            line += "".join(f" {100 * score.quantile[name]:5.1f}" for name in covered)
+        lines.append(f"{line}{mark}")
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tsattn.data import future_index
 from tsattn.errors import UserError
-from tsattn.task import Task
+from tsattn.task import MEDIAN, Task
 
 __all__ = ["WRITERS", "future_frame", "write_frame"]
 
@@ -21,19 +21,24 @@ WRITERS = {
 
 
 def future_frame(forecast: Tensor, task: Task, last: pd.Timestamp) -> pd.DataFrame:
-    """One row for each channel and step: ``unique_id``, ``ds``, ``predictions``.
+    """One row for each channel and step: ``unique_id``, ``ds``, ``predictions``, and one column for each quantile.
+
+    A column of a quantile is named after its level, ``0.1``; ``predictions`` is then the median.
 
     Args:
-        forecast: `(T, C)` in original units.
+        forecast: `(T, C)` in original units; `(T, C, Q)` where the task has Q quantiles.
         task: what was forecast.
         last: the last time stamp of the data.
     """
     stamps = future_index(last, task.frequency, task.prediction_length)
+    values = forecast.double().cpu()
+    quantiles = {str(level): values[..., number] for number, level in enumerate(task.quantiles)}
+    point = quantiles[str(MEDIAN)] if quantiles else values
     return pd.DataFrame(
         {
             "unique_id": np.repeat(list(task.channels), len(stamps)),
             "ds": np.tile(stamps, task.num_channels),
-            "predictions": forecast.T.double().cpu().numpy().ravel(),
+            **{name: part.T.numpy().ravel() for name, part in {"predictions": point, **quantiles}.items()},
         }
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,10 +15,10 @@ from torch import Tensor
 from tsattn.backbones import Backbone, build_backbone, complete_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
-from tsattn.forecasting.losses import masked_loss
-from tsattn.forecasting.metrics import ForecastErrors
+from tsattn.forecasting.errors import ForecastErrors
+from tsattn.forecasting.losses import choose_loss, masked_loss
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
-from tsattn.task import Task
+from tsattn.task import Task, check_quantiles
 
 __all__ = ["ForecastingModule"]
 
@@ -34,10 +36,16 @@ class ForecastingModule(LightningModule):
         learning_rate: peak learning rate of AdamW.
         weight_decay: weight decay of AdamW, on matrices only.
         warmup_steps: steps over which the learning rate rises; then it falls along a cosine to zero.
-        loss: ``mse``, ``mae`` or ``huber``, over observed targets on the scale of the data.
+        loss: ``mse``, ``mae`` or ``huber``, over observed targets on the scale of the data; by default ``mse``, and
+            ``pinball`` with quantiles, which no other loss trains.
         mup: follow the muP learning rules of `tsattn.optim`, under which one learning rate serves every width: each
             hidden weight learns at ``learning_rate * 768 / fan_in``, and starts anew with variance ``1 / fan_in``. Give
             the attention ``scaling: mup`` with it.
+        quantiles: levels to forecast, rising, with 0.5 among them: the median is the point forecast, which MSE and MAE
+            measure. By default a point forecast alone.
+
+    Raises:
+        UserError: for an argument out of its range, or a loss that does not train what is forecast.
     """
 
     def __init__(
@@ -46,8 +54,9 @@ class ForecastingModule(LightningModule):
         learning_rate: float = 1e-3,
         weight_decay: float = 0.01,
         warmup_steps: int = 100,
-        loss: str = "mse",
+        loss: str | None = None,
         mup: bool = False,
+        quantiles: Sequence[float] = (),
     ) -> None:
         super().__init__()
         if not learning_rate > 0:
@@ -55,20 +64,21 @@ class ForecastingModule(LightningModule):
         for name, value in (("weight_decay", weight_decay), ("warmup_steps", warmup_steps)):
             if not value >= 0:
                 raise UserError(f"{name} must be at least 0, not {value}")
-        masked_loss(loss, torch.zeros(1), torch.zeros(1), None)
+        quantiles = list(check_quantiles(quantiles))  # plain data, as all that is saved
         self.save_hyperparameters(logger=False)
         self.description = complete_backbone(backbone)
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.warmup_steps = warmup_steps
-        self.loss = loss
+        self.quantiles = tuple(quantiles)
+        self.loss = choose_loss(loss, quantiles)
         self.mup = mup
         self.task: Task | None = None
         self.backbone: Backbone | None = None
         self.errors: ForecastErrors | None = None
 
     def build(self, task: Task) -> None:
-        """Build the backbone for a task; once built, only the same sizes are accepted."""
+        """Build the backbone for a task, with the quantiles of this model; once built, only the same sizes will do."""
         if self.task is not None:
             if (self.task.context_length, self.task.prediction_length, self.task.num_channels) != (
                 task.context_length,
@@ -77,10 +87,11 @@ class ForecastingModule(LightningModule):
             ):
                 raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
             return
+        task = replace(task, quantiles=self.quantiles)
         self.backbone = build_backbone(self.description, task)
         if self.mup:
             mup_init_(self.backbone)
-        self.errors = ForecastErrors(task.scale)
+        self.errors = ForecastErrors(task.scale, task.mean, task.quantiles)
         self.task = task
 
     def setup(self, stage: str) -> None:
@@ -99,14 +110,14 @@ class ForecastingModule(LightningModule):
             self.backbone.warm_start(datamodule.eval_dataloader("train"))
 
     def forward(self, batch: Batch) -> Tensor:
-        """The forecast `(B, T, C)` on the scale of the batch."""
+        """The forecast `(B, T, C)` on the scale of the batch, `(B, T, C, Q)` with quantiles."""
         assert self.backbone is not None, "build(task) comes first"
         out: Tensor = self.backbone(batch)
         return out
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss over the observed targets of a batch."""
-        loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed)
+        loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.quantiles)
         self.log("train_loss", loss, prog_bar=True, batch_size=len(batch))
         return loss
 
@@ -125,22 +136,28 @@ class ForecastingModule(LightningModule):
         self._measure(batch)
 
     def on_validation_epoch_end(self) -> None:
-        """Log ``val_mse``, ``val_mae`` and the same in original units, over all validation windows."""
+        """Log what `ForecastErrors` says of all validation windows, as ``val_mse`` and so on."""
         self._log_errors("val", prog_bar=True)
 
     def on_test_epoch_end(self) -> None:
-        """Log ``test_mse``, ``test_mae``, the same in original units, and the number of windows."""
+        """Log what `ForecastErrors` says of all test windows, as ``test_mse`` and so on."""
         self._log_errors("test", prog_bar=False)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The forecast `(B, T, C)` in original units."""
+        """The forecast `(B, T, C)` in original units, `(B, T, C, Q)` with quantiles."""
+        return self.original_units(self(batch))
+
+    def original_units(self, scaled: Tensor) -> Tensor:
+        """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units.
+
+        At least in float32: half precision would round 370 ppm to a multiple of 2.
+        """
         assert self.task is not None
-        forecast = self(batch)
-        mean, scale = (
-            torch.tensor(x, dtype=forecast.dtype).to(forecast.device) for x in (self.task.mean, self.task.scale)
-        )
-        out: Tensor = forecast * scale + mean
-        return out
+        dtype = torch.promote_types(scaled.dtype, torch.float32)
+        mean, scale = (torch.tensor(x, dtype=dtype).to(scaled.device) for x in (self.task.mean, self.task.scale))
+        if scaled.dim() == 4:
+            mean, scale = mean[:, None], scale[:, None]
+        return scaled * scale + mean
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """AdamW with warm-up and cosine decay over the whole training."""
@@ -171,7 +188,11 @@ class ForecastingModule(LightningModule):
             raise UserError("the checkpoint was not written by tsattn")
         if saved["backbone"] != self.description:
             raise UserError(f"the checkpoint is of another model: {_difference(saved['backbone'], self.description)}")
-        self.build(Task.from_dict(saved["task"]))
+        task = Task.from_dict(saved["task"])
+        if task.quantiles != self.quantiles:
+            one, other = (list(levels) or "none" for levels in (task.quantiles, self.quantiles))
+            raise UserError(f"the checkpoint is of another model: its quantiles are {one}, but {other} are asked for")
+        self.build(task)
 
     def _measure(self, batch: Batch) -> None:
         assert self.errors is not None

@@ -5,5 +5,15 @@ from tsattn.layers.encoder import Encoder, EncoderBlock
 from tsattn.layers.heads import DirectHead, FlattenHead
 from tsattn.layers.instance_norm import InstanceNorm
 from tsattn.layers.patching import Patches
+from tsattn.layers.quantiles import QuantileFan
 
-__all__ = ["DirectHead", "Encoder", "EncoderBlock", "FlattenHead", "InstanceNorm", "Patches", "TokenEmbedding"]
+__all__ = [
+    "DirectHead",
+    "Encoder",
+    "EncoderBlock",
+    "FlattenHead",
+    "InstanceNorm",
+    "Patches",
+    "QuantileFan",
+    "TokenEmbedding",
+]

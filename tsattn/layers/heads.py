@@ -39,15 +39,17 @@ class FlattenHead(nn.Module):
         num_tokens: N.
         prediction_length: T.
         d_model: D, the width of the tokens.
+        num_outputs: numbers to forecast for each step.
     """
 
     mup_roles: ClassVar[dict[str, str]] = {"flat": "output"}  # see tsattn.optim
 
-    def __init__(self, num_tokens: int, prediction_length: int, d_model: int) -> None:
+    def __init__(self, num_tokens: int, prediction_length: int, d_model: int, num_outputs: int = 1) -> None:
         super().__init__()
-        self.flat = nn.Linear(num_tokens * d_model, prediction_length)
+        self.num_outputs = num_outputs
+        self.flat = nn.Linear(num_tokens * d_model, prediction_length * num_outputs)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map `(B, N, D)` to `(B, T)`."""
-        out: Tensor = self.flat(tokens.flatten(1))
+        """Map `(B, N, D)` to `(B, T, num_outputs)`."""
+        out: Tensor = self.flat(tokens.flatten(1)).unflatten(-1, (-1, self.num_outputs))
         return out

@@ -44,5 +44,7 @@ class InstanceNorm:
         return (self.past - self.mean) / self.scale
 
     def restore(self, forecast: Tensor) -> Tensor:
-        """From the scale of the window back to that of the data; forecast `(B, T, C)`."""
+        """From the scale of the window back to that of the data; forecast `(B, T, C)` or `(B, T, C, Q)`."""
+        if forecast.dim() > self.mean.dim():
+            return forecast * self.scale[..., None] + self.mean[..., None]
         return forecast * self.scale + self.mean

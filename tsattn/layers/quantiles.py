@@ -1,0 +1,66 @@
+"""Quantile forecasts that cannot cross."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import sub
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tsattn.task import MEDIAN, check_quantiles
+
+__all__ = ["QuantileFan"]
+
+_UNIT = math.log(math.e - 1)  # softplus of it is 1
+
+
+class QuantileFan(nn.Module):
+    """Opens a median into quantiles: each level stands a step, never negative, further out than the one before.
+
+    A step is ``z * softplus(raw + log(e - 1))``, where z is the distance of the two levels under the standard normal
+    distribution: zeros open the fan to its quantiles, and one unit of `raw` means the same for close and far levels.
+    Steps are added one by one outwards; as rounding keeps order, the quantiles do not cross in any precision.
+
+    Source: Park et al., *Learning Quantile Functions without Quantile Crossing* (AISTATS 2022), whose
+    increments start from the lowest level; from the median, the point forecast does not depend on the tails.
+
+    Args:
+        levels: Q levels, as `Task.quantiles`; none leaves the median as it is.
+
+    Attributes:
+        num_outputs: numbers that a head must give for each step and channel: the median and Q - 1 steps.
+
+    Raises:
+        UserError: for levels that are not valid quantiles.
+    """
+
+    normal: Tensor
+
+    def __init__(self, levels: Sequence[float] = ()) -> None:
+        super().__init__()
+        self.levels = check_quantiles(levels)
+        self.num_outputs = max(1, len(self.levels))
+        self.below = self.levels.index(MEDIAN) if self.levels else 0
+        z = torch.special.ndtri(torch.tensor(self.levels, dtype=torch.float64))
+        self.register_buffer("normal", z.diff().to(torch.get_default_dtype()), persistent=False)
+
+    def forward(self, median: Tensor, raw: Tensor) -> Tensor:
+        """The quantiles, in the order of the levels.
+
+        Args:
+            median: `(...)`, the level 0.5.
+            raw: `(..., Q - 1)`, any numbers: the steps between neighbouring levels, lowest first.
+
+        Returns:
+            `(..., Q)`; the median `(...)` itself if there are no levels.
+        """
+        if not self.levels:
+            return median
+        steps = (self.normal * F.softplus(raw + _UNIT)).unbind(-1)
+        down = accumulate(reversed(steps[: self.below]), sub, initial=median)
+        up = accumulate(steps[self.below :], initial=median)
+        return torch.stack([*reversed([*down]), *[*up][1:]], -1)
