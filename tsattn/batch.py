@@ -24,10 +24,10 @@ class Batch:
         past_observed: `(B, L, C)` bool, False where `past` was imputed; None if nothing is missing.
         target_observed: `(B, T, C)` bool, False where `target` is unknown and must not be scored; None if
             nothing is missing.
-        time: `(B, L + T)` int64 time stamps, in seconds since 1970-01-01.
-        past_covariates: `(B, L, P)` covariates known for the context only.
-        future_covariates: `(B, L + T, F)` covariates known for context and horizon.
-        static: `(B, S)` features of the series.
+        time: `(B, L + T)` int64 time stamps, in seconds since 1970-01-01 by the clock of the data.
+        past_covariates: `(B, L, P)` scaled covariates known for the context only, gaps imputed.
+        future_covariates: `(B, L + T, F)` scaled covariates known for context and horizon, gaps imputed.
+        static: `(B, K)` int64 numbers of the categories of the series, see `Task.categories`.
         series_id: `(B,)` int64 number of the series that a window was cut from.
     """
 

@@ -29,6 +29,16 @@ class Task:
         scale: C standard deviations of the training part; ``scaled = (original - mean) / scale``.
         quantiles: Q levels to forecast, rising, the median among them; none for a point forecast. They are what the
             model is asked for, not what the data says.
+        scaling: ``global``, all series are scaled by `mean` and `scale`; ``series``, each by its own.
+        ids: the S series that were trained on, where each has a scale of its own.
+        series_mean: S times C means, one row for each of `ids`.
+        series_scale: S times C standard deviations.
+        past_covariates: names of the P covariates known for the past only.
+        future_covariates: names of the F covariates known for the future too.
+        covariate_mean: P + F means of the training part, past covariates first.
+        covariate_scale: P + F standard deviations.
+        static: names of the K static columns of categories.
+        categories: the categories of each of them; a category is a number in `Batch.static`, by its place here.
 
     Raises:
         UserError: for quantiles that are not such levels.
@@ -43,6 +53,16 @@ class Task:
     mean: tuple[float, ...]
     scale: tuple[float, ...]
     quantiles: tuple[float, ...] = ()
+    scaling: str = "global"
+    ids: tuple[Any, ...] = ()
+    series_mean: tuple[tuple[float, ...], ...] = ()
+    series_scale: tuple[tuple[float, ...], ...] = ()
+    past_covariates: tuple[str, ...] = ()
+    future_covariates: tuple[str, ...] = ()
+    covariate_mean: tuple[float, ...] = ()
+    covariate_scale: tuple[float, ...] = ()
+    static: tuple[str, ...] = ()
+    categories: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         check_quantiles(self.quantiles)
@@ -54,15 +74,20 @@ class Task:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data (str, int, float, list), as checkpoints and JSON store it."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {name: _lists(value) for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Task:
         """The inverse of `to_dict`."""
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
-        }
-        return cls(**fields)
+        return cls(**{name: _tuples(value) for name, value in data.items()})
+
+
+def _lists(value: Any) -> Any:
+    return [_lists(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
 
 
 def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:

@@ -17,7 +17,7 @@ from tsattn.backbones.naive import Persistence, SeasonalNaive
 from tsattn.backbones.patchtst import PatchTST
 from tsattn.backbones.transformer import Transformer
 from tsattn.descriptions import Description
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of
 from tsattn.task import Task
 
 __all__ = [
@@ -43,11 +43,18 @@ def build_backbone(description: Description, task: Task) -> Backbone:
         task: the sizes to build it for.
 
     Raises:
-        UserError: for a wrong kind, argument or value; the message lists the valid ones.
+        UserError: for a wrong kind, argument or value, with a message that lists the valid ones; for a kind that cannot
+            forecast quantiles or use covariates, where the task has some.
     """
     kind, cls, chosen = _parse(description)
     if task.quantiles and not cls.emits_quantiles:
         raise UserError(f"backbone {kind} forecasts points only: it takes no quantiles")
+    covariates = [*task.past_covariates, *task.future_covariates, *task.static]
+    if covariates and not cls.uses_covariates:
+        able = one_of(name for name, other in BACKBONES.items() if other.uses_covariates)
+        raise UserError(
+            f"backbone {kind} uses no covariates, and the data has {one_of(covariates)}; those that do: {able}"
+        )
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"backbone {kind}")
     return cls(task, **chosen)
 

@@ -19,9 +19,11 @@ class Backbone(nn.Module, ABC):
 
     Attributes:
         emits_quantiles: whether it forecasts the quantiles of its task, where that has some.
+        uses_covariates: whether it uses all covariates and static columns of its task, where that has some.
     """
 
     emits_quantiles: ClassVar[bool] = False
+    uses_covariates: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:

@@ -17,7 +17,7 @@ from tsattn.backbones.base import Backbone, check_sizes
 from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
-from tsattn.layers import Encoder, FlattenHead, InstanceNorm, Patches, QuantileFan, TokenEmbedding
+from tsattn.layers import Covariates, Encoder, FlattenHead, InstanceNorm, Patches, QuantileFan, TokenEmbedding
 from tsattn.task import Task
 
 __all__ = ["PatchTST"]
@@ -37,10 +37,12 @@ class PatchTST(Backbone):
         attention: a kind of attention, its description, or a list of these, one a layer. Its tokens are patches.
         positions: ``learned``, ``rotary`` or ``none``.
         linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
+        calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
     """
 
     emits_quantiles: ClassVar[bool] = True
+    uses_covariates: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class PatchTST(Backbone):
         attention: Description | Sequence[Description] = "standard",
         positions: str = "learned",
         linear_path: str = "none",
+        calendar: bool = False,
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
@@ -76,6 +79,8 @@ class PatchTST(Backbone):
         self.head = FlattenHead(N, T, d_model, self.fan.num_outputs)
         self.linear_path = LinearPath(linear_path, L, T)
         self.linear_path.start_alone(self.head.flat)
+        # last, so that a seed starts the rest alike with covariates and without
+        self.covariates = Covariates(task, calendar, d_model, self.fan.num_outputs, dropout, self.patches)
 
     def warm_start(self, batches: Iterable[Batch]) -> None:
         """See `Backbone`."""
@@ -85,10 +90,13 @@ class PatchTST(Backbone):
         """See `Backbone`."""
         norm = InstanceNorm(batch.past, batch.past_observed)
         past = norm.normalised()
-        tokens = self.tokens(self.patches(rearrange(past, "B L C -> (B C) L")))
+        patches = self.patches(rearrange(past, "B L C -> (B C) L"))
+        tokens = self.tokens(patches, self.covariates.embed(batch))
         L, C = past.shape[1:]
         # a patch lies in the block of its last step
         time = None if batch.time is None else self.patches.ends(batch.time[:, :L]).repeat_interleave(C, dim=0)
-        raw = rearrange(self.head(self.encoder(tokens, time)), "(B C) T Q -> B T C Q", C=C)
+        tokens = self.encoder(tokens, time)
+        raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
+        raw = rearrange(raw, "(B C) T Q -> B T C Q", C=C)
         median = self.linear_path(past, raw[..., 0])
         return norm.restore(self.fan(median, raw[..., 1:]))

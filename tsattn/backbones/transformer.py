@@ -18,7 +18,7 @@ from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
-from tsattn.layers import DirectHead, Encoder, InstanceNorm, QuantileFan, TokenEmbedding
+from tsattn.layers import Covariates, DirectHead, Encoder, InstanceNorm, QuantileFan, TokenEmbedding
 from tsattn.task import Task
 
 __all__ = ["Transformer"]
@@ -38,11 +38,13 @@ class Transformer(Backbone):
         channels: ``mixed``: a token holds all channels of its step; ``independent``: every channel is a series of
             its own, forecast with the same weights.
         linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
+        calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
     """
 
     CHANNELS = ("mixed", "independent")
     emits_quantiles: ClassVar[bool] = True
+    uses_covariates: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -56,6 +58,7 @@ class Transformer(Backbone):
         positions: str = "learned",
         channels: str = "mixed",
         linear_path: str = "none",
+        calendar: bool = False,
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
@@ -75,9 +78,12 @@ class Transformer(Backbone):
             dropout,
         )
         self.fan = QuantileFan(task.quantiles)
-        self.head = DirectHead(L, T, d_model, per_token * self.fan.num_outputs)
+        num_outputs = per_token * self.fan.num_outputs
+        self.head = DirectHead(L, T, d_model, num_outputs)
         self.linear_path = LinearPath(linear_path, L, T)
         self.linear_path.start_alone(self.head.value)
+        # last, so that a seed starts the rest alike with covariates and without
+        self.covariates = Covariates(task, calendar, d_model, num_outputs, dropout)
 
     def warm_start(self, batches: Iterable[Batch]) -> None:
         """See `Backbone`."""
@@ -92,7 +98,8 @@ class Transformer(Backbone):
         time = None if batch.time is None else batch.time[:, : past.shape[1]]
         if time is not None and self.independent:
             time = time.repeat_interleave(C, dim=0)
-        raw: Tensor = self.head(self.encoder(self.tokens(steps), time))
+        tokens = self.encoder(self.tokens(steps, self.covariates.embed(batch)), time)
+        raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         shape = "(B C) T Q -> B T C Q" if self.independent else "B T (C Q) -> B T C Q"
         raw = rearrange(raw, shape, C=C)
         median = self.linear_path(past, raw[..., 0])

@@ -1,5 +1,7 @@
 """The parts that backbones are put together from."""
 
+from tsattn.layers.calendar import CalendarFeatures
+from tsattn.layers.covariates import Covariates, HorizonEffect
 from tsattn.layers.embeddings import TokenEmbedding
 from tsattn.layers.encoder import Encoder, EncoderBlock
 from tsattn.layers.heads import DirectHead, FlattenHead
@@ -8,10 +10,13 @@ from tsattn.layers.patching import Patches
 from tsattn.layers.quantiles import QuantileFan
 
 __all__ = [
+    "CalendarFeatures",
+    "Covariates",
     "DirectHead",
     "Encoder",
     "EncoderBlock",
     "FlattenHead",
+    "HorizonEffect",
     "InstanceNorm",
     "Patches",
     "QuantileFan",

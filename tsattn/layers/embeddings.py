@@ -34,10 +34,17 @@ class TokenEmbedding(nn.Module):
         self.position = nn.Parameter(0.02 * torch.randn(max_length, d_model)) if positions == "learned" else None
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Tokens `(B, N, D)` of the steps or patches `x (B, N, num_inputs)`."""
+    def forward(self, x: Tensor, term: Tensor | None = None) -> Tensor:
+        """Tokens `(B G, N, D)`.
+
+        Args:
+            x: `(B G, N, num_inputs)` steps or patches; G series of each of B windows, those of a window in a row.
+            term: `(B, N, D)` or `(B, 1, D)`, added to the tokens of all series of a window, see `Covariates`.
+        """
         tokens = self.value(x)
         if self.position is not None:
             tokens = tokens + self.position[-x.shape[1] :]
+        if term is not None:
+            tokens = (tokens.unflatten(0, (len(term), -1)) + term[:, None]).flatten(0, 1)
         out: Tensor = self.dropout(tokens)
         return out

@@ -1,0 +1,269 @@
+"""Backbones that use covariates, categories and the calendar: what acts on what, and that it is learnt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from tsattn.attention import build_attention
+from tsattn.backbones import Backbone, build_backbone
+from tsattn.batch import Batch
+from tsattn.errors import UserError
+from tsattn.layers import DirectHead, Encoder, FlattenHead, InstanceNorm, Patches, QuantileFan, TokenEmbedding
+from tsattn.task import Task
+
+L, T, C = 24, 8, 3
+LEVELS = (0.1, 0.5, 0.9)
+BARE = Task("toy", L, T, ("a", "b", "c"), "h", 24, (0.0,) * C, (1.0,) * C)
+FULL = replace(
+    BARE,
+    past_covariates=("rain", "wind"),
+    future_covariates=("price", "holiday"),
+    static=("shop", "town"),
+    categories=(("x", "y", "z"), ("u", "v")),
+)
+FIELDS = ("past_covariates", "future_covariates", "static", "time")
+MODELS: dict[str, dict[str, Any]] = {
+    "mixed": {"kind": "transformer", "attention": "mlr"},
+    "independent": {"kind": "transformer", "channels": "independent"},
+    "patchtst": {"kind": "patchtst", "patch_len": 5, "stride": 3},
+}
+SMALL = {"d_model": 16, "num_heads": 2, "dropout": 0.0}
+
+
+def batch(size: int = 4, dtype: torch.dtype = torch.float64, gaps: bool = False) -> Batch:
+    generator = torch.Generator().manual_seed(0)
+    start = 3600 * torch.randint(400_000, (size, 1), generator=generator)
+    return Batch(
+        2 + torch.randn(size, L, C, generator=generator, dtype=dtype),
+        past_observed=torch.rand(size, L, C, generator=generator) > 0.2 if gaps else None,
+        time=start + 3600 * torch.arange(L + T),
+        past_covariates=torch.randn(size, L, 2, generator=generator, dtype=dtype),
+        future_covariates=torch.randn(size, L + T, 2, generator=generator, dtype=dtype),
+        static=torch.stack([torch.randint(count, (size,), generator=generator) for count in (3, 2)], -1),
+    )
+
+
+def build(model: str, task: Task, seed: int = 0, **more: Any) -> Any:
+    torch.manual_seed(seed)
+    return build_backbone({**MODELS[model], **SMALL, **more}, task).double()
+
+
+def randomised(backbone: Any) -> Any:
+    """Away from the start, at which the horizon has no effect."""
+    torch.manual_seed(1)
+    nn.init.normal_(backbone.covariates.effect.output.weight)
+    nn.init.normal_(backbone.covariates.effect.output.bias)
+    return backbone
+
+
+def changed(window: Batch, field: str) -> Batch:
+    value = getattr(window, field)
+    if field == "static":
+        return replace(window, static=1 - value.clamp(max=1))
+    return replace(window, **{field: value + (7 * 3600 if field == "time" else 1)})
+
+
+@pytest.mark.parametrize("quantiles", [(), LEVELS])
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+def test_everything_known_moves_the_forecast_and_learns(model: str, gaps: bool, quantiles: tuple[float, ...]) -> None:
+    backbone = randomised(build(model, replace(FULL, quantiles=quantiles), calendar=True))
+    window = batch(gaps=gaps)
+    forecast = backbone(window)
+    assert forecast.shape == ((4, T, C, 3) if quantiles else (4, T, C))
+    for field in FIELDS:
+        moved = (backbone(changed(window, field)) - forecast).abs()
+        # every step of every channel and window
+        assert (moved > 1e-9).all(), field
+    if quantiles:
+        assert (forecast.diff(dim=-1) >= 0).all()
+    assert isinstance(window.past_covariates, Tensor)
+    assert isinstance(window.future_covariates, Tensor)
+    inputs = [window.past_covariates.requires_grad_(), window.future_covariates.requires_grad_()]
+    backbone(window).square().sum().backward()
+    assert all((x.grad != 0).all() for x in inputs)
+    for name, parameter in backbone.covariates.named_parameters():
+        assert parameter.grad is not None, name
+        assert (parameter.grad != 0).any(), name
+
+
+@pytest.mark.parametrize("quantiles", [(), LEVELS])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_step_of_the_horizon_acts_on_its_own_forecast_alone(model: str, quantiles: tuple[float, ...]) -> None:
+    backbone = randomised(build(model, replace(FULL, quantiles=quantiles), calendar=True)).eval()
+    window = batch()
+    forecast = backbone(window)
+    for field, step in (("future_covariates", 2), ("time", 5)):
+        value = getattr(window, field).clone()
+        value[:, L + step] += 7 * 3600 if field == "time" else 1
+        moved = (backbone(replace(window, **{field: value})) != forecast).flatten(2).any(-1)
+        assert moved.tolist() == [[place == step for place in range(T)]] * 4, field
+
+
+def test_past_only_covariates_end_with_the_context() -> None:
+    longer = replace(batch(), past_covariates=torch.zeros(4, L + T, 2))
+    for model in MODELS:
+        with pytest.raises(UserError, match=r"needs past_covariates rain, wind of shape \(B, 24, 2\)"):
+            build(model, FULL)(longer)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_windows_do_not_mix(model: str) -> None:
+    backbone = randomised(build(model, FULL, calendar=True)).eval()
+    window = batch()
+    alone = Batch(**{name: None if part is None else part[2:3] for name, part in vars(window).items()})
+    torch.testing.assert_close(backbone(alone), backbone(window)[2:3])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_seed_starts_the_rest_alike_with_covariates_and_without(model: str) -> None:
+    bare, full = build(model, BARE).state_dict(), build(model, FULL, calendar=True).state_dict()
+    assert {name for name in full if name not in bare} == {name for name in full if name.startswith("covariates.")}
+    assert all(torch.equal(full[name], bare[name]) for name in bare)
+
+
+@pytest.mark.parametrize("linear_path", ["learned", "ridge"])
+@pytest.mark.parametrize("model", MODELS)
+def test_beside_a_linear_path_covariates_start_without_effect(model: str, linear_path: str) -> None:
+    bare, full = (build(model, task, linear_path=linear_path) for task in (BARE, FULL))
+    assert torch.equal(full(batch()), bare(batch()))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_without_covariates_nothing_is_added(model: str) -> None:
+    """Parameters, random numbers drawn and forecasts are those of the other parts, put together in their order."""
+    task = replace(BARE, quantiles=LEVELS)
+    torch.manual_seed(0)
+    fan = QuantileFan(LEVELS)
+    independent = model != "mixed"
+    patches = Patches(L, 5, 3) if model == "patchtst" else None
+    N, width = (L, 1 if independent else C) if patches is None else (patches.count, 5)
+    tokens = TokenEmbedding(width, 16, N, "learned", 0.0)
+    kind = MODELS[model].get("attention", "standard")
+    attentions = [build_attention(kind, d_model=16, num_heads=2, max_length=N) for _ in range(2)]
+    encoder = Encoder(attentions, 32, 0.0)
+    outputs = 3 if independent else 3 * C
+    head = DirectHead(L, T, 16, outputs) if patches is None else FlattenHead(N, T, 16, outputs)
+    drawn = torch.rand(1)
+    torch.manual_seed(0)
+    backbone = build_backbone({**MODELS[model], **SMALL}, task)
+    assert torch.equal(torch.rand(1), drawn)
+    parts = {"tokens": tokens, "encoder": encoder, "head": head}
+    assert list(backbone.state_dict()) == [f"{name}.{key}" for name, part in parts.items() for key in part.state_dict()]
+    window = batch(dtype=torch.float32, gaps=True)
+    norm = InstanceNorm(window.past, window.past_observed)
+    x = norm.normalised()
+    if independent:
+        x = rearrange(x, "B L C -> (B C) L 1")
+    raw = head(encoder(tokens(x if patches is None else patches(x[..., 0]))))
+    raw = rearrange(raw, "(B C) T Q -> B T C Q" if independent else "B T (C Q) -> B T C Q", C=C)
+    assert torch.equal(backbone(window), norm.restore(fan(raw[..., 0], raw[..., 1:])))
+
+
+def train(backbone: Any, known: str) -> float:
+    """MSE on new windows after 150 steps of training on a target that only something known beside the series tells."""
+    generator = torch.Generator().manual_seed(2)
+
+    def windows(size: int) -> tuple[Batch, Tensor]:
+        past = torch.randn(size, L, 1, generator=generator)
+        norm = InstanceNorm(past)
+        # hours of the year 1970
+        hours = torch.randint(8000, (size, 1), generator=generator) + torch.arange(L + T)
+        price = torch.randn(size, L + T, 1, generator=generator)
+        series = torch.randint(2, (size, 1), generator=generator)
+        targets = {
+            "future_covariates": price[:, L:].abs(),
+            "time": torch.sin(2 * torch.pi * hours[:, L:, None] / 24),
+            "static": (2.0 * series[:, None] - 1).expand(-1, T, -1),
+        }
+        beside: dict[str, Tensor] = {"future_covariates": price, "time": 3600 * hours, "static": series}
+        return Batch(past, **{known: beside[known]}), norm.restore(targets[known])  # type: ignore[arg-type]
+
+    optimizer = torch.optim.Adam(backbone.parameters(), lr=5e-3)
+    for _ in range(150):
+        window, target = windows(32)
+        optimizer.zero_grad()
+        (backbone(window) - target).square().mean().backward()
+        optimizer.step()
+    with torch.no_grad():
+        window, target = windows(500)
+        error: Tensor = (backbone(window) - target).square().mean()
+    return error.item()
+
+
+KNOWN: dict[str, dict[str, Any]] = {
+    "future_covariates": {"future_covariates": ("price",)},
+    "static": {"static": ("shop",), "categories": (("x", "y"),)},
+    "time": {},
+}
+
+
+@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("model", ["mixed", "patchtst"])
+def test_what_only_the_known_tells_is_learnt(model: str, known: str) -> None:
+    bare = Task("toy", L, T, ("a",), "h", 24, (0.0,), (1.0,))
+    backbones = [build(model, bare), build(model, replace(bare, **KNOWN[known]), calendar=known == "time")]
+    without, with_it = (train(backbone.float(), known) for backbone in backbones)
+    assert with_it < 0.1 * without
+
+
+def test_a_category_tells_two_series_with_one_past_apart() -> None:
+    for model in MODELS:
+        backbone = build(model, FULL).eval()
+        window = batch(1)
+        static = torch.tensor([[0, 1], [1, 1], [1, 0], [1, 0]])
+        same = {
+            name: part.expand(4, *part.shape[1:])
+            for name, part in vars(window).items()
+            if part is not None and name != "static"
+        }
+        first, second, third, fourth = backbone(Batch(**same, static=static))
+        assert not torch.allclose(first, second)
+        assert not torch.allclose(second, third)
+        torch.testing.assert_close(third, fourth)
+
+
+class Blind(Backbone):
+    """A backbone that somebody wrote before there were covariates."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+
+    def forward(self, batch: Batch) -> Tensor:
+        return batch.past[:, -1:].expand(-1, T, -1)
+
+
+def test_a_backbone_that_uses_no_covariates_refuses_them() -> None:
+    build_backbone(f"{__name__}.Blind", BARE)
+    for field, names in (
+        ({"past_covariates": ("rain",)}, "rain"),
+        ({"future_covariates": ("price",), "static": ("shop",), "categories": (("x",),)}, "price, shop"),
+    ):
+        message = f"Blind uses no covariates, and the data has {names}; those that do: transformer, patchtst"
+        with pytest.raises(UserError, match=message):
+            build_backbone(f"{__name__}.Blind", replace(BARE, **field))  # type: ignore[arg-type]
+
+
+def test_a_calendar_needs_a_frequency_under_a_year_and_time_stamps() -> None:
+    for model in MODELS:
+        with pytest.raises(UserError, match="the frequency is 'YE'; leave calendar false"):
+            build(model, replace(BARE, frequency="YE"), calendar=True)
+        with pytest.raises(UserError, match="calendar must be true or false, not 'day'"):
+            build(model, BARE, calendar="day")
+        with pytest.raises(UserError, match="calendar features need time stamps in a batch, for all 32 steps"):
+            build(model, BARE, calendar=True)(Batch(batch().past))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_covariates_compile_into_one_graph(model: str) -> None:
+    torch._dynamo.reset()
+    backbone = randomised(build(model, replace(FULL, quantiles=LEVELS), calendar=True)).eval()
+    compiled = torch.compile(backbone, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(batch(gaps=True)), backbone(batch(gaps=True)))

@@ -1,0 +1,61 @@
+"""Calendar features: the same as pandas finds, and only those that a frequency has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsattn.errors import UserError
+from tsattn.layers import CalendarFeatures
+
+DAY, WEEK, YEAR = 2, 2, 2
+
+
+@given(st.lists(st.datetimes(pd.Timestamp("1700-01-01"), pd.Timestamp("2250-01-01")), min_size=1, max_size=30))
+def test_features_are_those_of_pandas(times: list[Any]) -> None:
+    index = pd.DatetimeIndex(times).as_unit("s")
+    time_of_day = (index - index.normalize()) / pd.Timedelta(1, "D")
+    length = np.where(index.is_leap_year, 366, 365)
+    phases = [time_of_day, index.day_of_week / 7, (index.day_of_year - 1 + time_of_day) / length]
+    expected = [wave(2 * np.pi * np.asarray(phase)) for phase in phases for wave in (np.sin, np.cos)]
+    found = CalendarFeatures("h")(torch.from_numpy(index.asi8.copy()), torch.float64)
+    assert found.dtype == torch.float64
+    np.testing.assert_allclose(found, np.stack(expected, -1), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("frequency", "count"),
+    [
+        *[(frequency, DAY + WEEK + YEAR) for frequency in ("s", "15min", "h", "bh", "6h", "12h")],
+        *[(frequency, WEEK + YEAR) for frequency in ("24h", "D", "B", "2D")],
+        *[(frequency, YEAR) for frequency in ("W-SUN", "W-WED", "ME", "MS", "BME", "SME", "QE-NOV", "QS", "2QE")],
+    ],
+)
+def test_only_what_varies_at_a_frequency(frequency: str, count: int) -> None:
+    features = CalendarFeatures(frequency)
+    assert features.count == count
+    time = pd.date_range("2016-07-01", periods=40, freq=frequency).as_unit("s").asi8.reshape(4, 10)
+    found = features(torch.from_numpy(time), torch.float32)
+    assert found.shape == (4, 10, count)
+    everything = CalendarFeatures("s")(torch.from_numpy(time), torch.float32)
+    assert torch.equal(found, everything[..., -count:])
+
+
+@pytest.mark.parametrize("frequency", ["YE", "YS", "BYE-JUN", "2YE", "12ME"])
+def test_years_have_no_calendar(frequency: str) -> None:
+    with pytest.raises(UserError, match=f"need two or more steps a year, and the frequency is '{frequency}'"):
+        CalendarFeatures(frequency)
+
+
+def test_half_precision_rounds_the_features_not_the_time() -> None:
+    time = torch.from_numpy(pd.date_range("2016-12-30", periods=100, freq="h").as_unit("s").asi8.copy())
+    features = CalendarFeatures("h")
+    for dtype in (torch.bfloat16, torch.float16):
+        assert torch.equal(features(time, dtype), features(time, torch.float32).to(dtype))
+    torch.testing.assert_close(features(time, torch.float32), features(time, torch.float64).float(), rtol=0, atol=1e-6)

@@ -1,0 +1,177 @@
+"""What is known beside the series: covariates, categories and the calendar, on their way into a forecast.
+
+Shape letters: B windows, L context length, T prediction length, N tokens, D their width, P past-only and F known-future
+covariates, K calendar features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from tsattn.batch import Batch
+from tsattn.errors import UserError, one_of
+from tsattn.layers.calendar import CalendarFeatures
+from tsattn.layers.patching import Patches
+from tsattn.task import Task
+
+__all__ = ["Covariates", "HorizonEffect"]
+
+
+class HorizonEffect(nn.Module):
+    """The effect of what is known of each future step on the forecast of that step: a network with one hidden layer.
+
+    It sees the features of the step beside the mean of the encoder's tokens, and starts at zero. Source: the temporal
+    decoder of Das et al., *Long-term Forecasting with TiDE* (TMLR 2023), section 4, whose decoded vector of the step
+    and residual connection are replaced by the mean of the tokens and the sum with the head's output.
+
+    Args:
+        num_features: numbers known of a step.
+        d_model: D, the width of the tokens, and of the hidden layer.
+        num_outputs: numbers to forecast for each step.
+        dropout: probability of dropping a hidden number in training.
+    """
+
+    mup_roles: ClassVar[dict[str, str]] = {"step": "input", "output": "output"}  # see tsattn.optim
+
+    def __init__(self, num_features: int, d_model: int, num_outputs: int, dropout: float) -> None:
+        super().__init__()
+        # one linear map of the features and the mean side by side, in two parts
+        self.step = nn.Linear(num_features, d_model)
+        self.context = nn.Linear(d_model, d_model, bias=False)
+        self.hidden = nn.Sequential(nn.GELU(), nn.Dropout(dropout))
+        self.output = nn.Linear(d_model, num_outputs)
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, features: Tensor, tokens: Tensor) -> Tensor:
+        """The effect `(B G, T, num_outputs)`, in the order of the tokens.
+
+        Args:
+            features: `(B, T, num_features)`.
+            tokens: `(B G, N, D)`: G series of their own in each window, those of a window in a row.
+        """
+        context = rearrange(self.context(tokens.mean(1)), "(B G) D -> B G 1 D", B=len(features))
+        out: Tensor = self.output(self.hidden(self.step(features)[:, None] + context)).flatten(0, 1)
+        return out
+
+
+class Covariates(nn.Module):
+    """Lets an encoder read what its task knows beside the series; where that is nothing, it has no parameters.
+
+    Context: a linear map of the covariates and calendar features of a step, or of all steps of a patch, and a learned
+    vector for each category of the series are added to the tokens (`embed`). Past-only covariates act here alone.
+
+    Horizon: known-future covariates and calendar features act on the forecast of their own step by a `HorizonEffect`
+    on the output of the head (`add_effect`), and so on the scale of the window where windows are normalised.
+
+    Args:
+        task: names the P and F covariates, and the static columns with their categories.
+        calendar: add the K `CalendarFeatures` of the task's frequency to the known-future covariates.
+        d_model: D, the width of the tokens.
+        num_outputs: numbers that the head gives for each step.
+        dropout: see `HorizonEffect`.
+        patches: how the context is cut where tokens are patches; None where they are steps.
+
+    Raises:
+        UserError: for calendar features of a frequency that has none.
+    """
+
+    mup_roles: ClassVar[dict[str, str]] = {"value": "input", "static": "input"}  # see tsattn.optim
+
+    def __init__(
+        self,
+        task: Task,
+        calendar: bool,
+        d_model: int,
+        num_outputs: int,
+        dropout: float,
+        patches: Patches | None = None,
+    ) -> None:
+        super().__init__()
+        self.task = task
+        self.patches = patches
+        self.calendar = CalendarFeatures(task.frequency) if calendar else None
+        num_future = len(task.future_covariates) + (0 if self.calendar is None else self.calendar.count)
+        num_context = len(task.past_covariates) + num_future
+        width = num_context if patches is None else num_context * patches.patch_len
+        # the bias is that of the token embedding
+        self.value = nn.Linear(width, d_model, bias=False) if num_context else None
+        tables = [nn.Embedding(len(categories), d_model) for categories in task.categories]
+        for table in tables:
+            nn.init.normal_(table.weight, std=0.02)  # as learned positions
+        self.static = nn.ModuleList(tables)
+        self.effect = HorizonEffect(num_future, d_model, num_outputs, dropout) if num_future else None
+
+    def embed(self, batch: Batch) -> Tensor | None:
+        """What is added to the tokens of each window, `(B, N, D)`, or `(B, 1, D)` to all alike; None if nothing is.
+
+        Raises:
+            UserError: for a batch without what the task names, or without time stamps for calendar features.
+        """
+        term: Tensor | None = None
+        if self.value is not None:
+            task, L = self.task, self.task.context_length
+            numbers = self._known(batch)[:, :L]
+            if task.past_covariates:
+                past = _given(batch.past_covariates, "past_covariates", task.past_covariates, L)
+                numbers = torch.cat([past, numbers], -1)
+            if self.patches is not None:
+                cut = self.patches(rearrange(numbers, "B L n -> (B n) L"))
+                numbers = rearrange(cut, "(B n) N p -> B N (n p)", B=len(batch))
+            term = self.value(numbers)
+        if self.task.static:
+            static = _given(batch.static, "static", self.task.static)
+            for table, numbers in zip(self.static, static.unbind(-1), strict=True):
+                vector = table(numbers)[:, None]
+                term = vector if term is None else term + vector
+        return term
+
+    def add_effect(self, batch: Batch, tokens: Tensor, raw: Tensor) -> Tensor:
+        """The output of the head and the effect of what is known of the horizon.
+
+        Args:
+            batch: B windows.
+            tokens: `(B G, N, D)`, the encoder's, see `HorizonEffect`.
+            raw: `(B G, T, num_outputs)`, the head's output.
+
+        Returns:
+            As `raw`, which it is itself where nothing is known.
+
+        Raises:
+            UserError: see `embed`.
+        """
+        if self.effect is None:
+            return raw
+        out: Tensor = raw + self.effect(self._known(batch)[:, self.task.context_length :], tokens)
+        return out
+
+    def _known(self, batch: Batch) -> Tensor:
+        """What is known of each step of context and horizon, `(B, L + T, F + K)`."""
+        names, length = self.task.future_covariates, self.task.context_length + self.task.prediction_length
+        parts = [batch.past.new_empty(len(batch), length, 0)]
+        if names:
+            parts.append(_given(batch.future_covariates, "future_covariates", names, length))
+        if self.calendar is not None:
+            if batch.time is None or batch.time.shape[1] != length:
+                raise UserError(
+                    f"calendar features need time stamps in a batch, for all {length} steps of context and horizon"
+                )
+            parts.append(self.calendar(batch.time, batch.past.dtype))
+        return torch.cat(parts, -1)
+
+
+def _given(part: Tensor | None, field: str, names: Sequence[str], *length: int) -> Tensor:
+    """A field of a batch, which must have one column for each of the names, over so many steps where it has any."""
+    shape = (*length, len(names))
+    if part is None or part.shape[1:] != shape:
+        found = "none" if part is None else f"({', '.join(map(str, ('B', *part.shape[1:])))})"
+        raise UserError(
+            f"the model needs {field} {one_of(names)} of shape ({', '.join(map(str, ('B', *shape)))}) in a batch, "
+            f"which has {found}"
+        )
+    return part
