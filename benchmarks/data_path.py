@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from tsattn.batch import Batch
-from tsattn.data import ForecastDataModule, Split
+from tsattn.data import ForecastDataModule, Panel, Split
 
 ROWS, CHANNELS, HORIZON, BATCH = 17_420, 7, 96, 32  # the size of ETTh1
 STEPS = 400
@@ -47,13 +47,16 @@ class Synthetic(ForecastDataModule):
     def __init__(self, context_length: int) -> None:
         super().__init__("synthetic", context_length, HORIZON, batch_size=BATCH)
 
-    def load_frame(self) -> pd.DataFrame:
+    def load_panel(self) -> Panel:
         values = np.random.default_rng(0).standard_normal((ROWS, CHANNELS))
         index = pd.date_range("2016-07-01", periods=ROWS, freq="h")
-        return pd.DataFrame(values, index, [f"c{i}" for i in range(CHANNELS)])
+        return self.wide_panel(pd.DataFrame(values, index, [f"c{i}" for i in range(CHANNELS)]), self.name)
 
-    def split(self, num_rows: int) -> Split:
-        return Split.by_fraction(num_rows, 0.7, 0.1)
+    def load_input(self, path: Path) -> Panel:
+        raise NotImplementedError("nothing is forecast here")
+
+    def split(self, time: pd.DatetimeIndex) -> Split:
+        return Split.by_fraction(len(time), 0.7, 0.1)
 
 
 class PerSample(Dataset[tuple[Any, ...]]):
@@ -94,11 +97,11 @@ class Linear(LightningModule):
 
 def both_loaders(data: Synthetic) -> tuple[DataLoader[Any], DataLoader[Any]]:
     """The usual loader and ours, over the same training rows."""
-    assert data.frame is not None
+    assert data.panel is not None
     assert data.task is not None
-    end = data.split_rows.train_end
-    values = (data.frame.to_numpy() - np.asarray(data.task.mean)) / np.asarray(data.task.scale)
-    index = pd.DatetimeIndex(data.frame.index)
+    end = data.splits[0].train_end
+    values = (data.panel.values - np.asarray(data.task.mean)) / np.asarray(data.task.scale)
+    index = data.panel.time
     marks = np.stack([index.month, index.day, index.day_of_week, index.hour], 1).astype(np.float64)
     usual = PerSample(values[:end], marks[:end], data.context_length)
     ours = data.windows("train")

@@ -6,7 +6,10 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -18,12 +21,38 @@ RESULTS = ROOT / "benchmarks" / "results" / "forecasting"
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_python_runs() -> None:
+def blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    date = pd.date_range("2024-01-01", periods=228, freq="D")
+    rng = np.random.default_rng(0)
+    tables = [
+        pd.DataFrame({"shop": name, "date": date, "sales": rng.normal(9, 1, 228), "price": 2.5, "kind": kind})
+        for name, kind in (("Harbour", "city"), ("Mill", "village"))
+    ]
+    table = pd.concat(tables, ignore_index=True)
+    sales, plan = table[table["date"] < date[200]], table.loc[table["date"] >= date[200], ["shop", "date", "price"]]
+    names: dict[str, Any] = {"sales": sales, "plan": plan}
+    for block in blocks()[:2]:
+        short = re.sub(r"max_steps=\d+", "max_steps=2", block)
+        assert short != block
+        exec(short, names)
+    assert len(names["forecast"]) == 52
+    assert list(names["forecast"].columns) == ["unique_id", "ds", "predictions", "0.1", "0.5", "0.9"]
+    assert (tmp_path / "co2.png").exists()
+    assert len(set(names["scores"]["windows"])) == 1
+    pd.testing.assert_frame_equal(names["again"], names["forecast"][:4], rtol=1e-6)
+    assert len(names["plans"]) == 2 * 28
+    assert len(names["checks"]) == 2 * 28 * 3
+
+
+def test_the_attentions_run() -> None:
     names = {"x": torch.randn(2, 336, 512), "prompt": torch.randn(1, 9, 512), "next_token": torch.randn(1, 1, 512)}
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2
     shapes = []
-    for block in blocks:
+    for block in blocks()[2:]:
         exec(block, names)
         shapes.append(tuple(names["y"].shape))
     assert shapes == [(2, 336, 512), (1, 1, 512)]

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from tsattn.attention import Attention, build_attention
     from tsattn.backbones import Backbone, build_backbone
     from tsattn.batch import Batch
-    from tsattn.data import CO2DataModule, CSVDataModule, ForecastDataModule, PublicDataModule
+    from tsattn.data import CO2DataModule, CSVDataModule, ForecastDataModule, FrameDataModule, PublicDataModule
     from tsattn.errors import UserError
-    from tsattn.forecasting import ForecastingModule
+    from tsattn.forecasting import Forecaster, ForecastingModule, load
     from tsattn.task import Task
 
 _HOMES = {
@@ -24,12 +24,15 @@ _HOMES = {
     "CO2DataModule": "tsattn.data",
     "CSVDataModule": "tsattn.data",
     "ForecastDataModule": "tsattn.data",
+    "Forecaster": "tsattn.forecasting",
     "ForecastingModule": "tsattn.forecasting",
+    "FrameDataModule": "tsattn.data",
     "PublicDataModule": "tsattn.data",
     "Task": "tsattn.task",
     "UserError": "tsattn.errors",
     "build_attention": "tsattn.attention",
     "build_backbone": "tsattn.backbones",
+    "load": "tsattn.forecasting",
 }
 
 __all__ = [
@@ -39,12 +42,15 @@ __all__ = [
     "CO2DataModule",
     "CSVDataModule",
     "ForecastDataModule",
+    "Forecaster",
     "ForecastingModule",
+    "FrameDataModule",
     "PublicDataModule",
     "Task",
     "UserError",
     "build_attention",
     "build_backbone",
+    "load",
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["UserError", "find_user_error", "one_of"]
+__all__ = ["UserError", "find_user_error", "one_of", "shown"]
 
 
 class UserError(ValueError):
@@ -18,6 +18,12 @@ class UserError(ValueError):
 def one_of(names: Iterable[str]) -> str:
     """``a, b, c``: the valid names, as error messages list them."""
     return ", ".join(names)
+
+
+def shown(cell: object) -> str:
+    """A cell or name from a file as it can stand in a message of one line."""
+    text = "an empty cell" if isinstance(cell, float) and cell != cell else str(cell)
+    return (text if text.isprintable() else repr(text))[:60]
 
 
 def find_user_error(error: BaseException | None) -> UserError | None:

@@ -61,7 +61,7 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--config", "co2_mlr.yaml", "--model.loss", "sum"], "unknown loss 'sum'; valid: mse, mae, huber"),
         (["fit", "--config", "co2_mlr.yaml", "--data.batch", "2"], "unknown argument batch (did you mean"),
         (["fit", "--config", "co2_mlr.yaml", "--data.batch_size", "0"], "batch_size must be at least 1, not 0"),
-        (["fit", "--config", "co2_mlr.yaml", "--data", "MyData"], "--data must be one of CO2DataModule"),
+        (["fit", "--config", "co2_mlr.yaml", "--data", "MyData"], "--data must be one of CO2DataModule, CSVDataModule"),
         (["fit", "--config", "co2_mlr.yaml", "--data.prediction_length=999"], "999 is longer than the validation part"),
         (["fit", "--config", "co2_mlr.yaml", "--data.context_length=1600"], "need 1652 rows, but the training part"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.max_epochs", "x"], "trainer.max_epochs must be a whole number"),
@@ -95,25 +95,35 @@ def test_wrong_words(
     [
         (
             lambda lines: [lines[0].replace("date", "day"), *lines[1:]],
-            "no date column 'date'; its columns are day, wave",
+            "has no time stamps to be found; valid are",
         ),
         (
             lambda lines: [*lines[:9], lines[8], *lines[9:]],
-            "line 10: time stamp 2020-01-01 07:00:00 repeats the row before",
+            "row 9: time stamp 2020-01-01 07:00:00 is there twice, first in",
         ),
-        (lambda lines: [*lines[:9], lines[4], *lines[9:]], "line 10: time stamp 2020-01-01 03:00:00 goes back behind"),
-        (lambda lines: [*lines[:9], *lines[10:]], "row 9: 2020-01-01 09:00:00 where 2020-01-01 08:00:00 is due"),
+        (lambda lines: [*lines[:9], lines[4], *lines[9:]], "row 9: time stamp 2020-01-01 03:00:00 is there twice"),
+        (
+            lambda lines: [*lines[:9], lines[9].replace(":00:00", ":20:00"), *lines[10:]],
+            "row 9: time stamp 2020-01-01 08:20:00 comes 0 days 01:20:00 after the row before, but is not on the grid",
+        ),
         (
             lambda lines: [*lines[:6], "2020-01-01 05:00:00,many,5", *lines[7:]],
-            "line 7: many in column wave is not a number",
+            "row 6: many in column wave is not a number",
         ),
-        (lambda lines: [*lines[:6], "yesterday,1,5", *lines[7:]], "line 7: yesterday in column date is not a date"),
-        (lambda lines: [*lines[:6], "2020-01-01 05:00:00,,5", *lines[7:]], "line 7: the value of wave is missing"),
-        (lambda lines: lines[:3], "has 2 rows; at least 3 are needed"),
+        (lambda lines: [*lines[:6], "yesterday,1,5", *lines[7:]], "row 6: yesterday in column date is not a date"),
+        (lambda lines: [*lines[:6], "2020-01-01 05:00:00,inf,5", *lines[7:]], "row 6: the value of wave is infinite"),
+        (
+            lambda lines: [lines[0], *(f"{line.split(',')[0]},,1" for line in lines[1:])],
+            "every value of wave is missing",
+        ),
+        (lambda lines: lines[:3], "no series has the 3 rows that it takes to see a frequency (the longest has 2)"),
         (lambda lines: lines[:1], "has no rows"),
         (lambda lines: [], "is empty"),
     ],
-    ids=["no date", "repeat", "back", "gap", "text", "no date value", "missing", "short", "header only", "empty"],
+    ids=[
+        *("no date", "repeat", "back", "off the grid", "text", "no date value", "infinite", "nothing", "short"),
+        *("header only", "empty"),
+    ],
 )
 def test_wrong_files(edit: object, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.csv"
@@ -171,9 +181,8 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.Captu
         (["--output", "out.txt"], "out.txt must end in .csv or .parquet"),
         (["--output", "no/such/out.csv"], "the folder no/such of out.csv is not there"),
         (["--input", "none.csv"], "none.csv is not there"),
-        (["--input", "short.csv"], "short.csv has 20 rows, but the model needs the last 48"),
         (["--input", "other.csv"], "other.csv lacks channel 'wave'; the model was trained on wave, drift"),
-        (["--input", "daily.csv"], "row 2: 2020-01-02 00:00:00 where 2020-01-01 01:00:00 is due at frequency 'h'"),
+        (["--input", "daily.csv"], "daily.csv, row 1: the time stamps have frequency 'D', not 'h'"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
@@ -188,7 +197,6 @@ def test_what_predict_refuses(
     csv, run = trained
     monkeypatch.chdir(tmp_path)
     table = pd.read_csv(csv, parse_dates=["date"])
-    table.iloc[-20:].to_csv("short.csv", index=False)
     table.rename(columns={"wave": "tide"}).to_csv("other.csv", index=False)
     table.assign(date=pd.date_range("2020-01-01", periods=len(table), freq="D")).to_csv("daily.csv", index=False)
     assert message in refusal(["predict", "--run", str(run), *words], capsys)

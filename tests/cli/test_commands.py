@@ -304,3 +304,25 @@ def test_diverged_training_is_an_error(toy_csv: Path, tmp_path: Path, capsys: py
     assert fit(toy_csv, tmp_path / "run", *wild) == 2
     assert "training diverged; a lower --model.learning_rate" in capsys.readouterr().err
     assert not (tmp_path / "run" / "metrics.json").exists()
+
+
+def test_predict_from_fewer_rows_than_the_context_warns_of_it_once(
+    trained: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    csv, run = trained
+    table = pd.read_csv(csv, parse_dates=["date"]).iloc[-20:]
+    table.loc[table.index[3], "wave"] = None
+    table.drop(index=table.index[5]).assign(rain=1).to_csv(tmp_path / "short.csv", index=False)
+    words = ["predict", "--run", str(run), "--input", str(tmp_path / "short.csv"), "--output", str(tmp_path / "o.csv")]
+    assert main(words) == 0
+    assert capfd.readouterr().err.splitlines() == [
+        f"warning: {tmp_path / 'short.csv'}: columns rain are not used (covariates are used if they are named)",
+        "warning: filled 1 missing time stamps in 1 of 1 series",
+        f"warning: {tmp_path / 'short.csv'}: 1 of 38 values are missing; they are masked, never scored",
+        "warning: 1 of 1 series have fewer rows than context_length 48; their contexts are padded",
+    ]
+    frame = pd.read_csv(tmp_path / "o.csv", parse_dates=["ds"])
+    assert frame.ds.iloc[0] == table.date.iloc[-1] + pd.Timedelta(hours=1)
+    assert np.isfinite(frame.predictions).all()
+    assert main([*words, "--overwrite"]) == 0
+    assert len(capfd.readouterr().err.splitlines()) == 4, "a handler that stays would repeat every line"

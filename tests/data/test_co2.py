@@ -17,20 +17,21 @@ def co2() -> CO2DataModule:
 
 
 def test_weeks_and_gaps(co2: CO2DataModule) -> None:
-    assert co2.frame is not None
-    assert co2.frame.shape == (2284, 1)
-    assert int(co2.frame.isna().sum().sum()) == 59
-    assert str(co2.frame.index[0].date()) == "1958-03-29"
-    assert str(co2.frame.index[-1].date()) == "2001-12-29"
+    panel = co2.panel
+    assert panel is not None
+    assert panel.values.shape == (2284, 1)
+    assert int(np.isnan(panel.values).sum()) == 59
+    assert str(panel.time[0].date()) == "1958-03-29"
+    assert str(panel.time[-1].date()) == "2001-12-29"
+    np.testing.assert_array_equal(panel.values, co2.load_frame())
 
 
 def test_task(co2: CO2DataModule) -> None:
     assert co2.task is not None
-    assert co2.frame is not None
     assert (co2.task.data, co2.task.channels) == ("co2", ("co2",))
     assert (co2.task.frequency, co2.task.season_length) == ("W-SAT", 52)
     assert (co2.task.context_length, co2.task.prediction_length) == (208, 52)
-    train = co2.frame["co2"].to_numpy()[:1598]
+    train = co2.load_frame()["co2"].to_numpy()[:1598]
     assert co2.task.mean == pytest.approx((np.nanmean(train),))
     assert co2.task.scale == pytest.approx((np.nanstd(train),))
 
@@ -43,11 +44,10 @@ def test_windows_cover_the_parts(co2: CO2DataModule) -> None:
 
 @pytest.mark.parametrize("part", ["train", "val", "test"])
 def test_missing_weeks_are_masked_and_everything_else_is_not(co2: CO2DataModule, part: str) -> None:
-    assert co2.frame is not None
     assert co2.task is not None
-    original = co2.frame["co2"].to_numpy()
+    original = co2.load_frame()["co2"].to_numpy()
     known = ~np.isnan(original)
-    origins = co2.windows(part).origins.numpy()
+    origins = np.array(co2.splits[0].origins(part, 208, 52))
     batches = list(co2.eval_dataloader(part))
     target = torch.cat([batch.target for batch in batches])[..., 0].double().numpy()
     scored = torch.cat([batch.target_observed for batch in batches])[..., 0].numpy()

@@ -97,28 +97,43 @@ def test_batches_come_out_of_a_worker_process(toy_csv: Path) -> None:
     assert sum(len(batch) for batch in data.val_dataloader()) == 37
 
 
-def test_fractions_and_date_column_are_the_user_s(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
+def test_fractions_and_time_column_are_the_user_s(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
     path = tmp_path / "other.csv"
-    toy_frame.to_csv(path, index_label="ds")
-    data = CSVDataModule(str(path), date_column="ds", train_fraction=0.5, val_fraction=0.25, **SIZES)
+    toy_frame.to_csv(path, index_label="hour")
+    data = CSVDataModule(str(path), time_column="hour", train_fraction=0.5, val_fraction=0.25, **SIZES)
     data.setup("fit")
-    assert (data.split_rows.train_end, data.split_rows.val_end, data.split_rows.test_end) == (300, 450, 600)
+    (split,) = data.splits
+    assert (split.train_end, split.val_end, split.test_end) == (300, 450, 600)
 
 
-@pytest.mark.parametrize("allow_missing", [False, True])
-def test_empty_cells_are_refused_or_masked(tmp_path: Path, toy_frame: pd.DataFrame, allow_missing: bool) -> None:
+def test_empty_cells_are_masked_and_told_of(
+    tmp_path: Path, toy_frame: pd.DataFrame, caplog: pytest.LogCaptureFixture
+) -> None:
     toy_frame.iloc[590, 1] = np.nan
     path = tmp_path / "gaps.csv"
     toy_frame.to_csv(path)
-    data = CSVDataModule(str(path), allow_missing=allow_missing, **SIZES)
-    if not allow_missing:
-        with pytest.raises(UserError, match="line 592: the value of drift is missing"):
-            data.setup("fit")
-        return
+    data = CSVDataModule(str(path), **SIZES)
     data.setup("fit")
+    data.setup("test")
+    assert caplog.messages == [f"{path}: 1 of 1200 values are missing; they are masked, never scored"]
     *_, batch = data.test_dataloader()
     assert not batch.target_observed[-1, 590 - 576, 1]
     assert int((~batch.target_observed[-1]).sum()) == 1
+
+
+def test_rows_that_are_not_there_are_filled_as_missing_and_told_of(
+    tmp_path: Path, toy_frame: pd.DataFrame, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "hole.csv"
+    toy_frame.drop(toy_frame.index[[100, 590]]).to_csv(path)
+    data = CSVDataModule(str(path), **SIZES)
+    data.setup("fit")
+    assert caplog.messages == ["filled 2 missing time stamps in 1 of 1 series"]
+    assert data.panel is not None
+    assert data.panel.time.tolist() == toy_frame.index.tolist()
+    assert np.flatnonzero(np.isnan(data.panel.values).any(axis=1)).tolist() == [100, 590]
+    *_, batch = data.test_dataloader()
+    assert (~batch.target_observed[-1]).nonzero().tolist() == [[14, 0], [14, 1]]
 
 
 @pytest.mark.parametrize("name", ["context_length", "prediction_length", "batch_size", "eval_batch_size"])
@@ -151,7 +166,7 @@ def test_sizes_that_do_not_fit_the_file_are_refused(toy_csv: Path, sizes: dict[s
 @pytest.mark.parametrize(
     "ask",
     [
-        pytest.param(lambda data: data.split_rows, id="split"),
+        pytest.param(lambda data: data.splits, id="split"),
         pytest.param(lambda data: data.train_dataloader(), id="train"),
         pytest.param(lambda data: data.test_dataloader(), id="test"),
         pytest.param(lambda data: data.predict_dataloader(), id="predict"),
@@ -169,7 +184,9 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_irregular_file_is_refused(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
-    path = tmp_path / "hole.csv"
-    toy_frame.drop(toy_frame.index[100]).to_csv(path)
-    with pytest.raises(UserError, match=r"row 101: 2020-01-05 05:00:00 .*must be regular"):
+    path = tmp_path / "shifted.csv"
+    stamps = toy_frame.index.to_series()
+    stamps.iloc[100] += pd.Timedelta(7, "min")
+    toy_frame.set_axis(stamps).to_csv(path, index_label="date")
+    with pytest.raises(UserError, match=r"row 101: time stamp 2020-01-05 04:07:00 .*must be regular"):
         CSVDataModule(str(path), **SIZES).setup("fit")

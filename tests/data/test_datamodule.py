@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tsattn.data import CSVDataModule, datamodule
+from tsattn.data import CSVDataModule, scaling
 from tsattn.errors import UserError
 from tsattn.task import Task
 
@@ -72,7 +72,8 @@ def test_preset_task_is_obeyed_and_nothing_refitted(
     def refit(*args: object) -> None:
         raise AssertionError("a trained model's scaler must not be fitted again")
 
-    monkeypatch.setattr(datamodule, "fit_scaler", refit)
+    for name in ("fit_scaler", "fit_series_scalers"):
+        monkeypatch.setattr(scaling, name, refit)
     data = CSVDataModule(str(written(tmp_path / "other.csv", other)), **SIZES)
     data.task = task
     data.setup("test")
@@ -82,8 +83,11 @@ def test_preset_task_is_obeyed_and_nothing_refitted(
     assert batch.target.mean() < -1, "on the scale of the first file, not its own"
 
 
-def test_second_setup_changes_nothing(trained: CSVDataModule, task: Task) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_second_setup_changes_nothing(trained: CSVDataModule, task: Task, again: bool) -> None:
     before = next(iter(trained.test_dataloader()))
+    if again:
+        trained.task = task  # an equal one: scaled anew
     trained.setup("test")
     assert trained.task == task
     assert torch.equal(next(iter(trained.test_dataloader())).past, before.past)
@@ -133,23 +137,30 @@ def test_forecast_from_needs_no_more_rows_than_the_context(
 
 
 @pytest.mark.parametrize("rows", [1, 2, 47])
-def test_forecast_from_too_few_rows_is_refused(
-    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, rows: int
+def test_forecast_from_fewer_rows_than_the_context_pads_it_and_says_so(
+    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, rows: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = written(tmp_path / "short.csv", other[:rows])
-    with pytest.raises(UserError) as caught:
-        forecasting(toy_csv, task, path).predict_dataloader()
-    assert str(caught.value) == f"{path} has {rows} rows, but the model needs the last 48"
+    (batch,) = forecasting(toy_csv, task, path).predict_dataloader()
+    assert caplog.messages == ["1 of 1 series have fewer rows than context_length 48; their contexts are padded"]
+    assert not batch.past_observed[0, : 48 - rows].any()
+    assert batch.past_observed[0, 48 - rows :].all()
+    assert (batch.past[0, : 48 - rows] == 0).all()
+    np.testing.assert_allclose(restored(batch.past[0, 48 - rows :], task), other[:rows], atol=1e-4)
+    assert pd.Timestamp(int(batch.time[0, 48]), unit="s") == other.index[rows - 1] + pd.Timedelta(hours=1)
 
 
-def test_extra_columns_are_ignored_and_the_order_restored(
-    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path
+def test_extra_columns_are_left_out_which_is_said_and_the_order_restored(
+    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = forecasting(toy_csv, task, written(tmp_path / "plain.csv", other))
-    mixed = other.assign(rain=7.0)[["rain", "drift", "wave"]]
+    assert caplog.messages == []
+    mixed = other.assign(rain=7.0, note="text")[["rain", "drift", "note", "wave"]]
     data = forecasting(toy_csv, task, written(tmp_path / "mixed.csv", mixed))
-    assert data.frame is not None
-    assert tuple(data.frame.columns) == task.channels
+    (said,) = caplog.messages
+    assert said.startswith(f"{tmp_path / 'mixed.csv'}: columns rain, note are not used")
+    assert data.panel is not None
+    assert data.panel.channels == task.channels
     assert torch.equal(next(iter(data.predict_dataloader())).past, next(iter(plain.predict_dataloader())).past)
 
 
@@ -164,17 +175,28 @@ def test_wrong_frequency_is_refused(toy_csv: Path, task: Task, other: pd.DataFra
     path = written(tmp_path / "coarse.csv", other[::2])
     with pytest.raises(UserError) as caught:
         forecasting(toy_csv, task, path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}, row 2: 2021-01-01 02:00:00 where 2021-01-01 01:00:00 is due")
-    assert "frequency 'h'" in message
+    assert str(caught.value).startswith(f"{path}, row 1: the time stamps have frequency '2h', not 'h'; ")
 
 
-def test_missing_values_are_refused_where_the_data_have_none(
-    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path
+def test_missing_values_are_masked_and_told_of(
+    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other.iloc[7, 0] = np.nan
-    with pytest.raises(UserError, match="line 9: the value of wave is missing"):
-        forecasting(toy_csv, task, written(tmp_path / "gaps.csv", other))
+    other.iloc[-7, 0] = np.nan
+    path = written(tmp_path / "gaps.csv", other)
+    (batch,) = forecasting(toy_csv, task, path).predict_dataloader()
+    assert caplog.messages == [f"{path}: 1 of 1200 values are missing; they are masked, never scored"]
+    assert (~batch.past_observed[0]).nonzero().tolist() == [[41, 0]]
+    assert batch.past[0, 41, 0] == batch.past[0, 40, 0]
+
+
+def test_a_second_setup_reads_and_tells_nothing_again(
+    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = forecasting(toy_csv, task, written(tmp_path / "o.csv", other.assign(rain=1.0)))
+    series = data.series
+    data.setup("predict")
+    assert data.series is series
+    assert len(caplog.messages) == 1
 
 
 def test_file_to_forecast_from_must_be_there(toy_csv: Path, task: Task, tmp_path: Path) -> None:

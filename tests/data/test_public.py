@@ -42,21 +42,20 @@ def test_number_of_test_windows_is_the_literature_s(name: str, horizon: int, cou
     assert len(data.windows("train")) == 12 * 30 * steps - 336 - horizon + 1
     if horizon == 96:
         assert sum(map(len, data.test_dataloader())) == count
-    assert windows.origins[0] == 16 * 30 * steps
-    assert windows.origins[-1] + horizon == 20 * 30 * steps
+    assert windows[0].time[0, 336] == data.series.time[16 * 30 * steps]
+    assert windows[count - 1].time[0, -1] == data.series.time[20 * 30 * steps - 1]
 
 
 @pytest.mark.real_data
 @pytest.mark.parametrize(("name", "rows", "frequency"), [("ETTh1", 17420, "h"), ("ETTm1", 69680, "15min")])
 def test_scaler_is_fitted_on_the_first_twelve_months(name: str, rows: int, frequency: str) -> None:
     data = prepared(name)
-    assert data.frame is not None
     assert data.task is not None
-    assert len(data.frame) == rows
+    assert len(data.panel.values) == rows
     assert data.task.channels == ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
     assert data.task.frequency == frequency
     assert data.task.season_length == {"h": 24, "15min": 96}[frequency]
-    train = data.frame.to_numpy()[: 12 * 30 * data.task.season_length]
+    train = data.panel.values[: 12 * 30 * data.task.season_length]
     np.testing.assert_allclose(data.task.mean, train.mean(0), rtol=1e-9)
     np.testing.assert_allclose(data.task.scale, train.std(0), rtol=1e-9)
 
@@ -66,13 +65,12 @@ def test_scaler_is_fitted_on_the_first_twelve_months(name: str, rows: int, frequ
 def test_first_test_window_holds_the_rows_of_the_file(name: str) -> None:
     data = prepared(name)
     assert data.task is not None
-    assert data.frame is not None
     batch = next(iter(data.test_dataloader()))
     start = 16 * 30 * data.task.season_length
     restored = batch.target[0].double().numpy() * data.task.scale + data.task.mean
-    np.testing.assert_allclose(restored, data.frame.iloc[start : start + 96], atol=1e-4)
+    np.testing.assert_allclose(restored, data.panel.values[start : start + 96], atol=1e-4)
     first = pd.Timestamp(int(batch.time[0, 336]), unit="s")
-    assert first == data.frame.index[start]
+    assert first == data.panel.time[start]
     assert batch.past_observed is None
     assert torch.isfinite(batch.past).all()
 
@@ -109,13 +107,13 @@ def test_the_other_sets_are_split_as_the_literature_does_it_and_no_row_is_droppe
 ) -> None:
     data = PublicDataModule(name, context_length=36, prediction_length=horizon)
     data.setup("fit")
-    assert data.frame is not None
-    assert data.frame.shape == (rows, channels)
+    assert data.panel.values.shape == (rows, channels)
     train, test = int(rows * 0.7), int(rows * 0.2)
     assert len(data.windows("train")) == train - 36 - horizon + 1
     assert len(data.windows("val")) == rows - train - test - horizon + 1
     assert len(data.windows("test")) == test - horizon + 1
-    assert data.windows("test").origins[-1] + horizon == rows
+    windows = data.windows("test")
+    assert windows[len(windows) - 1].time[0, -1] == data.series.time[rows - 1]
 
 
 @pytest.mark.real_data
@@ -123,10 +121,9 @@ def test_weather_is_read_in_file_order_with_its_sentinels_on_a_regular_grid() ->
     data = PublicDataModule("weather")
     data.setup("fit")
     table = pd.read_csv(f"{REAL_ROOT}/weather.csv")
-    assert data.frame is not None
     assert data.task is not None
-    np.testing.assert_array_equal(data.frame.to_numpy(), table.iloc[:, 1:].to_numpy())
-    assert data.frame.index.equals(pd.date_range("2020-01-01 00:10", periods=52696, freq="10min"))
+    np.testing.assert_array_equal(data.panel.values, table.iloc[:, 1:].to_numpy())
+    assert data.panel.time.equals(pd.date_range("2020-01-01 00:10", periods=52696, freq="10min"))
     assert (data.task.data, data.task.frequency, data.task.season_length) == ("weather", "10min", 144)
     assert data.task.channels[16:19] == ("SWDR (W/m²)", "PAR (µmol/m²/s)", "max. PAR (µmol/m²/s)")
     assert "\ufffd" not in "".join(data.task.channels)
@@ -142,18 +139,16 @@ def test_clean_masks_exactly_the_sentinels() -> None:
     raw = pd.read_csv(f"{REAL_ROOT}/weather.csv").iloc[:, 1:].to_numpy()
     sentinel = raw == -9999
     assert sentinel.sum(0)[sentinel.any(0)].tolist() == [1, 30, 50]
-    assert data.frame is not None
     assert data.task is not None
-    np.testing.assert_array_equal(data.frame.isna().to_numpy(), sentinel)
-    np.testing.assert_array_equal(data.frame.to_numpy()[~sentinel], raw[~sentinel])
+    np.testing.assert_array_equal(np.isnan(data.panel.values), sentinel)
+    np.testing.assert_array_equal(data.panel.values[~sentinel], raw[~sentinel])
     assert data.name == data.task.data == "weather_clean"
     train = np.where(sentinel, np.nan, raw)[:36887]
     np.testing.assert_allclose(data.task.mean, np.nanmean(train, 0), rtol=1e-9)
     np.testing.assert_allclose(data.task.scale, np.nanstd(train, 0), rtol=1e-9)
     # every window of the training part that sees a sentinel row knows it
-    origins = data.windows("train").origins.numpy()
-    (index,) = np.flatnonzero(origins == 7244)
-    batch = data.windows("train")[int(index)]
+    batch = data.windows("train")[7244 - 336]
+    assert batch.time[0, 336] == data.series.time[7244]
     assert batch.target_observed is not None
     np.testing.assert_array_equal(batch.target_observed[0].numpy(), ~sentinel[7244 : 7244 + 96])
 
@@ -169,13 +164,12 @@ def test_clean_is_refused_where_there_is_nothing_to_mask(name: str) -> None:
 def test_demand_in_victoria_is_in_utc_without_the_columns_of_the_calendar() -> None:
     data = PublicDataModule("vic_electricity")
     data.setup("fit")
-    assert data.frame is not None
     assert data.task is not None
     table = pd.read_csv(f"{REAL_ROOT}/vic_electricity.csv")
     assert data.task.channels == ("Demand", "Temperature")
     assert (data.task.frequency, data.task.season_length) == ("30min", 48)
-    np.testing.assert_array_equal(data.frame.to_numpy(), table[["Demand", "Temperature"]].to_numpy())
-    assert data.frame.index[0] == pd.Timestamp("2011-12-31 13:00", tz="UTC")
+    np.testing.assert_array_equal(data.panel.values, table[["Demand", "Temperature"]].to_numpy())
+    assert data.panel.time[0] == pd.Timestamp("2011-12-31 13:00", tz="UTC")
     (batch,) = data.predict_dataloader()
     assert pd.Timestamp(int(batch.time[0, 336]), unit="s") == pd.Timestamp("2014-12-31 13:00")
 
@@ -226,11 +220,10 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file_of_numbers_alone_gets_the_time_of_its_card(bare: Path) -> None:
     data = PublicDataModule("solar", root=str(bare.parent), context_length=24, prediction_length=12)
     data.setup("fit")
-    assert data.frame is not None
     assert data.task is not None
-    np.testing.assert_array_equal(data.frame.to_numpy(), np.loadtxt(bare, delimiter=","))
+    np.testing.assert_array_equal(data.panel.values, np.loadtxt(bare, delimiter=","))
     assert data.task.channels == ("0", "1", "2")
-    assert data.frame.index[[0, -1]].tolist() == [pd.Timestamp("2006-01-01"), pd.Timestamp("2006-01-03 18:30")]
+    assert data.panel.time[[0, -1]].tolist() == [pd.Timestamp("2006-01-01"), pd.Timestamp("2006-01-03 18:30")]
     assert data.task.frequency == "10min"
 
 

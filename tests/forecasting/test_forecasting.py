@@ -10,7 +10,7 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 
-from tsattn.data import CO2DataModule, CSVDataModule
+from tsattn.data import CO2DataModule, CSVDataModule, wide_panel
 from tsattn.errors import UserError
 from tsattn.forecasting import (
     ForecastErrors,
@@ -22,6 +22,7 @@ from tsattn.forecasting import (
     score_table,
 )
 from tsattn.forecasting.losses import LOSSES, masked_loss
+from tsattn.forecasting.units import Units
 from tsattn.optim import adamw, warmup_cosine
 from tsattn.task import Task
 
@@ -53,10 +54,11 @@ def test_errors_are_sums_over_counts_of_all_windows(masked: bool) -> None:
     scale = (2.0, 0.5)
     forecast, target = rng.standard_normal((2, 11, 4, 2))
     observed = rng.random((11, 4, 2)) > 0.3 if masked else np.ones((11, 4, 2), bool)
-    errors = ForecastErrors(scale)
+    errors = ForecastErrors(2)
+    units = Units([(5.0, -7.0)], [scale]).of(None)
     for part in (slice(0, 8), slice(8, 10), slice(10, 11)):
         mask = torch.tensor(observed[part]) if masked else None
-        errors.update(torch.tensor(forecast[part]), torch.tensor(np.where(observed, target, 9e9)[part]), mask)
+        errors.update(torch.tensor(forecast[part]), torch.tensor(np.where(observed, target, 9e9)[part]), mask, units)
     score = Score.of(errors)
     error = (forecast - target)[observed]
     original = ((forecast - target) * scale)[observed]
@@ -120,11 +122,11 @@ def test_missing_weeks_are_never_scored() -> None:
     data.setup("fit")
     frame = data.load_frame()
     observed = frame.co2.notna().to_numpy()
-    origins = data.split_rows.origins("train", 1, 52)
+    origins = data.splits[0].origins("train", 1, 52)
     expected = sum(int(observed[start : start + 52].sum()) for start in origins)
-    errors = ForecastErrors(data.task.scale)
+    errors, units = ForecastErrors(1), Units(data.series.mean, data.series.scale)
     for batch in data.eval_dataloader("train", 1):
-        errors.update(batch.target, batch.target, batch.target_observed)
+        errors.update(batch.target, batch.target, batch.target_observed, units.of(batch.series_id))
     assert errors.count == expected < 52 * len(origins)
 
 
@@ -149,8 +151,7 @@ def test_the_figure_shows_windows_and_channels(toy_csv: Path) -> None:
     assert figure.axes[0].get_ylabel() == "wave"
     past, truth, forecast = figure.axes[0].lines[:3]
     assert (len(past.get_ydata()), len(truth.get_ydata()), len(forecast.get_ydata())) == (24, 12, 12)
-    frame = data.load_frame()
-    np.testing.assert_allclose(truth.get_ydata(), frame.wave.iloc[480:492], rtol=1e-5)
+    np.testing.assert_allclose(truth.get_ydata(), data.panel.values[480:492, 0], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,9 @@ def test_the_figure_shows_windows_and_channels(toy_csv: Path) -> None:
 )
 def test_future_time_stamps_follow_the_calendar(frequency: str, last: str) -> None:
     task = Task("toy", 4, 3, ("a", "b"), frequency, 1, (0.0, 0.0), (1.0, 1.0))
-    frame = future_frame(torch.arange(6.0).view(3, 2), task, pd.Timestamp(last))
+    rows = pd.date_range(end=last, periods=4, freq=frequency, name="day")
+    panel = wide_panel(pd.DataFrame({"a": 1.0, "b": 2.0}, index=rows), "toy")
+    frame = future_frame([torch.arange(6.0).view(1, 3, 2)], task, panel)
     assert frame.unique_id.tolist() == ["a"] * 3 + ["b"] * 3
     assert frame.predictions.tolist() == [0, 2, 4, 1, 3, 5]
     assert frame.ds[:3].tolist() == pd.date_range(last, periods=4, freq=frequency)[1:].tolist()

@@ -29,6 +29,7 @@ from tsattn.forecasting.metrics import (
     central_intervals,
     seasonal_error,
 )
+from tsattn.forecasting.units import Units
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 NAMES = ("MSE", "RMSE", "MAE", "WAPE", "SMAPE", "MASE", "CRPS", "WQL")
@@ -60,13 +61,21 @@ def data(request: pytest.FixtureRequest) -> Data:
     return Data(past, target, forecast)
 
 
-def scored(metric: SummedMetric, data: Data, *, quantiles: bool = False, scale: Tensor | None = None) -> Any:
+def scored(
+    metric: SummedMetric,
+    data: Data,
+    *,
+    quantiles: bool = False,
+    scale: Tensor | None = None,
+    units: tuple[Tensor, Tensor] | None = None,
+) -> Any:
     """The metric of the data, in batches of 8, 4 and 1; what is missing holds junk, and is said to be missing."""
     forecast = torch.tensor(data.forecast if quantiles else data.median)
     observed = torch.tensor(~np.isnan(data.target))
     target = torch.tensor(np.where(np.isnan(data.target), 1e9, data.target))
     for part in (slice(0, 8), slice(8, 12), slice(12, 13)):
-        extra = {} if scale is None else {"scale": scale[part]}
+        extra: dict[str, Any] = {} if scale is None else {"scale": scale[part]}
+        extra |= {} if units is None else {"units": units}
         metric.update(forecast[part], target[part], observed=observed[part], **extra)
     return metric.compute()
 
@@ -225,12 +234,13 @@ def test_central_intervals_pair_the_levels() -> None:
 
 
 def test_sums_keep_their_precision_when_the_model_is_cast() -> None:
-    errors = torch.nn.ModuleList([ForecastErrors((0.3,), (0.0,), LEVELS), MSE()]).to(torch.bfloat16)
-    for metric in errors:
+    units = Units([[0.0]], [[0.3]])
+    errors = torch.nn.ModuleList([ForecastErrors(1, LEVELS), MSE(), units]).to(torch.bfloat16)
+    for metric in errors[:2]:
         assert isinstance(metric, SummedMetric)
         metric.reset()
     for _ in range(1000):
-        errors[0].update(torch.ones(1, 1, 1, 5), torch.zeros(1, 1, 1))
+        errors[0].update(torch.ones(1, 1, 1, 5), torch.zeros(1, 1, 1), None, units.of(None))
         errors[1].update(torch.ones(1, 1, 1), torch.zeros(1, 1, 1))
     assert errors[0].compute()["mae_original"].item() == pytest.approx(0.3, rel=1e-12)
     assert errors[0].compute()["crps_original"].item() == pytest.approx(0.3, rel=1e-12)
@@ -241,9 +251,9 @@ def test_the_errors_of_quantiles_are_those_of_the_metrics(data: Data) -> None:
     """On the scale of the data and in original units, which differ by mean and scale."""
     mean, scale = np.array([4.0, -2.0, 0.5]), np.array([2.0, 0.5, 3.0])
     scaled = Data(data.past, (data.target - mean) / scale, (data.forecast - mean[:, None]) / scale[:, None])
-    errors = ForecastErrors(tuple(scale), tuple(mean), LEVELS)
+    errors, units = ForecastErrors(3, LEVELS), Units(mean[None], scale[None]).of(None)
     for _ in range(2):  # the second time after a reset
-        scored(errors, scaled, quantiles=True)
+        scored(errors, scaled, quantiles=True, units=units)
         score = Score.of(errors)
         errors.reset()
     observed = ~np.isnan(data.target)
@@ -289,8 +299,6 @@ def test_shapes_that_would_broadcast_are_refused(metric: Any, forecast: tuple[in
         metric.update(torch.zeros(forecast), torch.zeros(4, 3, 2))
 
 
-def test_quantile_metrics_need_levels_and_means() -> None:
+def test_quantile_metrics_need_levels() -> None:
     with pytest.raises(UserError, match="a metric of quantiles needs their levels"):
         WQL(())
-    with pytest.raises(UserError, match="errors of quantiles need the mean of all 2 channels, not 0"):
-        ForecastErrors((1.0, 1.0), quantiles=LEVELS)

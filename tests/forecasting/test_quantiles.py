@@ -18,7 +18,7 @@ from lightning.pytorch import Trainer
 from tsattn.backbones import PatchTST, Ridge, Transformer, build_backbone
 from tsattn.batch import Batch
 from tsattn.cli import main
-from tsattn.data import CSVDataModule
+from tsattn.data import CSVDataModule, wide_panel
 from tsattn.errors import UserError
 from tsattn.forecasting import (
     ForecastingModule,
@@ -176,8 +176,9 @@ def test_the_loss_follows_from_what_is_forecast() -> None:
 def test_half_precision_keeps_the_original_units() -> None:
     model = ForecastingModule(SMALL, quantiles=(0.1, 0.5))
     model.build(replace(TASK, mean=(371.3,) * C, scale=(1.0,) * C))
+    model.to(torch.bfloat16)
     scaled = torch.tensor([-0.25, 0.0], dtype=torch.bfloat16).expand(1, T, C, 2)
-    expected = torch.tensor([371.05, 371.3]).expand(1, T, C, 2)
+    expected = torch.tensor([371.05, 371.3], dtype=torch.float64).expand(1, T, C, 2)
     torch.testing.assert_close(model.original_units(scaled), expected)
 
 
@@ -191,7 +192,8 @@ def test_a_backbone_of_points_takes_no_quantiles() -> None:
 def test_a_frame_has_a_column_for_each_quantile() -> None:
     task = replace(TASK, prediction_length=2, channels=("a", "b"))
     forecast = torch.arange(16.0).view(2, 2, 4)
-    frame = future_frame(forecast, task, pd.Timestamp("2020-01-01"))
+    rows = pd.DataFrame({"a": 1.0, "b": 2.0}, index=pd.date_range("2020-01-01", periods=5, freq="h"))
+    frame = future_frame([forecast[None]], task, wide_panel(rows, "toy"))
     assert list(frame.columns) == ["unique_id", "ds", "predictions", "0.1", "0.5", "0.75", "0.9"]
     assert frame["0.1"].tolist() == [0, 8, 4, 12]
     assert frame["0.9"].tolist() == [3, 11, 7, 15]
@@ -245,7 +247,7 @@ def test_training_finds_calibrated_quantiles(noisy_csv: Path, tmp_path: Path) ->
     (forecast,) = fitted.predict(model, data)  # type: ignore[misc]
     assert forecast.shape == (1, 24, 1, 5)
     width = (forecast[..., -1] - forecast[..., 0]).flatten()
-    calm = torch.tensor(pd.date_range(data.frame.index[-1], periods=25, freq="h")[1:].hour < 12)
+    calm = torch.tensor(pd.date_range(data.panel.time[-1], periods=25, freq="h")[1:].hour < 12)
     assert width[~calm].mean().item() == pytest.approx(12.8, rel=0.3)
     assert width[calm].mean() < 0.5 * width[~calm].mean()
     figure = plot_test_forecasts(model, data, "title", num_windows=2)

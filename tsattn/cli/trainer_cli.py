@@ -7,14 +7,11 @@ import importlib.util
 import logging
 import math
 import os
-import re
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
-import pandas as pd
 import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -25,7 +22,16 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from tsattn.cli.messages import sentence
 from tsattn.cli.run_folder import RunFolder, versions
-from tsattn.data import CO2DataModule, CSVDataModule, ForecastDataModule, PublicDataModule  # noqa: F401  (by their names)
+from tsattn.data import (
+    CO2DataModule,  # noqa: F401  (by its name)
+    CSVDataModule,  # noqa: F401
+    ForecastDataModule,
+    FrameDataModule,
+    MappedDataModule,  # noqa: F401
+    Panel,
+    PanelDataModule,
+    PublicDataModule,  # noqa: F401
+)
 from tsattn.errors import UserError, find_user_error
 from tsattn.forecasting import (
     ForecastingModule,
@@ -36,21 +42,10 @@ from tsattn.forecasting import (
     score_table,
 )
 from tsattn.forecasting.future import check_output, write_frame
+from tsattn.forecasting.training import quiet_lightning
 from tsattn.task import Task
 
 __all__ = ["TrainerCLI", "run"]
-
-_LIGHTNING_NOISE = (
-    r".*does not have many workers.*",
-    r".*The number of training batches.*",
-    r".*Experiment logs directory.*",
-    r".*Checkpoint directory .* exists and is not empty.*",
-    r".*LeafSpec.*",
-    r".*isinstance\(treespec.*",
-    r".*callbacks used to create the checkpoint need to be provided.*",
-    r".*lr_scheduler.step\(\).*",
-)
-
 
 DEFAULT_EPOCHS = 10
 
@@ -62,7 +57,7 @@ _DESCRIPTION = """
 # options of the Trainer under which a table would not say what it seems to
 _REFUSED = {
     "limit_test_batches": "test errors are always over all windows",
-    "limit_predict_batches": "there is one window to predict",
+    "limit_predict_batches": "every series is forecast",
     "overfit_batches": "test errors are always over all windows",
     "barebones": "a run writes its curve and checkpoints",
 }
@@ -79,7 +74,8 @@ class _Parser(LightningArgumentParser):
         found = find_user_error(ex)
         if found is not None:  # a mistake found while building something keeps its own sentence
             raise found
-        data_sets = [cls.__name__ for cls in _subclasses(ForecastDataModule)]
+        in_memory = FrameDataModule, PanelDataModule  # cannot be typed
+        data_sets = sorted(cls.__name__ for cls in _subclasses(ForecastDataModule) if cls not in in_memory)
         options = [option for action in self._actions for option in action.option_strings]
         raise UserError(sentence(message, options=options, data_sets=data_sets)) from ex
 
@@ -200,10 +196,10 @@ class TrainerCLI(LightningCLI):
         parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         task = self._task
         _say(
-            f"{task.data}: {task.num_channels} channels, context {task.context_length}, "
+            f"{task.data}: {self._extent}, context {task.context_length}, "
             f"horizon {task.prediction_length}, {len(self.datamodule.windows('train'))} training windows"
         )
-        _say(f"{_model_name(self.model)}: {parameters:,} parameters, on {self._device}")
+        _say(f"{self.model.name}: {parameters:,} parameters, on {self._device}")
         if self.run_folder is not None:
             self.run_folder.create()
             self.run_folder.config.write_text(self._config_text())
@@ -229,7 +225,7 @@ class TrainerCLI(LightningCLI):
             raise UserError(f"no validation error was finite, so {run.path} has no best checkpoint: {_DIVERGED}")
         checkpoint = torch.load(run.best, map_location="cpu", weights_only=True)
         score = self._measure("test", str(run.best))
-        scores = {_model_name(self.model): score, **baseline_scores(self.datamodule)}
+        scores = {self.model.name: score, **baseline_scores(self.datamodule)}
         _say(f"\ntrained in {self.seconds:.0f} s; best checkpoint: step {checkpoint['global_step']}\n")
         _say(score_table(self._title(score), scores))
         task = self._task
@@ -248,7 +244,7 @@ class TrainerCLI(LightningCLI):
                 "train_seconds": round(self.seconds, 1),
             },
         )
-        plot_test_forecasts(self.model, self.datamodule, f"{_model_name(self.model)} on {task.data}").savefig(
+        plot_test_forecasts(self.model, self.datamodule, f"{self.model.name} on {task.data}").savefig(
             run.figure, dpi=130
         )
         _say(f"\n* lowest scaled MSE\nresults: {run.path}")
@@ -270,16 +266,15 @@ class TrainerCLI(LightningCLI):
         if config.input:
             self.datamodule.forecast_from(config.input)
         self._set_up("predict", kwargs["ckpt_path"])
-        forecast = self.trainer.predict(self.model, self.datamodule, ckpt_path=kwargs["ckpt_path"], weights_only=True)
-        assert forecast is not None
-        last = pd.Timestamp(self.datamodule.frame.index[-1])
-        frame = future_frame(forecast[0][0], self._task, last)
-        write_frame(frame, output)
-        task = self._task
-        _say(
-            f"{output}: {task.prediction_length} steps of {task.num_channels} channels, "
-            f"{frame.ds.min()} to {frame.ds.max()}, in original units"
+        forecasts: Any = self.trainer.predict(
+            self.model, self.datamodule, ckpt_path=kwargs["ckpt_path"], weights_only=True
         )
+        task = self._task
+        frame = future_frame(forecasts, task, self.datamodule.panel)
+        write_frame(frame, output)
+        stamps = frame.iloc[:, 1]
+        what = f"{task.prediction_length} steps of {self._extent}"
+        _say(f"{output}: {what}, {stamps.min()} to {stamps.max()}, in original units")
 
     @property
     def _task(self) -> Task:
@@ -288,13 +283,19 @@ class TrainerCLI(LightningCLI):
         return task
 
     @property
+    def _extent(self) -> str:
+        """How many channels of one series, or series, the data hold."""
+        panel: Panel = self.datamodule.panel
+        return f"{self._task.num_channels} channels" if panel.is_wide else f"{len(panel)} series"
+
+    @property
     def _device(self) -> str:
         device = self.trainer.strategy.root_device
         return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
     def _new_run_folder(self) -> RunFolder:
         given = self.config[self.subcommand].run
-        run = RunFolder(given) if given else RunFolder.dated("runs", self.datamodule.name, _model_name(self.model))
+        run = RunFolder(given) if given else RunFolder.dated("runs", self.datamodule.name, self.model.name)
         run.check_new()
         return run
 
@@ -344,14 +345,14 @@ class TrainerCLI(LightningCLI):
     def _report(self, part: str, checkpoint: str) -> None:
         self._set_up("test" if part == "test" else "validate", checkpoint)
         score = self._measure(part, checkpoint)
-        scores = {_model_name(self.model): score, **baseline_scores(self.datamodule, part)}
+        scores = {self.model.name: score, **baseline_scores(self.datamodule, part)}
         _say(score_table(self._title(score, part), scores))
         _say("\n* lowest scaled MSE")
 
     def _title(self, score: Score, part: str = "test") -> str:
         task = self._task
         word = {"test": "test", "val": "validation"}[part]
-        windows = f"{score.windows} {word} windows, {task.num_channels} channels"
+        windows = f"{score.windows} {word} windows, {self._extent}"
         return f"{task.data}, horizon {task.prediction_length}: {windows}"
 
     def _best_validation(self) -> torch.Tensor:
@@ -368,7 +369,9 @@ class TrainerCLI(LightningCLI):
         config["model"]["backbone"] = self.model.description
         # the folder is read from anywhere
         files = config["data"]["init_args"]
-        files.update({name: str(Path(files[name]).absolute()) for name in ("path", "root") if files.get(name)})
+        files.update(
+            {name: str(Path(files[name]).absolute()) for name in ("path", "root", "folder") if files.get(name)}
+        )
         for name in ("run", "config", "ckpt_path"):
             config.pop(name, None)
         dumped: str = yaml.safe_dump(config, sort_keys=False)
@@ -382,15 +385,15 @@ def run(words: list[str], typed: list[str]) -> int:
         words: the command and its words, prepared for the parser.
         typed: the words as they were typed.
     """
-    warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
-    for pattern in _LIGHTNING_NOISE:
-        warnings.filterwarnings("ignore", pattern)
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # Lightning's, not the user's
     argv, sys.argv = sys.argv, sys.argv[:1]  # LightningCLI warns if both hold words
+    told = logging.StreamHandler(sys.stderr)  # what is done to the data beyond reading them
+    told.setFormatter(logging.Formatter("warning: %(message)s"))
+    told.setLevel(logging.WARNING)
+    logging.getLogger("tsattn").addHandler(told)
     try:
-        TrainerCLI(words, typed)
+        with quiet_lightning():
+            TrainerCLI(words, typed)
     except MisconfigurationException as error:
         raise UserError(" ".join(str(error).split())) from error
     except ValueError as error:  # the parser wraps what a class says of its arguments
@@ -400,15 +403,8 @@ def run(words: list[str], typed: list[str]) -> int:
         raise found from error
     finally:
         sys.argv = argv
+        logging.getLogger("tsattn").removeHandler(told)
     return 0
-
-
-def _model_name(model: ForecastingModule) -> str:
-    """Kind of backbone and attention, e.g. ``transformer_mlr``; runs are filed under it."""
-    attention = model.description.get("attention", [])
-    layers = attention if isinstance(attention, list) else [attention]
-    kinds = dict.fromkeys(layer["kind"] for layer in layers)
-    return re.sub(r"[^\w.-]", "_", "_".join([model.description["kind"], *kinds]))
 
 
 def _load(checkpoint: str) -> dict[str, Any]:

@@ -6,10 +6,14 @@ per million, 59 of them missing.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pandas as pd
 
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.frame import check_frame
+from tsattn.data.frame import check_frame, read_csv
+from tsattn.data.panel import Panel
 from tsattn.data.splits import Split
 
 __all__ = ["CO2DataModule"]
@@ -24,9 +28,7 @@ class CO2DataModule(ForecastDataModule):
         **sizes: batch sizes, see `ForecastDataModule`.
     """
 
-    allow_missing = True
-
-    def __init__(self, context_length: int = 208, prediction_length: int = 52, **sizes: int) -> None:
+    def __init__(self, context_length: int = 208, prediction_length: int = 52, **sizes: Any) -> None:
         super().__init__("co2", context_length, prediction_length, **sizes)
 
     def load_frame(self) -> pd.DataFrame:
@@ -34,10 +36,18 @@ class CO2DataModule(ForecastDataModule):
         from statsmodels.datasets import co2
 
         frame: pd.DataFrame = co2.load_pandas().data.astype("float64")
-        frame.index.name = self.date_column
+        frame.index.name = "date"
         check_frame(frame, "co2", allow_missing=True)
         return frame
 
-    def split(self, num_rows: int) -> Split:
+    def load_panel(self) -> Panel:
+        """The 2284 weeks as one series."""
+        return self.wide_panel(self.load_frame(), "co2")
+
+    def load_input(self, path: Path) -> Panel:
+        """A CSV file of weeks with a column ``co2``."""
+        return self.wide_panel(read_csv(path, allow_missing=True), str(path))
+
+    def split(self, time: pd.DatetimeIndex) -> Split:
         """70 / 10 / 20 percent."""
-        return Split.by_fraction(num_rows, 0.7, 0.1)
+        return Split.by_fraction(len(time), 0.7, 0.1)

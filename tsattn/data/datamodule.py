@@ -1,31 +1,38 @@
-"""The LightningDataModule that every data set shares: a subclass only loads a frame and splits it."""
+"""The LightningDataModule that every data set shares: a subclass only loads its series and splits them."""
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset
 
 from tsattn.batch import Batch
-from tsattn.data.frame import read_csv
-from tsattn.data.frequency import future_index, infer_frequency, season_length, seconds
-from tsattn.data.scaling import fit_scaler, scaled_series
-from tsattn.data.splits import Split
+from tsattn.data.frequency import season_length
+from tsattn.data.future_windows import FutureWindows
+from tsattn.data.panel import Panel, wide_panel
+from tsattn.data.scaling import fit_task_scalers, scaled_series
+from tsattn.data.splits import Split, all_origins
 from tsattn.data.windows import Series, WindowDataset
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError
 from tsattn.task import Task
 
-__all__ = ["ForecastDataModule"]
+__all__ = ["ForecastDataModule", "check_sizes"]
+
+logger = logging.getLogger("tsattn")
+
+LINEAR_WINDOWS = 100_000  # a linear map of a few hundred steps gains nothing from more
+SCALINGS = ("global", "series")
+_PERMUTED = 10_000_000  # a shuffled list of more windows would take more memory than the data
 
 
 class ForecastDataModule(LightningDataModule):
-    """Windows of one multivariate series for training, validation, testing, and forecasting beyond its end.
+    """Windows of one or many series for training, validation, testing, and forecasting beyond their end.
 
     Args:
         name: the name of the data set, as run folders and tables show it.
@@ -34,17 +41,18 @@ class ForecastDataModule(LightningDataModule):
         batch_size: windows in a training batch.
         eval_batch_size: windows in a validation or test batch.
         num_workers: loader processes; 0 is fastest, as a batch is one gather from memory.
+        scaling: ``global``, all series by one mean and standard deviation a channel; ``series``, each by its own, so
+            that small ones count as much as large ones.
 
     Attributes:
-        date_column: the column of time stamps in a CSV file of this data.
-        allow_missing: whether values may be missing.
         task: sizes, channels, frequency and scaler. Set by `setup`; a task set before (from a trained model) is obeyed,
             nothing is fitted again.
+        panel: the series in original units. Set by `setup`.
+        parts: the parts that must have windows.
     """
 
     name: str
-    date_column: str = "date"
-    allow_missing: bool = False
+    parts: tuple[str, ...] = ("train", "val", "test")
 
     def __init__(
         self,
@@ -54,18 +62,17 @@ class ForecastDataModule(LightningDataModule):
         batch_size: int = 32,
         eval_batch_size: int = 128,
         num_workers: int = 0,
+        scaling: str = "global",
     ) -> None:
         super().__init__()
         self.name = name
-        sizes = {
-            "context_length": context_length,
-            "prediction_length": prediction_length,
-            "batch_size": batch_size,
-            "eval_batch_size": eval_batch_size,
-        }
-        for what, size in sizes.items():
-            if size < 1:
-                raise UserError(f"{what} must be at least 1, not {size}")
+        check_sizes(
+            scaling,
+            context_length=context_length,
+            prediction_length=prediction_length,
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+        )
         if num_workers < 0:
             raise UserError(f"num_workers must be at least 0, not {num_workers}")
         self.context_length = context_length
@@ -73,69 +80,63 @@ class ForecastDataModule(LightningDataModule):
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
         self.num_workers = num_workers
+        self.scaling = scaling
         self.task: Task | None = None
-        self.frame: pd.DataFrame | None = None
+        self.panel: Panel | None = None
         self._input: Path | None = None
         self._series: Series | None = None
-        self._split: Split | None = None
+        self._scaled: tuple[Panel, Task] | None = None  # what `_series` was made of
+        self._splits: list[Split] | None = None
 
     @abstractmethod
-    def load_frame(self) -> pd.DataFrame:
-        """The whole data set: float columns over a regular DatetimeIndex."""
+    def load_panel(self) -> Panel:
+        """All series, in original units; of the frequency of `task`, if that is set."""
 
     @abstractmethod
-    def split(self, num_rows: int) -> Split:
-        """Where training, validation and test rows end."""
+    def load_input(self, path: Path) -> Panel:
+        """The series in a file to forecast from, which must hold the same channels."""
+
+    @abstractmethod
+    def split(self, time: pd.DatetimeIndex) -> Split:
+        """Where training, validation and test rows of a series with these time stamps end."""
 
     def forecast_from(self, path: str | Path) -> None:
-        """Predict beyond the end of this CSV file instead of the data set's own end; it must hold the same channels."""
+        """Predict beyond the end of the series in this file instead of the data set's own."""
         self._input = Path(path)
-        self.frame = None
+        self.panel = None
 
     def setup(self, stage: str) -> None:
-        """Load, split and scale (called by the Trainer for `stage` fit, validate, test or predict)."""
-        if self.frame is None:
-            self.frame = self._read_input() if self._input is not None else self.load_frame()
-        source = str(self._input) if self._input is not None else self.name
+        """Load, split and scale (called by the Trainer for `stage` fit, validate, test or predict), once."""
+        if self._scaled is not None and self._scaled[0] is self.panel and self._scaled[1] is self.task:
+            return
+        if self.panel is None:
+            self.panel = self.load_panel() if self._input is None else self.load_input(self._input)
+        panel = self.panel
+        splits = None if self._input is not None else [self.split(panel.time_of(s)) for s in range(len(panel))]
         if self.task is None:
-            frequency = infer_frequency(pd.DatetimeIndex(self.frame.index), source)
-            split = self.split(len(self.frame))
-            # the windows of every part must exist before anything is computed
-            for part in ("train", "val", "test"):
-                split.origins(part, self.context_length, self.prediction_length)
-            mean, scale = fit_scaler(self.frame.iloc[: split.train_end])
-            self.task = Task(
-                data=self.name,
-                context_length=self.context_length,
-                prediction_length=self.prediction_length,
-                channels=tuple(map(str, self.frame.columns)),
-                frequency=frequency,
-                season_length=season_length(frequency),
-                mean=mean,
-                scale=scale,
-            )
+            assert splits is not None, "a file is forecast from with the task of a trained model"
+            self._check_windows(splits)
+            self.task = self._new_task(panel, fit_task_scalers(panel, splits, self.scaling))
         else:
-            for size in ("context_length", "prediction_length"):
-                if getattr(self, size) != getattr(self.task, size):
-                    raise UserError(
-                        f"the model was trained with {size} {getattr(self.task, size)}, not {getattr(self, size)}"
-                    )
-            infer_frequency(pd.DatetimeIndex(self.frame.index), source, expected=self.task.frequency)
-            missing = [name for name in self.task.channels if name not in self.frame.columns]
-            if missing:
-                raise UserError(
-                    f"{source} lacks channel {missing[0]!r}; the model was trained on {one_of(self.task.channels)}"
-                )
-            self.frame = self.frame[list(self.task.channels)]
-        self._series = scaled_series(self.frame, self.task.mean, self.task.scale)
-        self._split = None if self._input is not None else self.split(len(self.frame))
+            panel = self._obey(self.task, panel)
+        self.panel = panel
+        self._series = scaled_series(panel, self.task)
+        self._scaled = panel, self.task
+        self._splits = splits
 
     @property
-    def split_rows(self) -> Split:
-        """Where the parts of the loaded frame end."""
-        if self._split is None:
+    def series(self) -> Series:
+        """The scaled series that windows are cut from."""
+        if self._series is None:
+            raise UserError("call setup('fit') before asking for the series or windows")
+        return self._series
+
+    @property
+    def splits(self) -> list[Split]:
+        """Where the parts of each series end."""
+        if self._splits is None:
             raise UserError("call setup('fit') before asking for the split")
-        return self._split
+        return self._splits
 
     def windows(self, part: str, context_length: int | None = None) -> WindowDataset:
         """All windows of ``train``, ``val`` or ``test``, with the given context or the model's own.
@@ -143,58 +144,118 @@ class ForecastDataModule(LightningDataModule):
         A longer context leaves the windows of validation and test the same; training windows need all of it.
         """
         L = context_length or self.context_length
-        origins = self.split_rows.origins(part, L, self.prediction_length)
-        assert self._series is not None
-        return WindowDataset(self._series, origins, L, self.prediction_length)
+        origins = all_origins(self.splits, part, L, self.prediction_length)
+        return WindowDataset(self.series, origins, L, self.prediction_length)
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Shuffled training windows."""
-        return self._loader(self.windows("train"), self.batch_size, shuffle=True)
+        """Shuffled training windows; of more than ten million, as many drawn at random."""
+        windows = self.windows("train")
+        return self._loader(windows, self.batch_size, RandomSampler(windows, replacement=len(windows) > _PERMUTED))
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """Validation windows in the order of time."""
+        """Validation windows in the order of series and time."""
         return self.eval_dataloader("val")
 
     def test_dataloader(self) -> DataLoader[Batch]:
-        """Test windows in the order of time."""
+        """Test windows in the order of series and time."""
         return self.eval_dataloader("test")
 
-    def eval_dataloader(self, part: str, context_length: int | None = None) -> DataLoader[Batch]:
-        """All windows of a part in the order of time, with the given context or the model's own."""
-        return self._loader(self.windows(part, context_length), self.eval_batch_size)
+    def eval_dataloader(self, part: str, context_length: int | None = None, every: int = 1) -> DataLoader[Batch]:
+        """Windows of a part in the order of series and time, with the given context or the model's own.
+
+        Args:
+            part: ``train``, ``val`` or ``test``.
+            context_length: L; the model's own by default.
+            every: 1 for all windows, k for each k-th of them.
+        """
+        windows = self.windows(part, context_length)
+        return self._loader(
+            windows if every == 1 else Subset(windows, range(0, len(windows), every)), self.eval_batch_size
+        )
+
+    def thinning(self, part: str, context_length: int | None = None) -> int:
+        """What `every` leaves enough windows for a linear map, at most `LINEAR_WINDOWS`: 1 for data of common size."""
+        return -(-len(self.windows(part, context_length)) // LINEAR_WINDOWS)
 
     def predict_dataloader(self) -> DataLoader[Batch]:
-        """The one window whose horizon lies beyond the end of the data."""
-        if self._series is None:
-            raise UserError("call setup('predict') before asking for the window to predict")
-        rows = len(self._series.values)
-        if rows < self.context_length:
-            raise UserError(
-                f"{self._input or self.name} has {rows} rows, but the model needs the last {self.context_length}"
-            )
-        assert self.frame is not None
+        """The windows whose horizons lie beyond the end of the data, one a series."""
+        series = self.series  # refuses to be asked for before setup
+        assert self.panel is not None
         assert self.task is not None
-        window = self._series.windows(torch.tensor([rows]), self.context_length, 0)
-        future = future_index(self.frame.index[-1], self.task.frequency, self.prediction_length)
-        stamps = torch.from_numpy(seconds(future))[None]
-        assert window.time is not None
-        whole: Any = [replace(window, time=torch.cat([window.time, stamps], 1))]
-        return DataLoader(whole, batch_size=None, collate_fn=_as_is)
+        return self._loader(FutureWindows(self.panel, series, self.task), self.eval_batch_size)
 
-    def _read_input(self) -> pd.DataFrame:
-        assert self._input is not None
-        return read_csv(self._input, date_column=self.date_column, allow_missing=self.allow_missing)
+    def wide_panel(self, frame: pd.DataFrame, source: str) -> Panel:
+        """One series from a checked frame, for subclasses; its frequency must be that of `task`, if this is set."""
+        return wide_panel(frame, source, frequency=None if self.task is None else self.task.frequency)
 
-    def _loader(self, windows: WindowDataset, batch_size: int, shuffle: bool = False) -> DataLoader[Batch]:
+    def _new_task(self, panel: Panel, scalers: dict[str, Any]) -> Task:
+        """The task for these series, with the fields that say how they are scaled."""
+        return Task(
+            data=self.name,
+            context_length=self.context_length,
+            prediction_length=self.prediction_length,
+            channels=panel.channels,
+            frequency=panel.frequency,
+            season_length=season_length(panel.frequency),
+            past_covariates=panel.past_names,
+            future_covariates=panel.future_names,
+            static=panel.static_names,
+            categories=panel.static_categories,
+            scaling=self.scaling,
+            **scalers,
+        )
+
+    def _check_windows(self, splits: list[Split]) -> None:
+        """Refuse lengths for which a part has no window, before anything is computed; say which series are short."""
+        L, T = self.context_length, self.prediction_length
+        for part in self.parts:
+            origins = all_origins(splits, part, L, T)
+            lacking = sum(not rows for rows in origins)
+            if lacking:
+                logger.warning("%d of %d series are too short for a %s window", lacking, len(splits), part)
+        short = sum(split.train_end < L + T for split in splits)
+        if len(splits) > 1 and short:
+            logger.warning(
+                "%d of %d series have fewer training rows than context_length %d + prediction_length %d; their "
+                "contexts are padded",
+                short,
+                len(splits),
+                L,
+                T,
+            )
+
+    def _obey(self, task: Task, panel: Panel) -> Panel:
+        """The panel as a trained model needs it, or the reason why it cannot be that.
+
+        Raises:
+            UserError: naming what differs.
+        """
+        for size in ("context_length", "prediction_length"):
+            if getattr(self, size) != getattr(task, size):
+                raise UserError(f"the model was trained with {size} {getattr(task, size)}, not {getattr(self, size)}")
+        return panel.for_task(task, str(self._input or self.name))
+
+    def _loader(
+        self, windows: Dataset[Batch], batch_size: int, sampler: RandomSampler | None = None
+    ) -> DataLoader[Batch]:
         return DataLoader(
             windows,
             batch_size=batch_size,
-            shuffle=shuffle,
+            sampler=sampler,
             num_workers=self.num_workers,
             collate_fn=_as_is,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=self.num_workers > 0,
         )
+
+
+def check_sizes(scaling: str, **sizes: int) -> None:
+    """Refuse sizes below 1, and a scaling that is not ``global`` or ``series``."""
+    for what, size in sizes.items():
+        if size < 1:
+            raise UserError(f"{what} must be at least 1, not {size}")
+    if scaling not in SCALINGS:
+        raise UserError(f"scaling must be one of {', '.join(SCALINGS)}, not {scaling!r}")
 
 
 def _as_is(batch: Any) -> Any:

@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["check_frame", "read_csv", "read_numbers"]
+__all__ = ["check_frame", "read_csv", "read_numbers", "undecodable"]
 
 
 def read_csv(
@@ -46,7 +46,7 @@ def read_csv(
     for name in (date_column, *columns):
         if name not in table.columns:
             what = f"date column {name!r}" if name == date_column else f"column {name!r}"
-            raise UserError(f"{path} has no {what}; its columns are {one_of(map(_shown, table.columns[:12]))}")
+            raise UserError(f"{path} has no {what}; its columns are {one_of(map(shown, table.columns[:12]))}")
     values = table[list(columns)] if columns else table.drop(columns=date_column)
     if values.empty:
         raise UserError(f"{path} has no {'rows' if values.columns.size else 'columns of numbers'}")
@@ -90,7 +90,7 @@ def _table(path: Path, header: Literal["infer"] | None = "infer") -> pd.DataFram
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.read_csv(path, header=header, index_col=False, compression=None, low_memory=False)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text ({_undecodable(path)})") from error
+        raise UserError(f"{path} is not UTF-8 text ({undecodable(path)})") from error
     except pd.errors.ParserWarning as error:
         raise UserError(f"{path} is not a regular CSV table: its rows have more fields than its header") from error
     except pd.errors.EmptyDataError as error:
@@ -131,7 +131,7 @@ def check_frame(
         row, column = (int(i) for i in np.argwhere(wrong)[0])
         what = "missing" if np.isnan(values[row, column]) else "infinite"
         raise UserError(
-            f"{where(row)}: the value of {_shown(frame.columns[column])} is {what}; a finite number is needed"
+            f"{where(row)}: the value of {shown(frame.columns[column])} is {what}; a finite number is needed"
         )
 
 
@@ -144,8 +144,8 @@ def _numbers(column: pd.Series, path: Path, header_rows: int = 1) -> pd.Series:
     if wrong.size:
         row = int(wrong[0])
         raise UserError(
-            f"{path}, line {_line(path, row, header_rows)}: {_shown(column.iloc[row])} in column "
-            f"{_shown(column.name)} is not a number"
+            f"{path}, line {_line(path, row, header_rows)}: {shown(column.iloc[row])} in column "
+            f"{shown(column.name)} is not a number"
         )
     return numbers.astype("float64")
 
@@ -158,30 +158,24 @@ def _time_stamps(column: pd.Series, path: Path) -> pd.DatetimeIndex:
         readings = [pd.to_datetime(column, errors="coerce", dayfirst=dayfirst) for dayfirst in (False, True)]
         if readings[0].notna().all() and readings[1].notna().all() and not readings[0].equals(readings[1]):
             raise UserError(
-                f"{path}, line {_line(path, 0)}: {_shown(first)} in column {_shown(column.name)} can be read with the "
+                f"{path}, line {_line(path, 0)}: {shown(first)} in column {shown(column.name)} can be read with the "
                 "day or the month first; write dates like 2016-07-01"
             )
     try:
         stamps = None if is_number else pd.DatetimeIndex(pd.to_datetime(column, errors="coerce"))
     except ValueError as error:
-        raise UserError(f"{path}: column {_shown(column.name)} mixes time zones; write all its dates in UTC") from error
+        raise UserError(f"{path}: column {shown(column.name)} mixes time zones; write all its dates in UTC") from error
     wrong = np.zeros(1, int) if stamps is None else np.flatnonzero(stamps.isna())
     if stamps is None or wrong.size:
         row = int(wrong[0])
         raise UserError(
-            f"{path}, line {_line(path, row)}: {_shown(column.iloc[row])} in column {_shown(column.name)} "
+            f"{path}, line {_line(path, row)}: {shown(column.iloc[row])} in column {shown(column.name)} "
             "is not a date; write dates like 2016-07-01 00:00:00"
         )
     return stamps
 
 
-def _shown(cell: object) -> str:
-    """A cell as it can stand in a message of one line."""
-    text = "an empty cell" if isinstance(cell, float) and cell != cell else str(cell)
-    return (text if text.isprintable() else repr(text))[:60]
-
-
-def _undecodable(path: Path) -> str:
+def undecodable(path: Path) -> str:
     """The place of the first byte that is not UTF-8 (pandas counts from the start of a chunk)."""
     try:
         path.read_bytes().decode()

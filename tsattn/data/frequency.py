@@ -11,7 +11,7 @@ from pandas.tseries.frequencies import to_offset
 
 from tsattn.errors import UserError
 
-__all__ = ["future_index", "infer_frequency", "season_length", "seconds"]
+__all__ = ["future_index", "infer_frequency", "season_length", "seconds", "try_infer_frequency"]
 
 # steps in a season, for frequencies of a day and longer
 _SEASONS = {
@@ -51,18 +51,18 @@ def infer_frequency(index: pd.DatetimeIndex, source: str, *, expected: str | Non
         return expected
     if len(index) < 3:
         raise UserError(f"{source} has {len(index)} rows; at least 3 are needed to see their frequency")
-    frequency = _inferred(index)
+    frequency = try_infer_frequency(index)
     if frequency is not None:
         return frequency
     # the longest regular head shows the rhythm that the row behind it breaks
     head, broken = 2, len(index)
     while broken - head > 1:
         middle = (head + broken) // 2
-        if _inferred(index[:middle]) is None:
+        if try_infer_frequency(index[:middle]) is None:
             broken = middle
         else:
             head = middle
-    rhythm = _inferred(index[:head]) if head > 2 else None
+    rhythm = try_infer_frequency(index[:head]) if head > 2 else None
     if rhythm is not None:
         _check_regular(index, source, rhythm)
     steps = index[1:] - index[:-1]
@@ -74,7 +74,8 @@ def infer_frequency(index: pd.DatetimeIndex, source: str, *, expected: str | Non
     )
 
 
-def _inferred(index: pd.DatetimeIndex) -> str | None:
+def try_infer_frequency(index: pd.DatetimeIndex) -> str | None:
+    """What pandas sees in the frequency of at least 3 time stamps: None unless they are regular."""
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
@@ -113,5 +114,5 @@ def season_length(frequency: str) -> int:
 
 
 def seconds(index: pd.DatetimeIndex) -> NDArray[np.int64]:
-    """Time stamps as whole seconds since 1970-01-01, whatever unit they are stored in."""
-    return index.as_unit("s").asi8.copy()
+    """Time stamps as whole seconds since 1970-01-01 by their own clock, whatever unit they are stored in."""
+    return index.tz_localize(None).as_unit("s").asi8.copy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -10,6 +11,7 @@ from tsattn.data.card_file import mask_sentinels, read_card_file
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.download import data_root, fetch
 from tsattn.data.frame import read_csv
+from tsattn.data.panel import Panel
 from tsattn.data.registry import CARDS, card_of
 from tsattn.data.splits import Split
 from tsattn.errors import UserError, one_of
@@ -35,7 +37,7 @@ class PublicDataModule(ForecastDataModule):
         UserError: for an unknown name, or where there is nothing to clean.
     """
 
-    def __init__(self, name: str = "ETTh1", root: str | None = None, clean: bool = False, **sizes: int) -> None:
+    def __init__(self, name: str = "ETTh1", root: str | None = None, clean: bool = False, **sizes: Any) -> None:
         self.card = card_of(name, files_only=True)
         if clean and not self.card.sentinels:
             valid = one_of(card.name for card in CARDS.values() if card.sentinels)
@@ -45,13 +47,15 @@ class PublicDataModule(ForecastDataModule):
         super().__init__(f"{name}_clean" if clean else name, **sizes)
         self.root = root
         self.clean = clean
-        self.allow_missing = clean
-        self.date_column = self.card.date_column or "date"
 
     def prepare_data(self) -> None:
         """Download the file if it is not there (called on one process only)."""
         if self._input is None:
             self._fetch()
+
+    def load_panel(self) -> Panel:
+        """The whole file as one series."""
+        return self.wide_panel(self.load_frame(), self.name)
 
     def load_frame(self) -> pd.DataFrame:
         """The whole file.
@@ -69,17 +73,16 @@ class PublicDataModule(ForecastDataModule):
             )
         return mask_sentinels(frame, self.card) if self.clean else frame
 
-    def split(self, num_rows: int) -> Split:
-        """The literature's, see `Card.split`."""
-        return self.card.split(num_rows)
-
-    def _read_input(self) -> pd.DataFrame:
+    def load_input(self, path: Path) -> Panel:
         """A file to forecast from: its time stamps must be regular, as no card excuses them."""
-        assert self._input is not None
-        columns = self.card.channels
-        frame = read_csv(self._input, date_column=self.date_column, allow_missing=self.clean, columns=columns)
+        date_column, columns = self.card.date_column or "date", self.card.channels
+        frame = read_csv(path, date_column=date_column, allow_missing=self.clean, columns=columns)
         frame = frame.rename(columns=self.card.renamed)
-        return mask_sentinels(frame, self.card) if self.clean else frame
+        return self.wide_panel(mask_sentinels(frame, self.card) if self.clean else frame, str(path))
+
+    def split(self, time: pd.DatetimeIndex) -> Split:
+        """The literature's, see `Card.split`."""
+        return self.card.split(len(time))
 
     def _fetch(self) -> Path:
         return fetch(self.card, data_root(self.root))

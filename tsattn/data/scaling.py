@@ -1,41 +1,219 @@
-"""Scaling each channel by its training mean and standard deviation."""
+"""Scaling by the mean and standard deviation of the training part, of all series together or of each alone.
+
+Shape letters: S series, C channels, P past-only and F known-future covariates.
+"""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
 from tsattn.data.frequency import seconds
+from tsattn.data.panel import Panel
+from tsattn.data.splits import Split
 from tsattn.data.windows import Series
 from tsattn.errors import UserError
+from tsattn.task import Task
 
-__all__ = ["fit_scaler", "scaled_series"]
+__all__ = [
+    "fit_scaler",
+    "fit_series_scalers",
+    "fit_task_scalers",
+    "known_units",
+    "scaled_ahead",
+    "scaled_series",
+    "scaler_fields",
+    "series_units",
+]
+
+logger = logging.getLogger("tsattn")
 
 
-def fit_scaler(train: pd.DataFrame) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel over the observed training rows; a constant channel has scale 1.
+def fit_scaler(values: NDArray[np.float64], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each column over the observed training rows; a constant column has scale 1.
+
+    Args:
+        values: `(rows, C)` training rows, NaN where missing.
+        names: the C columns, for messages.
 
     Raises:
-        UserError: for a channel without one observed training value.
+        UserError: for a column without one observed value.
     """
-    empty = train.columns[train.isna().all()]
-    if len(empty):
-        raise UserError(f"channel {empty[0]} has no value in the {len(train)} training rows")
-    scaler = StandardScaler().fit(train.to_numpy())
+    empty = np.flatnonzero(np.isnan(values).all(axis=0))
+    if empty.size:
+        raise UserError(f"channel {names[empty[0]]} has no value in the {len(values)} training rows")
+    scaler = StandardScaler().fit(values)
     return tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist())
 
 
-def scaled_series(frame: pd.DataFrame, mean: tuple[float, ...], scale: tuple[float, ...]) -> Series:
-    """The frame as tensors, `(value - mean) / scale`.
+def fit_series_scalers(
+    values: NDArray[np.float64], starts: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of each channel of each series.
 
-    A missing value is imputed for the model's input by the last observed one before it (so nothing is seen ahead of
-    its time), at the very start by the mean; the mask of observed values keeps it out of loss and metrics.
+    Args:
+        values: `(rows, C)` of all series end to end, NaN where missing or not to be looked at.
+        starts: `(S + 1,)` first row of each series, and `rows`.
+
+    Returns:
+        two `(S, C)`: means, NaN without an observed value, and standard deviations, 1 where a channel is constant.
     """
-    scaled = (frame.to_numpy() - np.asarray(mean)) / np.asarray(scale)
+    known, lengths = ~np.isnan(values), np.diff(starts)
+
+    def mean_of(part: NDArray[np.float64]) -> NDArray[np.float64]:
+        with np.errstate(invalid="ignore"):
+            mean: NDArray[np.float64] = np.add.reduceat(np.where(known, part, 0.0), starts[:-1]) / counts
+        return mean
+
+    counts = np.add.reduceat(known, starts[:-1], dtype=np.int64)
+    mean = mean_of(values)
+    scale = np.sqrt(mean_of((values - mean.repeat(lengths, axis=0)) ** 2))
+    # what rounding leaves of a constant is no scale
+    constant = ~(scale > 10 * np.finfo(np.float64).eps * np.abs(mean))
+    return mean, np.where(constant, 1.0, scale)
+
+
+def fit_task_scalers(panel: Panel, splits: Sequence[Split], scaling: str) -> dict[str, Any]:
+    """The fields of `Task` that say how series and covariates are scaled, from the training rows alone.
+
+    A series without a training value has no scale of its own: it takes the one of all series, which is logged.
+    """
+    rows = np.arange(len(panel.values)) - panel.starts[:-1].repeat(panel.lengths)
+    is_train = rows < np.repeat([split.train_end for split in splits], panel.lengths)
+    mean, scale = fit_scaler(panel.values[is_train], panel.channels)
+    own = None
+    if scaling == "series":
+        own = fit_series_scalers(np.where(is_train[:, None], panel.values, np.nan), panel.starts)
+    fields = scaler_fields(panel.ids, mean, scale, own)
+    covariates = [part[is_train] for part in (panel.past_covariates, panel.future_covariates) if part is not None]
+    if covariates:
+        names = (*panel.past_names, *panel.future_names)
+        mean, scale = fit_scaler(np.concatenate(covariates, axis=1), names)
+        fields |= {"covariate_mean": mean, "covariate_scale": scale}
+    return fields
+
+
+def scaler_fields(
+    ids: tuple[Any, ...],
+    mean: tuple[float, ...],
+    scale: tuple[float, ...],
+    own: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
+) -> dict[str, Any]:
+    """The fields of `Task` that say how the targets are scaled.
+
+    Args:
+        ids: the S series.
+        mean: C means of all series.
+        scale: C standard deviations.
+        own: what `fit_series_scalers` gives, two `(S, C)`, if each series has a scale of its own. One without a
+            training value takes that of all series, which is logged.
+    """
+    fields: dict[str, Any] = {"mean": mean, "scale": scale}
+    if own is not None:
+        without = np.isnan(own[0])
+        if without.any():
+            logger.warning(
+                "%d of %d series have no training value in some channel; these channels take the scale of all series",
+                without.any(axis=1).sum(),
+                len(ids),
+            )
+        means, scales = np.where(without, mean, own[0]), np.where(without, scale, own[1])
+        fields |= {"ids": ids, "series_mean": _plain(means), "series_scale": _plain(scales)}
+    return fields
+
+
+def series_units(panel: Panel, task: Task) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and scale of each series of a panel, two `(S, C)`, as the task says; nothing known is fitted again.
+
+    A series that was not trained on, where each has a scale of its own, takes that of the rows given: all of them are
+    history.
+    """
+    return known_units(panel.ids, task, lambda: fit_series_scalers(panel.values, panel.starts))
+
+
+def known_units(
+    ids: tuple[Any, ...], task: Task, fit: Callable[[], tuple[NDArray[np.float64], NDArray[np.float64]]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and scale of the series of these ids, two `(S, C)`, as the task says.
+
+    `fit` gives what `fit_series_scalers` says of all their rows; it is called if a series was not trained on.
+    """
+    shape = len(ids), len(task.channels)
+    mean, scale = np.broadcast_to(task.mean, shape), np.broadcast_to(task.scale, shape)
+    if task.scaling != "series":
+        return mean, scale
+    place = {name: number for number, name in enumerate(task.ids)}
+    numbers = np.array([place.get(name, -1) for name in ids])
+    is_new = numbers < 0
+    saved = np.asarray(task.series_mean)[numbers], np.asarray(task.series_scale)[numbers]
+    if not is_new.any():
+        return saved
+    own, spread = fit()
+    logger.warning(
+        "%d of %d series were not trained on; each is scaled by the rows given of it", is_new.sum(), len(ids)
+    )
+    own, spread = np.where(np.isnan(own), mean, own), np.where(np.isnan(own), scale, spread)
+    return np.where(is_new[:, None], own, saved[0]), np.where(is_new[:, None], spread, saved[1])
+
+
+def scaled_series(panel: Panel, task: Task) -> Series:
+    """A panel as tensors, ``(value - mean) / scale``.
+
+    A missing value is imputed for the model's input by the last observed one of its series (so nothing is seen ahead
+    of its time), at the very start by the mean; the mask of observed values keeps it out of loss and metrics.
+    """
+    mean, scale = series_units(panel, task)
+    lengths = panel.lengths
+    scaled = (panel.values - mean.repeat(lengths, axis=0)) / scale.repeat(lengths, axis=0)
     missing = np.isnan(scaled)
-    observed = torch.from_numpy(~missing) if missing.any() else None
-    filled = pd.DataFrame(scaled).ffill().fillna(0.0).to_numpy(dtype=np.float32)
-    stamps = seconds(pd.DatetimeIndex(frame.index))
-    return Series(torch.from_numpy(filled.copy()), observed, torch.from_numpy(stamps))
+    past = len(task.past_covariates)
+    past_units, future_units = _covariate_units(task, slice(None, past)), _covariate_units(task, slice(past, None))
+    return Series(
+        values=_imputed(scaled, panel),
+        observed=torch.from_numpy(~missing) if missing.any() else None,
+        time=torch.from_numpy(seconds(panel.time)),
+        starts=torch.from_numpy(panel.starts),
+        mean=torch.from_numpy(np.array(mean, dtype=np.float64)),
+        scale=torch.from_numpy(np.array(scale, dtype=np.float64)),
+        past_covariates=_covariates(panel.past_covariates, past_units, panel),
+        future_covariates=_covariates(panel.future_covariates, future_units, panel),
+        static=None if panel.static is None else torch.from_numpy(panel.static),
+    )
+
+
+def scaled_ahead(ahead: NDArray[np.float64] | None, task: Task) -> torch.Tensor | None:
+    """Future covariates behind the end of the data, `(S, T, F)` finite numbers, as a float32 tensor on their scale."""
+    if ahead is None:
+        return None
+    mean, scale = _covariate_units(task, slice(len(task.past_covariates), None))
+    return torch.from_numpy(((ahead - mean) / scale).astype(np.float32))
+
+
+def _covariate_units(task: Task, part: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.asarray(task.covariate_mean[part]), np.asarray(task.covariate_scale[part])
+
+
+def _covariates(
+    part: NDArray[np.float64] | None, units: tuple[NDArray[np.float64], NDArray[np.float64]], panel: Panel
+) -> torch.Tensor | None:
+    return None if part is None else _imputed((part - units[0]) / units[1], panel)
+
+
+def _imputed(scaled: NDArray[np.float64], panel: Panel) -> torch.Tensor:
+    """float32, each missing number replaced by the last known one of its series, else by 0."""
+    if np.isnan(scaled).any():
+        frame = pd.DataFrame(scaled)
+        filled = frame.groupby(np.arange(len(panel)).repeat(panel.lengths)).ffill() if len(panel) > 1 else frame.ffill()
+        scaled = filled.fillna(0.0).to_numpy()
+    return torch.from_numpy(np.array(scaled, dtype=np.float32))
+
+
+def _plain(table: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in table.tolist())

@@ -1,12 +1,17 @@
-"""Cutting a frame into training, validation and test rows, in the order of time."""
+"""Cutting series into training, validation and test rows, in the order of time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tsattn.errors import UserError
 
-__all__ = ["Split"]
+if TYPE_CHECKING:  # the cards of the data sets, which are split by this, are read without pandas
+    import pandas as pd
+
+__all__ = ["Split", "all_origins"]
 
 _WORDS = {"train": "training", "val": "validation", "test": "test"}
 
@@ -41,17 +46,49 @@ class Split:
         """
         return cls(int(num_rows * 0.7), num_rows - int(num_rows * 0.2), num_rows)
 
+    @classmethod
+    def by_count(cls, num_rows: int, val: int, test: int) -> Split:
+        """The last `test` rows for testing, the `val` rows before them for validation, the rest for training.
+
+        A series that is shorter than both gives up training first, then validation.
+        """
+        val_end = max(0, num_rows - test)
+        return cls(max(0, val_end - val), val_end, num_rows)
+
+    @classmethod
+    def by_date(cls, time: pd.DatetimeIndex, val: pd.Timestamp, test: pd.Timestamp) -> Split:
+        """Validation from the time stamp `val` on, testing from `test` on, each included; before them is training."""
+        if not val < test:
+            raise UserError(f"the validation part must start before the test part, not at {val} and {test}")
+        return cls(int(time.searchsorted(val)), int(time.searchsorted(test)), len(time))
+
+    def bounds(self, part: str) -> tuple[int, int]:
+        """First row of ``train``, ``val`` or ``test``, and the row behind its last."""
+        return {
+            "train": (0, self.train_end),
+            "val": (self.train_end, self.val_end),
+            "test": (self.val_end, self.test_end),
+        }[part]
+
+    def fits(self, part: str, context_length: int, prediction_length: int) -> bool:
+        """Whether the part is long enough for a window with a whole context."""
+        start, end = self.bounds(part)
+        if part == "train":
+            return context_length + prediction_length <= end
+        return prediction_length <= end - start and context_length <= start
+
+    def room(self, part: str, prediction_length: int) -> tuple[int, int, int]:
+        """What ranks series by how long a window they hold: rows for the horizon, before the part, and in all."""
+        start, end = self.bounds(part)
+        return min(end - start, prediction_length), start, end
+
     def origins(self, part: str, context_length: int, prediction_length: int) -> range:
         """The rows at which a window's horizon may start in ``train``, ``val`` or ``test``: every one, none left out.
 
         Raises:
             UserError: if the part is too short for one window.
         """
-        start, end = {
-            "train": (0, self.train_end),
-            "val": (self.train_end, self.val_end),
-            "test": (self.val_end, self.test_end),
-        }[part]
+        start, end = self.bounds(part)
         if prediction_length > end - start:
             raise UserError(
                 f"prediction_length {prediction_length} is longer than the {_WORDS[part]} part of the data, "
@@ -69,3 +106,31 @@ class Split:
                 f"{context_length + prediction_length} rows, but the {_WORDS[part]} part has {end}"
             )
         return range(first, end - prediction_length + 1)
+
+    def short_origins(self, part: str, context_length: int, prediction_length: int) -> range:
+        """The same for a series that may be too short for a whole context: its windows are padded at the front.
+
+        A training part that is too short for one whole window gives one, whose context is all that comes before the
+        last `prediction_length` rows. No window is without a row of context; the range may be empty.
+        """
+        start, end = self.bounds(part)
+        last = end - prediction_length
+        first = min(context_length, last) if part == "train" else start
+        return range(max(1, first), max(1, last + 1))
+
+
+def all_origins(splits: Sequence[Split], part: str, context_length: int, prediction_length: int) -> list[range]:
+    """The origins of a part for many series, among which at least one must be long enough for a whole window.
+
+    Raises:
+        UserError: if none is; of several series, the longest is spoken of.
+    """
+    if len(splits) == 1:
+        return [splits[0].origins(part, context_length, prediction_length)]
+    if not any(split.fits(part, context_length, prediction_length) for split in splits):
+        longest = max(splits, key=lambda split: split.room(part, prediction_length))
+        try:
+            longest.origins(part, context_length, prediction_length)
+        except UserError as error:
+            raise UserError(f"no series is long enough, not even the longest: {error}") from error
+    return [split.short_origins(part, context_length, prediction_length) for split in splits]

@@ -1,6 +1,7 @@
-"""Windows cut from one resident tensor, a whole batch at a time.
+"""Windows cut from resident tensors, a whole batch at a time.
 
-Shape letters: B windows, L context length, T prediction length, C channels.
+Shape letters: B windows, L context length, T prediction length, S series, C channels, P past-only covariates, F
+known-future covariates, K static columns.
 """
 
 from __future__ import annotations
@@ -13,41 +14,89 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tsattn.batch import Batch
+from tsattn.errors import UserError
 
 __all__ = ["Series", "WindowDataset"]
 
 
 @dataclass(frozen=True)
 class Series:
-    """A multivariate series as tensors.
+    """Series as tensors, laid end to end.
 
     Attributes:
         values: `(rows, C)` float32, scaled, gaps imputed.
         observed: `(rows, C)` bool, or None if nothing is missing.
         time: `(rows,)` int64, seconds since 1970-01-01.
+        starts: `(S + 1,)` int64 first row of each series, and `rows`.
+        mean: `(S, C)` float64 of each series; ``original = scaled * scale + mean``.
+        scale: `(S, C)` float64.
+        past_covariates: `(rows, P)` float32, scaled, gaps imputed; None without.
+        future_covariates: `(rows, F)` float32, scaled, gaps imputed; None without.
+        static: `(S, K)` int64 numbers of categories; None without.
     """
 
     values: Tensor
     observed: Tensor | None
     time: Tensor
+    starts: Tensor
+    mean: Tensor
+    scale: Tensor
+    past_covariates: Tensor | None = None
+    future_covariates: Tensor | None = None
+    static: Tensor | None = None
 
-    def windows(self, origins: Tensor, context_length: int, prediction_length: int) -> Batch:
-        """The windows whose horizons start at the rows `origins (B,)`; without targets if `prediction_length` is 0."""
+    def __len__(self) -> int:
+        """S, the number of series."""
+        return len(self.starts) - 1
+
+    def windows(self, numbers: Tensor, origins: Tensor, context_length: int, prediction_length: int) -> Batch:
+        """The windows whose horizons start at given rows; without targets if `prediction_length` is 0.
+
+        Where a series begins later than the context of a window, what is lacking at the front is not observed: its
+        values and covariates are 0, the mean, and its time stamps are those of the first row.
+
+        Args:
+            numbers: `(B,)` the series of each window.
+            origins: `(B,)` rows from the start of that series.
+            context_length: L.
+            prediction_length: T.
+        """
         L, length = context_length, context_length + prediction_length
-        first = origins - L
+        # of a single series nothing is looked up: each small operation takes its share of a batch
+        start = self.starts[:1] if len(self) == 1 else self.starts[numbers]
+        first = start + origins - L
+        is_short = int(origins.min()) < L
+        # rows before those of a series are another's; they are overwritten below
+        outside = is_short and bool(first.min() < 0)
+        rows = (first[:, None] + torch.arange(length)).clamp_(min=0) if outside else None
 
-        def cut(rows: Tensor) -> Tensor:
+        def cut(part: Tensor, length: int = length) -> Tensor:
+            if rows is not None:
+                return part[rows[:, :length]]
             # one copy of long runs out of a view of all windows: many times faster than indexing row by row
-            return rows.unfold(0, length, 1).movedim(-1, 1).index_select(0, first)
+            return part.unfold(0, length, 1).movedim(-1, 1).index_select(0, first)
 
         values, time = cut(self.values), cut(self.time)
         observed = None if self.observed is None else cut(self.observed)
+        past = None if self.past_covariates is None else cut(self.past_covariates, L)
+        known = None if self.future_covariates is None else cut(self.future_covariates)
+        if is_short:
+            padding = torch.arange(length) < (L - origins)[:, None]
+            time = torch.where(padding, self.time[start][:, None], time)
+            observed = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
+            for part in (values, observed, past, known):
+                if part is not None:
+                    part.masked_fill_(padding[:, : part.shape[1], None], 0)
         return Batch(
             past=values[:, :L],
             target=values[:, L:] if prediction_length else None,
             past_observed=None if observed is None else observed[:, :L],
             target_observed=None if observed is None or not prediction_length else observed[:, L:],
             time=time,
+            past_covariates=past,
+            future_covariates=known,
+            static=None if self.static is None else self.static[numbers],
+            series_id=numbers,
         )
 
 
@@ -56,23 +105,48 @@ class WindowDataset(Dataset[Batch]):
 
     Args:
         series: what to cut from.
-        origins: the rows at which horizons start, one a window.
+        origins: for each series the rows, from its start, at which horizons start; one range for one series.
         context_length: L.
         prediction_length: T.
+
+    Raises:
+        UserError: for another number of ranges than series.
     """
 
-    def __init__(self, series: Series, origins: range, context_length: int, prediction_length: int) -> None:
+    def __init__(
+        self, series: Series, origins: range | Sequence[range], context_length: int, prediction_length: int
+    ) -> None:
+        ranges = [origins] if isinstance(origins, range) else origins
+        if len(ranges) != len(series):
+            raise UserError(f"{len(ranges)} ranges of origins were given for {len(series)} series; give one for each")
         self.series = series
-        self.origins = torch.arange(origins.start, origins.stop, origins.step)
         self.context_length = context_length
         self.prediction_length = prediction_length
+        # kept as ranges: a row number for each of a billion windows would not fit into memory
+        self._first = torch.tensor([rows.start for rows in ranges])
+        self._step = torch.tensor([rows.step for rows in ranges])
+        self._end = torch.tensor([len(rows) for rows in ranges]).cumsum(0)
+        self._length = int(self._end[-1])
 
     def __len__(self) -> int:
-        return len(self.origins)
+        return self._length
 
     def __getitem__(self, index: int) -> Batch:
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """The batch of the windows with these numbers (the DataLoader's own hook for whole batches)."""
-        return self.series.windows(self.origins[torch.as_tensor(indices)], self.context_length, self.prediction_length)
+        """The batch of the windows with these numbers (the DataLoader's own hook for whole batches).
+
+        Raises:
+            IndexError: for a number outside `[0, len(self))`.
+        """
+        if min(indices) < 0 or max(indices) >= len(self):
+            raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
+        windows = torch.as_tensor(indices)
+        if len(self.series) == 1:
+            numbers, origins = torch.zeros_like(windows), self._first + windows * self._step
+        else:
+            numbers = torch.searchsorted(self._end, windows, right=True)
+            place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
+            origins = self._first[numbers] + place * self._step[numbers]
+        return self.series.windows(numbers, origins, self.context_length, self.prediction_length)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from tsattn.errors import UserError
 from tsattn.forecasting.metrics import CRPS, EXACT, WQL, Coverage, SummedMetric
 from tsattn.task import MEDIAN, check_quantiles
 
@@ -23,16 +21,13 @@ class ForecastErrors(SummedMetric):
     inside each central interval; see `tsattn.forecasting.metrics`.
 
     Args:
-        scale: standard deviation of each channel, C numbers: an error in original units is the scaled one times it.
-        mean: mean of each channel, C numbers; quantiles need it.
+        num_channels: C.
         quantiles: Q levels that are forecast, none for a point forecast.
 
     Raises:
-        UserError: for invalid quantiles, or quantiles without the means.
+        UserError: for invalid quantiles.
     """
 
-    scale: Tensor
-    mean: Tensor
     squared: Tensor
     absolute: Tensor
     squared_original: Tensor
@@ -40,35 +35,33 @@ class ForecastErrors(SummedMetric):
     count: Tensor
     windows: Tensor
 
-    def __init__(self, scale: Sequence[float], mean: Sequence[float] = (), quantiles: Sequence[float] = ()) -> None:
+    def __init__(self, num_channels: int, quantiles: Sequence[float] = ()) -> None:
         super().__init__()
         self.quantiles = check_quantiles(quantiles)
-        if self.quantiles and len(mean) != len(scale):
-            raise UserError(f"errors of quantiles need the mean of all {len(scale)} channels, not {len(mean)}")
-        self.register_buffer("scale", torch.tensor(scale, dtype=EXACT), persistent=False)
-        self.register_buffer("mean", torch.tensor(mean, dtype=EXACT), persistent=False)
         for name in ("squared", "absolute", "squared_original", "absolute_original"):
             self.add_sum(name)
         for name in ("count", "windows"):
             self.add_sum(name, count=True)
         if self.quantiles:
-            channels = len(scale)
-            self.crps = CRPS(self.quantiles, channels)
-            self.crps_original = CRPS(self.quantiles, channels)
-            self.wql = WQL(self.quantiles, channels)
-            self.coverage = Coverage(self.quantiles, channels)
+            self.crps = CRPS(self.quantiles, num_channels)
+            self.crps_original = CRPS(self.quantiles, num_channels)
+            self.wql = WQL(self.quantiles, num_channels)
+            self.coverage = Coverage(self.quantiles, num_channels)
 
-    def update(self, forecast: Tensor, target: Tensor, observed: Tensor | None = None) -> None:
+    def update(self, forecast: Tensor, target: Tensor, observed: Tensor | None, units: tuple[Tensor, Tensor]) -> None:
         """Add a batch.
 
         Args:
             forecast: `(B, T, C)` on the scaled axis; with quantiles `(B, T, C, Q)`.
             target: `(B, T, C)` on the scaled axis.
             observed: `(B, T, C)` bool; None if all is observed.
+            units: mean and scale of the windows, see `Units.of`.
         """
+        mean, scale = units
         forecast, target = forecast.to(EXACT), target.to(EXACT)
         if self.quantiles:
-            self._update_quantiles(forecast, target, observed)
+            original = forecast * scale[..., None] + mean[..., None]
+            self._update_quantiles(forecast, target, observed, original, target * scale + mean)
             forecast = forecast[..., self.quantiles.index(MEDIAN)]
         error = forecast - target
         if observed is not None:
@@ -77,7 +70,7 @@ class ForecastErrors(SummedMetric):
         else:
             self.count += error.numel()
         self.windows += len(forecast)
-        original = error * self.scale
+        original = error * scale
         self.squared += error.square().sum()
         self.absolute += error.abs().sum()
         self.squared_original += original.square().sum()
@@ -105,8 +98,9 @@ class ForecastErrors(SummedMetric):
             assert isinstance(metric, SummedMetric)
             metric.reset()
 
-    def _update_quantiles(self, forecast: Tensor, target: Tensor, observed: Tensor | None) -> None:
-        original, truth = forecast * self.scale[:, None] + self.mean[:, None], target * self.scale + self.mean
+    def _update_quantiles(
+        self, forecast: Tensor, target: Tensor, observed: Tensor | None, original: Tensor, truth: Tensor
+    ) -> None:
         self.crps.update(forecast, target, observed)
         self.coverage.update(forecast, target, observed)
         self.crps_original.update(original, truth, observed)

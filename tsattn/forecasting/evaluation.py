@@ -14,6 +14,7 @@ from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.forecasting.errors import ForecastErrors
+from tsattn.forecasting.units import Units
 
 __all__ = ["RIDGE_CONTEXT", "Score", "baseline_scores", "score_table"]
 
@@ -64,20 +65,26 @@ def baseline_scores(data: ForecastDataModule, part: str = "test") -> dict[str, S
     """Scores of closed-form ridge, seasonal naive and persistence over the windows of a part.
 
     They read the series itself, with a context of their own, whatever the model's. The ridge is fitted on the training
-    windows with `RIDGE_CONTEXT` steps, fewer only if the training part is too short for that.
+    windows with `RIDGE_CONTEXT` steps, fewer only if no series has that many before a window.
     """
     task = data.task
     if task is None:
         raise UserError("call setup('fit') before scoring")
-    T, rows = task.prediction_length, data.split_rows.train_end
+    T = task.prediction_length
+    units = Units(data.series.mean, data.series.scale)
+    bounds = [split.bounds(part) for split in data.splits]
+    before = max((start for start, end in bounds if end - start >= T), default=1)  # rows that a context may have
+    rows = min(before, max(split.train_end for split in data.splits))
     context = max(1, min(RIDGE_CONTEXT, (rows - T) // 2))
-    ridge = Ridge(data.eval_dataloader("train", context))
-    scores = {f"ridge (context {context})": _score(ridge, data.eval_dataloader(part, context), task.scale)}
+    every = data.thinning("train", context)
+    ridge = Ridge(data.eval_dataloader("train", context, every))
+    fitted = "" if every == 1 else f", each {every}th window"
+    scores = {f"ridge (context {context}{fitted})": _score(ridge, data.eval_dataloader(part, context), units)}
     season = task.season_length
     if season <= rows:
         batches = data.eval_dataloader(part, season)
-        scores[f"seasonal naive ({season} steps)"] = _score(SeasonalNaive(T, season), batches, task.scale)
-    scores["persistence"] = _score(Persistence(T), data.eval_dataloader(part, 1), task.scale)
+        scores[f"seasonal naive ({season} steps)"] = _score(SeasonalNaive(T, season), batches, units)
+    scores["persistence"] = _score(Persistence(T), data.eval_dataloader(part, 1), units)
     return scores
 
 
@@ -110,9 +117,9 @@ def score_table(title: str, scores: dict[str, Score]) -> str:
 
 
 @torch.no_grad()
-def _score(forecaster: Backbone, batches: Iterable[Batch], scale: tuple[float, ...]) -> Score:
-    errors = ForecastErrors(scale)
+def _score(forecaster: Backbone, batches: Iterable[Batch], units: Units) -> Score:
+    errors = ForecastErrors(units.mean.shape[1])
     for batch in batches:
         assert batch.target is not None
-        errors.update(forecaster(batch), batch.target, batch.target_observed)
+        errors.update(forecaster(batch), batch.target, batch.target_observed, units.of(batch.series_id))
     return Score.of(errors)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
-from tsattn.data import future_index
+from tsattn.data import Panel
 from tsattn.errors import UserError
 from tsattn.task import MEDIAN, Task
 
@@ -20,27 +22,35 @@ WRITERS = {
 }
 
 
-def future_frame(forecast: Tensor, task: Task, last: pd.Timestamp) -> pd.DataFrame:
-    """One row for each channel and step: ``unique_id``, ``ds``, ``predictions``, and one column for each quantile.
+def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: int = 0) -> pd.DataFrame:
+    """Forecasts beyond the end of each series: a row for each series (or channel) and step, in the order of the data.
 
-    A column of a quantile is named after its level, ``0.1``; ``predictions`` is then the median.
+    The columns are those of ids and time stamps as the data name them, ``predictions``, and one for each quantile,
+    named after its level, ``0.1``; ``predictions`` is then the median. The channels of a wide table are series of their
+    own here, in the columns ``unique_id`` and ``ds``; where the series of a long table have several channels, these are
+    named in the column ``target_name``.
 
     Args:
-        forecast: `(T, C)` in original units; `(T, C, Q)` where the task has Q quantiles.
+        forecasts: batches in original units, each `(B, T, C)`; `(B, T, C, Q)` where the task has Q quantiles.
         task: what was forecast.
-        last: the last time stamp of the data.
+        panel: the series.
+        first: the number of the first series that there is a forecast for.
     """
-    stamps = future_index(last, task.frequency, task.prediction_length)
-    values = forecast.double().cpu()
+    values = torch.cat([*forecasts]).double().cpu().transpose(1, 2)  # (S, C, T) or (S, C, T, Q)
+    S, C, T = values.shape[:3]
+    stamps = [panel.future_time(number, T) for number in range(first, first + S)]
+    rows = np.tile(np.arange(S * T).reshape(S, 1, T), (1, C, 1)).ravel()
+    time = stamps[0].append(stamps[1:]).take(rows)
+    if panel.is_wide:
+        frame = pd.DataFrame({"unique_id": np.repeat(list(task.channels), T), "ds": time})
+    else:
+        ids = pd.Index([*panel.ids[first : first + S]], tupleize_cols=False).repeat(C * T)
+        frame = pd.DataFrame({panel.id_name: ids, panel.time_name: time})
+        if C > 1:
+            frame["target_name"] = np.tile(np.repeat(list(task.channels), T), S)
     quantiles = {str(level): values[..., number] for number, level in enumerate(task.quantiles)}
     point = quantiles[str(MEDIAN)] if quantiles else values
-    return pd.DataFrame(
-        {
-            "unique_id": np.repeat(list(task.channels), len(stamps)),
-            "ds": np.tile(stamps, task.num_channels),
-            **{name: part.T.numpy().ravel() for name, part in {"predictions": point, **quantiles}.items()},
-        }
-    )
+    return frame.assign(**{name: part.numpy().ravel() for name, part in {"predictions": point, **quantiles}.items()})
 
 
 def check_output(path: Path, overwrite: bool) -> None:
@@ -59,5 +69,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
     try:
         WRITERS[path.suffix](frame, partial)
         partial.replace(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
+    except (OSError, ValueError, TypeError) as error:  # ids of several types fit into no Parquet column
+        partial.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise UserError(f"{path} cannot be written: {reason}") from error

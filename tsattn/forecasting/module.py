@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,9 +15,10 @@ from torch import Tensor
 
 from tsattn.backbones import Backbone, build_backbone, complete_backbone
 from tsattn.batch import Batch
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of
 from tsattn.forecasting.errors import ForecastErrors
 from tsattn.forecasting.losses import choose_loss, masked_loss
+from tsattn.forecasting.units import Units
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
 from tsattn.task import Task, check_quantiles
 
@@ -76,29 +78,36 @@ class ForecastingModule(LightningModule):
         self.task: Task | None = None
         self.backbone: Backbone | None = None
         self.errors: ForecastErrors | None = None
+        self.units: Units | None = None
+
+    @property
+    def name(self) -> str:
+        """Kind of backbone and attention, e.g. ``transformer_mlr``: what tables and run folders call it."""
+        attention = self.description.get("attention", [])
+        layers = attention if isinstance(attention, list) else [attention]
+        kinds = dict.fromkeys(layer["kind"] for layer in layers)
+        return re.sub(r"[^\w.-]", "_", "_".join([self.description["kind"], *kinds]))
 
     def build(self, task: Task) -> None:
         """Build the backbone for a task, with the quantiles of this model; once built, only the same sizes will do."""
         if self.task is not None:
-            if (self.task.context_length, self.task.prediction_length, self.task.num_channels) != (
-                task.context_length,
-                task.prediction_length,
-                task.num_channels,
-            ):
+            if _sizes(self.task) != _sizes(task):
                 raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
             return
         task = replace(task, quantiles=self.quantiles)
         self.backbone = build_backbone(self.description, task)
         if self.mup:
             mup_init_(self.backbone)
-        self.errors = ForecastErrors(task.scale, task.mean, task.quantiles)
+        self.errors = ForecastErrors(task.num_channels, task.quantiles)
+        self.units = Units([task.mean], [task.scale])
         self.task = task
 
     def setup(self, stage: str) -> None:
-        """Build for the task of the datamodule, once the Trainer has set that up."""
+        """Build for the task of the datamodule, once the Trainer has set that up, and take the units of its series."""
         datamodule = getattr(self.trainer, "datamodule", None)
         if datamodule is not None:
             self.build(datamodule.task)
+            self.units = Units(datamodule.series.mean, datamodule.series.scale)
         elif self.task is None:
             raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
 
@@ -107,7 +116,7 @@ class ForecastingModule(LightningModule):
         datamodule = getattr(self.trainer, "datamodule", None)
         if datamodule is not None and self.trainer.ckpt_path is None:
             assert self.backbone is not None
-            self.backbone.warm_start(datamodule.eval_dataloader("train"))
+            self.backbone.warm_start(datamodule.eval_dataloader("train", every=datamodule.thinning("train")))
 
     def forward(self, batch: Batch) -> Tensor:
         """The forecast `(B, T, C)` on the scale of the batch, `(B, T, C, Q)` with quantiles."""
@@ -145,19 +154,17 @@ class ForecastingModule(LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The forecast `(B, T, C)` in original units, `(B, T, C, Q)` with quantiles."""
-        return self.original_units(self(batch))
+        return self.original_units(self(batch), batch.series_id)
 
-    def original_units(self, scaled: Tensor) -> Tensor:
-        """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units.
+    def original_units(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
+        """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units, float64.
 
-        At least in float32: half precision would round 370 ppm to a multiple of 2.
+        Args:
+            scaled: what a batch holds or the model gives.
+            series_id: `(B,)` as in the batch; not needed where all series share one scale.
         """
-        assert self.task is not None
-        dtype = torch.promote_types(scaled.dtype, torch.float32)
-        mean, scale = (torch.tensor(x, dtype=dtype).to(scaled.device) for x in (self.task.mean, self.task.scale))
-        if scaled.dim() == 4:
-            mean, scale = mean[:, None], scale[:, None]
-        return scaled * scale + mean
+        assert self.units is not None, "build(task) comes first"
+        return self.units.restore(scaled, series_id)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """AdamW with warm-up and cosine decay over the whole training."""
@@ -186,8 +193,9 @@ class ForecastingModule(LightningModule):
         saved = checkpoint.get(_CHECKPOINT_KEY)
         if saved is None:
             raise UserError("the checkpoint was not written by tsattn")
-        if saved["backbone"] != self.description:
-            raise UserError(f"the checkpoint is of another model: {_difference(saved['backbone'], self.description)}")
+        description = complete_backbone(saved["backbone"])  # an older one lacks arguments that came later
+        if description != self.description:
+            raise UserError(f"the checkpoint is of another model: {_difference(description, self.description)}")
         task = Task.from_dict(saved["task"])
         if task.quantiles != self.quantiles:
             one, other = (list(levels) or "none" for levels in (task.quantiles, self.quantiles))
@@ -196,7 +204,8 @@ class ForecastingModule(LightningModule):
 
     def _measure(self, batch: Batch) -> None:
         assert self.errors is not None
-        self.errors.update(self(batch), _target(batch), batch.target_observed)
+        assert self.units is not None
+        self.errors.update(self(batch), _target(batch), batch.target_observed, self.units.of(batch.series_id))
 
     def _log_errors(self, stage: str, prog_bar: bool) -> None:
         assert self.errors is not None
@@ -213,7 +222,9 @@ def _target(batch: Batch) -> Tensor:
 
 
 def _sizes(task: Task) -> str:
-    return f"context {task.context_length}, horizon {task.prediction_length}, {task.num_channels} channels"
+    sizes = f"context {task.context_length}, horizon {task.prediction_length}, {task.num_channels} channels"
+    covariates = [*task.past_covariates, *task.future_covariates, *task.static]
+    return f"{sizes}, covariates {one_of(covariates)}" if covariates else sizes
 
 
 def _difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbone") -> str:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from tsattn.batch import Batch
-from tsattn.data import ForecastDataModule
+from tsattn.data import ForecastDataModule, Panel
+from tsattn.errors import UserError, one_of, shown
 from tsattn.forecasting.metrics import central_intervals
 from tsattn.forecasting.module import ForecastingModule
-from tsattn.task import MEDIAN
+from tsattn.forecasting.style import ACCENT, INK
+from tsattn.task import MEDIAN, Task
 
-__all__ = ["plot_test_forecasts"]
+__all__ = ["plot_forecast", "plot_test_forecasts"]
 
-_TRUTH, _FORECAST = "#30343b", "#d1495b"
 _SHADES = 0.15, 0.3  # opacity of the widest interval and of the narrowest
 
 
@@ -41,9 +46,8 @@ def plot_test_forecasts(
     numbers = sorted(set(np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()))
     batch = windows.__getitems__(numbers)
     scaled = (model.to("cpu", torch.float32).eval()(batch), batch.past, _target(batch))
-    forecast, past, target = (model.original_units(values.double()).numpy() for values in scaled)
+    forecast, past, target = (model.original_units(values, batch.series_id).numpy() for values in scaled)
     intervals = central_intervals(task.quantiles)
-    shades = np.linspace(*_SHADES, len(intervals))
     median = forecast[..., task.quantiles.index(MEDIAN)] if task.quantiles else forecast
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan
@@ -52,26 +56,21 @@ def plot_test_forecasts(
     stamps = pd.to_datetime(batch.time.numpy().ravel(), unit="s").to_numpy().reshape(batch.time.shape)
     shown = min(task.context_length, 2 * task.prediction_length)
     channels = list(range(task.num_channels))[-num_channels:]
-    drawn = "median" if task.quantiles else "forecast"
     figure = Figure(figsize=(4.2 * len(numbers), 0.9 + 2.1 * len(channels)), layout="constrained")
     axes = figure.subplots(len(channels), len(numbers), squeeze=False, sharex="col")
     for row, channel in enumerate(channels):
         for column in range(len(numbers)):
             ax: Axes = axes[row, column]
             L = task.context_length
-            ax.plot(stamps[column, L - shown : L], past[column, -shown:, channel], color=_TRUTH, lw=1.1)
-            ax.plot(stamps[column, L:], target[column, :, channel], color=_TRUTH, lw=1.1, alpha=0.55, label="truth")
-            ax.plot(stamps[column, L:], median[column, :, channel], color=_FORECAST, lw=1.5, label=drawn)
-            for (percent, low, high), alpha in zip(intervals, shades, strict=True):
-                bounds = forecast[column, :, channel, low], forecast[column, :, channel, high]
-                label = f"{percent:g} % interval"
-                ax.fill_between(stamps[column, L:], *bounds, color=_FORECAST, alpha=alpha, lw=0, label=label)
+            ax.plot(stamps[column, L - shown : L], past[column, -shown:, channel], color=INK, lw=1.1)
+            ax.plot(stamps[column, L:], target[column, :, channel], color=INK, lw=1.1, alpha=0.55, label="truth")
+            bands = [
+                (percent, forecast[column, :, channel, low], forecast[column, :, channel, high])
+                for percent, low, high in intervals
+            ]
+            _draw_forecast(ax, stamps[column, L:], median[column, :, channel], bands)
             ax.axvline(stamps[column, L], color="0.7", lw=0.8, ls=":")
-            ax.spines[["top", "right"]].set_visible(False)
-            locator = AutoDateLocator(minticks=3, maxticks=5)  # type: ignore[no-untyped-call]
-            ax.xaxis.set_major_locator(locator)
-            ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-            ax.tick_params(labelsize=8)
+            _tidy(ax)
             if column == 0:
                 ax.set_ylabel(task.channels[channel])
             if row == 0:
@@ -81,6 +80,90 @@ def plot_test_forecasts(
     figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
     figure.suptitle(title, fontsize=11)
     return figure
+
+
+def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any = None, most: int = 6) -> Figure:
+    """Forecasts behind the end of what came before, a series below the other, in original units.
+
+    Args:
+        forecast: a frame as `future_frame` makes it; with a column ``cutoff``, one forecast from each of these.
+        history: the series that were forecast; with rows over the horizon, these are drawn too.
+        task: what was forecast.
+        ids: the series to draw (of a wide table, its columns), or a single one; by default the first ones of the
+            forecast.
+        most: series that are drawn by default.
+
+    Raises:
+        UserError: for an id without a forecast or a history, or a frame that is no forecast.
+    """
+    levels = [str(level) for level in task.quantiles]
+    id_name, time_name = ("unique_id", "ds") if history.is_wide else (history.id_name, history.time_name)
+    lacking = [name for name in (id_name, time_name, "predictions", *levels) if name not in forecast.columns]
+    if lacking:
+        raise UserError(f"the frame is no forecast of this model: it has no column {lacking[0]}")
+    known = forecast[id_name].drop_duplicates().tolist()
+    if not known:
+        raise UserError("the forecast has no rows")
+    chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
+    unknown = [name for name in chosen if name not in known]
+    if unknown or not chosen:
+        what = f"no forecast of {shown(unknown[0])}" if unknown else "no id to draw"
+        raise UserError(f"there is {what}; valid are {one_of(map(shown, known[:12]))}")
+    past_ids = history.channels if history.is_wide else history.ids
+    if without := [name for name in chosen if name not in past_ids]:
+        raise UserError(
+            f"the history has no series {shown(without[0])}; give the frame that was forecast from as history"
+        )
+    has_targets = "target_name" in forecast.columns
+    rows = [(name, target) for name in chosen for target in (task.channels if has_targets else (None,))]
+    figure = Figure(figsize=(9, 0.8 + 2.1 * len(rows)), layout="constrained")
+    axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
+    for ax, (name, target) in zip(axes, rows, strict=True):
+        part = forecast[forecast[id_name] == name]
+        part = part if target is None else part[part["target_name"] == target]
+        number = 0 if history.is_wide else history.ids.index(name)
+        channel = history.channels.index(name if history.is_wide else target or history.channels[0])
+        stamps = pd.DatetimeIndex(part[time_name])
+        time = history.time_of(number)
+        first, end = time.searchsorted(stamps.min()), time.searchsorted(stamps.max(), side="right")
+        keep = max(2 * stamps.nunique(), task.season_length, 24)
+        past = slice(max(0, int(first) - keep), int(end))
+        values = history.values[history.starts[number] : history.starts[number + 1], channel]
+        ax.plot(time[past], values[past], color=INK, lw=1.1, label="observed")
+        pieces = [piece for _, piece in part.groupby("cutoff")] if "cutoff" in part.columns else [part]
+        for piece in pieces:  # one for each origin of a cross-validation
+            bands = [
+                (percent, piece[levels[low]].to_numpy(), piece[levels[high]].to_numpy())
+                for percent, low, high in central_intervals(task.quantiles)
+            ]
+            stamps = pd.DatetimeIndex(piece[time_name])
+            _draw_forecast(ax, stamps, piece["predictions"].to_numpy(), bands)
+            before = time[time < stamps.min()]
+            ax.axvline(before[-1] if len(before) else stamps.min(), color="0.7", lw=0.8, ls=":")
+        ax.set_ylabel(shown(name) if target is None else f"{shown(name)}, {target}")
+        _tidy(ax)
+    shades = axes[0].collections[: len(central_intervals(task.quantiles))]
+    handles = [*axes[0].lines[:2], *shades]
+    figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
+    return figure
+
+
+def _draw_forecast(ax: Axes, stamps: Any, point: NDArray[Any], bands: Sequence[tuple[float, Any, Any]]) -> None:
+    """The point forecast as a line, each central interval (percent, low, high) as a band, the wider the lighter."""
+    ax.plot(stamps, point, color=ACCENT, lw=1.5, label="median" if bands else "forecast")
+    shades = [sum(_SHADES) / 2] if len(bands) == 1 else np.linspace(*_SHADES, len(bands))
+    for (percent, low, high), alpha in zip(bands, shades, strict=True):
+        ax.fill_between(stamps, low, high, color=ACCENT, alpha=alpha, lw=0, label=f"{percent:g} % interval")
+
+
+def _tidy(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    # 7 is the least that matplotlib finds steps for at any length; it warns of fewer
+    locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    ax.tick_params(labelsize=8)
+    ax.xaxis.get_offset_text().set_fontsize(8)
 
 
 def _target(batch: Batch) -> torch.Tensor:

@@ -1,0 +1,278 @@
+"""Many series in one file, through the command line: what works, and what is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.cli.test_bad_input import refusal
+from tests.data.test_many_series import long_frame
+from tsattn.cli import main
+
+TINY = [
+    "--data=CSVDataModule",
+    "--data.context_length=12",
+    "--data.prediction_length=4",
+    "--model.backbone.d_model=8",
+    "--model.backbone.num_heads=2",
+    "--trainer.accelerator=cpu",
+    "--trainer.max_steps=2",
+    "--trainer.val_check_interval=2",
+]
+COVARIATES = ["--data.past_covariates=[rain]", "--data.future_covariates=[price]", "--data.static=[kind, town]"]
+LENGTHS = {"b": 60, "a": 45, "c": 9, "d": 100}
+
+Change = Callable[[pd.DataFrame], pd.DataFrame]
+
+
+def plain_frame() -> pd.DataFrame:
+    return long_frame(LENGTHS)[["unique_id", "ds", "y"]]
+
+
+def written(frame: pd.DataFrame, path: Path) -> Path:
+    frame.to_csv(path, index=False) if path.suffix == ".csv" else frame.to_parquet(path)
+    return path
+
+
+def fit(path: Path, run: Path, *more: str) -> int:
+    return main(["fit", *TINY, f"--data.path={path}", f"--run={run}", *more])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A long file with covariates of all kinds, known for four steps ahead, and a run on it."""
+    folder = tmp_path_factory.mktemp("long")
+    path = written(long_frame(LENGTHS, ahead=4), folder / "shops.csv")
+    assert fit(path, folder / "run", *COVARIATES) == 0
+    return path, folder / "run"
+
+
+def test_a_long_file_with_covariates_is_fitted_tested_and_forecast(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, run = trained
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["data"] == "shops"
+    # of b, a and d: the part behind 80 percent; c is too short for a horizon
+    assert metrics["test_windows"] == (12 - 3) + (10 - 3) + (20 - 3)
+    assert {"transformer_standard", "persistence"} < set(metrics["test"])
+    assert main(["test", "--run", str(run)]) == 0
+    assert "33 test windows, 4 series" in capsys.readouterr().out
+    assert main(["predict", "--run", str(run), "--output", str(tmp_path / "own.csv")]) == 0
+    frame = pd.read_csv(tmp_path / "own.csv", parse_dates=["ds"])
+    assert list(frame.columns) == ["unique_id", "ds", "predictions"]
+    assert frame.unique_id.tolist() == [name for name in LENGTHS for _ in range(4)]
+    ahead = pd.read_csv(path, parse_dates=["ds"])
+    ahead = ahead[ahead.y.isna()]
+    assert frame.ds.tolist() == ahead.ds.tolist()
+    assert np.isfinite(frame.predictions).all()
+
+
+def test_forecasts_from_another_long_file_keep_the_scales_of_known_series(
+    trained: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, run = trained
+    table = pd.read_csv(path, parse_dates=["ds"])
+    # two of the series, the last rows first, with one that is new
+    part = table[table.unique_id.isin(["d", "a"])]
+    part = pd.concat([part, part[part.unique_id == "a"].assign(unique_id="new")])[::-1]
+    part.to_parquet(tmp_path / "part.parquet")
+    for name, words in {"own": [], "new": ["--input", str(tmp_path / "part.parquet")]}.items():
+        capfd.readouterr()
+        assert main(["predict", "--run", str(run), *words, "--output", str(tmp_path / f"{name}.parquet")]) == 0
+    assert capfd.readouterr().err.splitlines() == [
+        "warning: sorted the rows of 3 of 3 series by time",
+        "warning: values of the past covariates rain behind the last targets are not used",
+        "warning: 1 of 3 series were not trained on; each is scaled by the rows given of it",
+    ]
+    own, new = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("own", "new"))
+    assert new.unique_id.tolist() == ["new"] * 4 + ["d"] * 4 + ["a"] * 4
+    for name in ("d", "a"):
+        pair = [frame[frame.unique_id == name].predictions.to_numpy() for frame in (own, new)]
+        np.testing.assert_allclose(*pair, rtol=1e-4)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_ids_and_time_keep_their_names(suffix: str, tmp_path: Path) -> None:
+    frame = plain_frame().set_axis(["shop", "day", "sold"], axis=1)
+    frame["shop"] = frame["shop"].map({"b": 7, "a": 12, "c": 3, "d": 1})
+    path = written(frame.assign(day=frame.day.dt.tz_localize("UTC")), tmp_path / f"shops{suffix}")
+    names = ["--data.id_column=shop", "--data.time_column=day", "--data.target=sold", "--data.scaling=global"]
+    assert fit(path, tmp_path / "run", *names) == 0
+    assert main(["predict", "--run", str(tmp_path / "run"), "--output", str(tmp_path / "out.parquet")]) == 0
+    out = pd.read_parquet(tmp_path / "out.parquet")
+    assert list(out.columns) == ["shop", "day", "predictions"]
+    assert out["shop"].tolist() == [7] * 4 + [12] * 4 + [3] * 4 + [1] * 4
+    assert out["day"].iloc[0] == pd.Timestamp("2020-03-01", tz="UTC")
+
+
+def test_series_of_several_channels_and_splits_by_date(tmp_path: Path) -> None:
+    frame = plain_frame()
+    path = written(frame.assign(y2=-frame.y), tmp_path / "pairs.csv")
+    by_date = ["--data.target=[y, y2]", "--data.val_from=2020-02-10", "--data.test_from=2020-02-20"]
+    assert fit(path, tmp_path / "run", *by_date) == 0
+    assert main(["predict", "--run", str(tmp_path / "run")]) == 0
+    out = pd.read_csv(tmp_path / "run" / "forecast.csv")
+    assert list(out.columns) == ["unique_id", "ds", "target_name", "predictions"]
+    assert out["target_name"].tolist() == (["y"] * 4 + ["y2"] * 4) * 4
+
+
+def test_what_is_done_to_a_file_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    frame = plain_frame().drop(index=[3, 70])
+    frame.loc[[7, 8, 90], "y"] = np.nan
+    frame = frame[frame.unique_id != "c"].assign(note="text")
+    path = written(pd.concat([frame[10:], frame[:10]]), tmp_path / "mine.csv")
+    assert fit(path, tmp_path / "run") == 0
+    out, err = capfd.readouterr()
+    assert err.splitlines() == [
+        f"warning: {path}: columns note are not used (covariates are used if they are named)",
+        "warning: sorted the rows of 1 of 3 series by time",
+        "warning: filled 2 missing time stamps in 2 of 3 series",
+        f"warning: {path}: 3 of 203 values are missing; they are masked, never scored",
+    ]
+    assert out.splitlines()[0] == "mine: 3 series, context 12, horizon 4, 98 training windows"
+
+
+def test_a_constant_series_is_trained_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    frame = plain_frame()
+    frame.loc[frame.unique_id == "a", "y"] = 4.0
+    path = written(frame[frame.unique_id != "c"], tmp_path / "mine.csv")
+    assert fit(path, tmp_path / "run") == 0
+    assert main(["predict", "--run", str(tmp_path / "run")]) == 0
+    assert capfd.readouterr().err == ""
+    out = pd.read_csv(tmp_path / "run" / "forecast.csv")
+    np.testing.assert_allclose(out[out.unique_id == "a"].predictions, 4, atol=1)
+
+
+def twice(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([frame, frame.iloc[[61]]])
+
+
+def mixed_frequencies(frame: pd.DataFrame) -> pd.DataFrame:
+    weeks = pd.date_range("2020-01-01", periods=45, freq="W")
+    return frame.assign(ds=frame.ds.mask(frame.unique_id == "a", pd.Series(weeks, index=frame.index[60:105])))
+
+
+def mixed_zones(frame: pd.DataFrame) -> pd.DataFrame:
+    text = frame.ds.dt.strftime("%Y-%m-%d 00:00:00+00:00")
+    text.iloc[50] = text.iloc[50].replace("+00:00", "+02:00")
+    return frame.assign(ds=text)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (twice, "mine.csv, row 215: time stamp 2020-01-03 00:00:00 of series a is there twice, first in"),
+        (mixed_frequencies, "row 61: the time stamps of series a have frequency 'W-SUN', not 'D' like series d"),
+        (mixed_zones, "mine.csv, row 51: 2020-02-20 00:00:00+02:00 in column ds has another time zone than the rows"),
+        (lambda frame: frame.assign(y=frame.y.where(frame.index != 70, np.inf)), "row 71: the value of y is infinite"),
+        (
+            lambda frame: frame.assign(y=frame.y.where(frame.unique_id != "a")),
+            "every value of y of series a is missing",
+        ),
+        (lambda frame: frame[frame.groupby("unique_id").cumcount() < 15], "no series is long enough, not even the"),
+        (lambda frame: frame.assign(ds=None), "an empty cell in column ds is not a date"),
+        (lambda frame: frame.assign(unique_id=None), "the id in column unique_id is missing"),
+        (lambda frame: frame.rename(columns={"y": "z"}), "is a long table without a column y or target; name the targ"),
+    ],
+    ids=["twice", "frequencies", "zones", "infinite", "all missing", "all short", "no dates", "no ids", "no target"],
+)
+def test_wrong_long_files(change: Change, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(change(plain_frame()), tmp_path / "mine.csv")
+    assert message in refusal(["fit", *TINY, f"--data.path={path}", f"--run={tmp_path / 'run'}"], capsys)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.csv"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data.frequency=hourly"], "'hourly' is not a frequency; valid are those of pandas, such as 15min, h, D"),
+        (["--data.frequency=h"], "the time stamps of series b have frequency 'D', not 'h'"),
+        (["--data.target=sold"], "mine.csv has no target column sold; its columns are unique_id, ds, y"),
+        (["--data.static=[y]"], "column y of"),
+        (["--data.val_rows=3"], "a split needs both val_rows and test_rows"),
+        (["--data.scaling=none"], "scaling must be one of global, series, not 'none'"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_wrong_words(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(plain_frame(), tmp_path / "mine.csv")
+    assert message in refusal(["fit", *TINY, f"--data.path={path}", f"--run={tmp_path / 'run'}", *words], capsys)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.csv"]
+
+
+def test_dates_of_a_configuration_need_no_quotes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(plain_frame(), tmp_path / "mine.csv")
+    dates = f"{{path: {path}, val_from: 2020-02-10, test_from: 2020-02-20 00:00:00}}"
+    (tmp_path / "mine.yaml").write_text(f"data: {{class_path: CSVDataModule, init_args: {dates}}}\n")
+    words = [word for word in TINY if word != "--data=CSVDataModule"]
+    assert main(["fit", "--config", str(tmp_path / "mine.yaml"), *words, f"--run={tmp_path / 'run'}"]) == 0
+    assert "4 series" in capsys.readouterr().out
+
+
+def half(path: Path) -> None:
+    plain_frame().to_parquet(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "message"),
+    [
+        ("mine.csv", lambda path: path.write_bytes(b""), "mine.csv is empty: it has 0 bytes"),
+        (
+            "mine.csv",
+            lambda path: path.write_bytes("unique_id,ds,y\nMünchen,2020-01-01,1\n".encode("latin-1")),
+            "mine.csv is not UTF-8 text (byte 16)",
+        ),
+        (
+            "mine.csv",
+            lambda path: path.write_text(",".join(map(str, range(1_000_000))) + "\n"),
+            "has 1000000 columns or more; at most 100000 are read",
+        ),
+        ("mine.parquet", half, "mine.parquet is not a Parquet file, or is damaged or cut"),
+        ("mine.txt", lambda path: path.write_text("a"), "mine.txt is no table that can be read; valid are .csv"),
+        ("mine.csv", lambda path: path.mkdir(), "mine.csv is a folder, not a file"),
+    ],
+    ids=["0 bytes", "latin-1", "a million columns", "half a Parquet file", "other kind", "folder"],
+)
+def test_wrong_tables(
+    name: str, write: Callable[[Path], object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / name)
+    words = ["fit", *TINY, f"--data.path={tmp_path / name}", f"--run={tmp_path / 'run'}"]
+    assert message in refusal(words, capsys)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda frame: frame.drop(index=frame.index[frame.unique_id == "a"][-2:]),
+            "future covariate price stops early: series a has no value at 2020-02-18 00:00:00, step 3 of the 4 to",
+        ),
+        (
+            lambda frame: frame.drop(columns="price"),
+            "new.csv has no future covariate column price; its columns are uni",
+        ),
+        (lambda frame: frame.drop(columns="town"), "new.csv has no static column town"),
+        (lambda frame: frame.assign(kind="w"), "category w was not seen in training; valid are x, y, z"),
+        (lambda frame: frame.drop(columns="y"), "new.csv is a long table without a column y or target"),
+        (lambda frame: frame.assign(ds=frame.ds + pd.to_timedelta(frame.groupby("unique_id").cumcount(), "D")), "'2D'"),
+        (lambda frame: frame.assign(rain="much"), "much in column rain is not a number"),
+    ],
+    ids=["stops early", "no covariate", "no static", "new category", "no target", "frequency", "text"],
+)
+def test_what_predict_refuses(
+    trained: tuple[Path, Path], change: Change, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, run = trained
+    written(change(pd.read_csv(path, parse_dates=["ds"])), tmp_path / "new.csv")
+    words = ["predict", "--run", str(run), "--input", str(tmp_path / "new.csv"), "--output", str(tmp_path / "out.csv")]
+    assert message in refusal(words, capsys)
+    assert [file.name for file in tmp_path.iterdir()] == ["new.csv"]

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsattn.data.grid import OFF_GRID, Grid, normalise_frequency, usual_frequency
+from tsattn.errors import UserError
+
+# from a minute to a year, by the names that pandas infers
+FREQUENCIES = [
+    "s",
+    "min",
+    "15min",
+    "30min",
+    "h",
+    "6h",
+    "D",
+    "2D",
+    "B",
+    "W-SUN",
+    "W-WED",
+    "2W-MON",
+    "MS",
+    "ME",
+    "2MS",
+    "BMS",
+    "BME",
+    "QS-JAN",
+    "QE-DEC",
+    "BQS-JAN",
+    "2QS-JAN",
+    "YS-JAN",
+    "YE-DEC",
+    "YS-JUL",
+    "BYE-DEC",
+]
+
+
+def stamps(frequency: str, rows: int = 40, first: str = "2001-01-01", tz: str | None = None) -> pd.DatetimeIndex:
+    return pd.DatetimeIndex(pd.date_range(first, periods=rows, freq=frequency, tz=tz).array, freq=None)
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+@pytest.mark.parametrize("frequency", FREQUENCIES)
+def test_frequency_is_seen_through_gaps(frequency: str, unit: str) -> None:
+    whole = stamps(frequency).as_unit(unit)
+    assert usual_frequency(whole) == frequency
+    assert usual_frequency(whole.delete([3, 4, 17, 30])) == frequency
+    assert usual_frequency(whole.delete([1])) == frequency
+
+
+@pytest.mark.parametrize("frequency", ["D", "B", "W-SUN", "MS", "QE-DEC", "YS-JAN"])
+def test_time_of_day_does_not_matter(frequency: str) -> None:
+    assert usual_frequency(stamps(frequency).delete(5) + pd.Timedelta(6, "h")) == frequency
+
+
+@pytest.mark.parametrize("tz", ["Europe/Berlin", "UTC", "+05:30"])
+@pytest.mark.parametrize("frequency", ["30min", "h", "D", "W-SUN", "MS"])
+def test_frequency_is_seen_across_changes_of_clocks(frequency: str, tz: str) -> None:
+    whole = stamps(frequency, rows=400, first="2020-03-01", tz=tz)
+    assert usual_frequency(whole) == frequency
+    assert usual_frequency(whole.delete([5, 300])) == frequency
+
+
+def test_daily_series_needs_a_weekend_to_be_one_of_business_days() -> None:
+    days = pd.DatetimeIndex(["2024-01-01", "2024-01-02", "2024-01-04", "2024-01-05"])  # Monday to Friday
+    assert usual_frequency(days) == "D"
+    assert usual_frequency(days.append(pd.DatetimeIndex(["2024-01-08"]))) == "B"
+    assert usual_frequency(pd.DatetimeIndex(["2024-01-01", "2024-01-08", "2024-01-09", "2024-01-10"])) == "B"
+
+
+@pytest.mark.parametrize("tz", [None, "Europe/Berlin"])
+@pytest.mark.parametrize("frequency", [*FREQUENCIES, "bh", "WOM-3FRI", "SME"])
+def test_grid_numbers_stamps_in_turn_and_gives_them_back(frequency: str, tz: str | None) -> None:
+    whole = stamps(frequency, tz=tz)
+    grid = Grid(whole, frequency)
+    coordinates, phases = grid.split(whole)
+    assert (np.diff(coordinates) == 1).all()
+    assert (phases == phases[0]).all()
+    assert phases[0] != OFF_GRID
+    assert grid.join(coordinates, phases).tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize("frequency", ["15min", "h", "D", "B", "W-SUN", "MS", "QE-DEC", "2MS", "2W-MON"])
+def test_stamp_off_the_grid_has_another_phase(frequency: str) -> None:
+    whole = stamps(frequency)
+    moved = whole.insert(8, whole[7] + pd.Timedelta(7, "min"))
+    phases = Grid(moved, frequency).split(moved)[1]
+    assert np.flatnonzero(phases != phases[0]).tolist() == [8]
+
+
+def test_days_that_are_skipped_by_the_calendar_are_off_the_grid() -> None:
+    index = pd.DatetimeIndex(["2024-01-05", "2024-01-06", "2024-01-08"])  # Friday, Saturday, Monday
+    coordinates, phases = Grid(index, "B").split(index)
+    assert (phases == OFF_GRID).tolist() == [False, True, False]
+    assert coordinates[2] - coordinates[0] == 1
+
+
+def test_skipped_wall_clock_time_is_moved_behind_the_change() -> None:
+    given = pd.DatetimeIndex(["2024-03-30 02:30", "2024-04-01 02:30"], tz="Europe/Berlin")
+    grid = Grid(given, "D")
+    coordinates, phases = grid.split(given)
+    assert (coordinates[1] - coordinates[0], phases[0]) == (2, phases[1])
+    filled = grid.join(coordinates[:1] + 1, phases[:1])
+    assert filled[0] == pd.Timestamp("2024-03-31 03:00", tz="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("given", "normal"),
+    [
+        ("H", "h"),
+        ("15T", "15min"),
+        ("T", "min"),
+        ("S", "s"),
+        ("M", "ME"),
+        ("3M", "3ME"),
+        ("Q", "QE-DEC"),
+        ("Q-MAR", "QE-DEC"),
+        ("QE-NOV", "QE-NOV"),
+        ("QE-APR", "QE-OCT"),
+        ("QS-OCT", "QS-JAN"),
+        ("2BQS-DEC", "2BQS-MAR"),
+        ("A", "YE-DEC"),
+        ("Y", "YE-DEC"),
+        ("AS", "YS-JAN"),
+        ("BM", "BME"),
+        ("W", "W-SUN"),
+        ("60min", "h"),
+        ("90min", "90min"),
+        ("120s", "2min"),
+        ("24h", "24h"),
+        ("7D", "7D"),
+        ("MS", "MS"),
+        ("B", "B"),
+    ],
+)
+def test_frequencies_of_all_pandas_versions_are_understood(given: str, normal: str) -> None:
+    assert normalise_frequency(given) == normal
+
+
+@pytest.mark.parametrize("wrong", ["", "hourly", "0D", "-1h", "ms", "1500ms", "ns", "X", "5", "99999999999999999999h"])
+def test_what_is_no_frequency_is_refused(wrong: str) -> None:
+    with pytest.raises(UserError) as caught:
+        normalise_frequency(wrong)
+    assert repr(wrong) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1

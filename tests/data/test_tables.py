@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tsattn.data.tables import as_frame, read_table
+from tsattn.errors import UserError
+
+FRAME = pd.DataFrame(
+    {
+        "unique_id": ["a", "a", "b"],
+        "ds": pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-01"]),
+        "y": [1.0, np.nan, 3.0],
+    }
+)
+CSV = b"unique_id,ds,y\na,2020-01-01,1.0\na,2020-01-02,\nb,2020-01-01,3.0\n"
+PARQUET = io.BytesIO()
+FRAME.to_parquet(PARQUET)
+
+
+def written(folder: Path, content: bytes, name: str = "table.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        read_table(path)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1, "a refusal is one line"
+    assert str(path) in message
+    return message
+
+
+def test_csv_is_read_as_it_is(tmp_path: Path) -> None:
+    frame = read_table(written(tmp_path, CSV))
+    assert list(frame.columns) == ["unique_id", "ds", "y"]
+    assert frame["unique_id"].tolist() == ["a", "a", "b"]
+    assert frame["ds"].tolist() == ["2020-01-01", "2020-01-02", "2020-01-01"]
+    np.testing.assert_array_equal(frame["y"], [1, np.nan, 3])
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".pq", ".PARQUET"])
+def test_parquet_is_read_as_it_is(tmp_path: Path, suffix: str) -> None:
+    frame = read_table(written(tmp_path, PARQUET.getvalue(), f"table{suffix}"))
+    pd.testing.assert_frame_equal(frame, FRAME, check_dtype=False)
+
+
+def test_index_of_a_parquet_file_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "indexed.parquet"
+    FRAME.set_index(["unique_id", "ds"]).to_parquet(path)
+    assert list(read_table(path).index.names) == ["unique_id", "ds"]
+
+
+@pytest.mark.parametrize(
+    ("written_ids", "ids"),
+    [
+        (["1", "2", "10"], [1, 2, 10]),
+        (["-1", "0", "7"], [-1, 0, 7]),
+        (["007", "7", "8"], ["007", "7", "8"]),
+        (["NA", "null", "nan"], ["NA", "null", "nan"]),
+        (["1.0", "1", "2"], ["1.0", "1", "2"]),
+        (["1", "b", "2"], ["1", "b", "2"]),
+        (["True", "False", "x"], ["True", "False", "x"]),
+        (["9" * 30, "1", "2"], ["9" * 30, "1", "2"]),
+    ],
+)
+def test_ids_are_kept_as_written(tmp_path: Path, written_ids: list[str], ids: list[object]) -> None:
+    rows = "".join(f"{name},2020-01-01,NA\n" for name in written_ids)
+    path = written(tmp_path, f"unique_id,ds,y\n{rows}".encode())
+    frame = read_table(path)
+    assert frame["unique_id"].tolist() == ids
+    assert frame["y"].isna().all()
+    renamed = written(tmp_path, f"shop,ds,y\n{rows}".encode())
+    assert read_table(renamed, id_column="shop")["shop"].tolist() == ids
+
+
+@pytest.mark.parametrize("ids", [["1", "", "2"], ["a", "", "b"]])
+def test_empty_id_is_missing(tmp_path: Path, ids: list[str]) -> None:
+    path = written(tmp_path, "\n".join(["item_id,y", *(f"{name},1" for name in ids)]).encode())
+    assert read_table(path)["item_id"].isna().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fragments"),
+    [
+        pytest.param("t.csv", b"", ["0 bytes"], id="empty csv"),
+        pytest.param("t.parquet", b"", ["0 bytes"], id="empty parquet"),
+        pytest.param("t.csv", b"\n\n", ["empty", "header"], id="blank lines"),
+        pytest.param("t.csv", CSV + b"caf\xe9,2020-01-01,1\n", ["UTF-8", f"byte {len(CSV) + 3}"], id="latin 1"),
+        pytest.param("t.csv", "ds,y\n".encode("utf-16"), ["UTF-8", "byte 0"], id="utf 16"),
+        pytest.param("t.csv", b"ds,y\n2020-01-01,1,2\n", ["fields"], id="rows too long"),
+        pytest.param("t.csv", b"ds,y\n2020-01-01,1\n2020-01-02,2,3\n", ["line 3", "saw 3"], id="one row too long"),
+        pytest.param("t.csv", b"ds,y,y\n2020-01-01,1,2\n", ["two columns 'y'"], id="column twice"),
+        pytest.param("t.csv", b'ds,y\n2020-01-01,"1\n', ["regular CSV"], id="open quote"),
+        pytest.param("t.csv", b"a" * 200_000, ["regular CSV"], id="endless header"),
+        pytest.param("t.parquet", CSV, ["not a Parquet file"], id="csv called parquet"),
+        pytest.param("t.parquet", PARQUET.getvalue()[: len(PARQUET.getvalue()) // 2], ["cut"], id="half a parquet"),
+        pytest.param("t.txt", CSV, [".csv", ".parquet"], id="other suffix"),
+        pytest.param("t.csv.gz", CSV, [".csv", ".parquet"], id="archive"),
+    ],
+)
+def test_unusable_file_is_refused_in_one_sentence(
+    tmp_path: Path, name: str, content: bytes, fragments: list[str]
+) -> None:
+    message = refusal(written(tmp_path, content, name))
+    for fragment in fragments:
+        assert fragment in message
+
+
+@pytest.mark.parametrize(("name", "what"), [("gone.csv", "no such file"), ("gone.parquet", "no such file")])
+def test_file_that_is_not_there_is_refused(tmp_path: Path, name: str, what: str) -> None:
+    assert what in refusal(tmp_path / name)
+
+
+def test_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    assert "a folder" in refusal(tmp_path / "folder.csv")
+
+
+def test_a_million_columns_are_refused_before_they_are_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the table was parsed")
+
+    monkeypatch.setattr(pd, "read_csv", never)
+    header = ",".join(f"c{i}" for i in range(1_000_000))
+    message = refusal(written(tmp_path, f"{header}\n".encode()))
+    assert "1000000 columns" in message
+    assert "at most 100000" in message
+
+
+def test_wide_tables_of_a_thousand_columns_are_read(tmp_path: Path) -> None:
+    header = ",".join(f"c{i}" for i in range(1000))
+    assert read_table(written(tmp_path, f"{header}\n{','.join(['1'] * 1000)}\n".encode())).shape == (1, 1000)
+
+
+def test_pyarrow_tables_become_frames() -> None:
+    pd.testing.assert_frame_equal(as_frame(pa.Table.from_pandas(FRAME), "it"), FRAME, check_dtype=False)
+
+
+class Interchange:
+    """A frame that knows nothing but the interchange protocol."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
+        return self.table.__dataframe__(nan_as_null, allow_copy)
+
+
+class Broken:
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        raise RuntimeError("out of order\nsince today")
+
+
+def test_interchange_protocol_is_enough() -> None:
+    table = pa.table({"unique_id": ["a", "b"], "y": [1.0, 2.0]})
+    frame = as_frame(Interchange(table), "it")
+    assert frame["unique_id"].tolist() == ["a", "b"]
+    assert frame["y"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("table", "fragments"),
+    [
+        (np.zeros((3, 2)), ["ndarray", "pandas"]),
+        ("table.csv", ["str", "read_table"]),
+        (None, ["NoneType"]),
+        (Broken(), ["out of order"]),
+    ],
+)
+def test_what_is_no_frame_is_refused(table: object, fragments: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        as_frame(table, "it")
+    message = str(caught.value)
+    assert message.startswith("it ")
+    assert len(message.splitlines()) == 1
+    for fragment in fragments:
+        assert fragment in message
+
+
+fuzz = settings(
+    max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
+    """The file cut off, or with some bytes written over."""
+    overwrite = st.tuples(st.integers(0, len(whole) - 1), st.binary(min_size=1, max_size=4))
+    return st.one_of(
+        st.integers(0, len(whole)).map(lambda end: whole[:end]),
+        st.lists(overwrite, min_size=1, max_size=5).map(
+            lambda changes: _overwritten(whole, changes),
+        ),
+    )
+
+
+def _overwritten(whole: bytes, changes: list[tuple[int, bytes]]) -> bytes:
+    content = bytearray(whole)
+    for start, patch in changes:
+        content[start : start + len(patch)] = patch
+    return bytes(content)
+
+
+def check_frame_or_refusal(path: Path) -> None:
+    try:
+        answer: pd.DataFrame | str = read_table(path)
+    except UserError as error:
+        answer = str(error)
+    if isinstance(answer, str):
+        assert len(answer.splitlines()) == 1
+        assert str(path) in answer
+    else:
+        assert isinstance(answer, pd.DataFrame)
+
+
+@fuzz
+@given(content=st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode), damaged(CSV)))
+@example(content=b"\x00")
+@example(content=b"a,b\n\x00,1\n")
+@example(content=b'"a\n')
+@example(content=b"\xef\xbb\xbf")
+@example(content=b"unique_id\n\n")
+def test_any_bytes_called_csv_give_a_frame_or_a_refusal(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    check_frame_or_refusal(written(tmp_path_factory.getbasetemp(), content, "fuzz.csv"))
+
+
+@fuzz
+@given(content=st.one_of(st.binary(max_size=60), damaged(PARQUET.getvalue())))
+def test_any_bytes_called_parquet_give_a_frame_or_a_refusal(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    check_frame_or_refusal(written(tmp_path_factory.getbasetemp(), content, "fuzz.parquet"))
+
+
+@fuzz
+@given(
+    ids=st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\x00\r\n\ufeff"), min_size=1, max_size=6), min_size=1
+    )
+)
+def test_no_id_is_lost_or_merged(tmp_path_factory: pytest.TempPathFactory, ids: list[str]) -> None:
+    path = tmp_path_factory.getbasetemp() / "ids.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["unique_id", "y"], *([name, "1"] for name in ids)])
+    assert [str(name) for name in read_table(path)["unique_id"]] == ids
+
+
+def test_parquet_of_too_many_columns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tsattn.data.tables._MAX_COLUMNS", 5)
+    pq.write_table(pa.table({f"c{i}": [1] for i in range(6)}), tmp_path / "wide.parquet")
+    assert "6 columns" in refusal(tmp_path / "wide.parquet")

@@ -1,0 +1,114 @@
+"""The notebooks run from first cell to last, and what was committed of them is what a reader should see."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MAX_BYTES = 1_500_000
+
+# an absolute path of a machine, not a word with a slash, a closing tag or the address of a page
+PATH = re.compile(r"(?<![\w.:/<])/[\w.-]+/[\w./-]+|\b[A-Z]:\\\w|\bsite-packages\b")
+
+notebooks = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def test_there_are_notebooks() -> None:
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize(
+    ("text", "is_path"),
+    [
+        ("in /home/someone/run", True),
+        ("file:'/usr/lib/x.py'", True),
+        ("C:\\Users\\someone", True),
+        ("python3.11/site-packages/x", True),
+        ("MSE / MAE, flops/token, D / (2 r)", False),
+        ("https://arxiv.org/abs/2509.07963", False),
+        ("<b>one</b><td>/two</td>", False),
+        ("runs/co2/latest", False),
+    ],
+)
+def test_paths_of_a_machine_are_told_from_other_text(text: str, is_path: bool) -> None:
+    assert bool(PATH.search(text)) == is_path
+
+
+def read(path: Path) -> Any:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+def code_cells(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def shown(cell: Any) -> list[set[str]]:
+    """What each output of a cell is: the types that it can be displayed as, or the name of its stream."""
+    kinds: list[set[str]] = []
+    for output in cell.outputs:
+        kind = set(output.get("data", {output.get("name", "error"): None}))
+        # how often a stream is flushed is chance
+        if output.output_type != "stream" or kinds[-1:] != [kind]:
+            kinds.append(kind)
+    return kinds
+
+
+def written(cell: Any) -> list[str]:
+    """Everything of the outputs of a cell that can be read."""
+    texts = [output["text"] for output in cell.outputs if "text" in output]
+    for output in cell.outputs:
+        texts += [text for kind, text in output.get("data", {}).items() if kind.startswith("text/")]
+    return texts
+
+
+@notebooks
+def test_committed_outputs_are_whole_and_clean(path: Path) -> None:
+    notebook = read(path)
+    assert path.stat().st_size <= MAX_BYTES
+    assert notebook.metadata.kernelspec.name == "python3"
+    cells = code_cells(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), "run it from first cell to last"
+    assert any("image/png" in kinds for cell in cells for kinds in shown(cell)), "no figure is committed"
+    for cell in cells:
+        assert not [output for output in cell.outputs if output.output_type == "error"]
+        assert "stderr" not in [output.get("name") for output in cell.outputs], written(cell)
+        assert not PATH.search(cell.source)
+        for text in written(cell):
+            assert not PATH.search(text), text
+            assert not re.search(r"Warning\b|Traceback", text), text
+    assert not PATH.search(json.dumps(notebook.metadata))
+
+
+@pytest.mark.slow
+@notebooks
+def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell, in a new kernel of this interpreter and an empty folder; it shows what was committed, in kind."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    # no kernel, configuration or history of the user's own
+    for name in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.delenv("JUPYTER_PATH", raising=False)
+    work = tmp_path / "work"
+    work.mkdir()
+    notebook = read(path)
+    committed = [shown(cell) for cell in code_cells(notebook)]
+    manager = KernelManager(kernel_name="python3")
+    assert manager.kernel_spec is not None
+    manager.kernel_spec.argv[0] = sys.executable
+    client = NotebookClient(notebook, km=manager, timeout=300, resources={"metadata": {"path": str(work)}})
+    client.execute()
+    for cell, kinds in zip(code_cells(notebook), committed, strict=True):
+        assert shown(cell) == kinds, cell.source

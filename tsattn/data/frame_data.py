@@ -1,0 +1,104 @@
+"""Your own data: a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tsattn.data.datamodule import ForecastDataModule
+from tsattn.data.panel import Panel
+from tsattn.data.reader import panel_from_frame
+from tsattn.data.split_rule import SplitRule
+from tsattn.data.splits import Split
+from tsattn.data.tables import as_frame, read_table
+
+__all__ = ["FrameDataModule"]
+
+
+class FrameDataModule(ForecastDataModule):
+    """A frame of many series (long: a row a series and time stamp) or of one (wide: a row a time stamp).
+
+    Every series is split alike: by fraction, by count or by date. Missing values are masked, gaps in time are filled
+    as missing; nothing is dropped. See `panel_from_frame` for what is read from a frame.
+
+    Args:
+        frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``.
+        name: the name of the data set, as run folders and tables show it.
+        id_column: column of series ids; found by itself if named ``unique_id`` or ``item_id``. None of these: wide.
+        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
+        target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long frame, all
+            columns without another role in a wide one.
+        past_covariates: columns known for the past only.
+        future_covariates: columns known for the future too.
+        static: columns of categories, constant within a series.
+        frequency: pandas frequency; None infers it.
+        train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
+            given.
+        val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
+        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`.
+        test_rows: rows of each series for testing, the last ones.
+        val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
+        test_from: the first time stamp for testing.
+        scaling: see `ForecastDataModule`.
+        **sizes: lengths and batch sizes, see `ForecastDataModule`.
+
+    Raises:
+        UserError: for two ways to split, or half of one.
+    """
+
+    def __init__(
+        self,
+        frame: Any,
+        name: str = "frame",
+        id_column: str | None = None,
+        time_column: str | None = None,
+        target: str | list[str] | None = None,
+        past_covariates: Sequence[str] = (),
+        future_covariates: Sequence[str] = (),
+        static: Sequence[str] = (),
+        frequency: str | None = None,
+        train_fraction: float | None = None,
+        val_fraction: float | None = None,
+        val_rows: int | None = None,
+        test_rows: int | None = None,
+        val_from: str | None = None,
+        test_from: str | None = None,
+        scaling: str = "series",
+        **sizes: Any,
+    ) -> None:
+        super().__init__(name, scaling=scaling, **sizes)
+        self.frame = frame
+        self.columns: dict[str, Any] = {
+            "id_column": id_column,
+            "time_column": time_column,
+            "target": target,
+            "past_covariates": tuple(past_covariates),
+            "future_covariates": tuple(future_covariates),
+            "static": tuple(static),
+        }
+        self.frequency = frequency
+        self.rule = SplitRule.of(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
+
+    def load_panel(self) -> Panel:
+        """The series in the frame."""
+        return self._panel(self.frame, "the frame")
+
+    def load_input(self, path: Path) -> Panel:
+        """The series in a CSV or Parquet file."""
+        return self._panel(read_table(path, id_column=self.columns["id_column"]), str(path))
+
+    def split(self, time: pd.DatetimeIndex) -> Split:
+        """As the arguments say."""
+        return self.rule.split(time)
+
+    def _panel(self, table: Any, source: str) -> Panel:
+        task, columns = self.task, self.columns
+        if task is None:
+            return panel_from_frame(table, **columns, frequency=self.frequency, source=source)
+        frame = as_frame(table, source)
+        if set(task.channels) <= set(map(str, frame.columns)):
+            columns = {**columns, "target": task.channels}  # of other columns none is a channel
+        return panel_from_frame(frame, **columns, frequency=task.frequency, source=source)

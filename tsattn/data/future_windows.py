@@ -1,0 +1,79 @@
+"""The windows whose horizons lie beyond the end of the data."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from tsattn.batch import Batch
+from tsattn.data.frequency import seconds
+from tsattn.data.panel import Panel
+from tsattn.data.scaling import scaled_ahead
+from tsattn.data.windows import Series
+from tsattn.task import Task
+
+__all__ = ["FutureWindows"]
+
+logger = logging.getLogger("tsattn")
+
+
+class FutureWindows(Dataset[Batch]):
+    """One window for each series: its last rows as context, and all that is known of the horizon behind them.
+
+    A batch is made when it is asked for, so that memory does not grow with the number of series.
+
+    Args:
+        panel: the series in original units, with the future of their covariates.
+        series: the same, scaled.
+        task: the sizes, and the scale of the covariates.
+        horizon: steps to forecast; `task.prediction_length` by default. Time stamps and covariates reach over whole
+            multiples of that: the steps that are too many repeat the last covariates.
+
+    Raises:
+        UserError: if a future covariate does not reach over the horizon.
+    """
+
+    def __init__(self, panel: Panel, series: Series, task: Task, horizon: int | None = None) -> None:
+        T = task.prediction_length
+        horizon = T if horizon is None else horizon
+        self.panel = panel
+        self.series = series
+        self.context_length = task.context_length
+        self.steps = -(-horizon // T) * T
+        ahead = panel.future_for(horizon)
+        if ahead is not None:
+            ahead = ahead[:, np.arange(self.steps).clip(max=horizon - 1)]
+        short = int((series.starts.diff() < task.context_length).sum())
+        if short:
+            logger.warning(
+                "%d of %d series have fewer rows than context_length %d; their contexts are padded",
+                short,
+                len(panel),
+                task.context_length,
+            )
+        self._ahead = scaled_ahead(ahead, task)
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """The batch of these series, without targets; see `WindowDataset`."""
+        numbers = torch.as_tensor(indices)
+        lengths = self.series.starts.diff()[numbers]
+        batch = self.series.windows(numbers, lengths, self.context_length, 0)
+        stamps = [seconds(self.panel.future_time(int(number), self.steps)) for number in numbers]
+        assert batch.time is not None
+        known = batch.future_covariates
+        if known is not None and self._ahead is not None:
+            known = torch.cat([known, self._ahead[numbers]], 1)
+        return replace(
+            batch, time=torch.cat([batch.time, torch.from_numpy(np.stack(stamps))], 1), future_covariates=known
+        )

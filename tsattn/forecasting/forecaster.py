@@ -1,0 +1,417 @@
+"""Fit, predict, cross-validate, evaluate, plot, save: forecasting with frames."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from tsattn.data import Panel, PanelDataModule, panel_from_frame
+from tsattn.data.datamodule import check_sizes
+from tsattn.descriptions import Description
+from tsattn.errors import UserError
+from tsattn.forecasting import model_folder
+from tsattn.forecasting.future import future_frame
+from tsattn.forecasting.model_folder import describe
+from tsattn.forecasting.module import ForecastingModule
+from tsattn.forecasting.plots import plot_forecast
+from tsattn.forecasting.rolling import forecast_batches
+from tsattn.forecasting.scores import score_panel, seasonal_errors
+from tsattn.forecasting.training import TrainingOptions, fit_to_panel
+from tsattn.task import Task
+
+__all__ = ["Forecaster", "load"]
+
+logger = logging.getLogger("tsattn")
+
+
+class Forecaster:
+    """Forecasts the series of a frame; the same models and code as the command line.
+
+    A frame is long (a row a series and time stamp: ``unique_id, ds, y``, ``item_id, timestamp, target``, or columns
+    named here) or wide (a row a time stamp, a column a series), of pandas, polars or pyarrow. Missing values and gaps
+    in time are masked: they are neither scored nor learnt from. Series may have different lengths.
+
+    Args:
+        backbone: kind of backbone, or its description ``{kind: patchtst, d_model: 128, ...}``.
+        attention: kind of attention, its description, or a list of these, one a layer; None keeps the backbone's.
+        context_length: past steps that the model sees, L.
+        prediction_length: steps that it is trained to forecast, T.
+        quantiles: levels to forecast, rising, with 0.5 among them; none for a point forecast.
+        id_column: column of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
+        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
+        target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long frame, all
+            columns without another role in a wide one.
+        past_covariates: columns known for the past only.
+        future_covariates: columns known for the future too.
+        static: columns of categories, constant within a series.
+        frequency: pandas frequency of the data; None infers it.
+        scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one.
+        learning_rate: peak learning rate of AdamW.
+        max_steps: optimizer steps.
+        batch_size: windows in a training batch.
+        eval_batch_size: windows in a batch of forecasts: what bounds the memory of `predict`.
+        seed: of weights, order and dropout.
+        accelerator: ``auto``, ``cpu``, ``gpu`` or ``mps``.
+        progress: whether training shows a bar.
+
+    Attributes:
+        model: the trained model; None before `fit`.
+        history: the series that were fitted (their ends alone, once saved and loaded); None before `fit`.
+        seasonal_error: `(S, C)` of these series, what MASE divides by.
+
+    Raises:
+        UserError: for an argument out of its range.
+    """
+
+    def __init__(
+        self,
+        backbone: Description = "patchtst",
+        attention: Description | Sequence[Description] | None = None,
+        *,
+        context_length: int = 336,
+        prediction_length: int = 96,
+        quantiles: Sequence[float] = (0.1, 0.5, 0.9),
+        id_column: str | None = None,
+        time_column: str | None = None,
+        target: str | Sequence[str] | None = None,
+        past_covariates: Sequence[str] = (),
+        future_covariates: Sequence[str] = (),
+        static: Sequence[str] = (),
+        frequency: str | None = None,
+        scaling: str = "series",
+        learning_rate: float = 1e-3,
+        max_steps: int = 1000,
+        batch_size: int = 32,
+        eval_batch_size: int = 256,
+        seed: int = 1,
+        accelerator: str = "auto",
+        progress: bool = False,
+    ) -> None:
+        self.arguments: dict[str, Any] = {name: value for name, value in locals().items() if name != "self"}
+        self.description = describe(backbone, attention)
+        self.options = TrainingOptions(max_steps, batch_size, seed, accelerator, progress)
+        self.columns: dict[str, Any] = {
+            "id_column": id_column,
+            "time_column": time_column,
+            "target": target,
+            "past_covariates": past_covariates,
+            "future_covariates": future_covariates,
+            "static": static,
+        }
+        self.model: ForecastingModule | None = None
+        self.history: Panel | None = None
+        self.seasonal_error: NDArray[np.float64] | None = None
+        # a mistake shows before any data is read
+        check_sizes(
+            scaling,
+            context_length=context_length,
+            prediction_length=prediction_length,
+            eval_batch_size=eval_batch_size,
+        )
+        self._new_model()
+
+    @property
+    def task(self) -> Task:
+        """What the model was trained for.
+
+        Raises:
+            UserError: before `fit`.
+        """
+        if self.model is None or self.model.task is None:
+            raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
+        return self.model.task
+
+    def fit(self, frame: Any) -> Forecaster:
+        """Train on all series of a frame; the last tenth of each chooses the best weights.
+
+        Returns:
+            the forecaster itself.
+
+        Raises:
+            UserError: for a frame that cannot be used, naming the series and row, or series that are all too short.
+        """
+        panel = self._read(frame, "the frame")
+        self.model = self._trained(panel)
+        self.history = panel
+        self.seasonal_error = seasonal_errors(panel, panel.lengths, self.task.season_length)
+        return self
+
+    def predict(self, frame: Any = None, *, horizon: int | None = None, future: Any = None) -> pd.DataFrame:
+        """Forecast what comes after the end of each series.
+
+        A horizon longer than `prediction_length` is rolled forward: the forecast is fed back as context, with a
+        warning; a shorter one is cut.
+
+        Args:
+            frame: the history to forecast from; by default the series that were fitted. Series may be new ones.
+            horizon: steps to forecast; `prediction_length` by default.
+            future: ids, time stamps and future covariates behind the end of each series, if the frame has not got them
+                in rows behind the last target.
+
+        Returns:
+            a row a series and step, in the order of the frame: ids and time stamps (columns named as in the frame;
+            ``unique_id`` and ``ds`` for the columns of a wide one), ``predictions`` in original units, and a column for
+            each quantile, named after its level.
+
+        Raises:
+            UserError: for a frame that cannot be used, or future covariates that stop early.
+        """
+        return pd.concat([*self.predict_batches(frame, horizon=horizon, future=future)], ignore_index=True)
+
+    def predict_batches(
+        self, frame: Any = None, *, horizon: int | None = None, future: Any = None
+    ) -> Iterator[pd.DataFrame]:
+        """The same as `predict`, `eval_batch_size` series at a time, where not even the forecasts fit into memory."""
+        task = self.task
+        steps = task.prediction_length if horizon is None else horizon
+        if steps < 1:
+            raise UserError(f"horizon must be at least 1, not {steps}")
+        panel = self._history(future) if frame is None else self._read(frame, "the frame", future, task)
+        if steps > task.prediction_length:
+            also = "; past covariates keep their last value" if task.past_covariates else ""
+            warnings.warn(
+                f"horizon {steps} is longer than the {task.prediction_length} steps that the model was trained for: "
+                f"forecasts are fed back as context, errors add up and intervals are too narrow{also}",
+                stacklevel=3,
+            )
+        return self._frames(panel, steps)
+
+    def cross_validate(
+        self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False
+    ) -> pd.DataFrame:
+        """Forecasts from rolling origins beside what came: no model sees a row of a series behind its cutoff.
+
+        The last cutoff of each series is `prediction_length` rows before its end. The forecaster itself is left as it
+        is: the models are trained here.
+
+        Args:
+            frame: the series.
+            windows: origins of each series.
+            step: rows between origins; `prediction_length` by default.
+            refit: train anew at each origin, on all rows before it; by default one model is trained on the rows before
+                the first origin and forecasts from all.
+
+        Returns:
+            the columns of `predict`, and ``cutoff`` (the last time stamp that was seen) and ``y`` (what came, NaN where
+            it is missing).
+
+        Raises:
+            UserError: if no series is long enough.
+        """
+        panel = self._read(frame, "the frame")
+        T = self.arguments["prediction_length"]
+        step = T if step is None else step
+        for name, value in (("windows", windows), ("step", step)):
+            if value < 1:
+                raise UserError(f"{name} must be at least 1, not {value}")
+        ends = panel.lengths[:, None] - T - step * np.arange(windows - 1, -1, -1)  # (S, windows)
+        if (ends[:, 0] < 1).all():
+            raise UserError(
+                f"no series is long enough for {windows} windows: the longest has {panel.lengths.max()} rows, but "
+                f"{T + step * (windows - 1) + 1} are needed"
+            )
+        parts, model = [], None
+        for window in range(windows):
+            numbers = np.flatnonzero(ends[:, window] >= 1)
+            if len(numbers) < len(panel):
+                counts = window + 1, windows, len(numbers), len(panel)
+                logger.warning("window %d of %d has %d of %d series: the others are too short", *counts)
+            whole = panel.take(numbers)
+            seen = whole.until(ends[numbers, window])
+            if model is None or refit:
+                model = self._trained(seen)
+            parts.append(_beside_truth(self._frames(seen, T, model), whole, seen))
+        return pd.concat(parts, ignore_index=True)
+
+    def evaluate(self, frame: Any, *, step: int = 1) -> pd.DataFrame:
+        """All metrics on a frame, beside the seasonal naive forecast and persistence on the same windows.
+
+        Rows that the model was trained on are context, never scored: of a series that was fitted, only horizons behind
+        its last fitted row count, and a frame that goes on where that ended needs no history of its own. The first
+        `context_length` rows of other series are context.
+
+        Args:
+            frame: the series.
+            step: rows between the windows; 1 scores every window.
+
+        Returns:
+            a row a forecaster, see `tsattn.forecasting.scores.score_panel`.
+
+        Raises:
+            UserError: if there is nothing to score.
+        """
+        task = self.task
+        if step < 1:
+            raise UserError(f"step must be at least 1, not {step}")
+        panel, trained = self._behind_history(self._read(frame, "the frame", task=task))
+        L, T = task.context_length, task.prediction_length
+        origins = []
+        for rows, known in zip(panel.lengths.tolist(), trained.tolist(), strict=True):
+            first = known if known else max(1, min(L, rows - T))
+            origins.append(range(first, max(first, rows - T + 1), step))
+        lacking = sum(not rows for rows in origins)
+        if lacking == len(origins):
+            raise UserError(
+                f"there is nothing to score: no series has {T} rows (prediction_length) behind those that were fitted"
+            )
+        if lacking:
+            logger.warning("%d of %d series have no window to score", lacking, len(origins))
+        assert self.model is not None
+        name = self.model.name
+        scale = seasonal_errors(panel, np.array([rows.start for rows in origins]), task.season_length)
+        if self.history is not None and self.seasonal_error is not None:
+            saved = dict(zip(self.history.ids, self.seasonal_error, strict=True))
+            scale = np.array([saved.get(name, own) for name, own in zip(panel.ids, scale, strict=True)])
+        return score_panel(self.model, name, panel, origins, scale, self.arguments["eval_batch_size"], self._device)
+
+    def plot(self, forecast: pd.DataFrame, ids: Sequence[Any] | None = None, *, history: Any = None) -> Figure:
+        """Forecasts with their intervals, behind the end of what came before.
+
+        Args:
+            forecast: what `predict` gave.
+            ids: the series to draw; by default the first six.
+            history: the frame that was forecast from; by default the series that were fitted.
+
+        Raises:
+            UserError: for an id that is not there.
+        """
+        panel = self._history() if history is None else self._read(history, "the history", task=self.task)
+        return plot_forecast(forecast, panel, self.task, ids)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write weights (safetensors) and everything else that is needed (JSON) into a new folder.
+
+        The end of each series comes along, so that `predict` works where the folder is loaded.
+
+        Raises:
+            UserError: if the folder exists already and may not be overwritten, or cannot be written.
+        """
+        task, panel = self.task, self._history()
+        assert self.model is not None
+        assert self.seasonal_error is not None
+        saved = model_folder.SavedModel(
+            self.arguments, self.model, panel.last_rows(task.context_length), self.seasonal_error
+        )
+        model_folder.write(Path(folder), saved, overwrite=overwrite)
+
+    def _frames(self, panel: Panel, horizon: int, model: ForecastingModule | None = None) -> Iterator[pd.DataFrame]:
+        model = self.model if model is None else model
+        assert model is not None
+        assert model.task is not None
+        first, size = 0, self.arguments["eval_batch_size"]
+        for forecast in forecast_batches(model, panel, horizon, size, self._device):
+            yield future_frame([forecast], model.task, panel, first)
+            first += len(forecast)
+
+    def _trained(self, panel: Panel) -> ForecastingModule:
+        data = self._data(panel)
+        with torch.random.fork_rng():
+            torch.manual_seed(self.options.seed)
+            model = self._new_model()
+            fit_to_panel(model, data, self.options)
+        return model
+
+    def _new_model(self) -> ForecastingModule:
+        warmup = min(100, self.options.max_steps // 10)
+        return ForecastingModule(
+            self.description,
+            learning_rate=self.arguments["learning_rate"],
+            warmup_steps=warmup,
+            quantiles=self.arguments["quantiles"],
+        )
+
+    def _data(self, panel: Panel) -> PanelDataModule:
+        names = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling")
+        return PanelDataModule(panel, **{name: self.arguments[name] for name in names})
+
+    def _read(self, frame: Any, source: str, future: Any = None, task: Task | None = None) -> Panel:
+        """A frame as a panel; as the model needs it, with its task."""
+        frequency = self.arguments["frequency"] if task is None else task.frequency
+        panel = panel_from_frame(frame, **self.columns, frequency=frequency, source=source, future=future)
+        return panel if task is None else panel.for_task(task, source)
+
+    def _history(self, future: Any = None) -> Panel:
+        """The series that were fitted, with a future of their covariates if one is given."""
+        task = self.task
+        if self.history is None:
+            raise UserError("this model came without the series that it was fitted on: give a frame")
+        if future is None:
+            return self.history
+        return self._reread(self.history.last_rows(task.context_length), future=future)
+
+    def _reread(self, panel: Panel, *frames: pd.DataFrame, future: Any = None) -> Panel:
+        """A panel with rows or a future added to its table."""
+        return panel_from_frame(
+            pd.concat([*frames, panel.to_frame()], ignore_index=True),
+            id_column=None if panel.is_wide else panel.id_name,
+            time_column=panel.time_name,
+            target=panel.channels,
+            past_covariates=panel.past_names,
+            future_covariates=panel.future_names,
+            static=panel.static_names,
+            frequency=panel.frequency,
+            source="the series",
+            future=future,
+        ).for_task(self.task, "the series")
+
+    def _behind_history(self, panel: Panel) -> tuple[Panel, NDArray[np.int64]]:
+        """Series with the fitted rows before them, and how many rows of each were fitted."""
+        trained = np.zeros(len(panel), np.int64)
+        if self.history is None:
+            return panel, trained
+        last = dict(zip(self.history.ids, self.history.time[self.history.starts[1:] - 1], strict=True))
+        first = dict(zip(panel.ids, panel.time[panel.starts[:-1]], strict=True))
+        frame = self.history.to_frame()
+        ids = pd.Series(panel.ids * len(frame)) if panel.is_wide else frame[panel.id_name]
+        before = frame[(frame[panel.time_name] < ids.map(first)).to_numpy()]
+        if len(before):
+            panel = self._reread(panel, before)
+        for number, name in enumerate(panel.ids):
+            if name in last:
+                trained[number] = panel.time_of(number).searchsorted(last[name], side="right")
+        return panel, trained
+
+    @property
+    def _device(self) -> torch.device:
+        wanted = self.options.accelerator
+        for name, is_there in (("cuda", torch.cuda.is_available), ("mps", torch.backends.mps.is_available)):
+            if wanted in ("auto", "gpu", name) and is_there():
+                return torch.device(name)
+        return torch.device("cpu")
+
+
+def load(folder: str | Path) -> Forecaster:
+    """A forecaster that `Forecaster.save` has written, on any machine.
+
+    The run folder of a `fit` on the command line is taken too: such a model knows no series, so that `predict` and
+    `evaluate` need a frame.
+
+    Raises:
+        UserError: for a folder that is not there, is no saved model, is damaged, or is of a newer version.
+    """
+    saved = model_folder.read(Path(folder))
+    forecaster = Forecaster(**saved.arguments)
+    forecaster.model = saved.model
+    forecaster.history = saved.history
+    forecaster.seasonal_error = saved.seasonal_error
+    return forecaster
+
+
+def _beside_truth(frames: Iterator[pd.DataFrame], whole: Panel, seen: Panel) -> pd.DataFrame:
+    """Forecasts from the end of the rows that were seen, the cutoffs, and what came."""
+    frame = pd.concat([*frames], ignore_index=True)
+    steps = len(frame) // len(whole)  # of one series, all its channels
+    T = steps // len(whole.channels)
+    rows = (whole.starts[:-1] + seen.lengths)[:, None] + np.arange(T)
+    truth = whole.values[rows].transpose(0, 2, 1)  # (S, C, T), as forecasts are laid out
+    frame.insert(2, "cutoff", seen.time[seen.starts[1:] - 1].repeat(steps))
+    return frame.assign(y=truth.ravel())

@@ -1,0 +1,125 @@
+"""Training on series held in memory, the newest part of each held out to choose the best weights."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from tsattn.data import PanelDataModule
+from tsattn.errors import UserError, one_of
+from tsattn.forecasting.module import ForecastingModule
+
+__all__ = ["TrainingOptions", "fit_to_panel", "quiet_lightning"]
+
+logger = logging.getLogger("tsattn")
+
+_NOISE = (
+    r".*does not have many workers.*",
+    r".*The number of training batches.*",
+    r".*Experiment logs directory.*",
+    r".*Checkpoint directory .* exists and is not empty.*",
+    r".*LeafSpec.*",
+    r".*isinstance\(treespec.*",
+    r".*callbacks used to create the checkpoint need to be provided.*",
+    r".*lr_scheduler.step\(\).*",
+    r".*GPU available but not used.*",
+)
+_ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+_CHECKS = 10  # times that validation is measured in a training
+
+
+@contextlib.contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Without what Lightning says of its own workings."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [one.level for one in loggers]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
+        for pattern in _NOISE:
+            warnings.filterwarnings("ignore", pattern)
+        try:
+            for one in loggers:
+                one.setLevel(logging.WARNING)
+            yield
+        finally:
+            for one, level in zip(loggers, levels, strict=True):
+                one.setLevel(level)
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How long and with what a model is trained.
+
+    Attributes:
+        max_steps: optimizer steps.
+        batch_size: windows in a batch.
+        seed: of the weights, the order of the windows and dropout.
+        accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``, as Lightning's Trainer has it.
+        progress: whether a bar is shown.
+    """
+
+    max_steps: int = 1000
+    batch_size: int = 32
+    seed: int = 1
+    accelerator: str = "auto"
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.accelerator not in _ACCELERATORS:
+            raise UserError(f"accelerator must be one of {one_of(_ACCELERATORS)}, not {self.accelerator!r}")
+
+
+def fit_to_panel(model: ForecastingModule, data: PanelDataModule, options: TrainingOptions) -> None:
+    """Train a model on the series of a panel; it is left with the weights of the lowest validation error.
+
+    That is the CRPS for a model of quantiles, else the MSE. Where no series is long enough to hold a part out, the
+    weights of the last step stay, which is logged. The state of torch's random generator is left as it was.
+    """
+    metric = "val_crps" if model.quantiles else "val_mse"
+    has_validation = "val" in data.parts
+    data.setup("fit")
+    every = max(1, min(options.max_steps // _CHECKS, options.max_steps))
+    with torch.random.fork_rng(), quiet_lightning(), tempfile.TemporaryDirectory() as folder:
+        torch.manual_seed(options.seed)
+        checkpoint = ModelCheckpoint(folder, "best", monitor=metric, save_weights_only=True)
+        trainer = Trainer(
+            accelerator=options.accelerator,
+            devices=1,
+            max_steps=options.max_steps,
+            max_epochs=-1,
+            limit_val_batches=None if has_validation else 0,
+            val_check_interval=every,
+            check_val_every_n_epoch=None,
+            gradient_clip_val=1.0,
+            logger=False,
+            enable_progress_bar=options.progress,
+            enable_model_summary=False,
+            enable_checkpointing=has_validation,
+            callbacks=[checkpoint] if has_validation else [],
+            num_sanity_val_steps=0,
+        )
+        trainer.fit(model, datamodule=data)
+        if trainer.interrupted:
+            raise KeyboardInterrupt
+        if has_validation:
+            if checkpoint.best_model_score is None or not torch.isfinite(checkpoint.best_model_score):
+                raise UserError("training diverged: no validation error was finite; try a lower learning_rate")
+            weights = torch.load(checkpoint.best_model_path, map_location="cpu", weights_only=True)
+            model.load_state_dict(weights["state_dict"])
+        else:
+            logger.warning(
+                "no series has the rows to hold a part out for validation; the weights of the last of %d steps stay",
+                options.max_steps,
+            )
+    model.eval()
