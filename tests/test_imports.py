@@ -11,9 +11,9 @@ PACKAGE = Path(__file__).parents[1] / "tsattn"
 
 # neutral ground: records and helpers that everything may use and that use nothing of the package but each other
 GROUND = {"errors", "batch", "task", "descriptions"}
-LAYERS = ["structured", "ops", "attention", "layers", "backbones", "forecasting", "cli"]
+LAYERS = ["structured", "ops", "attention", "layers", "backbones", "forecasting", "tuning", "cli"]
 # what each may import beside the ground and the layers below it
-BESIDE = {"data": set(), "optim": set(), "forecasting": {"data", "optim"}, "cli": {"data", "optim"}}
+BESIDE = {"data": set(), "optim": set(), "forecasting": {"data", "optim"}, "tuning": {"data"}, "cli": {"data", "optim"}}
 
 
 def imports() -> dict[str, set[str]]:

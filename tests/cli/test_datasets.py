@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.test_bad_input import refusal
 from tests.conftest import REAL_ROOT
-from tests.data.test_cards import HELD
+from tests.data.public.test_cards import HELD
 from tsattn.cli import main
 from tsattn.data import CARDS
 

@@ -85,9 +85,10 @@ def test_forecasts_from_another_long_file_keep_the_scales_of_known_series(
     for name, words in {"own": [], "new": ["--input", str(tmp_path / "part.parquet")]}.items():
         capfd.readouterr()
         assert main(["predict", "--run", str(run), *words, "--output", str(tmp_path / f"{name}.parquet")]) == 0
+    source = tmp_path / "part.parquet"
     assert capfd.readouterr().err.splitlines() == [
-        "warning: sorted the rows of 3 of 3 series by time",
-        "warning: values of the past covariates rain behind the last targets are not used",
+        f"warning: {source}: sorted the rows of 3 of 3 series by time",
+        f"warning: {source}: values of the past covariate rain behind the last targets are not used",
         "warning: 1 of 3 series were not trained on; each is scaled by the rows given of it",
     ]
     own, new = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("own", "new"))
@@ -130,9 +131,9 @@ def test_what_is_done_to_a_file_is_said_once(tmp_path: Path, capfd: pytest.Captu
     assert fit(path, tmp_path / "run") == 0
     out, err = capfd.readouterr()
     assert err.splitlines() == [
-        f"warning: {path}: columns note are not used (covariates are used if they are named)",
-        "warning: sorted the rows of 1 of 3 series by time",
-        "warning: filled 2 missing time stamps in 2 of 3 series",
+        f"warning: {path}: column note is not used (covariates are used if they are named)",
+        f"warning: {path}: sorted the rows of 1 of 3 series by time",
+        f"warning: {path}: filled 2 missing time stamps in 2 of 3 series",
         f"warning: {path}: 3 of 203 values are missing; they are masked, never scored",
     ]
     assert out.splitlines()[0] == "mine: 3 series, context 12, horizon 4, 98 training windows"
@@ -167,10 +168,10 @@ def mixed_zones(frame: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (twice, "mine.csv, row 215: time stamp 2020-01-03 00:00:00 of series a is there twice, first in"),
-        (mixed_frequencies, "row 61: the time stamps of series a have frequency 'W-SUN', not 'D' like series d"),
-        (mixed_zones, "mine.csv, row 51: 2020-02-20 00:00:00+02:00 in column ds has another time zone than the rows"),
-        (lambda frame: frame.assign(y=frame.y.where(frame.index != 70, np.inf)), "row 71: the value of y is infinite"),
+        (twice, "mine.csv, line 216: time stamp 2020-01-03 00:00:00 of series a is there twice, first in"),
+        (mixed_frequencies, "line 62: the time stamps of series a have frequency 'W-SUN', not 'D' like series d"),
+        (mixed_zones, "mine.csv, line 52: 2020-02-20 00:00:00+02:00 in column ds has another time zone than the rows"),
+        (lambda frame: frame.assign(y=frame.y.where(frame.index != 70, np.inf)), "line 72: the value of y is infinite"),
         (
             lambda frame: frame.assign(y=frame.y.where(frame.unique_id != "a")),
             "every value of y of series a is missing",
@@ -223,7 +224,7 @@ def half(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "write", "message"),
     [
-        ("mine.csv", lambda path: path.write_bytes(b""), "mine.csv is empty: it has 0 bytes"),
+        ("mine.csv", lambda path: path.write_bytes(b""), "mine.csv is empty; it needs a header and rows"),
         (
             "mine.csv",
             lambda path: path.write_bytes("unique_id,ds,y\nMünchen,2020-01-01,1\n".encode("latin-1")),
@@ -261,7 +262,7 @@ def test_wrong_tables(
             "new.csv has no future covariate column price; its columns are uni",
         ),
         (lambda frame: frame.drop(columns="town"), "new.csv has no static column town"),
-        (lambda frame: frame.assign(kind="w"), "category w was not seen in training; valid are x, y, z"),
+        (lambda frame: frame.assign(kind="w"), "category w, which was not seen in training; valid are x, y, z"),
         (lambda frame: frame.drop(columns="y"), "new.csv is a long table without a column y or target"),
         (lambda frame: frame.assign(ds=frame.ds + pd.to_timedelta(frame.groupby("unique_id").cumcount(), "D")), "'2D'"),
         (lambda frame: frame.assign(rain="much"), "much in column rain is not a number"),

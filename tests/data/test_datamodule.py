@@ -175,7 +175,7 @@ def test_wrong_frequency_is_refused(toy_csv: Path, task: Task, other: pd.DataFra
     path = written(tmp_path / "coarse.csv", other[::2])
     with pytest.raises(UserError) as caught:
         forecasting(toy_csv, task, path)
-    assert str(caught.value).startswith(f"{path}, row 1: the time stamps have frequency '2h', not 'h'; ")
+    assert str(caught.value).startswith(f"{path}, line 2: the time stamps have frequency '2h', not 'h'; ")
 
 
 def test_missing_values_are_masked_and_told_of(

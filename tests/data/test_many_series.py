@@ -304,6 +304,21 @@ def test_known_ids_keep_their_scale_and_new_ones_take_their_own(caplog: pytest.L
     assert messages(caplog) == []
 
 
+def test_new_series_are_scaled_by_their_training_rows_alone() -> None:
+    frame = long_frame(LENGTHS)[["unique_id", "ds", "y"]]
+    task = prepared(frame).task
+    other = frame.assign(unique_id=frame.unique_id.replace({"a": "new"}))
+    scaled = FrameDataModule(other, **SIZES)
+    scaled.task = task
+    scaled.setup("test")
+    number = scaled.panel.ids.index("new")
+    end = scaled.splits[number].train_end
+    y = other[other.unique_id == "new"].y
+    assert 0 < end < len(y)
+    assert scaled.series.mean[number].item() == pytest.approx(y[:end].mean())
+    assert scaled.series.scale[number].item() == pytest.approx(y[:end].std(ddof=0))
+
+
 def test_a_series_without_a_training_value_takes_the_scale_of_all(caplog: pytest.LogCaptureFixture) -> None:
     frame = long_frame({"a": 100, "b": 50, "c": 50})[["unique_id", "ds", "y"]]
     frame.loc[(frame.unique_id == "b") & (frame.groupby("unique_id").cumcount() < 40), "y"] = np.nan
@@ -426,7 +441,7 @@ def test_categories_are_numbered_as_in_training(tmp_path: Path) -> None:
     assert batch.static.tolist() == [[1, 1], [2, 2]]
     part.assign(town="t9").to_parquet(tmp_path / "part.parquet")
     data.forecast_from(tmp_path / "part.parquet")
-    with pytest.raises(UserError, match="static column town: series b has category t9 was not seen"):
+    with pytest.raises(UserError, match="static column town: series b has category t9, which was not seen"):
         data.setup("predict")
 
 
@@ -498,3 +513,14 @@ def test_a_real_file_is_one_s_own_data_too(name: str, tmp_path: Path, caplog: py
     frame = future_frame([forecasts], model.task, data.panel)
     assert len(frame) == 12 * channels
     assert np.isfinite(frame.predictions).all()
+
+
+@pytest.mark.parametrize(("frequency", "tz"), [("h", "Europe/Berlin"), ("MS", None), ("B", None)])
+def test_the_future_of_many_series_is_that_of_each(frequency: str, tz: str | None) -> None:
+    stamps = pd.date_range("2020-03-20", periods=40, freq=frequency, tz=tz)
+    parts = [pd.DataFrame({"unique_id": n, "ds": stamps[:end]}) for n, end in enumerate([40, 12, 40, 3, 12])]
+    panel = panel_from_frame(pd.concat(parts).assign(y=1.0), frequency=frequency)
+    numbers = np.array([4, 0, 1, 3])
+    times = panel.future_times(numbers, 5)
+    assert times.tolist() == [stamp for number in numbers for stamp in panel.future_time(number, 5)]
+    assert times.tz == panel.time.tz

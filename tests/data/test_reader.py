@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import REAL_ROOT
+from tsattn.data.messages import quiet
 from tsattn.data.panel import Panel
 from tsattn.data.reader import panel_from_frame
 from tsattn.data.tables import read_table
@@ -84,7 +85,7 @@ def test_gaps_are_filled_as_missing_and_logged(frequency: str, caplog: pytest.Lo
     expected = whole["y"].to_numpy().copy()
     expected[[4, 5, 33, 47]] = np.nan
     np.testing.assert_array_equal(panel.values[:, 0], expected)
-    assert logged(caplog) == ["filled 4 missing time stamps in 2 of 3 series"]
+    assert logged(caplog) == ["the frame: filled 4 missing time stamps in 2 of 3 series"]
 
 
 @pytest.mark.parametrize("frequency", ["30min", "D", "W-SUN"])
@@ -194,7 +195,6 @@ def test_arrow_tables_are_understood() -> None:
         pytest.param(lambda ds: ds.dt.date, id="dates"),
         pytest.param(lambda ds: ds.astype(object), id="objects"),
         pytest.param(lambda ds: ds.astype("category"), id="category"),
-        pytest.param(lambda ds: ds.dt.to_period("D"), id="periods"),
         pytest.param(lambda ds: ds.astype(pd.ArrowDtype(pa.timestamp("s"))), id="arrow"),
         pytest.param(lambda ds: ds.astype(str).astype("string[pyarrow]"), id="arrow text"),
         pytest.param(lambda ds: ds.dt.strftime("%d/%m/%Y"), id="day first, as the 13th shows"),
@@ -368,7 +368,7 @@ def test_rows_of_series_may_be_interleaved(caplog: pytest.LogCaptureFixture) -> 
 def test_rows_out_of_time_are_sorted_and_that_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     frame = long_frame({"a": 5, "b": 5})
     assert_same(panel_from_frame(frame.iloc[[0, 1, 2, 3, 4, 6, 5, 7, 8, 9]]), panel_from_frame(frame))
-    assert logged(caplog) == ["sorted the rows of 1 of 2 series by time"]
+    assert logged(caplog) == ["the frame: sorted the rows of 1 of 2 series by time"]
 
 
 fuzz = settings(
@@ -572,7 +572,7 @@ def test_rows_behind_the_last_target_are_the_future_of_covariates(caplog: pytest
     np.testing.assert_array_equal(panel.future_for(4), expected)
     np.testing.assert_array_equal(panel.future_for(2), expected[:, :2])
     assert panel.future_time(1, 4).tolist() == future["ds"].tolist()[4:]
-    assert logged(caplog) == ["read the 8 rows behind the last targets as the future of the covariates"]
+    assert logged(caplog) == ["the frame: read 8 rows behind the last targets as the future of the covariates"]
 
 
 def test_future_may_come_in_a_frame_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
@@ -631,17 +631,23 @@ def test_missing_targets_at_the_end_are_rows_without_future_covariates() -> None
 
 def test_past_covariates_behind_the_last_target_are_not_lost_silently(caplog: pytest.LogCaptureFixture) -> None:
     panel_from_frame(covariate_frame().assign(rain=1.0), **ROLES)
-    assert logged(caplog) == ["values of the past covariates rain behind the last targets are not used"]
+    assert logged(caplog) == ["the frame: values of the past covariate rain behind the last targets are not used"]
 
 
 @pytest.mark.parametrize(
     ("change", "fragments"),
     [
-        pytest.param(lambda f: f.assign(unique_id="c"), ["row 1", "series c", "not in the frame"], id="unknown series"),
+        pytest.param(
+            lambda f: f.assign(unique_id="c"),
+            ["of series 'c', not of any in the frame; valid are 'a', 'b'"],
+            id="unknown series",
+        ),
         pytest.param(
             lambda f: f.assign(ds=f["ds"] - pd.Timedelta(6, "D")), ["of future values, row 1", "twice"], id="overlap"
         ),
-        pytest.param(lambda f: f.drop(columns="promo"), ["no target column promo"], id="column that lacks"),
+        pytest.param(
+            lambda f: f.drop(columns="promo"), ["has no future covariate column promo"], id="column that lacks"
+        ),
         pytest.param(lambda f: f.assign(price=np.inf), ["of future values, row 1", "price", "infinite"], id="infinite"),
         pytest.param(lambda f: f.assign(ds=f["ds"].dt.tz_localize("UTC")), ["time zone UTC"], id="other time zone"),
         pytest.param(lambda f: f[:0], ["no rows"], id="no rows"),
@@ -662,6 +668,141 @@ def test_unusable_future_is_refused(change: Callable[[pd.DataFrame], object], fr
     )
     for fragment in ("frame of future values", *fragments):
         assert fragment in message
+
+
+def test_future_of_other_series_is_left_out_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    frame = covariate_frame()
+    is_future = frame["y"].isna()
+    future = frame.loc[is_future, ["unique_id", "ds", "price", "promo"]]
+    more = pd.concat([future.assign(unique_id="x")[:3], future, future.assign(unique_id="z")])
+    panel = panel_from_frame(frame[~is_future], future=more, **ROLES)
+    assert_same(panel, panel_from_frame(frame, **ROLES))
+    assert logged(caplog) == ["the frame of future values: left out 2 series that the frame has not got: 'x', 'z'"]
+    # rows are still named as they were given
+    more.iloc[4, more.columns.get_loc("ds")] = more.iloc[3]["ds"]
+    message = refusal(frame[~is_future], future=more, **ROLES)
+    assert message.startswith("the frame of future values, row 5: time stamp")
+    assert "first in the frame of future values, row 4" in message
+
+
+def test_future_may_write_ids_as_text_that_are_numbers_in_the_table() -> None:
+    frame = covariate_frame()
+    frame["unique_id"] = frame["unique_id"].map({"a": 1, "b": 2})
+    is_future = frame["y"].isna()
+    future = frame.loc[is_future, ["unique_id", "ds", "price", "promo"]].astype({"unique_id": str})
+    assert_same(panel_from_frame(frame[~is_future], future=future, **ROLES), panel_from_frame(frame, **ROLES))
+    message = refusal(frame[~is_future], future=future.replace({"unique_id": {"1": "9"}}), **ROLES)
+    assert "of series '9', '2', not of any in the frame; valid are 1, 2" in message
+
+
+def test_future_in_another_time_zone_is_of_the_same_instants() -> None:
+    frame = covariate_frame()
+    frame["ds"] = frame["ds"].dt.tz_localize("Asia/Kolkata")
+    is_future = frame["y"].isna()
+    future = frame.loc[is_future, ["unique_id", "ds", "price", "promo"]]
+    future["ds"] = future["ds"].dt.tz_convert("UTC")
+    assert_same(panel_from_frame(frame[~is_future], future=future, **ROLES), panel_from_frame(frame, **ROLES))
+
+
+def test_covariates_without_any_future_are_named() -> None:
+    frame = covariate_frame()
+    panel = panel_from_frame(frame[frame["y"].notna()], **ROLES)
+    with pytest.raises(
+        UserError, match="no future values of price, promo were given; give one for each of the 3 steps"
+    ):
+        panel.future_for(3)
+    frame.loc[frame["y"].isna(), "price"] = np.nan
+    with pytest.raises(UserError, match="no future values of price were given"):
+        panel_from_frame(frame, **ROLES).future_for(3)
+
+
+def test_missing_covariates_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    frame = covariate_frame()
+    frame.loc[[0, 2, 16], "price"] = np.nan
+    frame.loc[3, "rain"] = np.nan
+    panel_from_frame(frame, **ROLES)
+    assert logged(caplog) == [
+        "the frame: covariate rain: 1 of 18 values are missing; the last known one takes their place",
+        "the frame: covariate price: 3 of 18 values are missing; the last known one takes their place",
+    ]
+
+
+def test_rows_without_a_target_need_not_repeat_the_category() -> None:
+    frame = covariate_frame().assign(shop=lambda frame: frame["unique_id"].map({"a": "south", "b": "north"}))
+    whole = panel_from_frame(frame, **ROLES, static="shop")
+    is_future = frame["y"].isna()
+    assert_same(panel_from_frame(frame.assign(shop=frame["shop"].mask(is_future)), **ROLES, static="shop"), whole)
+    first = frame.assign(shop=frame["shop"].mask(frame.index == 0))
+    assert "row 1: the category in static column shop is missing" in refusal(first, **ROLES, static="shop")
+    message = refusal(frame.assign(shop=frame["shop"].mask(frame["unique_id"] == "b")), **ROLES, static="shop")
+    assert "the category in static column shop is missing" in message
+    other = frame.assign(shop=frame["shop"].where(~is_future, "west"))
+    assert "shop changes within series a, to west" in refusal(other, **ROLES, static="shop")
+
+
+@pytest.mark.parametrize("as_index", [False, True])
+def test_periods_are_refused_with_what_turns_them_into_time_stamps(as_index: bool) -> None:
+    frame = wide_frame(frequency="D")
+    frame["date"] = frame["date"].dt.to_period("D")
+    message = refusal(frame.set_index("date") if as_index else frame)
+    assert "holds periods; turn them into time stamps with" in message
+    assert message.endswith(".to_timestamp()")
+
+
+def test_a_pandas_series_is_a_wide_table_of_one_column() -> None:
+    frame = wide_frame().set_index("date")
+    assert_same(panel_from_frame(frame["x"]), panel_from_frame(frame[["x"]]))
+    assert panel_from_frame(frame["x"].rename(None)).channels == ("y",)
+
+
+def test_a_file_is_read_and_its_rows_are_named(tmp_path: Path) -> None:
+    frame = long_frame({"a": 9, "b": 8})
+    frame.to_csv(tmp_path / "it.csv", index=False)
+    assert_same(panel_from_frame(str(tmp_path / "it.csv")), panel_from_frame(frame))
+    frame.astype({"y": object}).replace({"y": {3.0: "three"}}).to_csv(tmp_path / "it.csv", index=False)
+    assert "it.csv, line 5: three in column y" in refusal(tmp_path / "it.csv")
+
+
+def test_numbers_may_name_columns() -> None:
+    frame = long_frame({"a": 9, "b": 8})
+    numbered = frame.set_axis([0, 1, 2], axis=1)
+    panel = panel_from_frame(numbered, id_column=0, time_column=np.int64(1), target=[2])
+    assert_same(panel, panel_from_frame(frame))
+    assert (panel.id_name, panel.time_name, panel.channels) == ("0", "1", ("2",))
+    assert "target must be the name of a column or a list of names, not 2.5" in refusal(frame, target=2.5)
+    assert "static must be the name of a column or a list of names, not [None]" in refusal(frame, static=[None])
+    assert "id_column must be the name of a column, not ['a']" in refusal(frame, id_column=["a"])
+
+
+def test_one_column_that_is_not_used_is_said_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
+    frame = long_frame({"a": 9})
+    panel_from_frame(frame.assign(city="x"))
+    panel_from_frame(frame.assign(city="x", land="y").drop(index=3))
+    assert logged(caplog) == [
+        "the frame: column city is not used (covariates are used if they are named)",
+        "the frame: columns city, land are not used (covariates are used if they are named)",
+        "the frame: filled 1 missing time stamp in 1 of 1 series",
+    ]
+
+
+def test_nothing_is_said_where_it_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    frame = long_frame({"a": 9}).assign(city="x")
+    with quiet():
+        panel_from_frame(frame)
+        assert logged(caplog) == []
+        with quiet(False):
+            panel_from_frame(frame)
+    panel_from_frame(frame)
+    assert len(logged(caplog)) == 2
+
+
+def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
+    frame = wide_frame(frequency="D").set_index("date").tz_localize("Europe/Berlin")
+    utc = frame.tz_convert("UTC")  # not daily by that clock
+    panel = panel_from_frame(utc, zone_of=frame.index[:1], frequency="D")
+    assert_same(panel, panel_from_frame(frame))
+    message = refusal(frame.tz_localize(None), zone_of=frame.index)
+    assert message.startswith("the frame has no time zone, what the model was fitted on time zone Europe/Berlin; time")
 
 
 def test_future_within_the_history_is_refused() -> None:

@@ -94,7 +94,7 @@ def test_empty_id_is_missing(tmp_path: Path, ids: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "fragments"),
     [
-        pytest.param("t.csv", b"", ["0 bytes"], id="empty csv"),
+        pytest.param("t.csv", b"", ["empty", "header"], id="empty csv"),
         pytest.param("t.parquet", b"", ["0 bytes"], id="empty parquet"),
         pytest.param("t.csv", b"\n\n", ["empty", "header"], id="blank lines"),
         pytest.param("t.csv", CSV + b"caf\xe9,2020-01-01,1\n", ["UTF-8", f"byte {len(CSV) + 3}"], id="latin 1"),
@@ -259,6 +259,6 @@ def test_no_id_is_lost_or_merged(tmp_path_factory: pytest.TempPathFactory, ids: 
 
 
 def test_parquet_of_too_many_columns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tsattn.data.tables._MAX_COLUMNS", 5)
+    monkeypatch.setattr("tsattn.data.files._MAX_COLUMNS", 5)
     pq.write_table(pa.table({f"c{i}": [1] for i in range(6)}), tmp_path / "wide.parquet")
     assert "6 columns" in refusal(tmp_path / "wide.parquet")

@@ -54,9 +54,8 @@ def test_the_issue_example_runs(tmp_path: Path) -> None:
     f = tsattn.Forecaster(**SMALL, attention="mlr", quantiles=[0.1, 0.5, 0.9])
     f.fit(df)
     fc = f.predict()
-    assert f.predict(df, horizon=6).equals(
-        f.predict(df).groupby("unique_id", sort=False).head(6).reset_index(drop=True)
-    )
+    short = f.predict(df).groupby("unique_id", sort=False).head(6).reset_index(drop=True)
+    pd.testing.assert_frame_equal(f.predict(df, horizon=6), short)
     assert len(f.cross_validate(df, windows=2)) == 2 * len(fc)
     assert f.evaluate(frame_of(more=30)).loc["patchtst_mlr", "windows"] == 4 * (30 - T + 1)
     assert isinstance(f.plot(fc, ids=["large"]), Figure)
@@ -218,8 +217,10 @@ def test_a_frame_of_future_values_takes_the_place_of_rows_behind_the_target(shop
 
 
 def test_a_future_covariate_that_stops_early_is_refused_with_the_series_and_step(shops: Forecaster) -> None:
-    with pytest.warns(UserWarning, match="horizon 24"), pytest.raises(UserError) as caught:
-        shops.predict(horizon=24)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is said of a forecast that is not made
+        with pytest.raises(UserError) as caught:
+            shops.predict(horizon=24)
     message = str(caught.value)
     assert "promotion stops early" in message
     assert "north" in message
@@ -228,7 +229,7 @@ def test_a_future_covariate_that_stops_early_is_refused_with_the_series_and_step
 
 def test_an_unknown_category_and_a_missing_column_are_refused(shops: Forecaster) -> None:
     frame = promotions(100)
-    with pytest.raises(UserError, match=r"category w was not seen in training; valid are n, s"):
+    with pytest.raises(UserError, match=r"series north has category w, which was not seen in training; valid are n, s"):
         shops.predict(frame.assign(region="w"), future=None)
     with pytest.raises(UserError, match="no static column region"):
         shops.predict(frame.drop(columns="region"))
@@ -236,10 +237,203 @@ def test_an_unknown_category_and_a_missing_column_are_refused(shops: Forecaster)
 
 def test_a_column_that_nobody_named_is_said_to_be_unused(fitted: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
     fitted.predict(frame_of().assign(weather=1.0))
-    assert "columns weather are not used" in caplog.text
+    assert "the frame: column weather is not used" in caplog.text
+
+
+def test_without_any_future_that_is_said(shops: Forecaster) -> None:
+    with pytest.raises(UserError, match="no future values of promotion were given; give one for each of the 12 steps"):
+        shops.predict(promotions(380))
+
+
+def test_a_future_without_the_covariate_names_its_role(shops: Forecaster) -> None:
+    future = promotions(400).drop(columns="promotion")
+    with pytest.raises(UserError, match="future values has no future covariate column promotion"):
+        shops.predict(promotions(380), future=future)
+
+
+def test_rows_ahead_need_not_repeat_the_category(shops: Forecaster) -> None:
+    frame = promotions(400)
+    ahead = frame["ds"] > frame["ds"].max() - pd.Timedelta(days=20)
+    frame.loc[ahead, ["y", "region"]] = np.nan
+    pd.testing.assert_frame_equal(shops.predict(frame), shops.predict())
+
+
+def test_a_future_may_hold_other_series(shops: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
+    frame, whole = promotions(380), promotions(400)
+    future = whole[whole["ds"] > frame["ds"].max()][["unique_id", "ds", "promotion"]]
+    south = frame[frame["unique_id"] == "south"]
+    forecast = shops.predict(south, future=future)
+    expected = shops.predict(frame, future=future)
+    expected = expected[expected["unique_id"] == "south"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(forecast, expected, rtol=1e-4)
+    assert caplog.messages == [
+        "the frame of future values: left out 1 series that the frame has not got: 'north'",
+    ]
+
+
+# where frames come from, and what is said of them
+
+
+def test_files_are_taken_where_frames_are(fitted: Forecaster, shops: Forecaster, tmp_path: Path) -> None:
+    frame, new = frame_of(), frame_of(more=20)
+    frame.to_csv(tmp_path / "past.csv", index=False)
+    new.to_parquet(tmp_path / "new.parquet")
+    once = Forecaster(**{**SMALL, "max_steps": 2})
+    expected = once.fit(frame).predict()
+    pd.testing.assert_frame_equal(once.fit(str(tmp_path / "past.csv")).predict(), expected)
+    pd.testing.assert_frame_equal(fitted.predict(tmp_path / "past.csv"), fitted.predict(frame))
+    pd.testing.assert_frame_equal(fitted.evaluate(tmp_path / "new.parquet"), fitted.evaluate(new))
+    assert len(once.cross_validate(tmp_path / "past.csv", windows=1)) == 4 * T
+    assert fitted.plot(fitted.predict(), history=tmp_path / "past.csv").axes
+    whole = promotions(400)
+    whole[whole["ds"] >= "2024-01-15"].drop(columns=["y", "region"]).to_csv(tmp_path / "future.csv", index=False)
+    past = whole[whole["ds"] < "2024-01-15"]
+    future = pd.read_csv(tmp_path / "future.csv", parse_dates=["ds"])
+    pd.testing.assert_frame_equal(
+        shops.predict(past, future=tmp_path / "future.csv"), shops.predict(past, future=future)
+    )
+    with pytest.raises(UserError, match=r"nowhere.csv is not there"):
+        fitted.predict("nowhere.csv")
+    (tmp_path / "past.csv").write_text("unique_id,ds,y\na,2020-01-01,1\na,2020-01-02,x\n")
+    with pytest.raises(UserError, match=r"past.csv, line 3: x in column y is not a number"):
+        fitted.predict(tmp_path / "past.csv")
+
+
+def test_a_pandas_series_is_a_frame_of_one_column() -> None:
+    column = frame_of({"a": 200}).set_index("ds")["y"]
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(column.rename("sales"))
+    assert forecaster.predict(column.rename("sales"))["unique_id"].unique().tolist() == ["sales"]
+    assert Forecaster(**{**SMALL, "max_steps": 2}).fit(column.rename(None)).predict()["unique_id"].eq("y").all()
+    with pytest.raises(UserError, match=r"holds periods; turn them into time stamps with \.to_timestamp\(\)"):
+        forecaster.fit(column.rename("sales").rename_axis(None).to_period("h"))
+
+
+def test_what_is_done_to_a_frame_is_said_once_for_each_frame(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    frame, new = frame_of().assign(city="x"), frame_of(more=20).assign(city="x")
+    frame.loc[[100, 230], "y"] = np.nan
+    new.loc[1, "y"] = np.nan
+    read = [
+        "the frame: column city is not used (covariates are used if they are named)",
+        "the frame: 2 of 650 values are missing; they are masked, never scored",
+    ]
+    short = f"1 of 4 series have fewer rows than context_length {L}; their contexts are padded"
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2})
+
+    def said(call: Any) -> list[str]:
+        caplog.clear()
+        call()
+        return caplog.messages
+
+    assert said(lambda: forecaster.fit(frame))[:2] == read
+    forecast = forecaster.predict()
+    assert said(forecaster.predict) == []
+    assert said(lambda: forecaster.predict(frame)) == [*read, short]
+    assert said(lambda: forecaster.plot(forecast)) == []
+    assert said(lambda: forecaster.plot(forecast, history=frame)) == []
+    assert said(lambda: forecaster.save(tmp_path / "model")) == []
+    assert said(lambda: tsattn.load(tmp_path / "model").predict()) == []
+    assert said(lambda: forecaster.evaluate(new)) == [
+        read[0],
+        "the frame: 1 of 80 values are missing; they are masked, never scored",
+    ]
+    validation = said(lambda: forecaster.cross_validate(frame, windows=3, refit=True))
+    assert validation[:2] == read
+    assert len(set(validation)) == len(validation)
+
+
+def zoned(zone: str | None, frame: pd.DataFrame, frequency: str = "h") -> pd.DataFrame:
+    """With time stamps from 2024 on, by the clock of a zone."""
+    rows = frame.groupby("unique_id").cumcount()
+    stamps = pd.date_range("2024-03-25", periods=rows.max() + 1, freq=frequency, tz=zone)
+    return frame.assign(ds=stamps[rows.to_numpy()])
+
+
+@pytest.mark.parametrize("frequency", ["h", "D"])
+def test_another_time_zone_is_converted_to_that_of_the_fit(frequency: str) -> None:
+    frame = zoned("Europe/Berlin", frame_of(), frequency)
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
+    utc = frame.assign(ds=frame["ds"].dt.tz_convert("UTC"))
+    forecast = forecaster.predict(utc)
+    pd.testing.assert_frame_equal(forecast, forecaster.predict(frame))
+    assert str(forecast["ds"].dt.tz) == "Europe/Berlin"
+    drawn = [forecaster.plot(forecast.assign(ds=stamps), history=utc) for stamps in (forecast["ds"], utc_of(forecast))]
+    for line, same in zip(*(figure.axes[0].lines for figure in drawn), strict=True):
+        assert list(line.get_xdata()) == list(same.get_xdata())
+    with pytest.raises(UserError, match="the forecast has no time zone, the history time zone Europe/Berlin"):
+        forecaster.plot(forecast.assign(ds=forecast["ds"].dt.tz_localize(None)))
+
+
+def utc_of(forecast: pd.DataFrame) -> pd.Series:
+    return forecast["ds"].dt.tz_convert("UTC")
+
+
+def test_a_time_zone_on_one_side_only_is_refused(tmp_path: Path) -> None:
+    berlin, plain = zoned("Europe/Berlin", frame_of()), zoned(None, frame_of())
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(berlin)
+    forecaster.save(tmp_path / "model")
+    for other in (forecaster, tsattn.load(tmp_path / "model")):
+        for call in (other.predict, other.evaluate, lambda frame, other=other: other.plot(berlin, history=frame)):
+            with pytest.raises(UserError, match="has no time zone, what the model was fitted on time zone Europe/Berl"):
+                call(plain)
+    with pytest.raises(UserError, match="the frame has time zone Europe/Berlin, what the model was fitted on no time"):
+        forecaster.fit(plain).predict(berlin)
+
+
+def test_ids_may_be_text_that_were_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    numbers = {"small": 1, "large": 2, "late": 3, "short": 40}
+    frame, new = (part.replace({"unique_id": numbers}) for part in (frame_of(), frame_of(more=20)))
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
+    expected, scores = forecaster.predict(), forecaster.evaluate(new)
+    caplog.clear()
+    forecast = forecaster.predict(frame.astype({"unique_id": str}))
+    assert "the ids are not those trained on, but their text is: '1' is taken for 1" in caplog.messages
+    assert forecast["unique_id"].unique().tolist() == ["1", "2", "3", "40"], "as they were given"
+    pd.testing.assert_frame_equal(forecast.drop(columns="unique_id"), expected.drop(columns="unique_id"))
+    pd.testing.assert_frame_equal(forecaster.evaluate(new.astype({"unique_id": str})), scores)
+    caplog.clear()
+    some = frame.astype({"unique_id": str}).replace({"unique_id": {"1": "new"}})
+    forecaster.predict(some)
+    assert caplog.messages[0] == (
+        "4 of 4 series were not trained on; each is scaled by the rows given of it (the ids of 3 were trained on as "
+        "numbers, or as text)"
+    )
+
+
+def test_a_bar_counts_steps_and_shows_what_chooses_the_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    Forecaster(**SMALL, progress=True).fit(frame_of())
+    shown = capsys.readouterr().err
+    assert "30/30" in shown
+    assert "val_crps=" in shown
+    assert "Epoch" not in shown
+    Forecaster(**SMALL).fit(frame_of())
+    assert capsys.readouterr().err == ""
+
+
+def test_a_forecaster_shows_itself_in_a_line(fitted: Forecaster) -> None:
+    assert repr(fitted) == (
+        "Forecaster(patchtst, attention mlr, 48 -> 12 steps, quantiles 0.1 0.5 0.9, fitted on 4 series)"
+    )
+    plain = Forecaster("transformer", context_length=8, prediction_length=4, quantiles=None)
+    assert repr(plain) == "Forecaster(transformer, attention standard, 8 -> 4 steps, point forecast, not fitted)"
+    wide = Forecaster({**SMALL["backbone"], "num_layers": 2}, ["swa", "mlr"], context_length=L, prediction_length=T)
+    assert "attention swa/mlr, " in repr(wide)
 
 
 # cross-validation and evaluation
+
+
+def test_a_point_counts_as_all_of_its_quantiles(fitted: Forecaster) -> None:
+    """Of levels that lie evenly around the median, WQL is WAPE and CRPS is MAE."""
+    scores = fitted.evaluate(frame_of(more=30))
+    points = scores.drop(index="patchtst_mlr")
+    np.testing.assert_allclose(points["wql"], points["wape"], rtol=1e-12)
+    np.testing.assert_allclose(points["crps"], points["mae"], rtol=1e-12)
+    assert points["coverage_80"].isna().all()
+    uneven = Forecaster(**{**SMALL, "max_steps": 2}, quantiles=[0.5, 0.9]).fit(frame_of({"a": 200}))
+    new = frame_of({"a": 200}, more=T)
+    error = new["y"].to_numpy() - frame_of({"a": 200})["y"].iloc[-1]
+    loss = [2 * np.maximum(level * error, (level - 1) * error) for level in (0.5, 0.9)]
+    assert uneven.evaluate(new).loc["persistence", "crps"] == pytest.approx(np.mean(loss), rel=1e-5)
 
 
 def test_cross_validation_pairs_forecasts_with_what_came() -> None:
@@ -315,6 +509,18 @@ def test_evaluation_equals_the_metrics_by_hand(fitted: Forecaster) -> None:
 def test_strangers_are_scored_behind_their_first_context(fitted: Forecaster) -> None:
     scores = fitted.evaluate(frame_of({"stranger": 100}, seed=5), step=10)
     assert scores["windows"].tolist() == [len(range(L, 100 - T + 1, 10))] * 3
+
+
+def test_the_scale_of_strangers_knows_nothing_that_is_scored(fitted: Forecaster) -> None:
+    frame = frame_of({"stranger": L + T}, seed=5)
+    changed = frame.assign(y=frame["y"].where(frame.index < L, 1e6))
+    contexts: list[torch.Tensor] = []
+    assert fitted.model is not None
+    hook = fitted.model.register_forward_hook(lambda _, inputs, __: contexts.append(inputs[0].past))
+    for table in (frame, changed):
+        fitted.evaluate(table)
+    hook.remove()
+    torch.testing.assert_close(*contexts, rtol=0, atol=0)
 
 
 # saving
@@ -420,9 +626,68 @@ def test_before_fit_everything_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+def test_a_file_or_a_number_is_no_folder(fitted: Forecaster, tmp_path: Path) -> None:
+    (tmp_path / "model.txt").write_text("no")
+    with pytest.raises(UserError, match=r"model.txt is a file, not a folder; valid is a folder"):
+        tsattn.load(tmp_path / "model.txt")
+    for call in (fitted.save, tsattn.load):
+        with pytest.raises(UserError, match="the folder must be a path, not 3"):
+            call(3)
+
+
+def test_a_tilde_is_the_home_of_the_user(fitted: Forecaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    fitted.save("~/model")
+    assert (tmp_path / "model" / "forecaster.json").exists()
+    assert repr(tsattn.load("~/model")) == repr(fitted)
+
+
+def test_an_accelerator_that_is_not_there_is_replaced_where_a_model_is_loaded(
+    saved: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    arguments = json.loads((saved / "forecaster.json").read_text())["arguments"]
+    set_in_json(saved, arguments={**arguments, "accelerator": "mps"})
+    assert tsattn.load(saved).arguments["accelerator"] == "auto"
+    assert caplog.messages == [f"{saved}: accelerator mps is not on this machine; auto takes its place"]
+    set_in_json(saved, arguments={**arguments, "flavour": "cake"})
+    with pytest.raises(UserError, match=r"damaged: .*flavour"):
+        tsattn.load(saved)
+
+
+def test_arguments_are_kept_as_plain_data(tmp_path: Path) -> None:
+    names = {"id_column": 0, "time_column": np.int64(1), "target": 2}
+    numbers = {"context_length": np.int64(L), "max_steps": np.int32(2), "learning_rate": np.float32(1e-3)}
+    levels = {"quantiles": np.array([0.25, 0.5, 0.75])}
+    frame = frame_of({"a": 200}).set_axis([0, 1, 2], axis=1)
+    forecaster = Forecaster(**{**SMALL, **names, **numbers, **levels}).fit(frame)
+    assert forecaster.predict().columns.tolist() == ["0", "1", "predictions", "0.25", "0.5", "0.75"]
+    forecaster.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").predict(frame), forecaster.predict(frame))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"context_length": 48.0}, "context_length must be a whole number, not 48.0"),
+        ({"prediction_length": "12"}, "prediction_length must be a whole number, not '12'"),
+        ({"max_steps": 1e3}, "max_steps must be a whole number, not 1000.0"),
+        ({"batch_size": True}, "batch_size must be a whole number, not True"),
+        ({"eval_batch_size": None}, "eval_batch_size must be a whole number, not None"),
+        ({"seed": None}, "seed must be a whole number, not None"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"seed": 1.5}, "seed must be a whole number, not 1.5"),
+        ({"seed": 1 << 70}, "seed must be at most"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number above 0, not 'fast'"),
+        ({"learning_rate": float("inf")}, "learning_rate must be a number above 0, not inf"),
+        ({"quantiles": 0.5}, r"quantiles must be a list of numbers, such as \[0.1, 0.5, 0.9\], not 0.5"),
+        ({"quantiles": ["0.5"]}, "quantiles must be a list of numbers"),
+        ({"quantiles": "0.5"}, "quantiles must be a list of numbers"),
+        ({"target": 2.5}, "target must be the name of a column or a list of names, not 2.5"),
+        ({"id_column": ["a"]}, "id_column must be the name of a column, not"),
+        ({"frequency": 3}, "frequency must be a text such as h, D or MS, not 3"),
+        ({"frequency": "cake"}, "cake. is not a frequency"),
         ({"backbone": "cake"}, "unknown backbone"),
         ({"attention": "cake"}, "unknown attention"),
         ({"context_length": 0}, "context_length must be at least 1"),
@@ -436,6 +701,29 @@ def test_before_fit_everything_says_so(tmp_path: Path) -> None:
 def test_a_wrong_argument_is_refused_before_any_data(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Forecaster(**{**SMALL, **options})
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda", "mps"])
+def test_an_accelerator_that_is_not_there_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UserError, match=f"accelerator {name} is not on this machine; valid are auto, cpu"):
+        Forecaster(**{**SMALL, "accelerator": name})
+
+
+def test_wrong_numbers_of_a_call_are_refused_before_a_frame_is_read(fitted: Forecaster) -> None:
+    calls = {
+        "horizon": lambda value: fitted.predict("nowhere.csv", horizon=value),
+        "windows": lambda value: fitted.cross_validate("nowhere.csv", windows=value),
+        "step": lambda value: fitted.cross_validate("nowhere.csv", step=value),
+    }
+    for name, call in {**calls, "step ": lambda value: fitted.evaluate("nowhere.csv", step=value)}.items():
+        for value in (1.0, "3", True):
+            with pytest.raises(UserError, match=f"{name.strip()} must be a whole number, not {value!r}"):
+                call(value)
+        with pytest.raises(UserError, match=f"{name.strip()} must be at least 1, not 0"):
+            call(0)
+    assert fitted.predict(horizon=np.int64(3)).groupby("unique_id").size().eq(3).all()
 
 
 def test_series_that_are_all_too_short_are_refused() -> None:
@@ -461,6 +749,67 @@ def test_figures_show_history_forecast_and_bands(fitted: Forecaster) -> None:
         fitted.plot(fitted.predict(), ids=["nobody"])
 
 
+def entries(figure: Figure) -> list[str]:
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def test_figures_need_no_list_no_order_and_no_list_of_ids(fitted: Forecaster) -> None:
+    forecast = fitted.predict()
+    figure = fitted.plot(forecast, ids="large")
+    assert [ax.get_ylabel() for ax in figure.axes] == ["large"]
+    assert entries(figure) == ["observed", "median", "80 % interval"]
+    other = fitted.plot(forecast[forecast.columns[::-1]].sample(frac=1, random_state=0).sort_index(), ids="large")
+    for line, same in zip(figure.axes[0].lines, other.axes[0].lines, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), same.get_ydata())
+    for empty, message in ((forecast[:0], "the forecast has no rows"), (forecast.drop(columns="0.1"), "no column 0.1")):
+        with pytest.raises(UserError, match=message):
+            fitted.plot(empty)
+    with pytest.raises(UserError, match="no id to draw"):
+        fitted.plot(forecast, ids=[])
+
+
+def test_figures_of_point_forecasts_have_no_band() -> None:
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}, quantiles=None).fit(frame_of({"a": 200}))
+    figure = forecaster.plot(forecaster.predict())
+    assert entries(figure) == ["observed", "forecast"]
+    assert not figure.axes[0].collections
+
+
+def test_monthly_figures_are_drawn_without_warnings() -> None:
+    stamps = pd.date_range("2015-01-01", periods=90, freq="MS")
+    frame = pd.DataFrame({"ds": stamps, "sold": 10 + np.sin(np.arange(90) / 2)})
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
+    forecast = forecaster.predict()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = forecaster.plot(forecast)
+        figure.canvas.draw()
+    assert [ax.get_ylabel() for ax in figure.axes] == ["sold"]
+
+
+def test_figures_show_what_came_where_the_history_has_it(fitted: Forecaster) -> None:
+    forecast = fitted.predict()
+    whole = pd.concat([frame_of(), frame_of(more=T)])
+    figure = fitted.plot(forecast, ids="small", history=whole.sort_values(["unique_id", "ds"]))
+    observed = figure.axes[0].lines[0]
+    came = frame_of(more=T)
+    np.testing.assert_allclose(observed.get_ydata()[-T:], came.loc[came["unique_id"] == "small", "y"])
+    stranger = fitted.predict(frame_of({"stranger": 100}))
+    with pytest.raises(UserError, match="the history has no series stranger; give the frame that was forecast from"):
+        fitted.plot(stranger)
+    assert fitted.plot(stranger, history=frame_of({"stranger": 100})).axes
+
+
+def test_figures_of_a_cross_validation_show_each_origin() -> None:
+    frame = frame_of({"a": 200})
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
+    figure = forecaster.plot(forecaster.cross_validate(frame, windows=3))
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == T]
+    assert len(lines) == 3
+    assert len(figure.axes[0].collections) == 3
+    assert entries(figure) == ["observed", "median", "80 % interval"]
+
+
 def test_a_run_of_the_command_line_is_loaded(toy_csv: Path, toy_frame: pd.DataFrame, tmp_path: Path) -> None:
     from tsattn.cli import main
 
@@ -473,8 +822,55 @@ def test_a_run_of_the_command_line_is_loaded(toy_csv: Path, toy_frame: pd.DataFr
     written = pd.read_csv(tmp_path / "run" / "forecast.csv")
     forecast = forecaster.predict(toy_frame.reset_index())
     np.testing.assert_allclose(forecast["predictions"], written["predictions"], rtol=1e-5)
+    for call in (forecaster.predict, lambda: forecaster.plot(forecast)):
+        with pytest.raises(UserError, match="give a frame"):
+            call()
+
+
+def run_of(path: Path, *words: str) -> str:
+    """The folder of a run on this file."""
+    from tsattn.cli import main
+
+    sizes = [f"--data.context_length={L}", f"--data.prediction_length={T}", "--model.backbone.d_model=16"]
+    small = ["--model.backbone.num_heads=2", "--trainer.max_epochs=1", "--trainer.accelerator=cpu"]
+    run = str(path.with_suffix(".run"))
+    assert main(["fit", "--data=CSVDataModule", f"--data.path={path}", *sizes, *small, *words, f"--run={run}"]) == 0
+    assert main(["predict", f"--run={run}"]) == 0
+    return run
+
+
+def test_a_run_knows_the_columns_that_it_was_told_of(tmp_path: Path) -> None:
+    long = frame_of().set_axis(["shop", "hour", "sold"], axis=1).assign(note="text")
+    long.to_csv(tmp_path / "long.csv", index=False)
+    run = run_of(tmp_path / "long.csv", "--data.id_column=shop", "--data.time_column=hour", "--data.target=sold")
+    forecaster = tsattn.load(run)
+    forecast = forecaster.predict(long)
+    assert forecast.columns[:2].tolist() == ["shop", "hour"]
+    np.testing.assert_allclose(forecast["predictions"], pd.read_csv(f"{run}/forecast.csv")["predictions"], rtol=1e-5)
+    assert forecaster.columns["target"] == ("sold",)
+
+
+def test_a_run_on_some_columns_of_a_wide_file_forecasts_these(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    wide = toy_frame.assign(note="text", other=1.0).rename_axis("when")
+    wide.to_csv(tmp_path / "wide.csv")
+    run = run_of(tmp_path / "wide.csv", "--data.time_column=when", "--data.target=[drift, wave]")
+    forecast = tsattn.load(run).predict(wide.reset_index())
+    assert forecast["unique_id"].unique().tolist() == ["drift", "wave"]
+    np.testing.assert_allclose(forecast["predictions"], pd.read_csv(f"{run}/forecast.csv")["predictions"], rtol=1e-5)
+
+
+def test_a_run_does_not_know_its_rows(toy_csv: Path, toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    forecaster = tsattn.load(run_of(toy_csv))
+    frame = toy_frame.reset_index()
+    with pytest.warns(UserWarning, match="does not know which rows it was trained on: rows of the frame may be among"):
+        scores = forecaster.evaluate(frame)
+    assert scores["windows"].eq(600 - L - T + 1).all()
+    forecaster.save(tmp_path / "model")
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["forecaster.json", "model.safetensors"]
+    loaded = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(loaded.predict(frame), forecaster.predict(frame))
     with pytest.raises(UserError, match="give a frame"):
-        forecaster.predict()
+        loaded.predict()
 
 
 @pytest.mark.real_data

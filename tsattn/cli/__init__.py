@@ -15,6 +15,7 @@ _COMMANDS = {
     "validate": "measure a trained model on the validation windows",
     "test": "measure a trained model on the test windows",
     "predict": "forecast beyond the end of the data",
+    "tune": "search for better values of a configuration, by validation alone",
     "cost": "parameters, flops and key cache of an attention, in closed form and as measured",
     "datasets": "the public data sets: list them, show a card, fetch a file, check files against their cards",
 }
@@ -31,6 +32,7 @@ examples:
   python -m tsattn fit --config etth1_mlr.yaml --attention swa
   python -m tsattn test --run runs/ETTh1/transformer_mlr/TIME
   python -m tsattn predict --run runs/ETTh1/transformer_mlr/TIME --input new.csv --output forecast.csv
+  python -m tsattn tune --config etth1_mlr.yaml --search search/mlr.yaml --trials 40 --timeout 2h
   python -m tsattn cost --attention mlr --d_model 512 --num_heads 8 --tokens 1024
   python -m tsattn datasets info weather
 
@@ -85,6 +87,10 @@ def _run(words: list[str]) -> int:
         from tsattn.cli.datasets import run as run_datasets
 
         return run_datasets(words[1:])
+    if words[0] == "tune":
+        from tsattn.cli.tune import run as run_tune
+
+        return run_tune(words[1:])
     from tsattn.cli.arguments import prepare
 
     prepared = prepare(words)

@@ -12,7 +12,7 @@ import yaml
 from tsattn.cli.run_folder import RunFolder
 from tsattn.errors import UserError, one_of
 
-__all__ = ["config_names", "prepare", "take_attention"]
+__all__ = ["config_names", "find_config", "prepare", "take_attention"]
 
 _BACKBONE = "--model.backbone"
 _ATTENTION = "--model.backbone.attention"
@@ -24,7 +24,7 @@ def prepare(words: list[str]) -> list[str]:
     Every `--name=value` becomes two words. A configuration is found by its bare name. `--attention` stands for
     `--model.backbone.attention`; flags that reach into the description of backbone or attention are merged with that of
     the configuration into one complete description. `--run DIR` of a finished run brings its configuration and best
-    checkpoint.
+    checkpoint, `fit --resume DIR` that of an unfinished one and its last.
 
     Raises:
         UserError: if a configuration or run folder is not there, or a description cannot be merged.
@@ -38,12 +38,14 @@ def prepare(words: list[str]) -> list[str]:
             pairs = [*_from_run(folder), *pairs]
         elif all(name != "--ckpt_path" for name, _ in pairs):
             raise UserError(f"{command} needs a trained model: --run DIR, the folder that `fit` has written")
+    if command == "fit" and any(name == "--resume" for name, _ in pairs) and not wants_help:
+        pairs = _resumed(pairs)
     if command == "fit" and not pairs:
         raise UserError(f"fit needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
     plain, configs, overrides = [], [], []
     for name, value in pairs:
         if name in ("-c", "--config") and value is not None:
-            configs.append(_find_config(value))
+            configs.append(find_config(value))
             _read_config(configs[-1])
             value = str(configs[-1])
         elif _names(name, "--attention"):
@@ -75,9 +77,21 @@ def take_attention(words: list[str]) -> tuple[Any, list[str]]:
     return (_merge("standard", overrides, "--attention") if overrides else None), left
 
 
-def config_names() -> list[str]:
-    """Names of the configurations that can be given without a folder."""
-    return sorted({path.name for folder in _config_folders() for path in folder.glob("*.yaml")})
+def config_names(pattern: str = "*.yaml") -> list[str]:
+    """Names of the configurations that can be given without a folder; of search spaces with ``search/*.yaml``."""
+    return sorted({str(path.relative_to(folder)) for folder in _config_folders() for path in folder.glob(pattern)})
+
+
+def find_config(name: str, what: str = "configuration", pattern: str = "*.yaml") -> Path:
+    """The file of this name, or one of those that come with tsattn.
+
+    Raises:
+        UserError: if there is none; the message lists those that match the pattern.
+    """
+    for path in (Path(name), *(folder / file for folder in _config_folders() for file in (name, f"{name}.yaml"))):
+        if path.is_file():
+            return path
+    raise UserError(f"no {what} {name}: neither a file nor one of {one_of(config_names(pattern))}")
 
 
 def _pairs(words: list[str]) -> list[tuple[str, str | None]]:
@@ -108,13 +122,6 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def _find_config(name: str) -> Path:
-    for path in (Path(name), *(folder / file for folder in _config_folders() for file in (name, f"{name}.yaml"))):
-        if path.is_file():
-            return path
-    raise UserError(f"no configuration {name}: neither a file nor one of {one_of(config_names())}")
-
-
 def _config_folders() -> list[Path]:
     package = Path(__file__).resolve().parents[1]
     # installed, the configurations lie inside the package; in a checkout, beside it
@@ -125,6 +132,17 @@ def _from_run(folder: str) -> list[tuple[str, str | None]]:
     run = RunFolder(folder)
     run.check_trained()
     return [("--config", str(run.config)), ("--ckpt_path", str(run.best))]
+
+
+def _resumed(pairs: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
+    """What goes on with a run as it was: its configuration, and its last checkpoint if there is one yet."""
+    folder = dict(pairs)["--resume"]
+    if len(pairs) > 1 or folder is None:
+        raise UserError("fit --resume DIR goes on with a run as it was, and takes no other option")
+    run = RunFolder(folder)
+    run.check_resumable()
+    checkpoint: list[tuple[str, str | None]] = [("--ckpt_path", str(run.last))] if run.last.exists() else []
+    return [("--config", str(run.config)), *checkpoint, ("--resume", folder)]
 
 
 def _configured_backbone(configs: list[Path]) -> object:
@@ -158,8 +176,11 @@ def _override(flag: str, value: str | None) -> tuple[str, Any]:
 
 
 def _merge(description: object, overrides: list[tuple[str, Any]], root: str) -> object:
-    """The description with the flags applied in order; naming a kind starts a description afresh."""
-    for name, value in overrides:
+    """The description with the flags applied in order; naming a kind starts a description afresh.
+
+    Flags of the attention come last, wherever they stand: they must outlive another kind of backbone.
+    """
+    for name, value in sorted(overrides, key=lambda override: _names(override[0], _ATTENTION)):
         path = name.removeprefix(root).split(".")[1:]
         description = _set(description, path, value, root)
     return description

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from tsattn.cli.messages import sentence
-from tsattn.data.download import data_root, fetch, reported, sha256_of
-from tsattn.data.registry import CARDS, Card, card_of
+from tsattn.data.files import sha256_of
+from tsattn.data.public.cards import CARDS, Card, card_of
+from tsattn.data.public.download import data_root, fetch, reported
 from tsattn.errors import UserError, one_of
 
 __all__ = ["run"]
@@ -143,12 +144,12 @@ def _check(cards: list[Card], root: Path) -> None:
 def _differences(card: Card, root: Path) -> list[str]:
     import pandas as pd
 
-    from tsattn.data.card_file import differences, frame_differences
     from tsattn.data.frequency import infer_frequency
+    from tsattn.data.public.card_file import differences, frame_differences
 
     if card.file is not None:
         return differences(card, root / card.file)
-    from tsattn.data.co2 import CO2DataModule
+    from tsattn.data.public.co2 import CO2DataModule
 
     frame = CO2DataModule().load_frame()
     stamps = pd.DatetimeIndex(frame.index)

@@ -76,6 +76,15 @@ class RunFolder:
         if self.path.exists():
             raise UserError(f"the run folder {self.path} exists already; nothing is overwritten, name another")
 
+    def check_resumable(self) -> None:
+        """Refuse a folder that no `fit` has begun, or whose `fit` came to its end."""
+        if not self.path.is_dir():
+            raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has begun")
+        if not self.config.exists():
+            raise UserError(f"{self.path} is not the folder of a run: it has no {self.config.name}")
+        if self.metrics.exists():
+            raise UserError(f"the run {self.path} is finished: its results are in {self.metrics}")
+
     def check_trained(self) -> None:
         """Refuse a folder without the best checkpoint of a `fit`."""
         if not self.path.is_dir():

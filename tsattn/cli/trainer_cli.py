@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import importlib.util
 import logging
 import math
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +20,9 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
 
+from tsattn.cli.curve import keep_curve
 from tsattn.cli.messages import sentence
 from tsattn.cli.run_folder import RunFolder, versions
 from tsattn.data import (
@@ -41,11 +44,13 @@ from tsattn.forecasting import (
     plot_test_forecasts,
     score_table,
 )
+from tsattn.forecasting.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress
+from tsattn.forecasting.checkpoint_io import AtomicCheckpointIO
 from tsattn.forecasting.future import check_output, write_frame
-from tsattn.forecasting.training import quiet_lightning
+from tsattn.forecasting.training import quiet_lightning, train_as_one_epoch
 from tsattn.task import Task
 
-__all__ = ["TrainerCLI", "run"]
+__all__ = ["TrainerCLI", "run", "session", "user_errors"]
 
 DEFAULT_EPOCHS = 10
 
@@ -64,7 +69,14 @@ _REFUSED = {
 
 _DIVERGED = "training diverged; a lower --model.learning_rate or more --model.warmup_steps may help"
 
-_say = functools.partial(print, flush=True)
+
+def _is_first_process() -> bool:
+    return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]
+
+
+@rank_zero_only
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 class _Parser(LightningArgumentParser):
@@ -130,6 +142,10 @@ class TrainerCLI(LightningCLI):
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser: LightningArgumentParser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        if subcommand == "fit":
+            parser.add_argument(
+                "--resume", type=str | None, default=None, help="go on with the unfinished run in this folder"
+            )
         if subcommand == "predict":
             parser.add_argument(
                 "--input", type=str | None, default=None, help="forecast beyond the end of this CSV file"
@@ -147,8 +163,11 @@ class TrainerCLI(LightningCLI):
         for name, reason in _REFUSED.items():
             if trainer[name] not in (None, False, 0.0):
                 raise UserError(f"--trainer.{name} cannot be set: {reason}")
-        if trainer.devices not in (1, "1", "auto", [0]) or trainer.num_nodes != 1:
-            raise UserError(f"training runs on one device: --trainer.devices must be 1, not {trainer.devices}")
+        if self.subcommand != "fit" and (trainer.devices not in (1, "1", "auto", [0]) or trainer.num_nodes != 1):
+            raise UserError(
+                f"{self.subcommand} runs on one device, so that no window counts twice: --trainer.devices must be 1, "
+                f"not {trainer.devices}"
+            )
         if self.subcommand == "fit" and trainer.limit_val_batches == 0:
             raise UserError("--trainer.limit_val_batches must be above 0: validation chooses the checkpoint")
         if trainer.max_epochs is None:
@@ -156,6 +175,7 @@ class TrainerCLI(LightningCLI):
             trainer.max_epochs = -1 if bounded else DEFAULT_EPOCHS
         if isinstance(trainer.val_check_interval, int):
             trainer.check_val_every_n_epoch = None  # an interval in steps counts across epochs
+        trainer.use_distributed_sampler = False  # the loaders share windows out themselves
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer, writing its curve and checkpoints into the run folder."""
@@ -164,15 +184,13 @@ class TrainerCLI(LightningCLI):
         if self.subcommand == "fit" and not given.fast_dev_run:
             self.run_folder = self._new_run_folder()
             kwargs["logger"] = given.logger is not False and [*_loggers(self.run_folder.path), *_listed(given.logger)]
-            callbacks.append(
-                ModelCheckpoint(
-                    dirpath=self.run_folder.checkpoints,
-                    filename=self.run_folder.best.stem,
-                    monitor="val_mse",
-                    save_last=True,
-                    enable_version_counter=False,
-                )
-            )
+            callbacks += [
+                BestCheckpoint(self.run_folder.checkpoints, "val_mse"),
+                SaveProgress(self.run_folder.last),
+                ExactResume(),
+                FiniteLoss(),
+            ]
+            kwargs["plugins"] = [*_listed(given.plugins), AtomicCheckpointIO()]
         else:
             kwargs["logger"] = False
         if given.enable_model_summary is None:
@@ -188,24 +206,28 @@ class TrainerCLI(LightningCLI):
     def before_fit(self) -> None:
         """Read data and build the model, so that a mistake shows before a folder is made; then make it."""
         self._set_up("fit", self.config[self.subcommand].ckpt_path)
-        steps = self._steps()
-        if steps == 0:
-            raise UserError("there is nothing to train: --trainer.max_epochs and max_steps must be above 0, or -1")
-        if isinstance(self.trainer.val_check_interval, int):  # validate at least once, at the end
-            self.trainer.val_check_interval = int(min(self.trainer.val_check_interval, steps))
+        self._check_steps()
         parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         task = self._task
         _say(
             f"{task.data}: {self._extent}, context {task.context_length}, "
             f"horizon {task.prediction_length}, {len(self.datamodule.windows('train'))} training windows"
         )
-        _say(f"{self.model.name}: {parameters:,} parameters, on {self._device}")
-        if self.run_folder is not None:
-            self.run_folder.create()
-            self.run_folder.config.write_text(self._config_text())
-            command = ["python", "-m", "tsattn", *self.typed]
-            self.run_folder.write_json(self.run_folder.versions, versions(command, self._device))
-            _say(f"run folder: {self.run_folder.path}")
+        devices = f" x {self.trainer.world_size}" if self.trainer.world_size > 1 else ""
+        _say(f"{self.model.name}: {parameters:,} parameters, on {self._device}{devices}")
+        run = self.run_folder
+        if run is None or not _is_first_process():
+            return
+        if self.config[self.subcommand].resume:
+            checkpoint = self.config[self.subcommand].ckpt_path
+            step = 0 if checkpoint is None else _load(checkpoint)["global_step"]
+            keep_curve(self.trainer.loggers, run.curve, step)
+            _say(f"going on with {run.path} behind step {step}")
+        else:
+            run.create()
+            run.config.write_text(self._config_text())
+            run.write_json(run.versions, versions(["python", "-m", "tsattn", *self.typed], self._device))
+            _say(f"run folder: {run.path}")
 
     def fit(self, **kwargs: Any) -> None:
         """Train; an interruption leaves the checkpoints so far, and says how to go on."""
@@ -214,12 +236,23 @@ class TrainerCLI(LightningCLI):
             self.trainer.fit(**kwargs, weights_only=True)
         except SystemExit as stop:  # how Lightning ends a fit on Ctrl-C and on SIGTERM
             raise KeyboardInterrupt(self._how_to_go_on()) from stop
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                f"the device has not the memory for batches of {self.datamodule.batch_size} windows: try "
+                f"--data.batch_size {max(1, self.datamodule.batch_size // 2)} with "
+                "--trainer.accumulate_grad_batches 2, --trainer.precision bf16-mixed, or a smaller model"
+            ) from error
+        except UserError as error:
+            run = self.run_folder
+            if run is None or not run.best.exists():
+                raise
+            raise UserError(f"{error}; the best weights so far are in {run.best}") from error
         self.seconds = time.perf_counter() - started
 
     def after_fit(self) -> None:
         """Test the best checkpoint once, beside the baselines."""
         run = self.run_folder
-        if run is None:
+        if run is None or not self._is_left_alone():
             return
         if not run.best.exists():
             raise UserError(f"no validation error was finite, so {run.path} has no best checkpoint: {_DIVERGED}")
@@ -294,10 +327,22 @@ class TrainerCLI(LightningCLI):
         return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
     def _new_run_folder(self) -> RunFolder:
-        given = self.config[self.subcommand].run
-        run = RunFolder(given) if given else RunFolder.dated("runs", self.datamodule.name, self.model.name)
-        run.check_new()
+        config = self.config[self.subcommand]
+        if config.resume:
+            return RunFolder(config.resume)
+        run = RunFolder(config.run) if config.run else RunFolder.dated("runs", self.datamodule.name, self.model.name)
+        if _is_first_process():
+            run.check_new()
         return run
+
+    def _is_left_alone(self) -> bool:
+        """Whether this is the one process that tests: of several, all others are done when training is."""
+        if self.trainer.world_size == 1:
+            return True
+        self.trainer.strategy.barrier()
+        is_first = self.trainer.is_global_zero
+        torch.distributed.destroy_process_group()  # or the metrics of the test would wait for the others
+        return is_first
 
     def _set_up(self, stage: str, checkpoint: str | None = None) -> None:
         """Set up data and model; with a checkpoint, for its task: sizes, channels and scaler are those saved."""
@@ -308,18 +353,15 @@ class TrainerCLI(LightningCLI):
         self.datamodule.setup(stage)
         self.model.build(self.datamodule.task)
 
-    def _steps(self) -> float:
-        """Optimizer steps that training is bounded to."""
-        epochs, steps = self.trainer.max_epochs, self.trainer.max_steps
-        batches = min(len(self.datamodule.train_dataloader()), _limit(self.trainer.limit_train_batches))
-        by_epochs = math.inf if epochs in (None, -1) else epochs * batches / self.trainer.accumulate_grad_batches
-        return min(by_epochs, math.inf if steps == -1 else steps)
+    def _check_steps(self) -> None:
+        """Refuse a training of no steps; validate at least once, at the end."""
+        train_as_one_epoch(self.trainer, self.datamodule)
 
     def _how_to_go_on(self) -> str:
         run = self.run_folder
-        if run is None or not run.last.exists():
-            return "training ended before the first checkpoint"
-        return f"go on with `python -m tsattn fit --config {run.config} --ckpt_path {run.last}`"
+        if run is None:
+            return "nothing was to be saved"
+        return f"go on with `python -m tsattn fit --resume {run.path}`"
 
     def _measure(self, part: str, checkpoint: str) -> Score:
         """Errors of a checkpoint over all windows of a part, on one device so that no window counts twice."""
@@ -372,7 +414,7 @@ class TrainerCLI(LightningCLI):
         files.update(
             {name: str(Path(files[name]).absolute()) for name in ("path", "root", "folder") if files.get(name)}
         )
-        for name in ("run", "config", "ckpt_path"):
+        for name in ("run", "resume", "config", "ckpt_path"):
             config.pop(name, None)
         dumped: str = yaml.safe_dump(config, sort_keys=False)
         return dumped
@@ -385,15 +427,31 @@ def run(words: list[str], typed: list[str]) -> int:
         words: the command and its words, prepared for the parser.
         typed: the words as they were typed.
     """
+    with session():
+        TrainerCLI(words, typed)
+    return 0
+
+
+@contextlib.contextmanager
+def session() -> Iterator[None]:
+    """Lightning's own words kept away, warnings shown as lines, and errors as `user_errors` has them."""
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # Lightning's, not the user's
-    argv, sys.argv = sys.argv, sys.argv[:1]  # LightningCLI warns if both hold words
     told = logging.StreamHandler(sys.stderr)  # what is done to the data beyond reading them
     told.setFormatter(logging.Formatter("warning: %(message)s"))
     told.setLevel(logging.WARNING)
     logging.getLogger("tsattn").addHandler(told)
     try:
-        with quiet_lightning():
-            TrainerCLI(words, typed)
+        with quiet_lightning(), user_errors():
+            yield
+    finally:
+        logging.getLogger("tsattn").removeHandler(told)
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+    """What a user can mend, raised as `UserError`, whatever the libraries make of it."""
+    try:
+        yield
     except MisconfigurationException as error:
         raise UserError(" ".join(str(error).split())) from error
     except ValueError as error:  # the parser wraps what a class says of its arguments
@@ -401,10 +459,6 @@ def run(words: list[str], typed: list[str]) -> int:
         if found is None:
             raise
         raise found from error
-    finally:
-        sys.argv = argv
-        logging.getLogger("tsattn").removeHandler(told)
-    return 0
 
 
 def _load(checkpoint: str) -> dict[str, Any]:
@@ -434,11 +488,6 @@ def _listed(value: Any) -> list[Any]:
 
 def _bar(shown: bool) -> list[Callback]:
     return [TQDMProgressBar(leave=True)] if shown else []
-
-
-def _limit(limit: float | int | None) -> float:
-    """The most batches that `limit_train_batches` allows, where it is a count."""
-    return limit if isinstance(limit, int) else math.inf
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:

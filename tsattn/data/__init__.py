@@ -1,8 +1,19 @@
-"""From files to batches: source -> panel -> split -> scale -> windows -> batch. Knows nothing of models.
+"""From files to batches. Knows nothing of models.
 
-To add a public CSV file, write its card in `registry.py`; for anything else, one file with a subclass of
-`ForecastDataModule` that loads a panel and splits it. The names are imported when they are first asked for, so that
-the cards can be read without pandas or torch.
+Where things are, in the order of the way:
+
+- from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table (`csv_cells.py` a CSV
+  file), `reader.py` finds the roles of its columns, `columns.py` turns cells into numbers, time stamps and categories,
+  `layout.py` puts rows on time grids (`grid.py`, `frequency.py`), `panel.py` is the record;
+- from a panel to a batch: `splits.py` (`split_rule.py` for what a user asks), `scaling.py`, `windows.py` (behind the
+  end of the data: `future_windows.py`), `loading.py` for the order of training windows;
+- around that, one `LightningDataModule` a source, all subclasses of the one in `datamodule.py`: `own_data.py` (a
+  user's frame or file), `panel_data.py` (a panel, for the Forecaster), `public/` (the public data sets, their cards and
+  files), `mapped/` (tables larger than memory).
+
+To add a public CSV file, write its card in `public/cards.py`; for anything else, one file with a subclass of
+`ForecastDataModule` that loads a panel and splits it, as `public/co2.py`, and its line below. The names are imported
+when they are first asked for, so that the cards can be read without pandas or torch.
 """
 
 from __future__ import annotations
@@ -11,45 +22,44 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tsattn.data.co2 import CO2DataModule
-    from tsattn.data.csv_file import CSVDataModule
     from tsattn.data.datamodule import ForecastDataModule
-    from tsattn.data.frame import check_frame, read_csv
-    from tsattn.data.frame_data import FrameDataModule
     from tsattn.data.frequency import future_index, infer_frequency, season_length
     from tsattn.data.future_windows import FutureWindows
-    from tsattn.data.mapped import MappedDataModule
+    from tsattn.data.mapped.datamodule import MappedDataModule
+    from tsattn.data.own_data import CSVDataModule, FrameDataModule
     from tsattn.data.panel import Panel, wide_panel
     from tsattn.data.panel_data import PanelDataModule
-    from tsattn.data.public import PublicDataModule
+    from tsattn.data.public.cards import CARDS, Card
+    from tsattn.data.public.co2 import CO2DataModule
+    from tsattn.data.public.datamodule import PublicDataModule
+    from tsattn.data.public.wide_csv import check_frame, read_csv
     from tsattn.data.reader import panel_from_frame
-    from tsattn.data.registry import CARDS, Card
     from tsattn.data.scaling import fit_scaler, scaled_series
     from tsattn.data.splits import Split
     from tsattn.data.tables import read_table
     from tsattn.data.windows import Series, WindowDataset
 
 _HOMES = {
-    "CARDS": "registry",
-    "CO2DataModule": "co2",
-    "CSVDataModule": "csv_file",
-    "Card": "registry",
+    "CARDS": "public.cards",
+    "CO2DataModule": "public.co2",
+    "CSVDataModule": "own_data",
+    "Card": "public.cards",
     "ForecastDataModule": "datamodule",
-    "FrameDataModule": "frame_data",
+    "FrameDataModule": "own_data",
     "FutureWindows": "future_windows",
-    "MappedDataModule": "mapped",
+    "MappedDataModule": "mapped.datamodule",
     "Panel": "panel",
     "PanelDataModule": "panel_data",
-    "PublicDataModule": "public",
+    "PublicDataModule": "public.datamodule",
     "Series": "windows",
     "Split": "splits",
     "WindowDataset": "windows",
-    "check_frame": "frame",
+    "check_frame": "public.wide_csv",
     "fit_scaler": "scaling",
     "future_index": "frequency",
     "infer_frequency": "frequency",
     "panel_from_frame": "reader",
-    "read_csv": "frame",
+    "read_csv": "public.wide_csv",
     "read_table": "tables",
     "scaled_series": "scaling",
     "season_length": "frequency",

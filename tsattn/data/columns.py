@@ -8,9 +8,9 @@ from __future__ import annotations
 import datetime
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Decimal
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,39 @@ from numpy.typing import NDArray
 
 from tsattn.errors import UserError, shown
 
-__all__ = ["category_codes", "number_columns", "series_numbers", "time_stamps"]
+__all__ = [
+    "category_codes",
+    "column_name",
+    "column_names",
+    "in_zone_of",
+    "match_ids",
+    "number_columns",
+    "series_numbers",
+    "time_stamps",
+]
+
+
+def column_names(columns: Any, what: str) -> tuple[str, ...]:
+    """One name or any list of names as text, for numbers can name columns too; none for None.
+
+    Raises:
+        UserError: for anything else, which is called `what`.
+    """
+    if columns is None:
+        return ()
+    if isinstance(columns, str | Integral) and not isinstance(columns, bool):
+        return (str(columns),)
+    names = [*columns] if isinstance(columns, Iterable) and not isinstance(columns, bytes | dict) else [None]
+    if any(name is None or isinstance(name, bool) or not isinstance(name, Hashable) for name in names):
+        raise UserError(f"{what} must be the name of a column or a list of names, not {shown(repr(columns))}")
+    return tuple(map(str, names))
+
+
+def column_name(column: Any, what: str) -> str | None:
+    """One name as text, see `column_names`."""
+    if not isinstance(column, str | Integral | None) or isinstance(column, bool):
+        raise UserError(f"{what} must be the name of a column, not {shown(repr(column))}")
+    return None if column is None else str(column)
 
 
 def number_columns(
@@ -37,22 +69,24 @@ def number_columns(
 
 
 def _numbers(column: pd.Series, where: Callable[[int], str], role: str) -> NDArray[np.float64]:
-    """A column as floats; bools are 0 and 1, but no targets."""
+    """A column as floats; bools are 0 and 1 in covariates alone."""
     kind = column.dtype
     if pd.api.types.is_numeric_dtype(kind) and kind.kind in "iuf":
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     cells, given = column.astype(object), column.notna().to_numpy()
     types = np.fromiter((_kind(cell) for cell in cells), dtype="U1", count=len(cells))
-    if role != "target" and (types[given] == "b").all():
+    is_covariate = role.endswith("covariate")
+    if is_covariate and (types[given] == "b").all():
         return np.asarray(cells.where(given, np.nan), dtype=np.float64)
     # pandas would drop imaginary parts and count bools and dates as numbers
     numbers = pd.to_numeric(cells.where(given & (types == "n"), np.nan), errors="coerce").to_numpy(dtype=np.float64)
     wrong = np.flatnonzero(np.isnan(numbers) & given)
     if wrong.size:
         row = int(wrong[0])
+        advice = "" if role == "channel" else " (name text columns as static, or list the targets)"
         raise UserError(
             f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number; a {role} needs "
-            f"numbers{'' if role == 'target' else ' or bools'} (name text columns as static, or list the targets)"
+            f"numbers{' or bools' if is_covariate else ''}{advice}"
         )
     return numbers
 
@@ -70,7 +104,9 @@ def time_stamps(column: pd.Series, where: Callable[[int], str]) -> pd.DatetimeIn
     """Time stamps of one time zone, none missing, all within the years 1678 to 2261."""
     kind = column.dtype
     if isinstance(kind, pd.PeriodDtype):
-        column = column.dt.to_timestamp()
+        raise UserError(
+            f"{where(0)}: column {shown(column.name)} holds periods; turn them into time stamps with .dt.to_timestamp()"
+        )
     if pd.api.types.is_datetime64_any_dtype(column.dtype):
         stamps = pd.DatetimeIndex(column)
     elif pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_timedelta64_dtype(kind):
@@ -83,6 +119,24 @@ def time_stamps(column: pd.Series, where: Callable[[int], str]) -> pd.DatetimeIn
     if outside.any():
         raise UserError(f"{where(int(outside.argmax()))}: {stamps[outside][0]} is not within the years 1678 to 2261")
     return stamps
+
+
+def in_zone_of(other: pd.DatetimeIndex, time: pd.DatetimeIndex, source: str, others: str) -> pd.DatetimeIndex:
+    """The same instants in the time zone of other time stamps.
+
+    Args:
+        other: the time stamps whose zone is taken.
+        time: those to convert.
+        source: what these are of, for messages.
+        others: what the other time stamps are of.
+
+    Raises:
+        UserError: if one has a zone and the other has not.
+    """
+    if (time.tz is None) != (other.tz is None):
+        mine, theirs = ("no time zone" if tz is None else f"time zone {tz}" for tz in (time.tz, other.tz))
+        raise UserError(f"{source} has {mine}, {others} {theirs}; time stamps need one in both or in neither")
+    return time if time.tz is None else time.tz_convert(other.tz)
 
 
 def _parsed(cells: pd.Series, where: Callable[[int], str]) -> pd.DatetimeIndex:
@@ -163,30 +217,50 @@ def series_numbers(
     return codes.astype(np.int64), names
 
 
+def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:
+    """Which of the known ids each of some ids is, if it is one of them.
+
+    Files and frames may write the same ids as text and as numbers: if no id is known as it is, but each of them is as
+    text, then that counts.
+    """
+    places = {name: name for name in known}
+    found = {name: places[name] for name in ids if name in places}
+    texts = {str(name): name for name in known}
+    if not found and len(texts) == len(known) and len({*map(str, ids)} & texts.keys()) == len(ids):
+        found = {name: texts[str(name)] for name in ids}
+    return found
+
+
 def category_codes(
     frame: pd.DataFrame,
     columns: tuple[str, ...],
     series: NDArray[np.int64],
     names: tuple[Any, ...],
     where: Callable[[int], str],
+    may_lack: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], tuple[tuple[str, ...], ...]]:
-    """The category of each series in each static column, `(S, K)`, and the categories of each column."""
+    """The category of each series in each static column, `(S, K)`, and the categories of each column.
+
+    In the rows `may_lack` of the table a category may be missing, if another row of the series has it.
+    """
     codes, categories = np.empty((len(names), len(columns)), np.int64), []
-    first_rows = np.unique(series, return_index=True)[1]
     for k, name in enumerate(columns):
         try:
             raw, uniques = pd.factorize(frame[name])
         except TypeError as error:
             raise UserError(f"static column {shown(name)} holds no categories; valid are texts and numbers") from error
-        if (raw < 0).any():
-            row = int((raw < 0).argmax())
+        first_rows = np.full(len(names), len(frame))
+        np.minimum.at(first_rows, series[raw >= 0], np.flatnonzero(raw >= 0))
+        lacking = (raw < 0) & (~may_lack | (first_rows == len(frame))[series])
+        if lacking.any():
+            row = int(lacking.argmax())
             raise UserError(f"{where(row)}: the category in static column {shown(name)} is missing")
         texts = [_category(value) for value in uniques.tolist()]
         known = sorted(set(texts))
         number = {text: i for i, text in enumerate(known)}
         column = np.array([number[text] for text in texts])[raw]
         codes[:, k] = column[first_rows]
-        changes = column != codes[series, k]
+        changes = (column != codes[series, k]) & (raw >= 0)
         if changes.any():
             row = int(changes.argmax())
             raise UserError(

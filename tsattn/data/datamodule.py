@@ -7,14 +7,16 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from tsattn.batch import Batch
 from tsattn.data.frequency import season_length
 from tsattn.data.future_windows import FutureWindows
+from tsattn.data.loading import ShuffledBatches, TrainingLoader
 from tsattn.data.panel import Panel, wide_panel
 from tsattn.data.scaling import fit_task_scalers, scaled_series
 from tsattn.data.splits import Split, all_origins
@@ -28,7 +30,6 @@ logger = logging.getLogger("tsattn")
 
 LINEAR_WINDOWS = 100_000  # a linear map of a few hundred steps gains nothing from more
 SCALINGS = ("global", "series")
-_PERMUTED = 10_000_000  # a shuffled list of more windows would take more memory than the data
 
 
 class ForecastDataModule(LightningDataModule):
@@ -49,6 +50,7 @@ class ForecastDataModule(LightningDataModule):
             nothing is fitted again.
         panel: the series in original units. Set by `setup`.
         parts: the parts that must have windows.
+        training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
     """
 
     name: str
@@ -81,6 +83,7 @@ class ForecastDataModule(LightningDataModule):
         self.eval_batch_size = eval_batch_size
         self.num_workers = num_workers
         self.scaling = scaling
+        self.training_batches: int | None = None
         self.task: Task | None = None
         self.panel: Panel | None = None
         self._input: Path | None = None
@@ -120,7 +123,9 @@ class ForecastDataModule(LightningDataModule):
         else:
             panel = self._obey(self.task, panel)
         self.panel = panel
-        self._series = scaled_series(panel, self.task)
+        # series that a trained model does not know have a scale of their own: of their training rows, too
+        history = None if splits is None else np.array([split.train_end for split in splits])
+        self._series = scaled_series(panel, self.task, history)
         self._scaled = panel, self.task
         self._splits = splits
 
@@ -148,13 +153,17 @@ class ForecastDataModule(LightningDataModule):
         return WindowDataset(self.series, origins, L, self.prediction_length)
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Shuffled training windows; of more than ten million, as many drawn at random."""
+        """Shuffled training windows, see `ShuffledBatches`; the order is that of torch's seed."""
         windows = self.windows("train")
-        return self._loader(windows, self.batch_size, RandomSampler(windows, replacement=len(windows) > _PERMUTED))
+        rank, world_size = self._process
+        order = torch.initial_seed(), rank, world_size, self.training_batches
+        batches = ShuffledBatches(len(windows), self.batch_size, *order)
+        return TrainingLoader(windows, batches, **self._loader_options)
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """Validation windows in the order of series and time."""
-        return self.eval_dataloader("val")
+        """Validation windows in the order of series and time; of several processes each has its share of them."""
+        rank, world_size = self._process
+        return self._loader(_every(self.windows("val"), world_size, rank), self.eval_batch_size)
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """Test windows in the order of series and time."""
@@ -168,10 +177,7 @@ class ForecastDataModule(LightningDataModule):
             context_length: L; the model's own by default.
             every: 1 for all windows, k for each k-th of them.
         """
-        windows = self.windows(part, context_length)
-        return self._loader(
-            windows if every == 1 else Subset(windows, range(0, len(windows), every)), self.eval_batch_size
-        )
+        return self._loader(_every(self.windows(part, context_length), every), self.eval_batch_size)
 
     def thinning(self, part: str, context_length: int | None = None) -> int:
         """What `every` leaves enough windows for a linear map, at most `LINEAR_WINDOWS`: 1 for data of common size."""
@@ -235,18 +241,28 @@ class ForecastDataModule(LightningDataModule):
                 raise UserError(f"the model was trained with {size} {getattr(task, size)}, not {getattr(self, size)}")
         return panel.for_task(task, str(self._input or self.name))
 
-    def _loader(
-        self, windows: Dataset[Batch], batch_size: int, sampler: RandomSampler | None = None
-    ) -> DataLoader[Batch]:
-        return DataLoader(
-            windows,
-            batch_size=batch_size,
-            sampler=sampler,
-            num_workers=self.num_workers,
-            collate_fn=_as_is,
-            pin_memory=torch.cuda.is_available(),
-            persistent_workers=self.num_workers > 0,
-        )
+    def _loader(self, windows: Dataset[Batch], batch_size: int) -> DataLoader[Batch]:
+        return DataLoader(windows, batch_size=batch_size, **self._loader_options)
+
+    @property
+    def _loader_options(self) -> dict[str, Any]:
+        return {
+            "num_workers": self.num_workers,
+            "collate_fn": _as_is,
+            "pin_memory": torch.cuda.is_available(),
+            "persistent_workers": self.num_workers > 0,
+            # or each loader would draw a number from torch's generator, which dropout draws from
+            "generator": torch.Generator(),
+        }
+
+    @property
+    def _process(self) -> tuple[int, int]:
+        """The number of this process, and how many there are."""
+        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+
+
+def _every(windows: WindowDataset, step: int, first: int = 0) -> Dataset[Batch]:
+    return windows if step == 1 else Subset(windows, range(first, len(windows), step))
 
 
 def check_sizes(scaling: str, **sizes: int) -> None:

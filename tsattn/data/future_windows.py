@@ -67,13 +67,11 @@ class FutureWindows(Dataset[Batch]):
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """The batch of these series, without targets; see `WindowDataset`."""
         numbers = torch.as_tensor(indices)
-        lengths = self.series.starts.diff()[numbers]
+        lengths = self.series.starts[numbers + 1] - self.series.starts[numbers]
         batch = self.series.windows(numbers, lengths, self.context_length, 0)
-        stamps = [seconds(self.panel.future_time(int(number), self.steps)) for number in numbers]
+        stamps = seconds(self.panel.future_times(numbers.numpy(), self.steps)).reshape(len(numbers), self.steps)
         assert batch.time is not None
         known = batch.future_covariates
         if known is not None and self._ahead is not None:
             known = torch.cat([known, self._ahead[numbers]], 1)
-        return replace(
-            batch, time=torch.cat([batch.time, torch.from_numpy(np.stack(stamps))], 1), future_covariates=known
-        )
+        return replace(batch, time=torch.cat([batch.time, torch.from_numpy(stamps)], 1), future_covariates=known)

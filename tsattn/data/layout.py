@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tsattn.data.frequency import try_infer_frequency
 from tsattn.data.grid import OFF_GRID, Grid, normalise_frequency, usual_frequency
+from tsattn.data.messages import counted
 from tsattn.errors import UserError, shown
 
 __all__ = ["Layout", "lay_out"]
@@ -52,6 +53,7 @@ def lay_out(
     names: tuple[Any, ...],
     frequency: str | None,
     where: Callable[[int], str],
+    source: str,
     *,
     is_wide: bool,
 ) -> Layout:
@@ -65,6 +67,7 @@ def lay_out(
         names: the ids, for messages.
         frequency: the frequency that all series must have; None infers it.
         where: names a row (from 0) of the table in messages.
+        source: what the table is, for messages.
         is_wide: whether there is but one series, without an id.
 
     Raises:
@@ -75,7 +78,7 @@ def lay_out(
         return "" if is_wide else f" of series {shown(names[number])}"
 
     stamps = time.as_unit("ns").asi8
-    order = _order_by_time(stamps, series)
+    order = _order_by_time(stamps, series, source)
     repeats = (np.diff(stamps[order]) == 0) & (np.diff(series[order]) == 0)
     if repeats.any():
         pairs = np.sort(np.stack([order[:-1][repeats], order[1:][repeats]], axis=1), axis=1)
@@ -129,7 +132,11 @@ def lay_out(
     sorted_places = np.repeat(starts[:-1] - coordinates[begin], counts) + coordinates
     if missing:
         logger.warning(
-            "filled %d missing time stamps in %d of %d series", missing, (lengths > counts).sum(), len(names)
+            "%s: filled %s in %d of %d series",
+            source,
+            counted(missing, "missing time stamp"),
+            (lengths > counts).sum(),
+            len(names),
         )
         is_filled = np.ones(starts[-1], dtype=bool)
         is_filled[sorted_places] = False
@@ -145,13 +152,13 @@ def lay_out(
     return Layout(frequency, index, starts, places)
 
 
-def _order_by_time(stamps: NDArray[np.int64], series: NDArray[np.int64]) -> NDArray[np.int64]:
+def _order_by_time(stamps: NDArray[np.int64], series: NDArray[np.int64], source: str) -> NDArray[np.int64]:
     """The rows in order of series, then time; of rows alike, in the order given."""
     order = np.argsort(series, kind="stable")
     is_back = (np.diff(series[order]) == 0) & (np.diff(stamps[order]) < 0)
     if is_back.any():
         unsorted = np.unique(series[order][1:][is_back]).size
-        logger.warning("sorted the rows of %d of %d series by time", unsorted, series.max() + 1)
+        logger.warning("%s: sorted the rows of %d of %d series by time", source, unsorted, series.max() + 1)
         order = np.lexsort((stamps, series))
     return order
 

@@ -98,7 +98,7 @@ class Panel:
         unused = [name for name in self.channels if name not in task.channels]
         panel = self.with_channels(task.channels, source)
         if unused:
-            logger.warning("%s: columns %s are not used: the model was not trained on them", source, one_of(unused))
+            logger.warning("%s: %s not used: the model was not trained on %s", source, *_told_of(unused))
         panel = panel.with_covariates(task.past_covariates, task.future_covariates, source)
         return panel.with_static(task.static, task.categories, source)
 
@@ -118,6 +118,14 @@ class Panel:
         """The `horizon` time stamps behind the last row of a series, which is given by its number."""
         return future_index(self.time[self.starts[series + 1] - 1], self.frequency, horizon)
 
+    def future_times(self, numbers: NDArray[np.int64], horizon: int) -> pd.DatetimeIndex:
+        """The same of some of the series, end to end."""
+        # most series end at a few time stamps: of many, a calendar is too slow to be asked for each
+        places, ends = pd.factorize(self.time[self.starts[1:][numbers] - 1])
+        first, *others = (future_index(end, self.frequency, horizon) for end in ends)
+        steps = places[:, None] * horizon + np.arange(horizon)
+        return pd.DatetimeIndex(first.append(others).take(steps.ravel()))
+
     def future_for(self, horizon: int) -> NDArray[np.float64] | None:
         """The future covariates of the `horizon` steps behind the last row of each series.
 
@@ -134,6 +142,13 @@ class Panel:
         given = rows < self.ahead_starts[1:, None]
         values = np.full((len(self), horizon, len(self.future_names)), np.nan)
         values[given] = self.ahead[rows[given]]
+        lacking = np.flatnonzero(np.isnan(self.ahead).all(axis=0))  # all of them if there are no rows ahead
+        if lacking.size:
+            names = one_of(shown(self.future_names[column]) for column in lacking)
+            raise UserError(
+                f"no future values of {names} were given; give one for each of the {horizon} steps to forecast, in "
+                "rows behind the last target or in a frame of future values"
+            )
         missing = np.argwhere(np.isnan(values))
         if missing.size:
             series, step, column = missing[0].tolist()
@@ -190,9 +205,10 @@ class Panel:
             if (codes < 0).any():
                 series = int(codes.argmin())
                 category = self.static_categories[k][self.static[series, k]]
+                which = "" if self.is_wide else ", which"
                 raise UserError(
-                    f"static column {shown(name)}: {self._series(series)}category {shown(category)} was not seen in "
-                    f"training; valid are {one_of(map(shown, known[:20]))}"
+                    f"static column {shown(name)}: {self._series(series)}category {shown(category)}{which} was not "
+                    f"seen in training; valid are {one_of(map(shown, known[:20]))}"
                 )
             columns.append(codes)
         return replace(
@@ -280,6 +296,12 @@ class Panel:
 
     def _series(self, series: int) -> str:
         return "" if self.is_wide else f"series {shown(self.ids[series])} has "
+
+
+def _told_of(columns: Sequence[str]) -> tuple[str, str]:
+    """Columns that are not used, as the subject of a message and as its object."""
+    names = one_of(map(shown, columns))
+    return (f"column {names} is", "it") if len(columns) == 1 else (f"columns {names} are", "them")
 
 
 def wide_panel(frame: pd.DataFrame, source: str, *, frequency: str | None = None) -> Panel:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
+from tsattn.data.columns import match_ids
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.splits import Split
@@ -85,8 +86,7 @@ def fit_task_scalers(panel: Panel, splits: Sequence[Split], scaling: str) -> dic
 
     A series without a training value has no scale of its own: it takes the one of all series, which is logged.
     """
-    rows = np.arange(len(panel.values)) - panel.starts[:-1].repeat(panel.lengths)
-    is_train = rows < np.repeat([split.train_end for split in splits], panel.lengths)
+    is_train = _is_before(np.array([split.train_end for split in splits]), panel)
     mean, scale = fit_scaler(panel.values[is_train], panel.channels)
     own = None
     if scaling == "series":
@@ -129,13 +129,26 @@ def scaler_fields(
     return fields
 
 
-def series_units(panel: Panel, task: Task) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def series_units(
+    panel: Panel, task: Task, history: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and scale of each series of a panel, two `(S, C)`, as the task says; nothing known is fitted again.
 
-    A series that was not trained on, where each has a scale of its own, takes that of the rows given: all of them are
-    history.
+    A series that was not trained on, where each has a scale of its own, takes that of its first rows.
+
+    Args:
+        panel: the series.
+        task: what a model was trained for.
+        history: `(S,)` how many first rows these are, all before those that are forecast; by default all rows.
     """
-    return known_units(panel.ids, task, lambda: fit_series_scalers(panel.values, panel.starts))
+
+    def fit() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        values = panel.values
+        if history is not None:
+            values = np.where(_is_before(history, panel)[:, None], values, np.nan)
+        return fit_series_scalers(values, panel.starts)
+
+    return known_units(panel.ids, task, fit)
 
 
 def known_units(
@@ -143,35 +156,44 @@ def known_units(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and scale of the series of these ids, two `(S, C)`, as the task says.
 
-    `fit` gives what `fit_series_scalers` says of all their rows; it is called if a series was not trained on.
+    Ids that are numbers here and text there are the same, see `match_ids`; this is logged. `fit` gives what
+    `fit_series_scalers` says of their history; it is called if a series was not trained on.
     """
     shape = len(ids), len(task.channels)
     mean, scale = np.broadcast_to(task.mean, shape), np.broadcast_to(task.scale, shape)
     if task.scaling != "series":
         return mean, scale
     place = {name: number for number, name in enumerate(task.ids)}
-    numbers = np.array([place.get(name, -1) for name in ids])
+    known = match_ids(ids, task.ids)
+    numbers = np.array([place[known[name]] if name in known else -1 for name in ids])
+    for name in ids[:1]:
+        if known.get(name, name) != name:
+            logger.warning("the ids are not those trained on, but their text is: %r is taken for %r", name, known[name])
     is_new = numbers < 0
     saved = np.asarray(task.series_mean)[numbers], np.asarray(task.series_scale)[numbers]
     if not is_new.any():
         return saved
     own, spread = fit()
+    texts = {str(name) for name in task.ids}
+    alike = sum(str(name) in texts for name, new in zip(ids, is_new.tolist(), strict=True) if new)
     logger.warning(
-        "%d of %d series were not trained on; each is scaled by the rows given of it", is_new.sum(), len(ids)
+        "%d of %d series were not trained on; each is scaled by the rows given of it%s",
+        *(is_new.sum(), len(ids)),
+        f" (the ids of {alike} were trained on as numbers, or as text)" if alike else "",
     )
     own, spread = np.where(np.isnan(own), mean, own), np.where(np.isnan(own), scale, spread)
     return np.where(is_new[:, None], own, saved[0]), np.where(is_new[:, None], spread, saved[1])
 
 
-def scaled_series(panel: Panel, task: Task) -> Series:
-    """A panel as tensors, ``(value - mean) / scale``.
+def scaled_series(panel: Panel, task: Task, history: NDArray[np.int64] | None = None) -> Series:
+    """A panel as tensors, ``(value - mean) / scale``; see `series_units` for `history`.
 
     A missing value is imputed for the model's input by the last observed one of its series (so nothing is seen ahead
     of its time), at the very start by the mean; the mask of observed values keeps it out of loss and metrics.
     """
-    mean, scale = series_units(panel, task)
-    lengths = panel.lengths
-    scaled = (panel.values - mean.repeat(lengths, axis=0)) / scale.repeat(lengths, axis=0)
+    mean, scale = series_units(panel, task, history)
+    scaled = panel.values - _each_row(mean, panel)
+    scaled /= _each_row(scale, panel)
     missing = np.isnan(scaled)
     past = len(task.past_covariates)
     past_units, future_units = _covariate_units(task, slice(None, past)), _covariate_units(task, slice(past, None))
@@ -186,6 +208,17 @@ def scaled_series(panel: Panel, task: Task) -> Series:
         future_covariates=_covariates(panel.future_covariates, future_units, panel),
         static=None if panel.static is None else torch.from_numpy(panel.static),
     )
+
+
+def _is_before(ends: NDArray[np.int64], panel: Panel) -> NDArray[np.bool_]:
+    """`(rows,)` whether a row is among the first `ends (S,)` of its series."""
+    is_before: NDArray[np.bool_] = np.arange(len(panel.values)) < (panel.starts[:-1] + ends).repeat(panel.lengths)
+    return is_before
+
+
+def _each_row(units: NDArray[np.float64], panel: Panel) -> NDArray[np.float64]:
+    """Of `(S, C)` what belongs to each row, `(rows, C)`; of one series `(1, C)`, which broadcasts."""
+    return units if len(panel) == 1 else units.repeat(panel.lengths, axis=0)
 
 
 def scaled_ahead(ahead: NDArray[np.float64] | None, task: Task) -> torch.Tensor | None:

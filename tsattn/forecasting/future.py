@@ -38,9 +38,8 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: i
     """
     values = torch.cat([*forecasts]).double().cpu().transpose(1, 2)  # (S, C, T) or (S, C, T, Q)
     S, C, T = values.shape[:3]
-    stamps = [panel.future_time(number, T) for number in range(first, first + S)]
     rows = np.tile(np.arange(S * T).reshape(S, 1, T), (1, C, 1)).ravel()
-    time = stamps[0].append(stamps[1:]).take(rows)
+    time = panel.future_times(np.arange(first, first + S), T).take(rows)
     if panel.is_wide:
         frame = pd.DataFrame({"unique_id": np.repeat(list(task.channels), T), "ds": time})
     else:

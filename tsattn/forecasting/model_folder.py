@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+import yaml
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
@@ -48,7 +49,7 @@ class SavedModel:
         arguments: those of `Forecaster`.
         model: built and with its weights.
         history: the end of each series that was fitted; None where the folder has none.
-        seasonal_error: `(S, C)` of these series, see `tsattn.forecasting.scores.seasonal_errors`.
+        seasonal_error: `(S, C)` of these series, see `tsattn.forecasting.scores.seasonal_errors`; None without them.
     """
 
     arguments: dict[str, Any]
@@ -77,8 +78,6 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
     model, history = saved.model, saved.history
     assert model.task is not None
     assert model.backbone is not None
-    assert history is not None
-    assert saved.seasonal_error is not None
     partial: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +85,11 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         # contiguous copies: safetensors takes no views
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.backbone.state_dict().items()}
         save_file(weights, partial / _WEIGHTS)
-        save_arrays({**_history_arrays(history), _ERRORS: saved.seasonal_error}, partial / _HISTORY)
+        files = [_WEIGHTS]
+        if history is not None:
+            assert saved.seasonal_error is not None
+            save_arrays({**_history_arrays(history), _ERRORS: saved.seasonal_error}, partial / _HISTORY)
+            files.append(_HISTORY)
         content = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -94,12 +97,8 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             "torch": torch.__version__,
             "arguments": dict(saved.arguments),
             "task": model.task.to_dict(),
-            "history": {
-                **{name: getattr(history, name) for name in _PLAIN},
-                "time_zone": None if history.time.tz is None else str(history.time.tz),
-                "time_unit": history.time.unit,
-            },
-            "sha256": {name: _sha256(partial / name) for name in (_WEIGHTS, _HISTORY)},
+            "history": None if history is None else _plain_history(history),
+            "sha256": {name: _sha256(partial / name) for name in files},
         }
         (partial / _CONTENT).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
         partial.chmod(0o755)
@@ -122,9 +121,10 @@ def read(folder: Path) -> SavedModel:
         UserError: for a folder that is not there, is neither of these, or is damaged.
     """
     if not folder.is_dir():
-        raise UserError(f"{folder} is not there; valid is a folder that a forecaster was saved to, or that of a run")
+        what = "is a file, not a folder" if folder.exists() else "is not there"
+        raise UserError(f"{folder} {what}; valid is a folder that a forecaster was saved to, or that of a run")
     if (folder / "checkpoints" / "best.ckpt").exists():
-        return _read_run(folder / "checkpoints" / "best.ckpt")
+        return _read_run(folder)
     if not (folder / _CONTENT).exists():
         raise UserError(f"{folder} is not the folder of a saved model: it has no {_CONTENT}")
     try:
@@ -142,17 +142,19 @@ def read(folder: Path) -> SavedModel:
             if name not in (_WEIGHTS, _HISTORY) or _sha256(folder / name) != digest:
                 raise _damaged(folder, f"{name} is not the file that was saved")
         weights = load_file(folder / _WEIGHTS)
-        arrays = load_arrays(folder / _HISTORY)
-        history = _history(content["history"], arrays)
+        has_history = content["history"] is not None
+        arrays = load_arrays(folder / _HISTORY) if has_history else {}
+        history = _history(content["history"], arrays) if has_history else None
         arguments, task = content["arguments"], Task.from_dict(content["task"])
         model = _built(arguments, task)
         assert model.backbone is not None
         model.backbone.load_state_dict(weights)
+        saved = SavedModel(arguments, model, history, arrays[_ERRORS] if has_history else None)
     except UserError:
         raise
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise _damaged(folder, " ".join(str(error).split())[:200]) from error
-    return SavedModel(arguments, model, history, arrays[_ERRORS])
+    return saved
 
 
 def _built(arguments: Mapping[str, Any], task: Task) -> ForecastingModule:
@@ -162,7 +164,8 @@ def _built(arguments: Mapping[str, Any], task: Task) -> ForecastingModule:
     return model.eval()
 
 
-def _read_run(checkpoint: Path) -> SavedModel:
+def _read_run(folder: Path) -> SavedModel:
+    checkpoint = folder / "checkpoints" / "best.ckpt"
     try:
         model = ForecastingModule.load_from_checkpoint(checkpoint, map_location="cpu", weights_only=True)
     except UserError:
@@ -181,8 +184,34 @@ def _read_run(checkpoint: Path) -> SavedModel:
         "past_covariates": list(task.past_covariates),
         "future_covariates": list(task.future_covariates),
         "static": list(task.static),
+        **_run_columns(folder / "config.yaml", task),
     }
     return SavedModel(arguments, model.eval(), None, None)
+
+
+def _run_columns(config: Path, task: Task) -> dict[str, Any]:
+    """The columns of ids, time stamps and targets, as the data of a run were told of them."""
+    if not config.exists():
+        return {}
+    try:
+        data = yaml.safe_load(config.read_text(encoding="utf-8"))["data"].get("init_args") or {}
+        id_column, time_column, target = (data.get(name) for name in ("id_column", "time_column", "target"))
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{config} is not the configuration of a run: {' '.join(str(error).split())[:200]}") from error
+    is_plain = id_column is None and target is None  # then they are found by their names, as they were
+    return {
+        "id_column": id_column,
+        "time_column": time_column,
+        "target": None if is_plain else list(task.channels),
+    }
+
+
+def _plain_history(panel: Panel) -> dict[str, Any]:
+    return {
+        **{name: getattr(panel, name) for name in _PLAIN},
+        "time_zone": None if panel.time.tz is None else str(panel.time.tz),
+        "time_unit": panel.time.unit,
+    }
 
 
 def _history_arrays(panel: Panel) -> dict[str, NDArray[Any]]:

@@ -127,7 +127,7 @@ class ForecastingModule(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss over the observed targets of a batch."""
         loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.quantiles)
-        self.log("train_loss", loss, prog_bar=True, batch_size=len(batch))
+        self.log("train_loss", loss, prog_bar=True, batch_size=len(batch), sync_dist=self.trainer.world_size > 1)
         return loss
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
@@ -212,7 +212,9 @@ class ForecastingModule(LightningModule):
         if self.errors.count == 0:
             raise UserError(f"the {stage} part has no observed value to score")
         for name, value in self.errors.compute().items():
-            self.log(f"{stage}_{name}", value.float(), prog_bar=prog_bar and name == "mse")
+            # the sums of several processes are one already; that Lightning takes their mean changes nothing
+            shared = self.trainer.world_size > 1
+            self.log(f"{stage}_{name}", value.float(), prog_bar=prog_bar and name == "mse", sync_dist=shared)
         self.errors.reset()
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, Panel
+from tsattn.data.columns import in_zone_of
 from tsattn.errors import UserError, one_of, shown
 from tsattn.forecasting.metrics import central_intervals
 from tsattn.forecasting.module import ForecastingModule
@@ -104,6 +105,8 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
     known = forecast[id_name].drop_duplicates().tolist()
     if not known:
         raise UserError("the forecast has no rows")
+    stamps = in_zone_of(history.time, pd.DatetimeIndex(forecast[time_name]), "the forecast", "the history")
+    forecast = forecast.assign(**{time_name: stamps})
     chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -61,14 +61,15 @@ def rolled_forecast(model: ForecastingModule, batch: Batch, horizon: int) -> Ten
     return torch.cat(pieces, 1)[:, :horizon]
 
 
-@torch.inference_mode()
 def forecast_batches(
     model: ForecastingModule, panel: Panel, horizon: int, batch_size: int, device: torch.device
 ) -> Iterator[Tensor]:
     """Forecasts beyond the end of each series in original units, a batch of series at a time.
 
-    Yields:
-        `(B, horizon, C)` float64, with Q quantiles `(B, horizon, C, Q)`; the next series in order.
+    Whether the data will do is checked at once, the forecasts are made when they are asked for.
+
+    Returns:
+        `(B, horizon, C)` float64, with Q quantiles `(B, horizon, C, Q)`; again and again, of the next series in order.
 
     Raises:
         UserError: if a future covariate does not reach over the horizon.
@@ -77,8 +78,15 @@ def forecast_batches(
     series = scaled_series(panel, model.task)
     units = Units(series.mean, series.scale)
     windows = FutureWindows(panel, series, model.task, horizon)
-    model = model.to(device).eval()
-    for batch in DataLoader(windows, batch_size=batch_size, collate_fn=_as_is):
+    loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is)
+    return _forecasts(model.to(device).eval(), loader, horizon, units, device)
+
+
+@torch.inference_mode()
+def _forecasts(
+    model: ForecastingModule, batches: Iterable[Batch], horizon: int, units: Units, device: torch.device
+) -> Iterator[Tensor]:
+    for batch in batches:
         scaled = rolled_forecast(model, batch.to(device), horizon)
         yield units.restore(scaled.cpu(), batch.series_id)
 

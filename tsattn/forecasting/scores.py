@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,7 +41,9 @@ def score_panel(
 ) -> pd.DataFrame:
     """The metrics of a model, of the seasonal naive forecast and of persistence, over the same windows.
 
-    All are in original units, over all observed targets of all series, found for each channel and averaged.
+    All are in original units, over all observed targets of all series, found for each channel and averaged. Beside a
+    model of quantiles, a forecast of points takes its point for each quantile: its WQL is then its WAPE and its CRPS
+    its MAE, where the levels lie evenly around the median.
 
     Args:
         model: a trained model.
@@ -53,28 +56,29 @@ def score_panel(
 
     Returns:
         a row a forecaster; columns ``windows``, ``mse``, ``mae``, ``rmse``, ``mase``, ``smape``, ``wape``, and for
-        quantiles ``wql``, ``crps`` and ``coverage_80`` and so on, NaN where a forecaster has none.
+        quantiles ``wql``, ``crps`` and ``coverage_80`` and so on; coverage is NaN for forecasts of points.
 
     Raises:
         UserError: if there is no window with an observed target.
     """
     task = model.task
     assert task is not None
-    series = scaled_series(panel, task)
+    history = np.array([rows.start for rows in origins])  # no scale may know what is scored
+    series = scaled_series(panel, task, history)
     units = Units(series.mean, series.scale)
     divisor = torch.from_numpy(scale)
     model = model.to(device).eval()
     T, season = task.prediction_length, task.season_length
-    forecasters: dict[str, tuple[Callable[[Batch], Tensor], int, tuple[float, ...]]] = {
-        name: (lambda batch: model(batch.to(device)).cpu(), task.context_length, task.quantiles),
-        f"seasonal naive ({season} steps)": (SeasonalNaive(T, season), season, ()),
-        "persistence": (Persistence(T), 1, ()),
+    forecasters: dict[str, tuple[Callable[[Batch], Tensor], int]] = {
+        name: (lambda batch: model(batch.to(device)).cpu(), task.context_length),
+        f"seasonal naive ({season} steps)": (SeasonalNaive(T, season), season),
+        "persistence": (Persistence(T), 1),
     }
     rows = {}
-    for title, (forecaster, context, levels) in forecasters.items():
+    for title, (forecaster, context) in forecasters.items():
         windows = WindowDataset(series, origins, context, T)
         loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is)
-        rows[title] = _score(forecaster, loader, units, divisor, levels, task)
+        rows[title] = _score(forecaster, loader, units, divisor, task)
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -83,14 +87,14 @@ def _score(
     loader: DataLoader[Batch],
     units: Units,
     scale: Tensor,
-    levels: tuple[float, ...],
     task: Task,
 ) -> dict[str, float]:
-    C = task.num_channels
+    C, levels = task.num_channels, task.quantiles
     point: dict[str, Metric] = {name: metric(C) for name, metric in _POINT.items()}
     quantile: dict[str, Metric] = {name: metric(levels, C) for name, metric in _QUANTILE.items()} if levels else {}
     mase, coverage = MASE(C), Coverage(levels, C) if levels else None
     windows = observed = 0
+    has_intervals = False
     for batch in loader:
         assert batch.target is not None
         assert batch.series_id is not None
@@ -98,11 +102,13 @@ def _score(
         mask = batch.target_observed
         windows += len(batch)
         observed += target.numel() if mask is None else int(mask.sum())
+        has_intervals = forecast.dim() == 4
+        spread = forecast if has_intervals else forecast[..., None].expand(*forecast.shape, len(levels))
         for metric in quantile.values():
-            metric.update(forecast, target, mask)
+            metric.update(spread, target, mask)
         if coverage is not None:
-            coverage.update(forecast, target, mask)
-            forecast = forecast[..., levels.index(MEDIAN)]
+            coverage.update(spread, target, mask)
+        forecast = spread[..., levels.index(MEDIAN)] if has_intervals else forecast
         for metric in point.values():
             metric.update(forecast, target, mask)
         mase.update(forecast, target, scale[batch.series_id], mask)
@@ -115,7 +121,11 @@ def _score(
         "mase": mase.compute().item(),
         **{name: point[name].compute().item() for name in ("smape", "wape")},
         **{name: metric.compute().item() for name, metric in quantile.items()},
-        **{name: share.item() for name, share in shares.items() if name.startswith("coverage")},
+        **{
+            name: share.item() if has_intervals else math.nan
+            for name, share in shares.items()
+            if name.startswith("coverage")
+        },
     }
 
 

@@ -13,11 +13,13 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from tsattn.data import PanelDataModule
-from tsattn.errors import UserError, one_of
+from tsattn.data import ForecastDataModule, PanelDataModule
+from tsattn.errors import UserError
+from tsattn.forecasting.arguments import check_accelerator, whole_number
 from tsattn.forecasting.module import ForecastingModule
+from tsattn.forecasting.progress import StepsBar
 
-__all__ = ["TrainingOptions", "fit_to_panel", "quiet_lightning"]
+__all__ = ["TrainingOptions", "fit_to_panel", "quiet_lightning", "train_as_one_epoch"]
 
 logger = logging.getLogger("tsattn")
 
@@ -31,8 +33,9 @@ _NOISE = (
     r".*callbacks used to create the checkpoint need to be provided.*",
     r".*lr_scheduler.step\(\).*",
     r".*GPU available but not used.*",
+    r".*LightningCLI's args parameter.*",  # the words of a subprocess are those of this process
 )
-_ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+_ENDLESS = 10**12  # batches, where time alone ends a training
 _CHECKS = 10  # times that validation is measured in a training
 
 
@@ -54,6 +57,47 @@ def quiet_lightning() -> Iterator[None]:
                 one.setLevel(level)
 
 
+def train_as_one_epoch(trainer: Trainer, data: ForecastDataModule) -> None:
+    """Let a Trainer see all its epochs as one, whose loader begins anew behind each; call it before `fit`.
+
+    Its validation, which Lightning counts in epochs too, comes after the same batches. Without the ends of epochs in
+    between, every checkpoint is one of the middle of an epoch, from which Lightning goes on exactly.
+
+    Args:
+        trainer: its `max_epochs`, `max_steps`, `limit_train_batches`, `val_check_interval` and
+            `check_val_every_n_epoch` are obeyed and replaced.
+        data: set up.
+
+    Raises:
+        UserError: if there is nothing to train, or validation would come in the middle of a step.
+    """
+    data.training_batches, data.trainer = None, trainer  # of several devices each has its share of a batch
+    limit, every = trainer.limit_train_batches, trainer.accumulate_grad_batches
+    whole = len(data.train_dataloader())
+    epoch = min(whole, limit) if isinstance(limit, int) else max(1, int(whole * limit)) if limit else 0
+    totals = [_ENDLESS]
+    if trainer.max_epochs not in (None, -1):
+        totals.append(trainer.max_epochs * epoch)
+    if trainer.max_steps != -1:
+        totals.append(trainer.max_steps * every)
+    total = min(totals)
+    if total == 0 or epoch == 0:
+        raise UserError("there is nothing to train: max_epochs, max_steps and limit_train_batches must be above 0")
+    interval = trainer.val_check_interval
+    if not isinstance(interval, int):
+        interval = int(epoch * interval * (trainer.check_val_every_n_epoch or 1))
+        interval = max(1, interval // every) * every
+    elif interval % every and interval < total:
+        raise UserError(
+            f"val_check_interval {interval} must be a multiple of accumulate_grad_batches {every}: validation comes "
+            "behind a whole step"
+        )
+    trainer.val_check_interval, trainer.check_val_every_n_epoch = min(interval, total), None
+    trainer.limit_train_batches = 1.0
+    trainer.fit_loop.max_epochs = 1
+    data.training_batches = total
+
+
 @dataclass(frozen=True)
 class TrainingOptions:
     """How long and with what a model is trained.
@@ -64,6 +108,9 @@ class TrainingOptions:
         seed: of the weights, the order of the windows and dropout.
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``, as Lightning's Trainer has it.
         progress: whether a bar is shown.
+
+    Raises:
+        UserError: for one that is out of its range, or an accelerator that is not there.
     """
 
     max_steps: int = 1000
@@ -74,10 +121,9 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.accelerator not in _ACCELERATORS:
-            raise UserError(f"accelerator must be one of {one_of(_ACCELERATORS)}, not {self.accelerator!r}")
+            whole_number(name, getattr(self, name))
+        whole_number("seed", self.seed, least=0, most=2**63 - 1)
+        check_accelerator(self.accelerator)
 
 
 def fit_to_panel(model: ForecastingModule, data: PanelDataModule, options: TrainingOptions) -> None:
@@ -90,6 +136,7 @@ def fit_to_panel(model: ForecastingModule, data: PanelDataModule, options: Train
     has_validation = "val" in data.parts
     data.setup("fit")
     every = max(1, min(options.max_steps // _CHECKS, options.max_steps))
+    data.training_batches = options.max_steps
     with torch.random.fork_rng(), quiet_lightning(), tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(options.seed)
         checkpoint = ModelCheckpoint(folder, "best", monitor=metric, save_weights_only=True)
@@ -97,7 +144,7 @@ def fit_to_panel(model: ForecastingModule, data: PanelDataModule, options: Train
             accelerator=options.accelerator,
             devices=1,
             max_steps=options.max_steps,
-            max_epochs=-1,
+            max_epochs=1,
             limit_val_batches=None if has_validation else 0,
             val_check_interval=every,
             check_val_every_n_epoch=None,
@@ -106,7 +153,7 @@ def fit_to_panel(model: ForecastingModule, data: PanelDataModule, options: Train
             enable_progress_bar=options.progress,
             enable_model_summary=False,
             enable_checkpointing=has_validation,
-            callbacks=[checkpoint] if has_validation else [],
+            callbacks=[*([checkpoint] if has_validation else []), *([StepsBar(metric)] if options.progress else [])],
             num_sanity_val_steps=0,
         )
         trainer.fit(model, datamodule=data)

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.mapped_build import Map, Wanted, open_or_build
-from tsattn.data.mapped_source import TableSource
+from tsattn.data.mapped.build import Map, Wanted, open_or_build
+from tsattn.data.mapped.source import TableSource
 from tsattn.data.panel import Panel
 from tsattn.data.reader import panel_from_frame
 from tsattn.data.split_rule import SplitRule
 from tsattn.data.splits import Split
-from tsattn.data.tables import read_table
+from tsattn.data.tables import read_table, rows_of
 
 __all__ = ["MappedDataModule"]
 
@@ -112,6 +112,7 @@ class MappedDataModule(ForecastDataModule):
             target=self.target if self.task is None else self.task.channels,
             frequency=self.frequency if self.task is None else self.task.frequency,
             source=str(path),
+            row_of=rows_of(path),
         )
 
     def split(self, time: pd.DatetimeIndex) -> Split:

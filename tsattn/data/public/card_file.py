@@ -8,10 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.download import reported, sha256_of
-from tsattn.data.frame import read_csv, read_numbers
+from tsattn.data.columns import time_stamps
+from tsattn.data.csv_cells import lines_of, read_cells
+from tsattn.data.files import sha256_of
 from tsattn.data.frequency import infer_frequency
-from tsattn.data.registry import Card, CrLf, Flat, Missing, Oddity, Sentinel, UnevenStep
+from tsattn.data.public.cards import Card, CrLf, Flat, Missing, Oddity, Sentinel, UnevenStep
+from tsattn.data.public.download import reported
+from tsattn.data.public.wide_csv import read_csv, read_numbers
 from tsattn.errors import UserError, one_of
 
 __all__ = ["differences", "frame_differences", "mask_sentinels", "read_card_file"]
@@ -129,7 +132,7 @@ def _written_stamps(card: Card, path: Path, frame: pd.DataFrame) -> pd.DatetimeI
     """The time stamps in the file, where the frame has those of a grid instead."""
     if not card.on_grid or card.date_column is None:
         return pd.DatetimeIndex(frame.index)
-    return pd.DatetimeIndex(pd.to_datetime(pd.read_csv(path, usecols=[card.date_column])[card.date_column]))
+    return time_stamps(read_cells(path)[card.date_column], lines_of(path))
 
 
 def _frequency(card: Card, stamps: pd.DatetimeIndex, source: str) -> str:

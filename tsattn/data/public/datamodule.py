@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from tsattn.data.card_file import mask_sentinels, read_card_file
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.download import data_root, fetch
-from tsattn.data.frame import read_csv
 from tsattn.data.panel import Panel
-from tsattn.data.registry import CARDS, card_of
+from tsattn.data.public.card_file import mask_sentinels, read_card_file
+from tsattn.data.public.cards import CARDS, card_of
+from tsattn.data.public.download import data_root, fetch
+from tsattn.data.public.wide_csv import read_csv
 from tsattn.data.splits import Split
 from tsattn.errors import UserError, one_of
 

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from tsattn.data.columns import number_columns
 from tsattn.data.grid import normalise_frequency
-from tsattn.data.mapped_keys import Keys, read_keys
-from tsattn.data.mapped_source import Rows, TableSource
-from tsattn.data.mapped_store import (
+from tsattn.data.mapped.keys import Keys, read_keys
+from tsattn.data.mapped.source import Rows, TableSource
+from tsattn.data.mapped.store import (
     Index,
     MappedSeries,
     MapWriter,
@@ -209,9 +209,7 @@ def _build(source: TableSource, folder: Path, wanted: Wanted) -> Index:
     splits = keys.splits(wanted.rule)
     if task is None:
         wanted.check(splits)
-        last_fitted = np.array([split.train_end for split in splits])
-    else:  # all rows of a series that was not trained on are its history
-        last_fitted = keys.lengths
+    last_fitted = np.array([split.train_end for split in splits])
     needs_fit = task is None or (task.scaling == "series" and not set(keys.ids) <= set(task.ids))
     moments, missing = _read_moments(source, keys, last_fitted if needs_fit else None)
     scaling = wanted.scaling if task is None else task.scaling

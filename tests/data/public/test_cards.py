@@ -12,10 +12,10 @@ import pytest
 
 from tests.conftest import REAL_ROOT
 from tsattn.data import CARDS, CO2DataModule, PublicDataModule, season_length
-from tsattn.data.card_file import differences
-from tsattn.data.registry import Card, Flat, Note, Sentinel, UnevenStep
+from tsattn.data.public.card_file import differences
+from tsattn.data.public.cards import Card, Flat, Note, Sentinel, UnevenStep
 
-README = (Path(__file__).parents[2] / "data" / "README.md").read_text()
+README = (Path(__file__).parents[3] / "data" / "README.md").read_text()
 HELD = [card.name for card in CARDS.values() if card.sha256]
 
 
@@ -128,7 +128,7 @@ def test_ett_is_hourly_as_a_sample_not_a_mean(station: int) -> None:
 
 def test_cards_are_read_without_anything_heavy() -> None:
     code = (
-        "import sys; import tsattn.data.registry; "
+        "import sys; import tsattn.data.public.cards; "
         "sys.exit(bool({'torch', 'pandas', 'lightning', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch.utils.data import RandomSampler
 
 from tsattn.data import CSVDataModule
+from tsattn.data.loading import ShuffledBatches
 from tsattn.errors import UserError
 
 SIZES = {"context_length": 48, "prediction_length": 24, "batch_size": 32, "eval_batch_size": 10}
@@ -52,7 +52,7 @@ def test_loaders_keep_their_last_batch(data: CSVDataModule, part: str, batches: 
     sizes = [len(batch) for batch in loader]
     assert (len(sizes), sizes[-1]) == (batches, last)
     assert sum(sizes) == len(data.windows(part)) == {"train": 349, "val": 37, "test": 97}[part]
-    assert isinstance(loader.sampler, RandomSampler) is (part == "train")
+    assert isinstance(loader.batch_sampler, ShuffledBatches) is (part == "train")
 
 
 @pytest.mark.parametrize("part", ["val", "test"])
@@ -77,7 +77,11 @@ def test_training_windows_end_before_validation_starts(data: CSVDataModule, toy_
 def test_training_windows_are_shuffled_anew_each_epoch(data: CSVDataModule) -> None:
     torch.manual_seed(0)
     loader = data.train_dataloader()
-    first, second = (torch.cat([batch.time[:, 0] for batch in loader]) for _ in range(2))
+    orders = []
+    for epoch in range(2):
+        loader.batch_sampler.set_epoch(epoch)
+        orders.append(torch.cat([batch.time[:, 0] for batch in loader]))
+    first, second = orders
     assert not torch.equal(first, second)
     assert torch.equal(first.sort().values, second.sort().values)
 
@@ -128,7 +132,7 @@ def test_rows_that_are_not_there_are_filled_as_missing_and_told_of(
     toy_frame.drop(toy_frame.index[[100, 590]]).to_csv(path)
     data = CSVDataModule(str(path), **SIZES)
     data.setup("fit")
-    assert caplog.messages == ["filled 2 missing time stamps in 1 of 1 series"]
+    assert caplog.messages == [f"{path}: filled 2 missing time stamps in 1 of 1 series"]
     assert data.panel is not None
     assert data.panel.time.tolist() == toy_frame.index.tolist()
     assert np.flatnonzero(np.isnan(data.panel.values).any(axis=1)).tolist() == [100, 590]
@@ -188,5 +192,5 @@ def test_irregular_file_is_refused(tmp_path: Path, toy_frame: pd.DataFrame) -> N
     stamps = toy_frame.index.to_series()
     stamps.iloc[100] += pd.Timedelta(7, "min")
     toy_frame.set_axis(stamps).to_csv(path, index_label="date")
-    with pytest.raises(UserError, match=r"row 101: time stamp 2020-01-05 04:07:00 .*must be regular"):
+    with pytest.raises(UserError, match=r"line 102: time stamp 2020-01-05 04:07:00 .*must be regular"):
         CSVDataModule(str(path), **SIZES).setup("fit")

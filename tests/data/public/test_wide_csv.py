@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tsattn.data import check_frame, read_csv
-from tsattn.data.frame import read_numbers
+from tsattn.data.public.wide_csv import read_numbers
 from tsattn.errors import UserError
 
 
@@ -206,9 +206,12 @@ def test_line_breaks_in_cells_do_not_break_the_sentence(tmp_path: Path, content:
     assert len(refusal(written(tmp_path, content)).splitlines()) == 1
 
 
-def test_long_text_in_a_cell_is_shown_in_part(tmp_path: Path) -> None:
-    path = written(tmp_path, f"date,x\n2020-01-01,{'a' * 10_000}\n")
-    assert len(refusal(path)) < 200 + len(str(path))
+@pytest.mark.parametrize(("length", "place"), [(10_000, "line 2:"), (200_000, "row 1:")])
+def test_long_text_in_a_cell_is_shown_in_part(tmp_path: Path, length: int, place: str) -> None:
+    path = written(tmp_path, f"date,x\n2020-01-01,{'a' * length}\n")
+    message = refusal(path)
+    assert len(message) < 200 + len(str(path))
+    assert place in message
 
 
 def test_empty_cells_are_missing_values_where_allowed(tmp_path: Path) -> None:

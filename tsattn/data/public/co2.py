@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.frame import check_frame, read_csv
 from tsattn.data.panel import Panel
+from tsattn.data.public.wide_csv import check_frame, read_csv
 from tsattn.data.splits import Split
 
 __all__ = ["CO2DataModule"]

@@ -27,7 +27,8 @@ import torch
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from tsattn.data.mapped_source import FileState, sha256_of
+from tsattn.data.files import sha256_of
+from tsattn.data.mapped.source import FileState
 from tsattn.data.windows import Series
 from tsattn.errors import UserError
 
@@ -35,7 +36,7 @@ __all__ = ["Index", "MapFile", "MapWriter", "MappedSeries", "build_lock", "check
 
 logger = logging.getLogger("tsattn")
 
-FORMAT = 1  # of the maps and the index; raised when either changes
+FORMAT = 2  # of the maps and the index; raised when either changes
 _MAPPED = ("values", "time", "observed")  # grow with the rows; the other maps are small and are read
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from tsattn.data.registry import Card
+from tsattn.data.files import sha256_of
+from tsattn.data.public.cards import Card
 from tsattn.errors import UserError
 
-__all__ = ["data_root", "fetch", "reported", "sha256_of"]
+__all__ = ["data_root", "fetch", "reported"]
 
 
 def data_root(root: str | Path | None) -> Path:
@@ -21,12 +21,6 @@ def data_root(root: str | Path | None) -> Path:
     if root is not None:
         return Path(root)
     return Path(os.environ.get("TSATTN_DATA") or "data")
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fetch(card: Card, root: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
+from tsattn.data.files import first_line, sha256_of
 from tsattn.data.reader import Roles, check_roles, find_roles
 from tsattn.errors import UserError, shown
 
-__all__ = ["FileState", "Rows", "TableSource", "plain", "sha256_of"]
+__all__ = ["FileState", "Rows", "TableSource", "plain"]
 
 _PARQUET, _ARROW = (".parquet", ".pq"), (".arrow", ".feather")
 _CELLS = 1 << 20  # numbers in a batch: 8 MiB as float64, a few times that at work
@@ -147,12 +147,6 @@ class TableSource:
                 raise UserError(f"column {shown(roles.id)} of {file} holds {kind}; ids are texts or whole numbers")
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def plain(column: pa.Array) -> pa.Array:
     """A column without a dictionary."""
     return column.cast(_plain_type(column.type))
@@ -187,9 +181,7 @@ def _readable(file: Path) -> Iterator[None]:
     except (UserError, MemoryError):
         raise
     except (OSError, pa.ArrowException) as error:
-        text = str(error).strip().splitlines()
-        reason = text[0][:200] if text and text[0].isprintable() else type(error).__name__
-        raise UserError(f"{file} cannot be read, or is damaged or cut: {reason}") from error
+        raise UserError(f"{file} cannot be read, or is damaged or cut: {first_line(error)}") from error
 
 
 def _schema(file: Path) -> pa.Schema:

@@ -1,8 +1,8 @@
-"""Your own data: a frame."""
+"""Your own data, in memory: a frame, or a CSV or Parquet file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ from tsattn.data.panel import Panel
 from tsattn.data.reader import panel_from_frame
 from tsattn.data.split_rule import SplitRule
 from tsattn.data.splits import Split
-from tsattn.data.tables import as_frame, read_table
+from tsattn.data.tables import as_frame, read_table, rows_of
 
-__all__ = ["FrameDataModule"]
+__all__ = ["CSVDataModule", "FrameDataModule"]
 
 
 class FrameDataModule(ForecastDataModule):
@@ -88,17 +88,35 @@ class FrameDataModule(ForecastDataModule):
 
     def load_input(self, path: Path) -> Panel:
         """The series in a CSV or Parquet file."""
-        return self._panel(read_table(path, id_column=self.columns["id_column"]), str(path))
+        return self._panel(read_table(path, id_column=self.columns["id_column"]), str(path), rows_of(path))
 
     def split(self, time: pd.DatetimeIndex) -> Split:
         """As the arguments say."""
         return self.rule.split(time)
 
-    def _panel(self, table: Any, source: str) -> Panel:
-        task, columns = self.task, self.columns
-        if task is None:
-            return panel_from_frame(table, **columns, frequency=self.frequency, source=source)
-        frame = as_frame(table, source)
-        if set(task.channels) <= set(map(str, frame.columns)):
-            columns = {**columns, "target": task.channels}  # of other columns none is a channel
-        return panel_from_frame(frame, **columns, frequency=task.frequency, source=source)
+    def _panel(self, table: Any, source: str, row_of: Callable[[int], str] | None = None) -> Panel:
+        task, columns, frequency = self.task, self.columns, self.frequency
+        if task is not None:
+            table, frequency = as_frame(table, source), task.frequency
+            if set(task.channels) <= set(map(str, table.columns)):
+                columns = {**columns, "target": task.channels}  # of other columns none is a channel
+        return panel_from_frame(table, **columns, frequency=frequency, source=source, row_of=row_of)
+
+
+class CSVDataModule(FrameDataModule):
+    """A CSV or Parquet file of many series (long) or of one series with many channels (wide).
+
+    The data set is named after the file.
+
+    Args:
+        path: a ``.csv``, ``.parquet`` or ``.pq`` file.
+        **options: columns, split, lengths and batch sizes, see `FrameDataModule`.
+    """
+
+    def __init__(self, path: str, **options: Any) -> None:
+        super().__init__(None, name=Path(path).stem, **options)
+        self.path = Path(path)
+
+    def load_panel(self) -> Panel:
+        """The series in the file."""
+        return self.load_input(self.path)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tsattn.data.columns import time_stamps
 from tsattn.data.frequency import seconds
 from tsattn.data.grid import OFF_GRID, Grid, usual_frequency
-from tsattn.data.mapped_source import Rows, TableSource, plain
+from tsattn.data.mapped.source import Rows, TableSource, plain
 from tsattn.data.split_rule import SplitRule
 from tsattn.data.splits import Split
 from tsattn.errors import UserError, shown

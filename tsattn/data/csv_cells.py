@@ -1,0 +1,140 @@
+"""The cells of a CSV file, nothing checked but that it is a table, and the lines that its rows start on."""
+
+from __future__ import annotations
+
+import csv
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tsattn.data.files import check_columns, check_file, first_line
+from tsattn.errors import UserError
+
+__all__ = ["lines_of", "read_cells"]
+
+_READ_AHEAD = 1 << 24  # characters of a header line that are looked at
+# the cells that pandas takes for missing, of which some are good ids
+_MISSING = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+
+
+def read_cells(path: Path, *, ids: Sequence[str | None] = (), has_header: bool = True) -> pd.DataFrame:
+    """The table in a UTF-8 file of commas, as pandas reads its cells; blank lines are no rows.
+
+    Args:
+        path: the file, which is not unpacked, whatever its suffix.
+        ids: names that a column of ids may have, None among them: the first that is there is kept as it is written
+            (``NA`` and ``007`` are ids), unless all its cells are plain whole numbers.
+        has_header: whether the first row names the columns; else they are 0, 1, ...
+
+    Raises:
+        UserError: naming the file and what is wrong with it, with the line where one is known.
+    """
+    check_file(path)
+    try:
+        first = _first_row(path)
+        check_columns(path, len(first))
+        names: list[Any] = first if has_header else list(range(len(first)))
+        repeated = [name for name, count in Counter(names).items() if count > 1]
+        if repeated:
+            raise UserError(f"{path} has two columns {repeated[0][:60]!r}")
+        found = [name for name in ids if name is not None and name in names][:1]
+        missing = {
+            # as pandas calls columns without a name
+            name or f"Unnamed: {i}": [] if name in found else _MISSING
+            for i, name in enumerate(names if found else ())
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            table = pd.read_csv(
+                path,
+                header="infer" if has_header else None,
+                index_col=False,
+                compression=None,
+                low_memory=False,
+                encoding="utf-8-sig",
+                dtype=dict.fromkeys(found, "object"),
+                keep_default_na=not found,
+                na_values=missing if found else None,
+            )
+    except UserError:
+        raise
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({_undecodable(path)})") from error
+    except pd.errors.EmptyDataError as error:
+        raise UserError(f"{path} is empty; it needs {'a header and ' if has_header else ''}rows") from error
+    except pd.errors.ParserWarning as error:
+        raise UserError(f"{path} is not a regular CSV table: its rows have more fields than its header") from error
+    except (ValueError, OverflowError, csv.Error) as error:
+        reason = first_line(error).split("C error: ")[-1]
+        raise UserError(f"{path} is not a regular CSV table: {reason}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or first_line(error)}") from error
+    for name in found:
+        table[name] = _ids(table[name])
+    return table
+
+
+def lines_of(path: Path, *, has_header: bool = True) -> Callable[[int], str]:
+    """What names a row (from 0) in messages: the file and the line that the row starts on."""
+
+    def where(row: int) -> str:
+        try:
+            return f"{path}, line {_line(path, row + has_header)}"
+        except csv.Error:  # a cell too long for Python's reader
+            return f"{path}, row {row + 1}"
+
+    return where
+
+
+def _line(path: Path, row: int) -> int:
+    """The line that a row (from 0, headers counted) starts on; a quoted cell may go over several lines."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        records, start, rows = csv.reader(file), 1, 0
+        for record in records:
+            if _is_row(record):
+                if rows == row:
+                    return start
+                rows += 1
+            start = records.line_num + 1
+    return start
+
+
+def _first_row(path: Path) -> list[str]:
+    """The cells of the first row; none for a file of blank lines."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        # a line of many megabytes is no header: only its beginning is counted
+        for record in csv.reader(iter(lambda: file.readline(_READ_AHEAD), "")):
+            if _is_row(record):
+                return record
+    return []
+
+
+def _is_row(record: list[str]) -> bool:
+    """Whether pandas takes it for one: blank lines are none."""
+    return len(record) > 1 or any(cell.strip() for cell in record)
+
+
+def _ids(texts: pd.Series) -> pd.Series:
+    """Ids as text, or as whole numbers if they are written exactly so; empty ones are missing."""
+    known = texts[texts != ""].unique()
+    if len(known) and all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) for text in known):
+        numbers = pd.to_numeric(texts)
+        return numbers.astype("int64") if numbers.notna().all() else numbers.astype("Int64")
+    return texts.where(texts != "")
+
+
+def _undecodable(path: Path) -> str:
+    """The place of the first byte that is not UTF-8 (pandas counts from the start of a chunk)."""
+    try:
+        path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        return f"byte {error.start}"
+    return "an encoding error"

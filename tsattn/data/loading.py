@@ -1,0 +1,130 @@
+"""The order of training windows: shuffled anew each epoch, known from a seed, and resumable at any batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from tsattn.batch import Batch
+from tsattn.data.windows import WindowDataset
+
+__all__ = ["ShuffledBatches", "TrainingLoader"]
+
+_PERMUTED = 10_000_000  # a shuffled list of more windows would take more memory than the data
+
+
+class ShuffledBatches(Sampler[list[int]]):
+    """The numbers of the windows of each training batch, in an order that seed and epoch alone decide.
+
+    Of more than ten million windows, as many are drawn at random, with replacement. With several processes each takes
+    its share of every batch, so that together they see the batches that one process would see; of the last batch of an
+    epoch, what cannot be shared out evenly is left out.
+
+    Args:
+        num_windows: how many there are.
+        batch_size: windows in a batch of one process.
+        seed: decides the order, together with the epoch.
+        rank: number of this process.
+        world_size: how many processes there are.
+        total: batches in all, epoch after epoch; None ends with the epoch.
+
+    Attributes:
+        position: the number of batches to leave out, counted through the epochs where there is a total.
+    """
+
+    def __init__(
+        self,
+        num_windows: int,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        total: int | None = None,
+    ) -> None:
+        self.num_windows = num_windows
+        self.batch_size = batch_size
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self.total = total
+        self.epoch = 0
+        self.position = 0
+
+    @property
+    def epoch_length(self) -> int:
+        """Batches in an epoch."""
+        size = self.batch_size * self.world_size
+        rest = self.num_windows % size // self.world_size  # windows of a last, smaller batch
+        return self.num_windows // size + (rest > 0)
+
+    @property
+    def sampler(self) -> ShuffledBatches:
+        """Itself: where Lightning looks for `set_epoch`."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Shuffle for this epoch (called by Lightning at its start)."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.epoch_length if self.total is None else self.total
+
+    def __iter__(self) -> Iterator[list[int]]:
+        position, self.position = self.position, 0
+        if self.total is None:
+            yield from self._epoch(self.epoch, position, self.epoch_length)
+            return
+        while position < self.total:
+            epoch, first = divmod(position, self.epoch_length)
+            last = min(self.epoch_length, self.total - epoch * self.epoch_length)
+            yield from self._epoch(epoch, first, last)
+            position += last - first
+
+    def _epoch(self, epoch: int, first: int, last: int) -> Iterator[list[int]]:
+        """The batches of an epoch from the number `first` on, before the number `last`."""
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
+        size = self.batch_size * self.world_size
+        order = torch.randperm(self.num_windows, generator=generator) if self.num_windows <= _PERMUTED else None
+        for number in range(last):
+            count = min(size, self.num_windows - number * size) // self.world_size * self.world_size
+            if order is None:
+                batch = torch.randint(self.num_windows, (count,), generator=generator)
+            elif number >= first:
+                batch = order[number * size : number * size + count]
+            if number >= first:
+                yield batch[self.rank :: self.world_size].tolist()
+
+
+class TrainingLoader(DataLoader[Batch]):
+    """Shuffled training windows; a checkpoint knows how many batches were seen.
+
+    Args:
+        windows: the training windows.
+        batches: their order.
+        **options: those of a DataLoader.
+    """
+
+    def __init__(self, windows: WindowDataset, batches: ShuffledBatches, **options: Any) -> None:
+        super().__init__(windows, batch_sampler=batches, **options)
+        self.batches = batches
+        self._seen = 0
+        self._resumed = 0
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        # as a generator, it starts with the first batch, when it is known which batches were seen before
+        self._seen, self._resumed = self._resumed, 0
+        self.batches.position = self._seen
+        for batch in super().__iter__():
+            self._seen += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """The number of batches seen, for a checkpoint."""
+        return {"seen": self._seen}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on behind these batches."""
+        self._resumed = state["seen"]

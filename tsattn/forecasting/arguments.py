@@ -1,0 +1,92 @@
+"""Arguments of the library API as plain data, or one sentence that says what is valid."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tsattn.errors import UserError, one_of, shown
+from tsattn.task import check_quantiles
+
+__all__ = ["check_accelerator", "folder_path", "has_accelerator", "levels", "positive_number", "whole_number"]
+
+_ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+
+
+def whole_number(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """An int, of Python or numpy.
+
+    Raises:
+        UserError: for anything else (floats such as 1e3 and bools too), or an int out of its range.
+    """
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise UserError(f"{name} must be a whole number, not {shown(repr(value))}")
+    number = int(value)
+    if number < least:
+        raise UserError(f"{name} must be at least {least}, not {number}")
+    if most is not None and number > most:
+        raise UserError(f"{name} must be at most {most}, not {number}")
+    return number
+
+
+def positive_number(name: str, value: Any) -> float:
+    """A finite number above 0.
+
+    Raises:
+        UserError: for anything else.
+    """
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
+        raise UserError(f"{name} must be a number above 0, not {shown(repr(value))}")
+    return float(value)
+
+
+def levels(quantiles: Any) -> tuple[float, ...]:
+    """Quantile levels; none for None.
+
+    Raises:
+        UserError: for what is no list of numbers, or levels that `check_quantiles` refuses.
+    """
+    given = () if quantiles is None else quantiles
+    some: list[Any] = [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [None]
+    if not all(isinstance(level, Real) and not isinstance(level, bool) for level in some):
+        raise UserError(f"quantiles must be a list of numbers, such as [0.1, 0.5, 0.9], not {shown(repr(quantiles))}")
+    return check_quantiles(some)
+
+
+def check_accelerator(name: Any) -> None:
+    """Refuse an accelerator that is unknown, or not on this machine.
+
+    Raises:
+        UserError: saying which are valid.
+    """
+    if name not in _ACCELERATORS:
+        raise UserError(f"accelerator must be one of {one_of(_ACCELERATORS)}, not {shown(repr(name))}")
+    if not has_accelerator(name):
+        there = one_of(other for other in _ACCELERATORS if has_accelerator(other))
+        raise UserError(f"accelerator {name} is not on this machine; valid are {there}")
+
+
+def has_accelerator(name: Any) -> bool:
+    """Whether this machine has one of the accelerators."""
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    return {"auto": True, "cpu": True, "gpu": cuda or mps, "cuda": cuda, "mps": mps}.get(name, False)
+
+
+def folder_path(folder: Any) -> Path:
+    """A path, ``~`` being the user's home.
+
+    Raises:
+        UserError: for what is no path.
+    """
+    if not isinstance(folder, str | os.PathLike):
+        raise UserError(f"the folder must be a path, not {shown(repr(folder))}")
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError as error:  # of a user who has no home
+        raise UserError(f"{folder} cannot be expanded: {error}") from error

@@ -1,0 +1,196 @@
+"""What watches over a training, so that no work is lost: its place, its loss, and Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from torch import Tensor
+
+from tsattn.errors import UserError
+
+__all__ = ["BestCheckpoint", "ExactResume", "FiniteLoss", "SaveProgress"]
+
+
+class ExactResume(Callback):
+    """Keeps in the checkpoint what decides the next steps beside weights and optimizer: batches seen, random numbers.
+
+    Lightning would keep the place in the loader itself, but forgets it where the number of steps is asked for (by a
+    learning rate schedule, say) before the checkpoint is read.
+    """
+
+    def __init__(self) -> None:
+        self._restored: dict[str, Any] | None = None
+        self._trainer: Any = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Remember the Trainer, whose loader is asked for its place."""
+        self._trainer = trainer
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place in the epoch, and the states of the generators of the CPU and of all CUDA devices."""
+        return {
+            "loader": self._trainer.train_dataloader.state_dict(),
+            "cpu": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Remember them until training goes on."""
+        self._restored = state_dict
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Take a training that came to its end for one in the middle of its one epoch: it may be longer now."""
+        loop = checkpoint["loops"]["fit_loop"]
+        for part in loop["epoch_progress"].values():
+            part.update(ready=1, started=1, processed=0, completed=0)
+        loop["epoch_loop.batch_progress"]["is_last_batch"] = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Go to the place in the epoch."""
+        if self._restored is not None:
+            self._trainer.train_dataloader.load_state_dict(self._restored["loader"])
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Set the random numbers before the first batch."""
+        if self._restored is None:
+            return
+        torch.set_rng_state(self._restored["cpu"].cpu())
+        if torch.cuda.is_available() and len(self._restored["cuda"]) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all([state.cpu() for state in self._restored["cuda"]])
+        self._restored = None
+
+
+class BestCheckpoint(ModelCheckpoint):
+    """The weights of the lowest validation error, as ``best.ckpt``, and the newest, as ``last.ckpt``.
+
+    A run folder may be moved: what was the best there is so still. Lightning's own forgets it.
+
+    Args:
+        folder: of the checkpoints.
+        monitor: the validation error.
+    """
+
+    def __init__(self, folder: Path, monitor: str) -> None:
+        super().__init__(folder, "best", monitor=monitor, save_last=True, enable_version_counter=False)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the best error, if its weights are in the folder."""
+        best = Path(str(self.dirpath)) / "best.ckpt"
+        if best.exists() and state_dict["best_model_path"]:
+            score = state_dict["best_model_score"]
+            state_dict = {
+                **state_dict,
+                "dirpath": self.dirpath,
+                "best_model_path": str(best),
+                "best_k_models": {str(best): score},
+                "kth_best_model_path": str(best),
+                "last_model_path": str(best.with_name("last.ckpt")),
+            }
+        super().load_state_dict(state_dict)
+
+
+class FiniteLoss(Callback):
+    """Stops a training whose loss is no longer a number, or has exploded, before its weights are saved.
+
+    The loss is watched on its device; it is looked at every few steps and before each validation, so that no step
+    waits for it.
+
+    Args:
+        most: a loss is taken to have exploded where it exceeds this many times that of the first step, or this number.
+        every: steps between looks.
+    """
+
+    def __init__(self, most: float = 1e4, every: int = 10) -> None:
+        self.most = most
+        self.every = every
+        self._limit: Tensor | None = None
+        self._first_bad: Tensor | None = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Note the first step whose loss is bad."""
+        loss = outputs["loss"].detach().float()
+        if self._limit is None or self._first_bad is None:
+            self._limit = self.most * torch.nan_to_num(loss, 1.0).clamp(min=1.0)
+            self._first_bad = torch.full((), torch.inf, device=loss.device)
+        is_good = loss <= self._limit  # false for what is not a number
+        # global_step counts this step already
+        self._first_bad = torch.where(is_good, self._first_bad, self._first_bad.clamp(max=float(trainer.global_step)))
+        if trainer.global_step % self.every == 0:
+            self._look(trainer)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look before a checkpoint is written."""
+        self._look(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look at the end."""
+        self._look(trainer)
+
+    def _look(self, trainer: Trainer) -> None:
+        if self._first_bad is None or self._first_bad.isinf():
+            return
+        step = int(self._first_bad)
+        batches = trainer.train_dataloader.batches  # type: ignore[union-attr]  # a TrainingLoader
+        epoch, batch = divmod(step * trainer.accumulate_grad_batches - 1, batches.epoch_length)
+        raise UserError(
+            f"training diverged: the loss of step {step} (batch {batch + 1} of epoch {epoch + 1}) is not a number or "
+            "has exploded; a lower learning_rate, more warmup_steps or a lower gradient_clip_val may help"
+        )
+
+
+class SaveProgress(Callback):
+    """Saves a training every few minutes, and when Ctrl-C or SIGTERM ends it; a second Ctrl-C ends it at once.
+
+    It saves behind a whole step of the optimizer only, so that nothing of a step is done twice or lost.
+
+    Args:
+        path: of the checkpoint.
+        every: seconds between checkpoints.
+    """
+
+    def __init__(self, path: Path, every: float = 300.0) -> None:
+        self.path = path
+        self.every = every
+        self._saved = 0.0
+        self._asked = False
+        self._before: Any = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take over Ctrl-C, and look at the clock."""
+        self._saved = time.monotonic()
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._ask)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save, if it is time or the end was asked for."""
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return
+        is_time = time.monotonic() - self._saved > self.every
+        if is_time or self._asked or trainer.received_sigterm:
+            trainer.save_checkpoint(self.path)
+            self._saved = time.monotonic()
+        if self._asked:
+            self._asked = False
+            raise KeyboardInterrupt
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Give Ctrl-C back."""
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True

@@ -1,0 +1,60 @@
+"""The bar of a training that is counted in steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
+
+__all__ = ["StepsBar"]
+
+
+class StepsBar(ProgressBar):
+    """One bar over all optimizer steps, beside it the validation error that chooses the weights, once it is known.
+
+    Args:
+        metric: the name of that error.
+    """
+
+    def __init__(self, metric: str) -> None:
+        super().__init__()
+        self.metric = metric
+        self._bar: Tqdm | None = None
+        self._is_enabled = True
+
+    def enable(self) -> None:
+        """Show the bar, as by default."""
+        self._is_enabled = True
+
+    def disable(self) -> None:
+        """Show nothing."""
+        self._is_enabled = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Open the bar."""
+        self._bar = Tqdm(total=trainer.max_steps, desc="training", unit="step", disable=not self._is_enabled)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count the step."""
+        assert self._bar is not None
+        self._bar.update(trainer.global_step - self._bar.n)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Show the error."""
+        error = trainer.callback_metrics.get(self.metric)
+        if error is not None and self._bar is not None:
+            self._bar.set_postfix_str(f"{self.metric}={error.item():.4g}")
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave the bar as it is."""
+        assert self._bar is not None
+        self._bar.close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Leave the bar as it is."""
+        if self._bar is not None:
+            self._bar.close()
