@@ -171,7 +171,8 @@ def test_folder_of_files_and_arrow_files_hold_the_same_series(tmp_path: Path) ->
     pyarrow.feather.write_feather(pa.Table.from_pandas(frame[300:], preserve_index=False), folder / "b.arrow")
     parts = mapped(folder, **LONG)
     for name in ("values", "observed", "time", "starts", "mean", "scale"):
-        torch.testing.assert_close(getattr(parts.series, name), getattr(whole.series, name), rtol=0, atol=0)
+        # sums of other batches of rows: the last digit of a mean may differ
+        torch.testing.assert_close(getattr(parts.series, name), getattr(whole.series, name), rtol=0, atol=1e-6)
     assert parts.folder == tmp_path / "parts.mapped"
 
 

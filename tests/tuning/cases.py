@@ -1,0 +1,198 @@
+"""A toy file, a small configuration of it, a search space, and `tune` on them; and a callback that waits."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+from lightning.pytorch import Callback, LightningModule, Trainer
+from optuna.trial import FrozenTrial, TrialState
+
+from tsattn.cli import main
+from tsattn.cli.arguments import prepare
+from tsattn.cli.trainer_cli import session
+from tsattn.cli.trial_cli import TrialCLI
+from tsattn.tuning import Search, check_search, open_storage, read_search
+
+SEARCH: dict[str, Any] = {
+    "parameters": {
+        "model.learning_rate": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
+        "attention.kind": ["mlr", "swa"],
+        "attention.ranks": {
+            "type": "categorical",
+            "choices": {"two": [2, 2], "one": [4]},
+            "when": {"attention.kind": "mlr"},
+        },
+    }
+}
+
+
+class Gate(Callback):
+    """Training begins when a file is gone; who waits for that leaves another file beside it, named after itself."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.path.exists():
+            self.path.with_name(f"waits.{os.getpid()}").touch()
+        while self.path.exists():
+            time.sleep(0.02)
+
+
+# its server imports everything once, and each process starts as a fork of it
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload([__name__])
+
+
+def _run(words: list[str], output: str) -> None:
+    with open(output, "w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    torch.set_num_threads(1)
+    sys.exit(main(words))
+
+
+class Worker:
+    """A process that runs a command; what it says goes into a file."""
+
+    def __init__(self, words: list[str], folder: Path) -> None:
+        self.output = Path(tempfile.mkstemp(suffix=".txt", dir=folder)[1])
+        self.process = _FORKS.Process(target=_run, args=(words, str(self.output)))
+        self.process.start()
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+    def end(self, seconds: float = 240) -> int:
+        """Its exit code, once it has ended by itself."""
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, self.said()
+        return self.process.exitcode
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A folder with `config.yaml`, `search.yaml` and `toy.csv`; the study is in `study`."""
+
+    folder: Path
+
+    @property
+    def study(self) -> Path:
+        return self.folder / "study"
+
+    def words(self, *more: str) -> list[str]:
+        files = ["--config", str(self.folder / "config.yaml"), "--search", str(self.folder / "search.yaml")]
+        return ["tune", *files, "--study", str(self.study), *more]
+
+    def tune(self, *more: str) -> int:
+        return main(self.words(*more))
+
+    def start(self, *more: str) -> Worker:
+        """`tune` in a process of its own."""
+        return Worker(self.words(*more), self.folder)
+
+    def waiting(self, number: int, among: Sequence[Worker]) -> list[int]:
+        """The processes at the gate, once there are so many."""
+        until = time.monotonic() + 240
+        while time.monotonic() < until:
+            there = [int(path.suffix[1:]) for path in self.folder.glob("waits.*")]
+            if len(there) >= number:
+                return there
+            for worker in among:
+                assert worker.process.is_alive(), worker.said()
+            time.sleep(0.05)
+        raise AssertionError(f"fewer than {number} processes came to the gate")
+
+    def search(self, content: Mapping[str, Any]) -> Search:
+        path = self.folder / "search.yaml"
+        path.write_text(yaml.safe_dump(dict(content), sort_keys=False))
+        return read_search(path)
+
+    def cli(self) -> TrialCLI:
+        with session():
+            return TrialCLI(prepare(["fit", "--config", str(self.folder / "config.yaml")]))
+
+    def check(self, content: Mapping[str, Any]) -> None:
+        cli = self.cli()
+        with session():
+            check_search(self.search(content), cli.base, cli.build)
+
+    def trials(self, storage: str | None = None) -> list[FrozenTrial]:
+        import optuna
+
+        return optuna.load_study(study_name="study", storage=open_storage(storage, self.study)).trials
+
+    def summary(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.study / "study.json").read_text())
+        return content
+
+
+def toy(folder: Path, search: Mapping[str, Any] = SEARCH, *, gate: bool = False, **model: Any) -> Toy:
+    """Everything for a study in a folder."""
+    rng = np.random.default_rng(0)
+    hours = np.arange(600)
+    frame = pd.DataFrame(
+        {
+            "wave": 10 + 3 * np.sin(2 * np.pi * hours / 24) + 0.1 * rng.standard_normal(600),
+            "drift": 0.01 * hours + 0.1 * rng.standard_normal(600),
+        },
+        index=pd.date_range("2020-01-01", periods=600, freq="h", name="date"),
+    )
+    frame.to_csv(folder / "toy.csv")
+    trainer: dict[str, Any] = {"max_steps": 2, "val_check_interval": 1, "accelerator": "cpu"}
+    if gate:
+        (folder / "gate").touch()
+        trainer["callbacks"] = [
+            {"class_path": "tests.tuning.cases.Gate", "init_args": {"path": str(folder / "gate")}},
+        ]
+    config = {
+        "seed_everything": 1,
+        "data": {
+            "class_path": "CSVDataModule",
+            "init_args": {
+                "path": str(folder / "toy.csv"),
+                "context_length": 24,
+                "prediction_length": 6,
+                "batch_size": 64,
+            },
+        },
+        "model": {
+            "backbone": {
+                "kind": "transformer",
+                "d_model": 8,
+                "num_heads": 2,
+                "num_layers": 1,
+                "attention": {"kind": "mlr", "ranks": [2, 2]},
+            },
+            "learning_rate": 0.01,
+            **model,
+        },
+        "trainer": trainer,
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    made = Toy(folder)
+    made.search(search)
+    return made
+
+
+def states(trials: Sequence[FrozenTrial]) -> dict[str, int]:
+    """How many trials are in each state."""
+    names = [trial.state.name for trial in trials]
+    return {state.name: names.count(state.name) for state in TrialState if state.name in names}

@@ -1,0 +1,121 @@
+"""A space is held against the configuration before the first trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tuning.cases import SEARCH, Toy, toy
+from tsattn.cli import main
+from tsattn.cli.arguments import config_names, find_config, prepare
+from tsattn.cli.trainer_cli import session
+from tsattn.cli.trial_cli import TrialCLI
+from tsattn.errors import UserError
+from tsattn.tuning import check_search, read_search
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    return toy(tmp_path_factory.mktemp("check"))
+
+
+def test_a_right_space_is_taken(made: Toy) -> None:
+    made.check(SEARCH)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"model.lerning_rate": [1.0]}, r"has no model.lerning_rate .did you mean model.learning_rate"),
+        ({"trainer.maxsteps": [1]}, r"has no trainer.maxsteps .did you mean trainer.max_steps"),
+        ({"model.backbone.depth": [1]}, r"no argument 'depth'; valid: .*num_layers"),
+        ({"attention.window_size": [4]}, r"attention mlr has no argument 'window_size'; valid: .*ranks"),
+        ({"attention.kind": ["mlr", "mrl"]}, r"kind cannot be 'mrl': unknown attention 'mrl'; valid: .*mlr"),
+        ({"model.learning_rate": ["fast"]}, r"cannot be 'fast': .*must be a number"),
+        ({"trainer.max_steps": {"type": "float", "low": 1, "high": 2}}, r"max_steps cannot be 1.5: .*whole number"),
+        ({"model.backbone.num_layers": ["two"]}, r"num_layers must be a whole number, not 'two'"),
+        ({"model.backbone.dropout": {"type": "float", "low": 0, "high": 2}}, r"dropout cannot be 2: .*dropout"),
+        ({"attention.ranks": [[5, 5]]}, r"ranks cannot be '\[5, 5\]'"),
+        ({"data.context_length": [24, 4000]}, r"context_length cannot be 4000"),
+        ({"data.prediction_length": [6, 12]}, r"decides what is scored"),
+        ({"data.train_fraction": [0.5]}, r"decides what is scored"),
+        ({"trainer.limit_val_batches": [1, 2]}, r"decides what is scored"),
+        ({"trainer.limit_test_batches": [1]}, r"limit_test_batches cannot be set"),
+    ],
+)
+def test_what_the_configuration_cannot_take(parameters: dict[str, Any], said: str, made: Toy) -> None:
+    with pytest.raises(UserError, match=said) as error:
+        made.check({"parameters": parameters})
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith("search.yaml: ")
+
+
+def test_a_value_that_needs_other_values_is_taken(made: Toy) -> None:
+    # 3 heads divide 12, not the 8 of the configuration
+    made.check(
+        {"parameters": {"model.backbone.d_model": [8, 12], "model.backbone.num_heads": [2, 3], "attention": ["swa"]}}
+    )
+
+
+def test_tune_refuses_before_the_first_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = toy(tmp_path, {"parameters": {"model.lerning_rate": [1.0]}})
+    config, search = ["--config", str(tmp_path / "config.yaml")], ["--search", str(tmp_path / "search.yaml")]
+    for words, said in (
+        (made.words()[1:], "has no model.lerning_rate (did you mean model.learning_rate?)"),
+        (config, "tune needs a search space: --search NAME, a file or one of search/mlr.yaml"),
+        (search, "tune needs a configuration: --config NAME, a file or one of co2_mlr.yaml"),
+        (
+            [*config, "--search", "search/none.yaml"],
+            "no search space search/none.yaml: neither a file nor one of search/",
+        ),
+        ([*config, *search, "--trials", "0"], "--trials must be a whole number of at least 1, not 0"),
+        ([*config, *search, "--timeout", "soon"], "--timeout must be a time like 90s, 30m, 2h or 1h30m, not soon"),
+        ([*config, *search, "--cv", "1"], "--cv must be a whole number of at least 2, not 1"),
+        ([*config, *search, "--run", "x"], "tune has no --run and no --ckpt_path"),
+        ([*config, *search, "--triels", "3"], "unknown argument --triels"),
+        (
+            [*config, *search, "--trainer.devices", "2"],
+            "a trial runs on one device: --trainer.devices must be 1, not 2",
+        ),
+    ):
+        assert main(["tune", *words]) == 2
+        captured = capsys.readouterr()
+        assert said in captured.err
+        assert captured.err.count("\n") == 1
+        assert captured.out == ""
+    assert not made.study.exists()
+
+
+@pytest.mark.parametrize("url", ["postgresql://nobody:secret@127.0.0.1:1/none", "nonsense", "nosql://host/base"])
+def test_a_storage_that_cannot_be_reached(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert toy(tmp_path).tune("--storage", url) == 2
+    said = capsys.readouterr().err
+    assert "cannot be reached" in said or "is not the URL of a storage" in said
+    assert "secret" not in said
+    assert said.count("\n") == 1
+
+
+def test_tune_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["tune", "--help"])
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    assert "--search" in said
+    assert "never on the test part" in said
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", config_names("search/*.yaml"))
+def test_the_spaces_that_come_with_tsattn_fit_their_configurations(name: str) -> None:
+    config = {"search/paper.yaml": "etth1_mlr_paper.yaml"}.get(name, "etth1_mlr.yaml")
+    search = read_search(find_config(name))
+    with session():
+        cli = TrialCLI(prepare(["fit", "--config", config]))
+        check_search(search, cli.base, cli.build)
+    if name in ("search/mlr.yaml", "search/paper.yaml"):
+        assert search.configured(cli.base) is not None  # so that the shipped one is among the trials

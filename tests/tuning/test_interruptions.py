@@ -1,0 +1,68 @@
+"""Processes that are killed or interrupted in the middle of a trial."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from optuna.trial import TrialState
+
+from tests.tuning.cases import states, toy
+
+pytestmark = pytest.mark.slow
+
+
+def test_killed_and_started_again(tmp_path: Path) -> None:
+    made = toy(tmp_path, gate=True)
+    worker = made.start("--trials", "2")
+    made.waiting(1, [worker])
+    worker.kill()
+    (tmp_path / "gate").unlink()
+    (killed,) = made.trials()
+    assert killed.state == TrialState.RUNNING  # nothing could be said any more
+    assert made.tune("--trials", "2") == 0
+    trials = made.trials()
+    assert states(trials) == {"COMPLETE": 2, "FAIL": 1}
+    assert trials[0].user_attrs["reason"] == "its process died"
+    assert trials[1].user_attrs["retry_of"] == 0
+    assert trials[1].params == killed.params
+    assert made.summary()["trials"] == {"complete": 2, "fail": 1}
+
+
+def test_two_share_a_journal_and_one_is_killed(tmp_path: Path) -> None:
+    made = toy(tmp_path, gate=True)
+    one, other = workers = [made.start("--trials", "4") for _ in range(2)]
+    assert len(made.waiting(2, workers)) == 2
+    one.kill()
+    (tmp_path / "gate").unlink()
+    assert other.end() == 0, other.said()
+    assert "its process died, it is tried again" in other.said()
+    trials = made.trials()
+    assert states(trials) == {"COMPLETE": 4, "FAIL": 1}
+    (lost,) = [trial for trial in trials if trial.state == TrialState.FAIL]
+    assert [t.params for t in trials if t.user_attrs.get("retry_of") == lost.number] == [lost.params]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_and_started_again(number: signal.Signals, tmp_path: Path) -> None:
+    made = toy(tmp_path, gate=True)
+    worker = made.start("--trials", "2")
+    made.waiting(1, [worker])
+    assert worker.process.pid is not None
+    os.kill(worker.process.pid, number)
+    if number == signal.SIGTERM:  # Lightning ends a training at the end of a step
+        (tmp_path / "gate").unlink()
+    assert worker.end() == 130, worker.said()
+    assert "interrupted: go on with `python -m tsattn tune --config " in worker.said()
+    assert "Traceback" not in worker.said()
+    (tmp_path / "gate").unlink(missing_ok=True)
+    left = made.trials()
+    assert states(left) == {"WAITING": 1, "FAIL": 1}
+    assert left[0].user_attrs["reason"] == "interrupted"
+    assert made.tune("--trials", "2") == 0
+    trials = made.trials()
+    assert states(trials) == {"COMPLETE": 2, "FAIL": 1}
+    assert trials[1].user_attrs["retry_of"] == 0
+    assert trials[1].params == left[0].params

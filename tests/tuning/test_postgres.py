@@ -1,0 +1,141 @@
+"""Several processes on one study in a PostgreSQL that is started here, one of them killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from optuna.trial import TrialState
+
+from tests.tuning.cases import states, toy
+
+NOBODY = 65534
+
+
+def programs() -> Path | None:
+    """The folder of `initdb` and `postgres`; Debian keeps them out of PATH."""
+    found = shutil.which("initdb")
+    if found:
+        return Path(found).parent
+    return max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
+
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed, so sharing a database is not tested"),
+]
+
+
+class Server:
+    """A PostgreSQL on loopback with a folder of its own, run by an unprivileged user: it refuses to be root."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        bin_folder = programs()
+        assert bin_folder is not None
+        self.bin = bin_folder
+        self.as_user: list[str] = []
+        if os.geteuid() == 0:
+            os.chown(folder, NOBODY, NOBODY)
+            self.as_user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.process: subprocess.Popen[bytes] | None = None
+        self.url = f"postgresql://tsattn@127.0.0.1:{self.port}/postgres"
+        options = ["-U", "tsattn", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        command = [*self.as_user, str(self.bin / "initdb"), "-D", str(folder / "data"), *options]
+        ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    def stop(self, number: int = signal.SIGINT) -> None:
+        """End it and its sessions."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+            self.process.wait(60)
+
+    def start(self) -> None:
+        settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
+        words = ["-D", str(self.folder / "data"), "-p", str(self.port)]
+        words += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self.as_user, str(self.bin / "postgres"), *words], cwd=self.folder, stdout=log, stderr=log
+            )
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            try:
+                psycopg.connect(self.url, connect_timeout=1).close()
+            except psycopg.OperationalError:  # not yet
+                time.sleep(0.1)
+            else:
+                return
+        raise AssertionError((self.folder / "log").read_text())
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    folder = Path(tempfile.mkdtemp(prefix="tsattn-postgres-"))  # pytest's own is closed to other users
+    made = Server(folder)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder)
+
+
+def test_four_processes_one_killed(server: Server, tmp_path: Path) -> None:
+    made = toy(tmp_path, gate=True)
+    words = ["--trials", "8", "--storage", server.url]
+    workers = [made.start(*words) for _ in range(4)]
+    try:
+        assert len(set(made.waiting(4, workers))) == 4  # each in a trial of its own
+        at_the_gate = made.trials(server.url)
+        assert states(at_the_gate) == {"RUNNING": 4}
+        workers[1].kill()
+        (tmp_path / "gate").unlink()
+        assert [worker.end() for worker in workers] == [0, -signal.SIGKILL, 0, 0], [w.said() for w in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    trials = made.trials(server.url)
+    (lost,) = [trial for trial in at_the_gate if trial.user_attrs["worker"]["pid"] == workers[1].process.pid]
+    assert trials[lost.number].state == TrialState.FAIL
+    assert trials[lost.number].user_attrs["reason"] == "its process died"
+    (again,) = [trial for trial in trials if trial.user_attrs.get("retry_of") == lost.number]
+    assert again.params == trials[lost.number].params
+    finished = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+    assert len(finished) == 8
+    assert again in finished
+    reasons = {trial.user_attrs["reason"] for trial in trials if trial.state == TrialState.FAIL}
+    assert reasons <= {"its process died", "another process ran the last one"}
+    assert set(states(trials)) <= {"COMPLETE", "PRUNED", "FAIL"}  # none is left running or waiting
+    assert [trial.number for trial in trials] == list(range(len(trials)))
+    assert len({trial.user_attrs["worker"]["pid"] for trial in finished}) > 1
+    assert made.summary()["best"]["values"][0] == min(t.value for t in trials if t.state == TrialState.COMPLETE)
+    # the study is in the database, whatever the folder
+    assert not (made.study / "journal.log").exists()
+
+
+def test_a_server_that_went_down_is_gone_on_with(server: Server, tmp_path: Path) -> None:
+    made = toy(tmp_path)
+    assert made.tune("--trials", "1", "--storage", server.url) == 0
+    (done,) = made.trials(server.url)
+    server.stop(signal.SIGQUIT)  # at once, as in a crash
+    assert made.tune("--trials", "2", "--storage", server.url) == 2
+    server.start()
+    assert made.tune("--trials", "2", "--storage", server.url) == 0
+    trials = made.trials(server.url)
+    assert states(trials) == {"COMPLETE": 2}
+    assert trials[0] == done

@@ -1,0 +1,90 @@
+"""Rolling origins lie before the test part, and nothing of a trial reads a row of that."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tuning.cases import toy
+from tsattn.data import CSVDataModule, MappedDataModule
+from tsattn.data.splits import Split
+from tsattn.errors import UserError
+from tsattn.tuning import Fold, hold_out
+
+
+@given(st.integers(40, 5000), st.floats(0.2, 0.8), st.floats(0.02, 0.15), st.integers(2, 6))
+def test_folds_lie_side_by_side_before_the_test_part(rows: int, train: float, val: float, count: int) -> None:
+    whole = Split.by_fraction(rows, train, val)
+    folds = [Fold(number, count).split(whole) for number in range(count)]
+    assert folds[-1].val_end == whole.val_end
+    for earlier, later in pairwise(folds):
+        assert earlier.val_end == later.train_end
+    for fold in folds:
+        assert fold.test_end == fold.val_end <= whole.val_end  # no row is left to test on
+        assert fold.val_end - fold.train_end == folds[0].val_end - folds[0].train_end <= whole.val_end - whole.train_end
+    assert folds[0].train_end >= whole.val_end / 2 - 1
+
+
+def fold_of(path: Path, number: int = 1) -> CSVDataModule:
+    data = CSVDataModule(str(path), context_length=24, prediction_length=6)
+    hold_out(data, Fold(number, 2))
+    data.setup("fit")
+    return data
+
+
+def test_a_fold_is_scaled_and_cut_by_its_own_rows(toy_csv: Path, toy_frame: pd.DataFrame) -> None:
+    first, second = fold_of(toy_csv, 0), fold_of(toy_csv, 1)
+    # 600 rows, 420 / 60 / 120: blocks of 60 end at row 480
+    assert [split.bounds("val") for split in (*first.splits, *second.splits)] == [(360, 420), (420, 480)]
+    assert second.task is not None
+    assert second.task.mean == pytest.approx(toy_frame.iloc[:420].mean().tolist())
+    assert len(first.windows("train")) == 360 - 30 + 1
+    assert len(first.windows("val")) == 60 - 6 + 1
+    with pytest.raises(UserError, match="longer than the test part"):
+        first.windows("test")
+
+
+def test_no_test_row_is_read_for_anything(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
+    other = toy_frame.copy()
+    other.iloc[480:] = np.random.default_rng(1).normal(1e6, 1e6, (120, 2))
+    batches = []
+    for name, frame in (("a.csv", toy_frame), ("b.csv", other)):
+        frame.to_csv(tmp_path / name)
+        data = fold_of(tmp_path / name)
+        assert data.task is not None
+        parts = [data.windows(part).__getitems__(list(range(len(data.windows(part))))) for part in ("train", "val")]
+        batches.append((data.task.mean, data.task.scale, *[x for part in parts for x in (part.past, part.target)]))
+    for one, same in zip(*batches, strict=True):
+        torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(same), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("more", [[], ["--cv", "2"]])
+def test_the_test_rows_change_no_trial(more: list[str], tmp_path: Path) -> None:
+    errors = []
+    for name in ("as_it_is", "other"):
+        (tmp_path / name).mkdir()
+        made = toy(tmp_path / name)
+        if name == "other":
+            frame = pd.read_csv(tmp_path / name / "toy.csv", index_col=0)
+            frame.iloc[480:] = -1e6
+            frame.to_csv(tmp_path / name / "toy.csv")
+        assert made.tune("--trials", "2", *more) == 0
+        trials = made.trials()
+        errors.append([trial.user_attrs["errors"] for trial in trials])
+        assert {len(folds) for folds in errors[-1]} == {2 if more else 1}
+        assert [trial.value for trial in trials] == pytest.approx([np.mean(folds) for folds in errors[-1]])
+    assert errors[0] == errors[1]
+
+
+def test_data_that_are_split_while_they_are_read_are_refused(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    toy_frame.reset_index().to_parquet(tmp_path / "toy.parquet")
+    data = MappedDataModule(str(tmp_path / "toy.parquet"), context_length=24, prediction_length=6)
+    with pytest.raises(UserError, match="rolling origins need data that are held in memory"):
+        hold_out(data, Fold(0, 2))

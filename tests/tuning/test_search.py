@@ -1,0 +1,202 @@
+"""Search spaces as a file has them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.tuning.cases import SEARCH
+from tsattn.cli.arguments import find_config
+from tsattn.errors import UserError
+from tsattn.tuning import Search, read_search
+from tsattn.tuning.dotted import complete, get_at, paths, with_values
+
+CONFIG: dict[str, Any] = {
+    "seed_everything": 1,
+    "data": {"class_path": "CSVDataModule", "init_args": {"batch_size": 8}},
+    "model": {
+        "backbone": {"kind": "transformer", "num_layers": 2, "attention": {"kind": "mlr", "ranks": [2, 2]}},
+        "learning_rate": 0.01,
+    },
+    "trainer": {"max_steps": 10},
+}
+
+
+def read(folder: Path, content: Any) -> Search:
+    file = folder / "s.yaml"
+    file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return read_search(file)
+
+
+def one(**description: Any) -> dict[str, Any]:
+    return {"parameters": {"model.learning_rate": description}}
+
+
+def test_a_space_is_read_as_it_is_written(tmp_path: Path) -> None:
+    search = read(
+        tmp_path,
+        """
+        sampler: random
+        pruner: none
+        objectives: [error, flops]
+        constraints: {parameters: 1e5, memory: 1.5 GB}
+        parameters:
+          model.learning_rate: {type: float, low: 1e-5, high: 5e-3, log: true}
+          data.batch_size: {type: int, low: 8, high: 32, step: 8}
+          attention.window_size: {type: int, low: 2, high: 8, when: {attention.kind: [swa, global_swa]}}
+          attention.kind: [mlr, swa, global_swa]
+        """,
+    )
+    assert search.objectives == ("error", "flops")
+    assert search.constraints == {"parameters": 1e5, "memory": 1.5e9}
+    assert (search.sampler, search.pruner) == ("random", "none")
+    assert list(search.parameters) == [
+        "model.learning_rate",
+        "data.init_args.batch_size",
+        "model.backbone.attention.kind",
+        "model.backbone.attention.window_size",
+    ]
+    rate, size, kind, window = search.parameters.values()
+    assert (rate.low, rate.high, rate.log) == (1e-5, 5e-3, True)
+    assert size.values() == [8, 16, 24, 32]
+    assert kind.values() == ["mlr", "swa", "global_swa"]
+    assert window.when == {kind.path: ("swa", "global_swa")}
+
+
+def test_conditions_decide_what_is_there(tmp_path: Path) -> None:
+    search = read(tmp_path, SEARCH)
+    kind, ranks = "model.backbone.attention.kind", "model.backbone.attention.ranks"
+    rng = random.Random(0)
+    drawn = [search.taken(lambda parameter: parameter.draw(rng)) for _ in range(40)]
+    assert {taken[kind] for taken in drawn} == {"mlr", "swa"}
+    assert all((ranks in taken) == (taken[kind] == "mlr") for taken in drawn)
+    assert search.needed(ranks) == {kind: "mlr"}
+
+
+def test_values_are_put_at_their_paths(tmp_path: Path) -> None:
+    search = read(tmp_path, SEARCH)
+    kind, ranks = "model.backbone.attention.kind", "model.backbone.attention.ranks"
+    changed = search.applied(CONFIG, {ranks: "one", kind: "mlr", "model.learning_rate": 0.5})
+    assert changed["model"] == {
+        "backbone": {"kind": "transformer", "num_layers": 2, "attention": {"kind": "mlr", "ranks": [4]}},
+        "learning_rate": 0.5,
+    }
+    # another kind has no arguments of the old one; the same keeps them
+    assert search.applied(CONFIG, {kind: "swa"})["model"]["backbone"]["attention"] == {"kind": "swa"}
+    assert search.applied(CONFIG, {kind: "mlr"}) == CONFIG
+    assert CONFIG["model"]["backbone"]["attention"] == {"kind": "mlr", "ranks": [2, 2]}
+
+
+def test_a_layer_of_its_own_has_a_path() -> None:
+    config = with_values(CONFIG, {"model.backbone.attention": ["swa", {"kind": "mlr"}]})
+    changed = with_values(
+        config, {"model.backbone.attention.0.window_size": 4, "model.backbone.attention.1.ranks": [8]}
+    )
+    assert changed["model"]["backbone"]["attention"] == [
+        {"kind": "swa", "window_size": 4},
+        {"kind": "mlr", "ranks": [8]},
+    ]
+    assert "model.backbone.attention.1.ranks" in set(paths(changed))
+    with pytest.raises(UserError, match=r"learning_rate is 0.01, so nothing inside it can be set"):
+        with_values(CONFIG, {"model.learning_rate.low": 1})
+    with pytest.raises(UserError, match=r"is a list of 2, so there is no model.backbone.attention.5"):
+        with_values(config, {"model.backbone.attention.5": "swa"})
+
+
+def test_a_grid_holds_every_combination_once(tmp_path: Path) -> None:
+    content = {
+        "sampler": "grid",
+        "parameters": {
+            "attention.kind": ["mlr", "swa"],
+            "attention.window_size": {"type": "int", "low": 2, "high": 4, "when": {"attention.kind": "swa"}},
+            "model.learning_rate": {"type": "float", "low": 0.1, "high": 0.3, "step": 0.1},
+        },
+    }
+    grid = read(tmp_path, content).grid()
+    assert len(grid) == len({str(point) for point in grid}) == (1 + 3) * 3
+    rates = sorted({point["model.learning_rate"] for point in grid})
+    assert rates == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_the_configuration_itself_is_found_in_the_space(tmp_path: Path) -> None:
+    search, config = read(tmp_path, SEARCH), complete(CONFIG)
+    taken = search.configured(config)
+    assert taken == {
+        "model.learning_rate": 0.01,
+        "model.backbone.attention.kind": "mlr",
+        "model.backbone.attention.ranks": "two",
+    }
+    assert complete(search.applied(config, taken)) == config
+    for path, value in (("model.learning_rate", 0.5), ("model.backbone.attention.ranks", [3, 1])):
+        assert search.configured(complete(with_values(config, {path: value}))) is None
+    with_swa = complete(with_values(config, {"model.backbone.attention.kind": "swa"}))
+    assert search.configured(with_swa) == {"model.learning_rate": 0.01, "model.backbone.attention.kind": "swa"}
+
+
+def test_the_papers_sweep() -> None:
+    search = read_search(find_config("search/paper.yaml"))
+    points = {(point["model.learning_rate"], point["trainer.max_steps"]) for point in search.grid()}
+    assert points == {(rate, steps) for rate in (1e-5, 2e-4, 5e-3) for steps in (200, 1000)}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a: [", "is not YAML"),
+        ([], "a search space is a mapping with the key parameters"),
+        ({"parameters": {}}, "parameters must name at least one"),
+        ({"parametres": {}, "parameters": {"a": [1]}}, "has no key 'parametres' .did you mean parameters"),
+        ({"sampler": "cma", "parameters": {"a": [1]}}, "sampler must be one of tpe, random, grid, not 'cma'"),
+        ({"objectives": ["loss"], "parameters": {"a": [1]}}, "an objective must be one of error, flops"),
+        ({"objectives": ["flops", "error"], "parameters": {"a": [1]}}, "the first objective must be error"),
+        ({"constraints": {"memory": "2 GX"}, "parameters": {"a": [1]}}, "memory must be a number above 0, or one with"),
+        ({"constraints": {"time": 2}, "parameters": {"a": [1]}}, "constraints has no key 'time'"),
+        (one(low=0, high=1), "must be a list of choices, or a mapping with type"),
+        (one(type="number", low=0, high=1), "the type of model.learning_rate must be one of float, int, categorical"),
+        (one(type="float", low=2, high=1), "low is 2 and high 1"),
+        (one(type="float", low=0, high=1, log=True), "must be above 0 on a logarithmic scale"),
+        (one(type="float", low=0.1, high=1, log=True, step=0.1), "has both log and step"),
+        (one(type="float", low=0, high=1, step=0.3), "step of model.learning_rate must divide high - low"),
+        (one(type="int", low=0.5, high=1), "low of model.learning_rate must be a whole number, not 0.5"),
+        (one(type="float", low="a", high=1), "low of model.learning_rate must be a number, not 'a'"),
+        (one(type="float", low=0, high=1, choices=[1]), "has no key 'choices'"),
+        (one(type="categorical", choices=[]), "choices of model.learning_rate must be a list of values or a mapping"),
+        (one(type="categorical", choices=[1, 1]), "a choice of model.learning_rate is there twice"),
+        ({"parameters": {"attention": ["mlr"], "model.backbone.attention": ["swa"]}}, "is there twice"),
+        (
+            {"parameters": {"a": {"type": "categorical", "choices": [1], "when": {"attention.kin": 1}}}},
+            "a depends on model.backbone.attention.kin, which is not searched for",
+        ),
+        (
+            {"parameters": {"a": {"type": "categorical", "choices": [1], "when": {"b": 3}}, "b": [1, 2]}},
+            "a depends on b being 3, which it never is",
+        ),
+        (
+            {
+                "parameters": {
+                    "a": {"type": "categorical", "choices": [1], "when": {"b": 1}},
+                    "b": {"type": "categorical", "choices": [1], "when": {"a": 1}},
+                }
+            },
+            "the conditions of a, b depend on each other",
+        ),
+        ({"sampler": "grid", **one(type="float", low=0, high=1)}, "a grid needs a step or choices"),
+        ({"sampler": "grid", "parameters": {"a": list(range(101)), "b": list(range(100))}}, "more than 10000"),
+    ],
+)
+def test_a_wrong_space_is_refused_in_one_sentence(content: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=said) as error:
+        read(tmp_path, content)
+    assert str(error.value).startswith(str(tmp_path / "s.yaml"))
+    assert "\n" not in str(error.value)
+
+
+def test_a_path_that_is_not_there() -> None:
+    assert get_at({"a": [{"b": 1}]}, "a.0.b") == 1
+    for path in ("b", "a.1", "a.0.c", "a.x"):
+        with pytest.raises(KeyError):
+            get_at({"a": [{"b": 1}]}, path)

@@ -1,0 +1,202 @@
+"""One trial: what counts, what is recorded, and how it ends when it cannot be trained."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+import torch
+from optuna.trial import TrialState
+
+from tests.tuning.cases import SEARCH, Toy, states, toy
+from tsattn.cli.trainer_cli import session
+from tsattn.errors import UserError
+from tsattn.forecasting import ForecastingModule
+from tsattn.tuning import Built, Fold, run_trial
+from tsattn.tuning import trial as trial_module
+
+RATE = {"parameters": {"model.learning_rate": [0.01, 0.02]}}
+
+
+def asked(search: dict[str, Any], made: Toy, folds: int = 0) -> tuple[optuna.trial.FrozenTrial, list[float] | None]:
+    """A trial of the configuration with the first value of everything, as it ended."""
+    cli, space = made.cli(), made.search(search)
+    study = optuna.create_study(directions=["minimize"] * len(space.objectives))
+    trial, values = study.ask(), None
+    taken = space.taken(lambda parameter: parameter.probes()[0])
+    with session():
+        try:
+            values = run_trial(trial, space.applied(cli.base, taken), search=space, build=cli.build, folds=folds)
+            study.tell(trial, values)
+        except optuna.TrialPruned:
+            study.tell(trial, state=TrialState.PRUNED)
+    return study.trials[0], values
+
+
+def test_what_is_recorded(tmp_path: Path) -> None:
+    made = toy(tmp_path)
+    trial, values = asked(RATE, made)
+    facts = trial.user_attrs
+    assert values == [facts["error"]] == facts["errors"]
+    assert facts["parameters"] == sum(p.numel() for p in made.cli().build(made.cli().base).model.parameters())
+    assert (facts["seed"], facts["device"]) == (1, "cpu")
+    assert facts["step"] in (1, 2)
+    assert facts["seconds"] > 0
+    assert facts["memory"] > 50_000_000  # torch alone takes more
+    assert set(trial.intermediate_values) == {1, 2}  # told by step: both validations lie in one epoch
+    assert min(trial.intermediate_values.values()) == facts["error"]
+
+
+def test_flops_are_those_of_a_pass_of_one_window(tmp_path: Path) -> None:
+    made = toy(tmp_path)
+    narrow, _ = asked(RATE, made)
+    deep, _ = asked({"parameters": {"model.backbone.num_layers": [3]}}, made)
+    tokens, d_model, d_ff = 24, 8, 16
+    layer = 2 * tokens * (4 * d_model * d_model + 2 * d_model * d_ff)  # projections and feed-forward
+    scores = 2 * tokens * tokens * d_model  # a multiply-add for each pair and component, or less
+    added = (deep.user_attrs["flops"] - narrow.user_attrs["flops"]) / 2
+    assert layer + scores < added < layer + 4 * scores
+
+
+def test_flops_that_cannot_be_counted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> int:
+        raise UserError("this attention runs on CUDA only")
+
+    monkeypatch.setattr(trial_module, "_flops", refused)
+    made = toy(tmp_path)
+    trial, values = asked(RATE, made)
+    assert values is not None
+    assert "flops" not in trial.user_attrs
+    trial, values = asked({"constraints": {"flops": 1e12}, **RATE}, made)
+    assert values is None
+    assert trial.user_attrs["reason"] == "refused: this attention runs on CUDA only"
+
+
+def test_a_trial_is_repeated_exactly(tmp_path: Path) -> None:
+    made = toy(tmp_path)
+    assert asked(RATE, made)[1] == asked(RATE, made)[1]
+    other, _ = asked({"parameters": {"seed_everything": [2]}}, made)
+    assert other.user_attrs["seed"] == 2
+    assert other.value != asked(RATE, made)[0].value
+
+
+def test_folds_are_averaged_and_reported_one_by_one(tmp_path: Path) -> None:
+    trial, values = asked(RATE, toy(tmp_path), folds=3)
+    errors = trial.user_attrs["errors"]
+    assert len(set(errors)) == 3
+    assert values == [pytest.approx(sum(errors) / 3)]
+    means = [errors[0], sum(errors[:2]) / 2, sum(errors) / 3]
+    assert list(trial.intermediate_values.values()) == pytest.approx(means)
+
+
+def test_several_objectives(tmp_path: Path) -> None:
+    trial, values = asked({"objectives": ["error", "flops", "parameters"], **RATE}, toy(tmp_path))
+    assert values == [trial.user_attrs[name] for name in ("error", "flops", "parameters")]
+
+
+@pytest.mark.parametrize("name", ["parameters", "flops"])
+def test_a_trial_above_its_limit_is_not_trained(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ForecastingModule, "training_step", lambda *_: pytest.fail("it was trained"))
+    trial, values = asked({"constraints": {name: 10}, **RATE}, toy(tmp_path))
+    assert values is None
+    assert trial.state == TrialState.PRUNED
+    assert trial.constraints == {name: trial.user_attrs[name] - 10}
+    assert trial.user_attrs["reason"] == f"{trial.user_attrs[name]:,} {name}, above the 10 allowed"
+
+
+def test_limits_that_are_kept(tmp_path: Path) -> None:
+    limits = {"parameters": 1e6, "flops": 1e9, "memory": "1 MB"}
+    trial, values = asked({"constraints": limits, **RATE}, toy(tmp_path))
+    assert values is not None
+    assert trial.constraints["parameters"] < 0
+    assert trial.constraints["flops"] < 0
+    assert trial.constraints["memory"] == trial.user_attrs["memory"] - 10**6 > 0  # known when all is done
+
+
+def test_a_diverged_trial_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = ForecastingModule.forward
+    monkeypatch.setattr(ForecastingModule, "forward", lambda self, batch: math.nan * forward(self, batch))
+    trial, values = asked(RATE, toy(tmp_path))
+    assert values is None
+    assert trial.state == TrialState.PRUNED
+    assert "not finite" in trial.user_attrs["reason"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+def test_a_trial_without_memory_says_so(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ForecastingModule, "training_step", step)
+    trial, _ = asked(RATE, toy(tmp_path))
+    assert (trial.state, trial.user_attrs["reason"]) == (TrialState.PRUNED, "out of memory")
+
+
+def test_a_combination_that_is_refused_says_why(tmp_path: Path) -> None:
+    trial, _ = asked({"parameters": {"model.backbone.d_model": [9]}}, toy(tmp_path))
+    assert trial.state == TrialState.PRUNED
+    assert trial.user_attrs["reason"].startswith("refused: ")
+    assert "num_heads" in trial.user_attrs["reason"]
+
+
+def test_a_mistake_in_the_program_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    made = toy(tmp_path)
+    monkeypatch.setattr(ForecastingModule, "training_step", step)
+    with pytest.raises(RuntimeError, match="a bug"):
+        made.tune("--trials", "2")
+    failed = [trial for trial in made.trials() if trial.state == TrialState.FAIL]
+    assert [trial.user_attrs["reason"] for trial in failed] == ["RuntimeError: a bug"]
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"), [([], "behind the median at step 1"), (["--cv", "2"], "behind the median after 1 of 2 origins")]
+)
+def test_what_is_behind_the_others_is_pruned(more: list[str], reason: str, tmp_path: Path) -> None:
+    # five trials must be there before the median counts; the last two are hopeless
+    rates = [0.01, 0.011, 0.012, 0.013, 0.014, 1e-9, 2e-9]
+    made = toy(tmp_path, {"sampler": "grid", "parameters": {"model.learning_rate": rates}})
+    assert made.tune(*more) == 0
+    trials = made.trials()
+    assert states(trials) == {"COMPLETE": 5, "PRUNED": 2}
+    assert [trial.user_attrs["reason"] for trial in trials[5:]] == [reason] * 2
+
+
+def test_the_data_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tsattn.data import CSVDataModule
+
+    made, reads = toy(tmp_path), []
+    load = CSVDataModule.load_panel
+
+    def counted(self: CSVDataModule) -> Any:
+        reads.append(self)
+        return load(self)
+
+    monkeypatch.setattr(CSVDataModule, "load_panel", counted)
+    cli = made.cli()
+    with session():
+        first: Built = cli.build(cli.base)
+        same = cli.build(made.search(SEARCH).applied(cli.base, {"model.learning_rate": 0.5}))
+        longer = cli.build(
+            made.search({"parameters": {"data.context_length": [30]}}).applied(
+                cli.base, {"data.init_args.context_length": 30}
+            )
+        )
+        fold = cli.build(cli.base, Fold(0, 2))
+    assert len(reads) == 1
+    assert first.data is same.data
+    assert longer.data is not first.data
+    assert first.data.splits != fold.data.splits
+    assert first.model is not same.model

@@ -1,0 +1,180 @@
+"""`tune` as a person types it: what a study leaves, and going on with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from tests.tuning.cases import Toy, toy
+from tsattn.cli import main
+from tsattn.data import CSVDataModule
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """A toy with a study of four trials."""
+    made = toy(tmp_path_factory.mktemp("tune"))
+    assert made.tune("--trials", "4") == 0
+    return made
+
+
+def test_what_a_study_leaves(done: Toy) -> None:
+    files = {path.name for path in done.study.iterdir()}
+    assert files == {"journal.log", "best.yaml", "trials.csv", "study.json", "history.png", "importance.png"}
+    table, summary = pd.read_csv(done.study / "trials.csv"), done.summary()
+    assert list(table.trial) == [0, 1, 2, 3]
+    assert set(table.state) <= {"complete", "pruned"}
+    best = table.loc[table.error.idxmin()]
+    assert summary["best"]["trial"] == best.trial
+    assert summary["best"]["values"] == [pytest.approx(best.error)]
+    assert summary["configuration_as_it_is"]["trial"] == 0  # it is always tried
+    assert summary["trials"] == table.state.value_counts().to_dict()
+    assert set(summary["importance"]) <= set(table.columns)
+    assert summary["versions"]["command"][:4] == ["python", "-m", "tsattn", "tune"]
+
+
+def test_the_best_is_what_fit_takes_and_finds_again(done: Toy, tmp_path: Path) -> None:
+    summary = done.summary()
+    config = yaml.safe_load((done.study / "best.yaml").read_text())
+    assert config["model"]["learning_rate"] == summary["best"]["params"]["model.learning_rate"]
+    assert main(["fit", "--config", str(done.study / "best.yaml"), "--run", str(tmp_path / "run")]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["validation_mse"] == summary["best"]["values"][0]
+    assert metrics["best_step"] == summary["best"]["step"]
+    assert metrics["parameters"] == summary["best"]["parameters"]
+
+
+def test_only_validation_is_reported(done: Toy) -> None:
+    for file in ("study.json", "trials.csv", "journal.log"):
+        text = (done.study / file).read_text()
+        assert not any(name in text for name in ("test_mse", "test_mae", "test_windows"))
+
+
+def test_the_same_command_goes_on(done: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    assert done.tune("--trials", "4") == 0
+    said = capsys.readouterr().out
+    assert "4 of 4 trials are done" in said
+    assert "trial   4" not in said
+    assert done.tune("--trials", "5") == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[1].startswith("trial   4  ")
+    assert "5 of 5 done" in said
+    assert len(done.trials()) == 5
+
+
+def test_another_study_is_not_mixed_in(done: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    for more, said in (
+        (["--model.weight_decay=0.5"], "its config model.weight_decay is 0.01, but 0.5 is asked for"),
+        (["--cv", "2"], "its cv is 0, but 2 is asked for"),
+    ):
+        assert done.tune("--trials", "9", *more) == 2
+        captured = capsys.readouterr()
+        assert said in captured.err
+        assert "name a new --study" in captured.err
+    assert len(done.trials()) == 5
+
+
+def test_the_best_is_tested_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = toy(tmp_path)
+    assert made.tune("--trials", "1", "--test") == 0
+    assert "test windows" in capsys.readouterr().out
+    metrics = json.loads((made.study / "test" / "metrics.json").read_text())
+    assert metrics["validation_mse"] == made.summary()["best"]["values"][0]
+    assert made.tune("--trials", "2", "--test") == 2
+    assert "the best trial is tested once, and that was done" in capsys.readouterr().err
+    assert len(made.trials()) == 1
+
+
+def test_no_trial_asks_for_test_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = CSVDataModule.windows
+
+    def guarded(self: CSVDataModule, part: str, *more: Any) -> Any:
+        assert part != "test"
+        return windows(self, part, *more)
+
+    monkeypatch.setattr(CSVDataModule, "windows", guarded)
+    for cv in ([], ["--cv", "2"]):
+        assert toy(tmp_path).tune("--trials", "2", "--study", str(tmp_path / f"study{len(cv)}"), *cv) == 0
+
+
+def test_a_front_of_accuracy_and_flops(tmp_path: Path) -> None:
+    search = {
+        "sampler": "grid",
+        "objectives": ["error", "flops", "parameters"],
+        "parameters": {"attention": ["swa"], "model.backbone.num_layers": [1, 2], "model.backbone.d_model": [8, 16]},
+    }
+    made = toy(tmp_path, search)
+    assert made.tune() == 0
+    table, summary = pd.read_csv(made.study / "trials.csv"), made.summary()
+    assert (made.study / "front.png").stat().st_size > 5000
+    values = table[["error", "flops", "parameters"]].to_numpy()
+    beaten = [any((other <= one).all() and (other < one).any() for other in values) for one in values]
+    assert list(table.front) == [not lost for lost in beaten]
+    assert sorted(summary["front"]) == table.trial[table.front].tolist()
+    configs = {path.stem: yaml.safe_load(path.read_text()) for path in (made.study / "front").iterdir()}
+    assert set(configs) == {f"trial_{number}" for number in summary["front"]}
+    best = int(table.trial[table.error.idxmin()])
+    assert yaml.safe_load((made.study / "best.yaml").read_text()) == configs[f"trial_{best}"]
+    depth = int(table["model.backbone.num_layers"][best])
+    assert configs[f"trial_{best}"]["model"]["backbone"]["num_layers"] == depth
+
+
+def test_the_best_keeps_to_the_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    space = {"sampler": "grid", "parameters": {"attention": ["swa"], "model.backbone.d_model": [8, 64]}}
+    free = toy(tmp_path, space)
+    assert free.tune() == 0
+    sizes = pd.read_csv(free.study / "trials.csv").set_index("model.backbone.d_model").parameters
+    bounded = toy(tmp_path, {**space, "constraints": {"parameters": float(sizes[8])}})
+    assert bounded.tune("--study", str(tmp_path / "bounded")) == 0
+    table = pd.read_csv(tmp_path / "bounded" / "trials.csv").set_index("model.backbone.d_model")
+    assert table.feasible.to_dict() == {8: True, 64: False}
+    assert "above the" in table.reason[64]
+    none = toy(tmp_path, {**space, "constraints": {"parameters": 1}})
+    capsys.readouterr()
+    assert none.tune("--study", str(tmp_path / "none")) == 2
+    said = capsys.readouterr().err
+    assert "no trial of the study none was completed within its constraints; the last: " in said
+
+
+def test_the_default_folder_is_the_same_for_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    toy(tmp_path)
+    words = ["tune", "--config=config.yaml", "--search", "search.yaml", "--trials", "1"]
+    assert main(words) == 0
+    assert main(words) == 0
+    assert [path.name for path in (tmp_path / "runs" / "tune").iterdir()] == ["config-search"]
+
+
+def test_a_job_array_shares_a_study(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = toy(tmp_path)
+    assert made.tune("--trials", "3", "--slurm", "2") == 0
+    script = capsys.readouterr().out
+    assert not made.study.exists()
+    assert "#SBATCH --array=1-2\n" in script
+    assert "--slurm" not in script
+    (tmp_path / "tune.sbatch").write_text(script)
+    # a scheduler's part, played by a shell: `srun` tells what it would run
+    (tmp_path / "srun").write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
+    (tmp_path / "srun").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": "2"}
+    ran = subprocess.run(
+        ["bash", str(tmp_path / "tune.sbatch")], env=environment, capture_output=True, text=True, check=True
+    )
+    words = ran.stdout.splitlines()
+    assert words == ["python", "-m", "tsattn", *made.words("--trials", "3")]
+    # what srun tells a task, which Lightning looks for
+    told = {"JOB_ID": "7", "JOB_NAME": "study", "NTASKS": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}
+    for name, value in told.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    for _ in range(2):
+        assert main(words[3:]) == 0
+    assert len(made.trials()) == 3

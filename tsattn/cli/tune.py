@@ -1,0 +1,321 @@
+"""`tsattn tune`: search for better values of a configuration, by validation alone."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import re
+import shlex
+import signal
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tsattn.cli.arguments import config_names, find_config, prepare
+from tsattn.cli.messages import sentence
+from tsattn.errors import UserError, one_of
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import FrozenTrial
+
+    from tsattn.cli.trial_cli import TrialCLI
+    from tsattn.tuning import Search
+
+__all__ = ["run"]
+
+_SEARCHES = "search/*.yaml"
+
+_DESCRIPTION = """\
+Search for better values of a configuration. Trials are measured on the validation part, never on the test part.
+
+Any option of `fit` changes the configuration that is searched around. Run the same command again to go on with a study,
+and in several processes, or on several machines with one --storage, to share it."""
+
+_ENDING = """\
+The study folder holds best.yaml, which `fit --config` takes; trials.csv; study.json; and figures."""
+
+
+def run(words: list[str]) -> int:
+    """Run or go on with a study; the exit code is 0, or a `UserError` is raised.
+
+    Args:
+        words: the words after ``tune``.
+    """
+    options, rest = _parser().parse_known_args(words)
+    if options.search is None:
+        raise UserError(f"tune needs a search space: --search NAME, a file or one of {one_of(config_names(_SEARCHES))}")
+    if not rest:
+        raise UserError(f"tune needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
+    if any(word.partition("=")[0] in ("--run", "--ckpt_path") for word in rest):
+        raise UserError("tune has no --run and no --ckpt_path: its results lie in --study, and trials start afresh")
+    prepared = prepare(["fit", *rest])
+    file = find_config(options.search, "search space", _SEARCHES)
+    folder = Path(options.study) if options.study else _default_folder(rest, file)
+    if options.slurm:
+        print(_slurm_script(words, folder, options.slurm), end="")
+        return 0
+    if options.test and (folder / "test").exists():
+        raise UserError(f"{folder / 'test'} exists: the best trial is tested once, and that was done")
+
+    from tsattn.cli.trainer_cli import session
+    from tsattn.cli.trial_cli import TrialCLI
+    from tsattn.tuning import read_search
+
+    search = read_search(file)
+    with session(), _stopped_by_signals():
+        cli = TrialCLI(prepared)
+        _tune(cli, search, folder, options, words)
+    if options.test:
+        from tsattn.cli.trainer_cli import run as run_fit
+
+        typed = ["fit", "--config", str(folder / "best.yaml"), "--run", str(folder / "test")]
+        return run_fit(prepare(typed), typed)
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One sentence instead of the usage and an exit."""
+        refused = re.fullmatch(r"argument (--\w+): (must be .*)", message)
+        if refused:
+            raise UserError(f"{refused[1]} {refused[2]}")
+        options = [name for action in self._actions for name in action.option_strings]
+        raise UserError(sentence(message, options=options, data_sets=()))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m tsattn tune",
+        usage="python -m tsattn tune --config NAME --search NAME [--trials N] [--timeout TIME] [options of fit]",
+        description=_DESCRIPTION,
+        epilog=_ENDING,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--search", metavar="NAME", help="the search space, a file or a name under search/")
+    parser.add_argument(
+        "--trials",
+        type=_count,
+        metavar="N",
+        help="finished trials of the study, pruned ones among them (default: 40; with --timeout, any number)",
+    )
+    parser.add_argument("--timeout", type=_seconds, metavar="TIME", help="start no trial after 90s, 30m, 2h or 1h30m")
+    parser.add_argument("--study", metavar="DIR", help="the folder (default: runs/tune/CONFIG-SEARCH); names the study")
+    parser.add_argument("--storage", metavar="URL", help="a database instead of the journal in the folder")
+    parser.add_argument(
+        "--cv", type=_folds, default=0, metavar="K", help="validate on K rolling origins before the test part"
+    )
+    parser.add_argument("--test", action="store_true", help="train the best at the end and test it, once")
+    parser.add_argument("--slurm", type=_count, metavar="N", help="print a SLURM script of N workers and end")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"\d+", text.strip()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+    return int(text)
+
+
+def _folds(text: str) -> int:
+    if not re.fullmatch(r"\d+", text.strip()) or int(text) < 2:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 2, not {text}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups()) if found else (0, 0, 0, 0)
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if total == 0:
+        raise argparse.ArgumentTypeError(f"must be a time like 90s, 30m, 2h or 1h30m, not {text}")
+    return float(total)
+
+
+def _default_folder(rest: list[str], search: Path) -> Path:
+    """The same for the same command, which goes on with its study."""
+    words = [part for word in rest for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
+    configs = [value for name, value in pairwise(words) if name in ("-c", "--config")]
+    return Path("runs", "tune", "-".join(Path(name).stem for name in [*configs, str(search)]))
+
+
+def _tune(cli: TrialCLI, search: Search, folder: Path, options: argparse.Namespace, words: list[str]) -> None:
+    """Check everything, run the trials, and write down what they found."""
+    from tsattn.tuning import Budget, check_search, counted, open_storage, open_study, run_study
+
+    check_search(search, cli.base, cli.build)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the study folder {folder} cannot be made: {error.strerror}") from error
+    storage = open_storage(options.storage, folder)
+    as_it_is = search.configured(cli.base)
+    first = search.grid() if search.sampler == "grid" else [as_it_is] if as_it_is else []
+    identity = {"config": cli.base, "search": dict(search.content), "cv": options.cv}
+    seed = cli.base["seed_everything"]
+    study = open_study(
+        storage,
+        folder.resolve().name,
+        search,
+        identity=json.loads(json.dumps(identity)),
+        first=first,
+        seed=seed if seed is not False else 0,
+    )
+    trials = options.trials or (None if options.timeout else 40)
+    if search.sampler == "grid":
+        trials = min(trials or len(first), len(first))
+    done = counted(study.get_trials(deepcopy=False))
+    cli.say(f"study {study.study_name} in {folder}: {done} {f'of {trials} ' if trials else ''}trials are done")
+    command = ["python", "-m", "tsattn", "tune", *words]
+
+    def write() -> None:
+        _write(cli, study, search, folder, folds=options.cv, as_it_is=as_it_is, command=command)
+
+    try:
+        run_study(
+            study,
+            storage,
+            cli.base,
+            search=search,
+            build=cli.build,
+            folds=options.cv,
+            budget=Budget(trials, options.timeout or math.inf),
+            say=cli.say,
+        )
+    except KeyboardInterrupt as stop:
+        write()
+        raise KeyboardInterrupt(f"go on with `{shlex.join(command)}`") from stop
+    write()
+    _say_result(cli, study, folder)
+
+
+def _write(
+    cli: TrialCLI,
+    study: Study,
+    search: Search,
+    folder: Path,
+    *,
+    folds: int,
+    as_it_is: Mapping[str, Any] | None,
+    command: list[str],
+) -> None:
+    """Write the files of the study folder, each all or nothing: several processes may do so at once."""
+    from tsattn.tuning import best_trial
+    from tsattn.tuning.report import front, importances, plot_front, plot_history, plot_importances, trial_table
+
+    trials = study.get_trials(deepcopy=False)
+    _replace(folder / "trials.csv", trial_table(study, search).to_csv(index=False))
+    best = best_trial(study)
+    if best is None:
+        return
+    configs = {}
+    for trial in {one.number: one for one in [*front(study), best]}.values():
+        score = f"validation MSE {trial.values[0]:.6g}" + (f", the mean of {folds} rolling origins" if folds else "")
+        head = f"# trial {trial.number} of the study {study.study_name}: {score}\n"
+        configs[f"trial_{trial.number}.yaml"] = head + cli.config_text(search.applied(cli.base, trial.params))
+    _replace(folder / "best.yaml", configs[f"trial_{best.number}.yaml"])
+    if len(search.objectives) > 1:
+        (folder / "front").mkdir(exist_ok=True)
+        for name, text in configs.items():
+            _replace(folder / "front" / name, text)
+        for file in (folder / "front").glob("trial_*.yaml"):
+            if file.name not in configs:  # beaten since
+                file.unlink(missing_ok=True)
+    shares = importances(study)
+    default = next((t for t in trials if as_it_is and t.params == as_it_is and t.state.name == "COMPLETE"), None)
+    states = [trial.state.name.lower() for trial in trials]
+    summary = {
+        "study": study.study_name,
+        "data": cli.datamodule.name,
+        "objectives": list(search.objectives),
+        "constraints": dict(search.constraints),
+        "validation": f"mean of {folds} rolling origins" if folds else "the validation part",
+        "trials": {state: states.count(state) for state in sorted(set(states))},
+        "best": {"trial": best.number, "values": best.values, "params": best.params, **_facts(best)},
+        "configuration_as_it_is": default and {"trial": default.number, "values": default.values, **_facts(default)},
+        "front": [trial.number for trial in front(study)],
+        "importance": shares,
+        "versions": cli.versions(command),
+    }
+    _replace(folder / "study.json", json.dumps(summary, indent=2) + "\n")
+    figures = {"history": plot_history(study)}
+    if shares:
+        figures["importance"] = plot_importances(shares)
+    if len(search.objectives) > 1:
+        figures["front"] = plot_front(study, search)
+    for name, figure in figures.items():
+        partial = folder / f".{name}.{os.getpid()}.png"
+        figure.savefig(partial, dpi=130)
+        partial.replace(folder / f"{name}.png")
+
+
+def _facts(trial: FrozenTrial) -> dict[str, Any]:
+    names = ("parameters", "flops", "seconds", "memory", "step", "seed", "errors")
+    return {name: trial.user_attrs.get(name) for name in names}
+
+
+def _say_result(cli: TrialCLI, study: Study, folder: Path) -> None:
+    from tsattn.tuning import best_trial
+    from tsattn.tuning.worker import REASON
+
+    best = best_trial(study)
+    if best is None:
+        last = next((t for t in reversed(study.get_trials(deepcopy=False)) if REASON in t.user_attrs), None)
+        why = f"; the last: {last.user_attrs[REASON]}" if last else ""
+        raise UserError(f"no trial of the study {study.study_name} was completed within its constraints{why}")
+    cli.say(f"\nbest: trial {best.number}, validation MSE {best.values[0]:.4f}")
+    for path, value in best.params.items():
+        cli.say(f"  {path}: {value}")
+    cli.say(f"train and test it with `python -m tsattn fit --config {folder / 'best.yaml'}`")
+
+
+def _replace(file: Path, text: str) -> None:
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    partial.write_text(text)
+    partial.replace(file)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """SIGTERM, as a scheduler sends it at the end of the time, stops like Ctrl-C."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _slurm_script(words: list[str], folder: Path, workers: int) -> str:
+    """A job array, every task of which runs the same command and shares the study."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip or word.startswith("--slurm="):
+            skip = False
+        elif word == "--slurm":
+            skip = True
+        else:
+            kept.append(word)
+    command = shlex.join(["python", "-m", "tsattn", "tune", *kept])
+    return f"""\
+#!/bin/bash
+#SBATCH --job-name={folder.name}
+#SBATCH --array=1-{workers}
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=4
+#SBATCH --output={folder.name}_%a.txt
+#SBATCH --signal=TERM@60
+# SIGTERM, a minute before the end of the time, queues the running trial again. Submit once more to go on.
+# The journal needs a folder that all nodes share; else give --storage.
+srun {command}
+"""

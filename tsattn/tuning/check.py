@@ -1,0 +1,79 @@
+"""Holding a search space against the configuration that it changes, before the first trial."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tsattn.errors import UserError, one_of
+from tsattn.tuning.dotted import BACKBONE, did_you_mean, paths
+from tsattn.tuning.search import Search
+
+__all__ = ["check_search"]
+
+# of the data, all else decides what is forecast or which windows are scored
+_DATA = tuple(f"data.init_args.{name}" for name in ("context_length", "batch_size", "eval_batch_size", "num_workers"))
+_SCORED = ("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run", "model.quantiles")
+_DRAWS = 8  # combinations in which a value is tried before it is called impossible
+
+
+def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dict[str, Any]], object]) -> None:
+    """Refuse a space with a path that the configuration lacks, or a value that it cannot take.
+
+    Every option, and the ends and middle of every range, is built in the configuration; what depends on other
+    parameters is built beside the values of these that it asks for. A value that fails there may yet go with other
+    values of the other parameters, so a few combinations are tried before it is refused.
+
+    Args:
+        search: the space.
+        config: the configuration, complete.
+        build: makes model, data and Trainer of a configuration, or raises `UserError`.
+
+    Raises:
+        UserError: naming file, path and value, and what is wrong with it.
+    """
+    known = list(paths(config))
+    for path in search.parameters:
+        if path not in known and not path.startswith(f"{BACKBONE}."):
+            where = "the configuration has no"
+            raise UserError(f"{search.file}: {where} {path}{did_you_mean(path, known)}; `fit --print_config` lists all")
+        if path in _SCORED or path == "data" or (path.startswith("data.") and path not in _DATA):
+            raise UserError(
+                f"{search.file}: {path} decides what is scored, so its trials could not be compared; of the data only "
+                f"{one_of(_DATA)} can be searched for"
+            )
+    rng = random.Random(0)
+    for path, parameter in search.parameters.items():
+        for probe in parameter.probes():
+            reason = _impossible(search, config, {**search.needed(path), path: probe}, build, rng)
+            if reason is not None:
+                raise UserError(f"{search.file}: {path} cannot be {probe!r}: {reason}")
+
+
+def _impossible(
+    search: Search,
+    config: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    build: Callable[[dict[str, Any]], object],
+    rng: random.Random,
+) -> str | None:
+    """Why these values cannot be, neither alone nor beside some of the other parameters; None if they can."""
+    reason = _refusal(search, config, fixed, build)
+    if reason is None:
+        return None
+    for _ in range(_DRAWS):
+        drawn = search.taken(lambda other: fixed[other.path] if other.path in fixed else other.draw(rng))
+        if _refusal(search, config, drawn, build) is None:
+            return None
+    return reason
+
+
+def _refusal(
+    search: Search, config: Mapping[str, Any], taken: Mapping[str, Any], build: Callable[[dict[str, Any]], object]
+) -> str | None:
+    try:
+        build(search.applied(config, taken))
+    except UserError as error:
+        return str(error)
+    return None

@@ -1,0 +1,122 @@
+"""Values of a configuration by their dotted paths, e.g. ``model.backbone.attention.ranks``."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tsattn.backbones import complete_backbone
+from tsattn.errors import UserError
+
+__all__ = ["complete", "did_you_mean", "full_path", "get_at", "paths", "with_values"]
+
+BACKBONE = "model.backbone"
+_ATTENTION = f"{BACKBONE}.attention"
+_DATA = "data.init_args."
+
+
+def full_path(path: str) -> str:
+    """The path in the YAML of what may be written as on the command line: ``attention.ranks``, ``data.batch_size``."""
+    if path == "attention" or path.startswith("attention."):
+        return _ATTENTION + path.removeprefix("attention")
+    if path.startswith("data.") and not path.startswith(_DATA) and path != "data.class_path":
+        return _DATA + path.removeprefix("data.")
+    return path
+
+
+def complete(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy with every argument of the backbone written out, so that each has its path and two can be compared.
+
+    Raises:
+        UserError: for a wrong kind or argument; the message lists the valid ones.
+    """
+    copied = copy.deepcopy(dict(config))
+    copied["model"]["backbone"] = complete_backbone(copied["model"]["backbone"])
+    return copied
+
+
+def paths(config: Any, prefix: str = "") -> Iterator[str]:
+    """The dotted paths of all values, those of mappings included."""
+    if isinstance(config, Mapping):
+        for name, value in config.items():
+            yield f"{prefix}{name}"
+            yield from paths(value, f"{prefix}{name}.")
+    elif isinstance(config, list):
+        yield from paths({str(i): value for i, value in enumerate(config) if isinstance(value, Mapping)}, prefix)
+
+
+def get_at(config: Any, path: str) -> Any:
+    """The value at a path.
+
+    Raises:
+        KeyError: if there is none.
+    """
+    for name in path.split("."):
+        if isinstance(config, list) and name.isdecimal() and int(name) < len(config):
+            config = config[int(name)]
+        elif isinstance(config, Mapping) and name in config:
+            config = config[name]
+        else:
+            raise KeyError(path)
+    return config
+
+
+def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a configuration with other values at some paths.
+
+    Another ``kind`` starts its description afresh, as on the command line, so that no argument of the old kind stays;
+    the kind that is there already changes nothing. Short paths come first, and kinds before their arguments, whatever
+    the order of `values`.
+
+    Raises:
+        UserError: if a path leads through a value that has no parts.
+    """
+    changed = copy.deepcopy(dict(config))
+
+    def rank(path: str) -> tuple[int, bool]:
+        names = path.split(".")
+        return len(names), names[-1] != "kind"
+
+    for path in sorted(values, key=rank):
+        _set(changed, path, copy.deepcopy(values[path]))
+    return changed
+
+
+def _set(config: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    at: Any = config
+    for depth, name in enumerate(parents):
+        at = _part(at, name, ".".join(parents[:depth]))
+    if isinstance(at, list):
+        if not (last.isdecimal() and int(last) < len(at)):
+            raise UserError(f"{'.'.join(parents)} is a list of {len(at)}, so there is no {path}")
+        at[int(last)] = value
+    elif last == "kind" and at.get("kind") != value:
+        at.clear()
+        at["kind"] = value
+    else:
+        at[last] = value
+
+
+def _part(at: Any, name: str, above: str) -> Any:
+    """A part that has parts itself; a kind's bare name is written out as its description."""
+    key: Any = int(name) if isinstance(at, list) and name.isdecimal() and int(name) < len(at) else name
+    part = at[key] if (isinstance(at, list) and isinstance(key, int)) else at.get(key) if isinstance(at, dict) else None
+    path = f"{above}.{name}".lstrip(".")
+    if isinstance(part, str) and f"{path}.".startswith((f"{_ATTENTION}.", f"{BACKBONE}.")):
+        part = at[key] = {"kind": part}
+    if not isinstance(part, dict | list):
+        raise UserError(f"{path} is {part!r}, so nothing inside it can be set")
+    return part
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """`` (did you mean X?)`` for the name that is most like this one, or nothing."""
+    known = list(names)
+    by_part = {other.rsplit(".", 1)[-1]: other for other in known}
+    close = difflib.get_close_matches(name, known, 1) or [
+        by_part[part] for part in difflib.get_close_matches(name.rsplit(".", 1)[-1], list(by_part), 1)
+    ]
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -1,0 +1,153 @@
+"""Where a study is kept: a journal in its folder, or a database that many machines share."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna import Study
+from optuna.exceptions import DuplicatedStudyError
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from tsattn.errors import UserError
+from tsattn.tuning.dotted import get_at, paths
+from tsattn.tuning.samplers import SeededSampler
+from tsattn.tuning.search import Search
+
+__all__ = ["JOURNAL", "open_storage", "open_study"]
+
+JOURNAL = "journal.log"
+_IDENTITY = "identity"
+_READY = "ready"
+_ATTEMPTS = 5  # to make the tables, which several processes may start to do at once
+_PATIENCE = 10.0  # seconds that another process has to fill a study it has made
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def open_storage(url: str | None, folder: Path) -> BaseStorage:
+    """The storage behind an Optuna URL, by default a journal in the folder of the study.
+
+    Args:
+        url: e.g. ``postgresql://user@host/database``, ``sqlite:///study.db``, or None.
+        folder: of the study; it must be there.
+
+    Raises:
+        UserError: if it cannot be reached, or needs a driver that is not installed.
+    """
+    if url is None:
+        journal = folder / JOURNAL
+        _mend(journal)
+        return JournalStorage(JournalFileBackend(str(journal)))
+    if url.startswith("postgresql://"):
+        url = url.replace("postgresql://", "postgresql+psycopg://", 1)  # the driver of the extra
+    shown = _without_password(url)
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+        except ImportError as error:
+            raise UserError(
+                f"the storage {shown} needs a driver; for PostgreSQL: pip install tsattn[postgres]"
+            ) from error
+        except (ArgumentError, NoSuchModuleError) as error:
+            raise UserError(
+                f"{shown} is not the URL of a storage; valid are such as postgresql://USER@HOST/DATABASE and "
+                f"sqlite:///FILE"
+            ) from error
+        except SQLAlchemyError as error:
+            if attempt == _ATTEMPTS:
+                why = str(getattr(error, "orig", None) or error)
+                reason = " ".join(why.split())[:200]
+                raise UserError(f"the storage {shown} cannot be reached: {reason}") from error
+            time.sleep(0.2 * attempt)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def open_study(
+    storage: BaseStorage, name: str, search: Search, identity: Mapping[str, Any], first: list[dict[str, Any]], seed: int
+) -> Study:
+    """The study of this name, made if it is not there.
+
+    Args:
+        storage: where it is kept.
+        name: of the study.
+        search: says objectives, sampler and pruner.
+        identity: plain data that must be that of the study: configuration, search space, validation.
+        first: what the first trials of a new study take.
+        seed: of the sampler.
+
+    Raises:
+        UserError: if a study of this name has another identity; the message says where it differs.
+    """
+    pruner = optuna.pruners.MedianPruner() if search.pruner == "median" else optuna.pruners.NopPruner()
+    shared: dict[str, Any] = {
+        "study_name": name,
+        "storage": storage,
+        "sampler": SeededSampler(search.sampler, seed),
+        "pruner": pruner,
+    }
+    try:
+        study = optuna.create_study(directions=["minimize"] * len(search.objectives), **shared)
+        is_new = True
+    except DuplicatedStudyError:
+        study = optuna.load_study(**shared)
+        is_new = False
+    until = time.monotonic() + (0 if is_new else _PATIENCE)
+    while _READY not in study.user_attrs and time.monotonic() < until:
+        time.sleep(0.2)
+    if _READY not in study.user_attrs:  # new, or its maker died over it
+        study.set_user_attr(_IDENTITY, identity)
+        for params in first:
+            study.enqueue_trial(params, skip_if_exists=True)
+        study.set_user_attr(_READY, True)
+    saved = study.user_attrs[_IDENTITY]
+    if saved != identity:
+        raise UserError(f"the study {name} is another one: {_difference(saved, identity)}; name a new --study")
+    return study
+
+
+def _difference(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """The first path at which two differ, with both values."""
+    for path in dict.fromkeys([*paths(saved), *paths(asked)]):
+        values = []
+        for content in (saved, asked):
+            try:
+                values.append(get_at(content, path))
+            except KeyError:
+                values.append("not there")
+        one, other = values
+        if one != other and not (isinstance(one, dict) and isinstance(other, dict)):
+            return f"its {path.replace('.', ' ', 1)} is {one}, but {other} is asked for"
+    return "its content differs"
+
+
+def _mend(journal: Path) -> None:
+    """Cut off a last line that was not written to its end, as when the machine went down; it would spoil the next."""
+    if not journal.exists():
+        return
+    lock = JournalFileSymlinkLock(str(journal))
+    lock.acquire()
+    try:
+        with journal.open("rb+") as file:
+            content = file.read()
+            if content and not content.endswith(b"\n"):
+                file.truncate(content.rfind(b"\n") + 1)
+                os.fsync(file.fileno())
+    finally:
+        lock.release()
+
+
+def _without_password(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    login, at, host = rest.rpartition("@")
+    return f"{scheme}{separator}{login.partition(':')[0]}{at}{host}"
+
+
+warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
