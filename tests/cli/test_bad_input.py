@@ -223,7 +223,9 @@ def test_the_command_is_installed() -> None:
     assert shutil.which("tsattn", path=str(Path(sys.executable).parent))
     done = subprocess.run([sys.executable, "-m", "tsattn", "nothing"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: unknown command 'nothing'; valid: fit, validate, test, predict, tune, cost, datasets\n"
+    assert done.stderr == (
+        "error: unknown command 'nothing'; valid: fit, validate, test, predict, tune, cost, datasets\n"
+    )
 
 
 def test_fit_refuses_the_same_folder_twice(toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
