@@ -9,6 +9,11 @@ from hypothesis import strategies as st
 from tsattn.data import loading
 from tsattn.data.loading import ShuffledBatches
 
+
+def listed(batches: ShuffledBatches) -> list[list[int]]:
+    return [batch.tolist() for batch in batches]
+
+
 SIZES = st.tuples(st.integers(1, 60), st.integers(1, 9))
 
 
@@ -17,7 +22,7 @@ SIZES = st.tuples(st.integers(1, 60), st.integers(1, 9))
 def test_an_epoch_has_every_window_once(sizes: tuple[int, int], epoch: int) -> None:
     batches = ShuffledBatches(*sizes, seed=1)
     batches.set_epoch(epoch)
-    found = list(batches)
+    found = listed(batches)
     assert len(found) == len(batches)
     assert sorted(chain(*found)) == list(range(sizes[0]))
     assert all(len(batch) == sizes[1] for batch in found[:-1])
@@ -28,33 +33,33 @@ def test_seed_and_epoch_decide_the_order() -> None:
     for seed, epoch in ((1, 0), (1, 1), (2, 0)):
         batches = ShuffledBatches(50, 8, seed)
         batches.set_epoch(epoch)
-        orders.append(list(batches))
-        assert list(batches) == orders[-1]
+        orders.append(listed(batches))
+        assert listed(batches) == orders[-1]
     assert all(one != other for one, other in pairwise([*orders, orders[0]]))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(sizes=SIZES, total=st.integers(1, 40), position=st.integers(0, 40))
 def test_it_goes_on_at_any_batch_through_all_epochs(sizes: tuple[int, int], total: int, position: int) -> None:
-    whole = list(ShuffledBatches(*sizes, seed=1, total=total))
+    whole = listed(ShuffledBatches(*sizes, seed=1, total=total))
     assert len(whole) == total
     one_by_one = []
     for epoch in range(total):
         batches = ShuffledBatches(*sizes, seed=1)
         batches.set_epoch(epoch)
-        one_by_one += list(batches)
+        one_by_one += listed(batches)
     assert whole == one_by_one[:total], "the epochs, one behind the other"
     rest = ShuffledBatches(*sizes, seed=1, total=total)
     rest.position = position
-    assert list(rest) == whole[position:]
+    assert listed(rest) == whole[position:]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(sizes=SIZES, world=st.integers(2, 4))
 def test_processes_share_every_batch(sizes: tuple[int, int], world: int) -> None:
     windows, size = sizes
-    alone = list(ShuffledBatches(windows, size * world, seed=1))
-    shares = [list(ShuffledBatches(windows, size, 1, rank, world)) for rank in range(world)]
+    alone = listed(ShuffledBatches(windows, size * world, seed=1))
+    shares = [listed(ShuffledBatches(windows, size, 1, rank, world)) for rank in range(world)]
     assert len({len(share) for share in shares}) == 1, "or one would wait for the others for ever"
     for batch, *parts in zip(alone, *shares, strict=False):
         assert len({len(part) for part in parts}) == 1, "each counts alike in the mean of the gradients"
@@ -67,9 +72,9 @@ def test_processes_share_every_batch(sizes: tuple[int, int], world: int) -> None
 def test_of_very_many_windows_as_many_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "_PERMUTED", 10)
     batches = ShuffledBatches(25, 10, seed=1, total=9)
-    found = list(batches)
+    found = listed(batches)
     assert [len(batch) for batch in found] == [10, 10, 5] * 3
     assert len(set(map(tuple, found))) == 9
     rest = ShuffledBatches(25, 10, seed=1, total=9)
     rest.position = 4
-    assert list(rest) == found[4:]
+    assert listed(rest) == found[4:]

@@ -35,6 +35,7 @@ from tsattn.data import (
     PanelDataModule,
     PublicDataModule,  # noqa: F401
 )
+from tsattn.data.messages import counted
 from tsattn.errors import UserError, find_user_error
 from tsattn.forecasting import (
     ForecastingModule,
@@ -319,7 +320,7 @@ class TrainerCLI(LightningCLI):
     def _extent(self) -> str:
         """How many channels of one series, or series, the data hold."""
         panel: Panel = self.datamodule.panel
-        return f"{self._task.num_channels} channels" if panel.is_wide else f"{len(panel)} series"
+        return counted(self._task.num_channels, "channel") if panel.is_wide else f"{len(panel)} series"
 
     @property
     def _device(self) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 
 from tsattn.batch import Batch
@@ -16,7 +18,7 @@ __all__ = ["ShuffledBatches", "TrainingLoader"]
 _PERMUTED = 10_000_000  # a shuffled list of more windows would take more memory than the data
 
 
-class ShuffledBatches(Sampler[list[int]]):
+class ShuffledBatches(Sampler[NDArray[np.int64]]):
     """The numbers of the windows of each training batch, in an order that seed and epoch alone decide.
 
     Of more than ten million windows, as many are drawn at random, with replacement. With several processes each takes
@@ -72,7 +74,7 @@ class ShuffledBatches(Sampler[list[int]]):
     def __len__(self) -> int:
         return self.epoch_length if self.total is None else self.total
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
         position, self.position = self.position, 0
         if self.total is None:
             yield from self._epoch(self.epoch, position, self.epoch_length)
@@ -83,19 +85,20 @@ class ShuffledBatches(Sampler[list[int]]):
             yield from self._epoch(epoch, first, last)
             position += last - first
 
-    def _epoch(self, epoch: int, first: int, last: int) -> Iterator[list[int]]:
+    def _epoch(self, epoch: int, first: int, last: int) -> Iterator[NDArray[np.int64]]:
         """The batches of an epoch from the number `first` on, before the number `last`."""
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
         size = self.batch_size * self.world_size
-        order = torch.randperm(self.num_windows, generator=generator) if self.num_windows <= _PERMUTED else None
+        is_permuted = self.num_windows <= _PERMUTED
+        order = torch.randperm(self.num_windows, generator=generator).numpy() if is_permuted else None
         for number in range(last):
             count = min(size, self.num_windows - number * size) // self.world_size * self.world_size
             if order is None:
-                batch = torch.randint(self.num_windows, (count,), generator=generator)
+                batch = torch.randint(self.num_windows, (count,), generator=generator).numpy()
             elif number >= first:
                 batch = order[number * size : number * size + count]
             if number >= first:
-                yield batch[self.rank :: self.world_size].tolist()
+                yield batch[self.rank :: self.world_size]
 
 
 class TrainingLoader(DataLoader[Batch]):
@@ -108,7 +111,7 @@ class TrainingLoader(DataLoader[Batch]):
     """
 
     def __init__(self, windows: WindowDataset, batches: ShuffledBatches, **options: Any) -> None:
-        super().__init__(windows, batch_sampler=batches, **options)
+        super().__init__(windows, batch_sampler=batches, **options)  # type: ignore[arg-type]  # arrays, not lists
         self.batches = batches
         self._seen = 0
         self._resumed = 0

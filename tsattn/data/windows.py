@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -61,37 +63,47 @@ class Series:
             context_length: L.
             prediction_length: T.
         """
-        L, length = context_length, context_length + prediction_length
-        # of a single series nothing is looked up: each small operation takes its share of a batch
-        start = self.starts[:1] if len(self) == 1 else self.starts[numbers]
-        first = start + origins - L
-        is_short = int(origins.min()) < L
+        first = self.starts[numbers] + origins - context_length
+        lacking = context_length - origins
+        return self._cut(numbers, first, lacking if int(lacking.max()) > 0 else None, context_length, prediction_length)
+
+    def whole_windows(self, first: Tensor, context_length: int, prediction_length: int) -> Batch:
+        """The same for a single series whose windows have whole contexts, which begin at the rows `first (B,)`.
+
+        Each small operation takes its share of a batch; these are as few as can be.
+        """
+        return self._cut(torch.zeros_like(first), first, None, context_length, prediction_length)
+
+    def _cut(self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int) -> Batch:
+        """Windows from the rows `first`; `lacking` rows `(B,)` at their fronts, where above 0, are no series'."""
+        length = L + T
         # rows before those of a series are another's; they are overwritten below
-        outside = is_short and bool(first.min() < 0)
+        outside = lacking is not None and bool(first.min() < 0)
         rows = (first[:, None] + torch.arange(length)).clamp_(min=0) if outside else None
 
         def cut(part: Tensor, length: int = length) -> Tensor:
             if rows is not None:
                 return part[rows[:, :length]]
             # one copy of long runs out of a view of all windows: many times faster than indexing row by row
-            return part.unfold(0, length, 1).movedim(-1, 1).index_select(0, first)
+            runs = part.unfold(0, length, 1)
+            return (runs if part.dim() == 1 else runs.transpose(1, 2)).index_select(0, first)
 
         values, time = cut(self.values), cut(self.time)
         observed = None if self.observed is None else cut(self.observed)
         past = None if self.past_covariates is None else cut(self.past_covariates, L)
         known = None if self.future_covariates is None else cut(self.future_covariates)
-        if is_short:
-            padding = torch.arange(length) < (L - origins)[:, None]
-            time = torch.where(padding, self.time[start][:, None], time)
+        if lacking is not None:
+            padding = torch.arange(length) < lacking[:, None]
+            time = torch.where(padding, self.time[self.starts[numbers]][:, None], time)
             observed = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
             for part in (values, observed, past, known):
                 if part is not None:
                     part.masked_fill_(padding[:, : part.shape[1], None], 0)
         return Batch(
             past=values[:, :L],
-            target=values[:, L:] if prediction_length else None,
+            target=values[:, L:] if T else None,
             past_observed=None if observed is None else observed[:, :L],
-            target_observed=None if observed is None or not prediction_length else observed[:, L:],
+            target_observed=None if observed is None or not T else observed[:, L:],
             time=time,
             past_covariates=past,
             future_covariates=known,
@@ -127,6 +139,9 @@ class WindowDataset(Dataset[Batch]):
         self._step = torch.tensor([rows.step for rows in ranges])
         self._end = torch.tensor([len(rows) for rows in ranges]).cumsum(0)
         self._length = int(self._end[-1])
+        rows = ranges[0]
+        self._is_plain = len(ranges) == 1 and rows.step == 1 and rows.start >= context_length
+        self._offset = rows.start - context_length
 
     def __len__(self) -> int:
         return self._length
@@ -134,15 +149,18 @@ class WindowDataset(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         return self.__getitems__([index])
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
+    def __getitems__(self, indices: Sequence[int] | NDArray[np.int64]) -> Batch:
         """The batch of the windows with these numbers (the DataLoader's own hook for whole batches).
 
         Raises:
-            IndexError: for a number outside `[0, len(self))`.
+            IndexError: for a number in a list that is not in `[0, len(self))`; an array, as our own sampler gives, is
+                trusted.
         """
-        if min(indices) < 0 or max(indices) >= len(self):
+        if not isinstance(indices, np.ndarray) and (min(indices) < 0 or max(indices) >= len(self)):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
         windows = torch.as_tensor(indices)
+        if self._is_plain:
+            return self.series.whole_windows(windows + self._offset, self.context_length, self.prediction_length)
         if len(self.series) == 1:
             numbers, origins = torch.zeros_like(windows), self._first + windows * self._step
         else:
