@@ -877,21 +877,60 @@ def test_a_run_does_not_know_its_rows(toy_csv: Path, toy_frame: pd.DataFrame, tm
 @pytest.mark.parametrize(
     ("file", "frequency", "options"),
     [
-        ("vic_electricity.csv", "30min", {"time_column": "Time"}),
-        ("national_illness.csv", "W-TUE", {}),
-        ("ETTh1.csv", "h", {}),
+        (
+            "vic_electricity.csv",
+            "30min",
+            {"time_column": "Time", "target": "Demand", "future_covariates": ["Temperature", "Holiday"]},
+        ),
+        ("national_illness.csv", "W-TUE", {"past_covariates": ["NUM. OF PROVIDERS"]}),
+        ("exchange_rate.csv", "D", {}),
+        ("ETTh1.csv", "h", {"target": "OT", "past_covariates": ["HUFL", "MUFL"]}),
     ],
 )
-def test_real_files(file: str, frequency: str, options: dict[str, Any]) -> None:
+def test_the_whole_way_on_real_files(
+    file: str, frequency: str, options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Gaps, covariates, quantiles, horizons, cross-validation, evaluation, figures and saving; the end is held out."""
     assert REAL_ROOT is not None
-    frame = pd.read_csv(next(Path(REAL_ROOT).rglob(file)), nrows=400)
-    frame = frame[[name for name in frame if name not in ("Date", "Holiday")]]
-    panel = panel_from_frame(frame, **options)
+    table = pd.read_csv(Path(REAL_ROOT) / file, nrows=460)
+    if file.startswith("vic"):
+        table = table.drop(columns="Date")
+    past, future = table[:400].copy(), table[400:]
+    time_name = options.get("time_column", "date")
+    past = past.drop(index=[150, 151])  # a gap in time
+    target = options.get("target", past.columns[-1])
+    past.loc[200, target] = np.nan
+    panel = panel_from_frame(past, **options)
     assert panel.frequency == frequency
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}, **options).fit(frame)
-    forecast = forecaster.predict()
-    assert forecast.groupby("unique_id").size().eq(T).all()
-    assert forecast["ds"].min() == panel.future_time(0, 1)[0]
+    assert "filled 2 missing time stamps" in caplog.text
+    assert "values are missing" in caplog.text
+
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}, attention="mlr", **options).fit(past)
+    known = {"future": future[[time_name, *options["future_covariates"]]]} if "future_covariates" in options else {}
+    forecast = forecaster.predict(**known)
+    channels = len(panel.channels)
+    assert len(forecast) == T * channels
+    assert forecast["ds"].iloc[0] == pd.Timestamp(future[time_name].iloc[0])
+    assert forecast["ds"].tolist()[:T] == pd.to_datetime(future[time_name][:T]).tolist()
+    assert (forecast["0.1"] <= forecast["0.5"]).all()
+    assert (forecast["0.5"] <= forecast["0.9"]).all()
+    # in original units: between the extremes that were seen, and as much again
+    low, high = np.nanmin(panel.values), np.nanmax(panel.values)
+    assert forecast["predictions"].between(2 * low - high, 2 * high - low).all()
+    with pytest.warns(UserWarning, match="horizon 30 is longer"):
+        assert len(forecaster.predict(horizon=30, **known)) == 30 * channels
+    assert len(forecaster.predict(horizon=5, **known)) == 5 * channels
+
+    scores = forecaster.evaluate(table)
+    assert scores["windows"].eq(60 - T + 1).all(), "only what comes behind the fitted rows"
+    assert np.isfinite(scores.loc["patchtst_mlr", ["mse", "mae", "rmse", "smape", "wape", "wql", "crps"]]).all()
+    validated = forecaster.cross_validate(past, windows=2)
+    assert len(validated) == 2 * T * channels
+    assert validated["cutoff"].nunique() == 2
+    assert len(forecaster.plot(forecast, history=table).axes) == min(6, channels)
+    forecaster.save(tmp_path / "model")
+    loaded = tsattn.load(tmp_path / "model").predict(**known)
+    np.testing.assert_allclose(loaded["predictions"], forecast["predictions"], rtol=1e-5)
 
 
 def test_logging_is_by_the_logger_of_the_package(caplog: pytest.LogCaptureFixture) -> None:
