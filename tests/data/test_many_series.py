@@ -135,8 +135,8 @@ def test_the_longest_series_may_be_too_new_to_train_on(caplog: pytest.LogCapture
     data = prepared(frame[["unique_id", "ds", "y"]], val_from="2020-02-10", test_from="2020-02-20")
     assert data.splits == [Split(40, 50, 60), Split(0, 0, 90)]
     assert messages(caplog)[:2] == [
-        "1 of 2 series are too short for a train window",
-        "1 of 2 series are too short for a val window",
+        "1 of 2 series are too short for a training window",
+        "1 of 2 series are too short for a validation window",
     ]
     assert [len(data.windows(part)) for part in ("train", "val", "test")] == [25, 7, 7 + 86]
     assert baseline_scores(data)["persistence"].windows == 93
@@ -146,8 +146,8 @@ def test_short_series_are_padded_or_left_out_which_is_said(caplog: pytest.LogCap
     data = prepared(long_frame({"long": 100, "short": 20, "tiny": 5})[["unique_id", "ds", "y"]])
     rows = "context_length 12 + prediction_length 4"
     assert messages(caplog) == [
-        "1 of 3 series are too short for a train window",
-        "2 of 3 series are too short for a val window",
+        "1 of 3 series are too short for a training window",
+        "2 of 3 series are too short for a validation window",
         "1 of 3 series are too short for a test window",
         f"2 of 3 series have fewer training rows than {rows}; their contexts are padded",
     ]

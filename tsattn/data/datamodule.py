@@ -19,7 +19,7 @@ from tsattn.data.future_windows import FutureWindows
 from tsattn.data.loading import ShuffledBatches, TrainingLoader
 from tsattn.data.panel import Panel, wide_panel
 from tsattn.data.scaling import fit_task_scalers, scaled_series
-from tsattn.data.splits import Split, all_origins
+from tsattn.data.splits import PART_WORDS, Split, all_origins
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError
 from tsattn.task import Task
@@ -218,7 +218,7 @@ class ForecastDataModule(LightningDataModule):
             origins = all_origins(splits, part, L, T)
             lacking = sum(not rows for rows in origins)
             if lacking:
-                logger.warning("%d of %d series are too short for a %s window", lacking, len(splits), part)
+                logger.warning("%d of %d series are too short for a %s window", lacking, len(splits), PART_WORDS[part])
         short = sum(split.train_end < L + T for split in splits)
         if len(splits) > 1 and short:
             logger.warning(

@@ -11,9 +11,9 @@ from tsattn.errors import UserError
 if TYPE_CHECKING:  # the cards of the data sets, which are split by this, are read without pandas
     import pandas as pd
 
-__all__ = ["Split", "all_origins"]
+__all__ = ["PART_WORDS", "Split", "all_origins"]
 
-_WORDS = {"train": "training", "val": "validation", "test": "test"}
+PART_WORDS = {"train": "training", "val": "validation", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -91,19 +91,19 @@ class Split:
         start, end = self.bounds(part)
         if prediction_length > end - start:
             raise UserError(
-                f"prediction_length {prediction_length} is longer than the {_WORDS[part]} part of the data, "
+                f"prediction_length {prediction_length} is longer than the {PART_WORDS[part]} part of the data, "
                 f"{end - start} rows; valid: 1 to {end - start}"
             )
         if part != "train" and context_length > start:
             raise UserError(
-                f"context_length {context_length} is longer than the {start} rows before the {_WORDS[part]} part; "
+                f"context_length {context_length} is longer than the {start} rows before the {PART_WORDS[part]} part; "
                 f"valid: 1 to {start}"
             )
         first = max(start, context_length)
         if first + prediction_length > end:
             raise UserError(
                 f"context_length {context_length} and prediction_length {prediction_length} need "
-                f"{context_length + prediction_length} rows, but the {_WORDS[part]} part has {end}"
+                f"{context_length + prediction_length} rows, but the {PART_WORDS[part]} part has {end}"
             )
         return range(first, end - prediction_length + 1)
 
