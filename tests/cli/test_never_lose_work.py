@@ -58,7 +58,7 @@ def stopped(step: int, number: int, command: list[str]) -> subprocess.CompletedP
 
 def result(run: Path) -> dict[str, Any]:
     metrics: dict[str, Any] = json.loads((run / "metrics.json").read_text())
-    del metrics["train_seconds"]
+    del metrics["training"]
     return metrics
 
 

@@ -48,6 +48,7 @@ from tsattn.forecasting import (
 from tsattn.forecasting.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress
 from tsattn.forecasting.checkpoint_io import AtomicCheckpointIO
 from tsattn.forecasting.future import check_output, write_frame
+from tsattn.forecasting.throughput import Throughput
 from tsattn.forecasting.training import quiet_lightning, train_as_one_epoch
 from tsattn.task import Task
 
@@ -104,6 +105,7 @@ class TrainerCLI(LightningCLI):
     def __init__(self, args: list[str], typed: list[str]) -> None:
         self.run_folder: RunFolder | None = None
         self.typed = typed
+        self.throughput = Throughput()
         super().__init__(
             ForecastingModule,
             ForecastDataModule,
@@ -190,6 +192,7 @@ class TrainerCLI(LightningCLI):
                 SaveProgress(self.run_folder.last),
                 ExactResume(),
                 FiniteLoss(),
+                self.throughput,
             ]
             kwargs["plugins"] = [*_listed(given.plugins), AtomicCheckpointIO()]
         else:
@@ -260,7 +263,9 @@ class TrainerCLI(LightningCLI):
         checkpoint = torch.load(run.best, map_location="cpu", weights_only=True)
         score = self._measure("test", str(run.best))
         scores = {self.model.name: score, **baseline_scores(self.datamodule)}
-        _say(f"\ntrained in {self.seconds:.0f} s; best checkpoint: step {checkpoint['global_step']}\n")
+        speed = self.throughput.windows_per_second
+        rate = "" if speed is None else f", {speed:,.0f} windows a second"
+        _say(f"\ntrained in {self.seconds:.0f} s{rate}; best checkpoint: step {checkpoint['global_step']}\n")
         _say(score_table(self._title(score), scores))
         task = self._task
         run.write_json(
@@ -275,7 +280,11 @@ class TrainerCLI(LightningCLI):
                 "validation_mse": float(self._best_validation()),
                 "parameters": sum(p.numel() for p in self.model.parameters()),
                 "seed": self._get(self.config, "seed_everything"),
-                "train_seconds": round(self.seconds, 1),
+                "training": {
+                    "seconds": round(self.seconds, 1),
+                    "windows_per_second": None if speed is None else round(speed, 1),
+                    "peak_memory_bytes": self.throughput.peak_memory_bytes,
+                },
             },
         )
         plot_test_forecasts(self.model, self.datamodule, f"{self.model.name} on {task.data}").savefig(

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import torch
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data.frequency import season_length
 from tsattn.data.future_windows import FutureWindows
-from tsattn.data.loading import ShuffledBatches, TrainingLoader
+from tsattn.data.loading import OrderedBatches, ShuffledBatches, TrainingLoader
 from tsattn.data.panel import Panel, wide_panel
 from tsattn.data.scaling import fit_task_scalers, scaled_series
 from tsattn.data.splits import PART_WORDS, Split, all_origins
@@ -30,6 +30,7 @@ logger = logging.getLogger("tsattn")
 
 LINEAR_WINDOWS = 100_000  # a linear map of a few hundred steps gains nothing from more
 SCALINGS = ("global", "series")
+RESIDENT_ON = ("cuda",)  # the types of devices in whose memory series may lie
 
 
 class ForecastDataModule(LightningDataModule):
@@ -42,6 +43,8 @@ class ForecastDataModule(LightningDataModule):
         batch_size: windows in a training batch.
         eval_batch_size: windows in a validation or test batch.
         num_workers: loader processes; 0 is fastest, as a batch is one gather from memory.
+        resident_gb: on a CUDA device scaled series of at most so many GB lie in its memory, and windows are cut there;
+            larger ones are cut on the host and sent in the background. With `num_workers` they always are.
         scaling: ``global``, all series by one mean and standard deviation a channel; ``series``, each by its own, so
             that small ones count as much as large ones.
 
@@ -64,6 +67,7 @@ class ForecastDataModule(LightningDataModule):
         batch_size: int = 32,
         eval_batch_size: int = 128,
         num_workers: int = 0,
+        resident_gb: float = 8.0,
         scaling: str = "global",
     ) -> None:
         super().__init__()
@@ -77,11 +81,14 @@ class ForecastDataModule(LightningDataModule):
         )
         if num_workers < 0:
             raise UserError(f"num_workers must be at least 0, not {num_workers}")
+        if not resident_gb >= 0:
+            raise UserError(f"resident_gb must be at least 0, not {resident_gb}")
         self.context_length = context_length
         self.prediction_length = prediction_length
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
         self.num_workers = num_workers
+        self.resident_gb = resident_gb
         self.scaling = scaling
         self.training_batches: int | None = None
         self.task: Task | None = None
@@ -90,6 +97,7 @@ class ForecastDataModule(LightningDataModule):
         self._series: Series | None = None
         self._scaled: tuple[Panel, Task] | None = None  # what `_series` was made of
         self._splits: list[Split] | None = None
+        self._resident: tuple[Series, Series] | None = None  # on the host, on the device
 
     @abstractmethod
     def load_panel(self) -> Panel:
@@ -148,36 +156,41 @@ class ForecastDataModule(LightningDataModule):
 
         A longer context leaves the windows of validation and test the same; training windows need all of it.
         """
-        L = context_length or self.context_length
-        origins = all_origins(self.splits, part, L, self.prediction_length)
-        return WindowDataset(self.series, origins, L, self.prediction_length)
+        return self._windows(self.series, part, context_length or self.context_length)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Shuffled training windows, see `ShuffledBatches`; the order is that of torch's seed."""
-        windows = self.windows("train")
+        series, device = self._at_the_trainer()
+        windows = self._windows(series, "train", self.context_length)
         rank, world_size = self._process
-        order = torch.initial_seed(), rank, world_size, self.training_batches
+        order = torch.initial_seed(), rank, world_size, self.training_batches, device
         batches = ShuffledBatches(len(windows), self.batch_size, *order)
-        return TrainingLoader(windows, batches, **self._loader_options)
+        return TrainingLoader(windows, batches, **self._loader_options(device))
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Validation windows in the order of series and time; of several processes each has its share of them."""
         rank, world_size = self._process
-        return self._loader(_every(self.windows("val"), world_size, rank), self.eval_batch_size)
+        series, device = self._at_the_trainer()
+        return self._eval_loader(self._windows(series, "val", self.context_length), world_size, rank, device)
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """Test windows in the order of series and time."""
-        return self.eval_dataloader("test")
+        series, device = self._at_the_trainer()
+        return self._eval_loader(self._windows(series, "test", self.context_length), device=device)
 
     def eval_dataloader(self, part: str, context_length: int | None = None, every: int = 1) -> DataLoader[Batch]:
-        """Windows of a part in the order of series and time, with the given context or the model's own.
+        """Windows of a part in the order of series and time, with the given context or the model's own; on the host.
 
         Args:
             part: ``train``, ``val`` or ``test``.
             context_length: L; the model's own by default.
             every: 1 for all windows, k for each k-th of them.
         """
-        return self._loader(_every(self.windows(part, context_length), every), self.eval_batch_size)
+        return self._eval_loader(self.windows(part, context_length), every)
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        """Send what is not there yet, without waiting for it (called by the Trainer)."""
+        return batch if batch.past.device == device else batch.to(device, non_blocking=True)
 
     def thinning(self, part: str, context_length: int | None = None) -> int:
         """What `every` leaves enough windows for a linear map, at most `LINEAR_WINDOWS`: 1 for data of common size."""
@@ -188,7 +201,8 @@ class ForecastDataModule(LightningDataModule):
         series = self.series  # refuses to be asked for before setup
         assert self.panel is not None
         assert self.task is not None
-        return self._loader(FutureWindows(self.panel, series, self.task), self.eval_batch_size)
+        windows = FutureWindows(self.panel, series, self.task)
+        return DataLoader(windows, batch_size=self.eval_batch_size, **self._loader_options(None))
 
     def wide_panel(self, frame: pd.DataFrame, source: str) -> Panel:
         """One series from a checked frame, for subclasses; its frequency must be that of `task`, if this is set."""
@@ -241,28 +255,44 @@ class ForecastDataModule(LightningDataModule):
                 raise UserError(f"the model was trained with {size} {getattr(task, size)}, not {getattr(self, size)}")
         return panel.for_task(task, str(self._input or self.name))
 
-    def _loader(self, windows: Dataset[Batch], batch_size: int) -> DataLoader[Batch]:
-        return DataLoader(windows, batch_size=batch_size, **self._loader_options)
+    def _windows(self, series: Series, part: str, context_length: int) -> WindowDataset:
+        origins = all_origins(self.splits, part, context_length, self.prediction_length)
+        return WindowDataset(series, origins, context_length, self.prediction_length)
 
-    @property
-    def _loader_options(self) -> dict[str, Any]:
+    def _at_the_trainer(self) -> tuple[Series, torch.device | None]:
+        """The series where the Trainer computes, and that device; those on the host, and None, if they stay there."""
+        series, device = self.series, self._trainer_device
+        if device.type not in RESIDENT_ON or self.num_workers or series.nbytes > self.resident_gb * 1e9:
+            return series, None
+        if self._resident is None or self._resident[0] is not series or self._resident[1].values.device != device:
+            self._resident = series, series.to(device)
+        return self._resident[1], device
+
+    def _eval_loader(
+        self, windows: WindowDataset, every: int = 1, first: int = 0, device: torch.device | None = None
+    ) -> DataLoader[Batch]:
+        batches = OrderedBatches(range(first, len(windows), every), self.eval_batch_size, device)
+        return DataLoader(windows, batch_sampler=batches, **self._loader_options(device))  # type: ignore[arg-type]
+
+    def _loader_options(self, resident: torch.device | None) -> dict[str, Any]:
         return {
             "num_workers": self.num_workers,
             "collate_fn": _as_is,
-            "pin_memory": torch.cuda.is_available(),
+            # what is sent in the background must lie in page-locked memory
+            "pin_memory": resident is None and self._trainer_device.type == "cuda",
             "persistent_workers": self.num_workers > 0,
             # or each loader would draw a number from torch's generator, which dropout draws from
             "generator": torch.Generator(),
         }
 
     @property
+    def _trainer_device(self) -> torch.device:
+        return torch.device("cpu") if self.trainer is None else self.trainer.strategy.root_device
+
+    @property
     def _process(self) -> tuple[int, int]:
         """The number of this process, and how many there are."""
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-
-
-def _every(windows: WindowDataset, step: int, first: int = 0) -> Dataset[Batch]:
-    return windows if step == 1 else Subset(windows, range(first, len(windows), step))
 
 
 def check_sizes(scaling: str, **sizes: int) -> None:

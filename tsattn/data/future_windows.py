@@ -68,7 +68,8 @@ class FutureWindows(Dataset[Batch]):
         """The batch of these series, without targets; see `WindowDataset`."""
         numbers = torch.as_tensor(indices)
         lengths = self.series.starts[numbers + 1] - self.series.starts[numbers]
-        batch = self.series.windows(numbers, lengths, self.context_length, 0)
+        padded = bool((lengths < self.context_length).any())
+        batch = self.series.windows(numbers, lengths, self.context_length, 0, padded=padded)
         stamps = seconds(self.panel.future_times(numbers.numpy(), self.steps)).reshape(len(numbers), self.steps)
         assert batch.time is not None
         known = batch.future_covariates

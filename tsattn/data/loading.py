@@ -1,4 +1,8 @@
-"""The order of training windows: shuffled anew each epoch, known from a seed, and resumable at any batch."""
+"""Which windows a batch holds: shuffled for training, in order for evaluation.
+
+The order of training is new each epoch, known from a seed, and resumable at any batch. For series that lie in the
+memory of a device the numbers of the windows lie there too, so that no batch makes the host wait.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from tsattn.batch import Batch
 from tsattn.data.windows import WindowDataset
 
-__all__ = ["ShuffledBatches", "TrainingLoader"]
+__all__ = ["OrderedBatches", "ShuffledBatches", "TrainingLoader"]
 
 _PERMUTED = 10_000_000  # a shuffled list of more windows would take more memory than the data
 
 
-class ShuffledBatches(Sampler[NDArray[np.int64]]):
+class ShuffledBatches(Sampler[NDArray[np.int64] | Tensor]):
     """The numbers of the windows of each training batch, in an order that seed and epoch alone decide.
 
     Of more than ten million windows, as many are drawn at random, with replacement. With several processes each takes
@@ -32,6 +37,7 @@ class ShuffledBatches(Sampler[NDArray[np.int64]]):
         rank: number of this process.
         world_size: how many processes there are.
         total: batches in all, epoch after epoch; None ends with the epoch.
+        device: where the numbers are needed, as tensors, the same on each; None gives arrays.
 
     Attributes:
         position: the number of batches to leave out, counted through the epochs where there is a total.
@@ -45,9 +51,11 @@ class ShuffledBatches(Sampler[NDArray[np.int64]]):
         rank: int = 0,
         world_size: int = 1,
         total: int | None = None,
+        device: torch.device | None = None,
     ) -> None:
         self.num_windows = num_windows
         self.batch_size = batch_size
+        self.device = device
         self.seed = seed
         self.rank = rank
         self.world_size = world_size
@@ -74,7 +82,7 @@ class ShuffledBatches(Sampler[NDArray[np.int64]]):
     def __len__(self) -> int:
         return self.epoch_length if self.total is None else self.total
 
-    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+    def __iter__(self) -> Iterator[NDArray[np.int64] | Tensor]:
         position, self.position = self.position, 0
         if self.total is None:
             yield from self._epoch(self.epoch, position, self.epoch_length)
@@ -85,20 +93,47 @@ class ShuffledBatches(Sampler[NDArray[np.int64]]):
             yield from self._epoch(epoch, first, last)
             position += last - first
 
-    def _epoch(self, epoch: int, first: int, last: int) -> Iterator[NDArray[np.int64]]:
+    def _epoch(self, epoch: int, first: int, last: int) -> Iterator[NDArray[np.int64] | Tensor]:
         """The batches of an epoch from the number `first` on, before the number `last`."""
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
         size = self.batch_size * self.world_size
         is_permuted = self.num_windows <= _PERMUTED
-        order = torch.randperm(self.num_windows, generator=generator).numpy() if is_permuted else None
+        # sent to the device once an epoch
+        order = _at(torch.randperm(self.num_windows, generator=generator), self.device) if is_permuted else None
         for number in range(last):
             count = min(size, self.num_windows - number * size) // self.world_size * self.world_size
             if order is None:
-                batch = torch.randint(self.num_windows, (count,), generator=generator).numpy()
+                batch = _at(torch.randint(self.num_windows, (count,), generator=generator), self.device)
             elif number >= first:
                 batch = order[number * size : number * size + count]
             if number >= first:
                 yield batch[self.rank :: self.world_size]
+
+
+class OrderedBatches(Sampler[NDArray[np.int64] | Tensor]):
+    """The numbers of the windows of each batch, in order.
+
+    Args:
+        windows: the numbers of all of them.
+        batch_size: windows in a batch, at most.
+        device: see `ShuffledBatches`.
+    """
+
+    def __init__(self, windows: range, batch_size: int, device: torch.device | None = None) -> None:
+        self.windows = windows
+        self.batch_size = batch_size
+        self.device = device
+
+    def __len__(self) -> int:
+        return -(-len(self.windows) // self.batch_size)
+
+    def __iter__(self) -> Iterator[NDArray[np.int64] | Tensor]:
+        for start in range(0, len(self.windows), self.batch_size):
+            some = self.windows[start : start + self.batch_size]
+            if self.device is None:
+                yield np.arange(some.start, some.stop, some.step)
+            else:
+                yield torch.arange(some.start, some.stop, some.step, device=self.device)
 
 
 class TrainingLoader(DataLoader[Batch]):
@@ -131,3 +166,7 @@ class TrainingLoader(DataLoader[Batch]):
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Go on behind these batches."""
         self._resumed = state["seen"]
+
+
+def _at(numbers: Tensor, device: torch.device | None) -> NDArray[np.int64] | Tensor:
+    return numbers.numpy() if device is None else numbers.to(device)

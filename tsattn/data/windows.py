@@ -7,7 +7,8 @@ known-future covariates, K static columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,21 +52,37 @@ class Series:
         """S, the number of series."""
         return len(self.starts) - 1
 
-    def windows(self, numbers: Tensor, origins: Tensor, context_length: int, prediction_length: int) -> Batch:
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(part.nbytes for part in self._tensors().values() if part is not None)
+
+    def to(self, device: torch.device | str) -> Series:
+        """The same series in the memory of a device; windows are cut there, and the host waits for none of them."""
+        there: dict[str, Any] = {
+            name: None if part is None else part.to(device) for name, part in self._tensors().items()
+        }
+        return Series(**there)
+
+    def windows(
+        self, numbers: Tensor, origins: Tensor, context_length: int, prediction_length: int, *, padded: bool = True
+    ) -> Batch:
         """The windows whose horizons start at given rows; without targets if `prediction_length` is 0.
 
         Where a series begins later than the context of a window, what is lacking at the front is not observed: its
         values and covariates are 0, the mean, and its time stamps are those of the first row.
 
         Args:
-            numbers: `(B,)` the series of each window.
+            numbers: `(B,)` the series of each window, on the device of the series.
             origins: `(B,)` rows from the start of that series.
             context_length: L.
             prediction_length: T.
+            padded: False where it is known that no context lacks rows. It is not found out from the windows, for which
+                the host would have to wait for the device; and so a data set gives a mask in each batch or in none.
         """
         first = self.starts[numbers] + origins - context_length
-        lacking = context_length - origins
-        return self._cut(numbers, first, lacking if int(lacking.max()) > 0 else None, context_length, prediction_length)
+        lacking = context_length - origins if padded else None
+        return self._cut(numbers, first, lacking, context_length, prediction_length)
 
     def whole_windows(self, first: Tensor, context_length: int, prediction_length: int) -> Batch:
         """The same for a single series whose windows have whole contexts, which begin at the rows `first (B,)`.
@@ -77,9 +94,10 @@ class Series:
     def _cut(self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int) -> Batch:
         """Windows from the rows `first`; `lacking` rows `(B,)` at their fronts, where above 0, are no series'."""
         length = L + T
+        steps = torch.arange(length, device=first.device)
         # rows before those of a series are another's; they are overwritten below
-        outside = lacking is not None and bool(first.min() < 0)
-        rows = (first[:, None] + torch.arange(length)).clamp_(min=0) if outside else None
+        outside = lacking is not None and (first.device.type != "cpu" or bool(first.min() < 0))
+        rows = (first[:, None] + steps).clamp_(min=0) if outside else None
 
         def cut(part: Tensor, length: int = length) -> Tensor:
             if rows is not None:
@@ -93,7 +111,7 @@ class Series:
         past = None if self.past_covariates is None else cut(self.past_covariates, L)
         known = None if self.future_covariates is None else cut(self.future_covariates)
         if lacking is not None:
-            padding = torch.arange(length) < lacking[:, None]
+            padding = steps < lacking[:, None]
             time = torch.where(padding, self.time[self.starts[numbers]][:, None], time)
             observed = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
             for part in (values, observed, past, known):
@@ -111,6 +129,9 @@ class Series:
             series_id=numbers,
         )
 
+    def _tensors(self) -> dict[str, Tensor | None]:
+        return {field.name: getattr(self, field.name) for field in fields(Series)}
+
 
 class WindowDataset(Dataset[Batch]):
     """The windows of one part of the data; asked for many indices at once, it answers with one batch.
@@ -120,6 +141,9 @@ class WindowDataset(Dataset[Batch]):
         origins: for each series the rows, from its start, at which horizons start; one range for one series.
         context_length: L.
         prediction_length: T.
+
+    Attributes:
+        series: what windows are cut from; batches lie on its device.
 
     Raises:
         UserError: for another number of ranges than series.
@@ -135,12 +159,14 @@ class WindowDataset(Dataset[Batch]):
         self.context_length = context_length
         self.prediction_length = prediction_length
         # kept as ranges: a row number for each of a billion windows would not fit into memory
-        self._first = torch.tensor([rows.start for rows in ranges])
-        self._step = torch.tensor([rows.step for rows in ranges])
-        self._end = torch.tensor([len(rows) for rows in ranges]).cumsum(0)
-        self._length = int(self._end[-1])
+        device = series.values.device
+        self._first = torch.tensor([rows.start for rows in ranges], device=device)
+        self._step = torch.tensor([rows.step for rows in ranges], device=device)
+        self._end = torch.tensor([len(rows) for rows in ranges]).cumsum(0).to(device)
+        self._length = sum(map(len, ranges))
+        self._padded = any(rows.start < context_length for rows in ranges if rows)
         rows = ranges[0]
-        self._is_plain = len(ranges) == 1 and rows.step == 1 and rows.start >= context_length
+        self._is_plain = len(ranges) == 1 and rows.step == 1 and not self._padded
         self._offset = rows.start - context_length
 
     def __len__(self) -> int:
@@ -149,16 +175,19 @@ class WindowDataset(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         return self.__getitems__([index])
 
-    def __getitems__(self, indices: Sequence[int] | NDArray[np.int64]) -> Batch:
+    def __getitems__(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Batch:
         """The batch of the windows with these numbers (the DataLoader's own hook for whole batches).
 
+        Args:
+            indices: the numbers; as a tensor, on the device of the series.
+
         Raises:
-            IndexError: for a number in a list that is not in `[0, len(self))`; an array, as our own sampler gives, is
-                trusted.
+            IndexError: for a number in a list that is not in `[0, len(self))`; an array or tensor, as our own samplers
+                give, is trusted.
         """
-        if not isinstance(indices, np.ndarray) and (min(indices) < 0 or max(indices) >= len(self)):
+        if not isinstance(indices, np.ndarray | Tensor) and (min(indices) < 0 or max(indices) >= len(self)):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
-        windows = torch.as_tensor(indices)
+        windows = torch.as_tensor(indices, device=self._first.device)
         if self._is_plain:
             return self.series.whole_windows(windows + self._offset, self.context_length, self.prediction_length)
         if len(self.series) == 1:
@@ -167,4 +196,5 @@ class WindowDataset(Dataset[Batch]):
             numbers = torch.searchsorted(self._end, windows, right=True)
             place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
             origins = self._first[numbers] + place * self._step[numbers]
-        return self.series.windows(numbers, origins, self.context_length, self.prediction_length)
+        sizes = self.context_length, self.prediction_length
+        return self.series.windows(numbers, origins, *sizes, padded=self._padded)

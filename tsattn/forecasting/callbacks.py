@@ -99,17 +99,15 @@ class BestCheckpoint(ModelCheckpoint):
 class FiniteLoss(Callback):
     """Stops a training whose loss is no longer a number, or has exploded, before its weights are saved.
 
-    The loss is watched on its device; it is looked at every few steps and before each validation, so that no step
-    waits for it.
+    The loss is watched on its device; it is looked at in the steps that are logged, where the host waits for the device
+    anyway, and before each validation.
 
     Args:
         most: a loss is taken to have exploded where it exceeds this many times that of the first step, or this number.
-        every: steps between looks.
     """
 
-    def __init__(self, most: float = 1e4, every: int = 10) -> None:
+    def __init__(self, most: float = 1e4) -> None:
         self.most = most
-        self.every = every
         self._limit: Tensor | None = None
         self._first_bad: Tensor | None = None
 
@@ -124,7 +122,8 @@ class FiniteLoss(Callback):
         is_good = loss <= self._limit  # false for what is not a number
         # global_step counts this step already
         self._first_bad = torch.where(is_good, self._first_bad, self._first_bad.clamp(max=float(trainer.global_step)))
-        if trainer.global_step % self.every == 0:
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # 0 for never
+        if every and trainer.global_step % every == 0:
             self._look(trainer)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -1,0 +1,160 @@
+"""Series in the memory of a device: the same batches, cut there, and the host waits for none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch.utils.data import DataLoader
+
+from tests.data.test_many_series import COLUMNS, LENGTHS, long_frame
+from tsattn.batch import Batch
+from tsattn.data import ForecastDataModule, FrameDataModule
+from tsattn.data import datamodule as module
+from tsattn.data.loading import OrderedBatches
+from tsattn.errors import UserError
+from tsattn.forecasting import ForecastingModule
+
+NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device, so the GPU path is not tested")
+
+
+def wide(gaps: bool) -> pd.DataFrame:
+    values = np.random.default_rng(0).standard_normal((300, 3))
+    if gaps:
+        values[::7, 1] = np.nan
+    return pd.DataFrame(values, pd.date_range("2020-01-01", periods=300, freq="h", name="date"), ["a", "b", "c"])
+
+
+KINDS: dict[str, Callable[[], tuple[pd.DataFrame, dict[str, Any]]]] = {
+    "one series": lambda: (wide(gaps=False), {}),
+    "one with gaps": lambda: (wide(gaps=True), {}),
+    "many, short ones among them": lambda: (long_frame(LENGTHS), COLUMNS),
+}
+
+
+def prepared(kind: str, device: str, **options: Any) -> ForecastDataModule:
+    """Data for a Trainer that computes on a device."""
+    frame, columns = KINDS[kind]()
+    data = FrameDataModule(frame, context_length=12, prediction_length=4, batch_size=8, **columns, **options)
+    data.setup("fit")
+    strategy = SimpleNamespace(root_device=torch.device(device))
+    data.trainer = SimpleNamespace(strategy=strategy, global_rank=0, world_size=1)  # type: ignore[assignment]
+    return data
+
+
+def loaders(data: ForecastDataModule) -> list[DataLoader[Batch]]:
+    return [data.train_dataloader(), data.val_dataloader(), data.test_dataloader()]
+
+
+def parts_of(batch: Batch) -> dict[str, torch.Tensor]:
+    return {field.name: part for field in fields(batch) if (part := getattr(batch, field.name)) is not None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_resident_series_give_the_same_batches(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(3)
+    on_host = [list(loader) for loader in loaders(prepared(kind, "cpu"))]
+    monkeypatch.setattr(module, "RESIDENT_ON", ("cpu",))
+    torch.manual_seed(3)
+    resident = loaders(prepared(kind, "cpu"))
+    for expected, loader in zip(on_host, resident, strict=True):
+        assert all(isinstance(numbers, torch.Tensor) for numbers in loader.batch_sampler)  # type: ignore[union-attr]
+        found = list(loader)
+        assert len(found) == len(expected) > 0
+        for one, other in zip(found, expected, strict=True):
+            assert parts_of(one).keys() == parts_of(other).keys()
+            for name, part in parts_of(one).items():
+                assert torch.equal(part, parts_of(other)[name]), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_is_made_on_the_device_without_a_look_at_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of the device ``meta`` hold no numbers: to read one is an error."""
+    monkeypatch.setattr(module, "RESIDENT_ON", ("meta",))
+    data = prepared(kind, "meta")
+    for loader in loaders(data):
+        windows: Any = loader.dataset
+        for numbers in loader.batch_sampler:  # type: ignore[union-attr]
+            batch = windows.__getitems__(numbers)
+            assert {part.device.type for part in parts_of(batch).values()} == {"meta"}
+            assert data.transfer_batch_to_device(batch, torch.device("meta"), 0) is batch
+    with pytest.raises(RuntimeError):
+        int(batch.time[0, 0])  # so a look would have failed
+
+
+def test_series_are_sent_once_and_again_when_they_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RESIDENT_ON", ("meta",))
+    data = prepared("one series", "meta")
+    held = [loader.dataset.series for loader in loaders(data)]  # type: ignore[attr-defined]
+    assert held[0] is held[1] is held[2] is not data.series
+    data.panel = None
+    data.setup("fit")
+    assert data.train_dataloader().dataset.series is not held[0]  # type: ignore[attr-defined]
+
+
+def test_what_the_host_reads_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RESIDENT_ON", ("meta",))
+    data = prepared("one series", "meta")
+    batches = [next(iter(data.eval_dataloader("train"))), next(iter(data.predict_dataloader())), data.windows("val")[0]]
+    assert [batch.past.device.type for batch in batches] == ["cpu"] * 3
+
+
+def test_larger_series_are_cut_on_the_host_and_pinned() -> None:
+    data = prepared("one series", "cuda")
+    assert data.series.nbytes == 300 * (3 * 4 + 8) + 2 * 8 + 2 * 3 * 8  # values and time, starts, mean and scale
+    for options in ({"resident_gb": (data.series.nbytes - 1) / 1e9}, {"resident_gb": 0}, {"num_workers": 1}):
+        for loader in loaders(prepared("one series", "cuda", **options)):
+            assert loader.pin_memory
+            assert loader.dataset.series.values.device.type == "cpu"  # type: ignore[attr-defined]
+    assert not any(loader.pin_memory for loader in loaders(prepared("one series", "cpu")))
+
+
+@pytest.mark.parametrize("size", [-1.0, float("nan")])
+def test_a_negative_limit_is_refused(size: float) -> None:
+    with pytest.raises(UserError, match="resident_gb must be at least 0"):
+        FrameDataModule(wide(gaps=False), resident_gb=size)
+
+
+def test_a_data_set_gives_a_mask_in_each_batch_or_in_none() -> None:
+    for kind, expected in zip(KINDS, (False, True, True), strict=True):
+        masks = [batch.past_observed is not None for batch in prepared(kind, "cpu").train_dataloader()]
+        assert masks == [expected] * len(masks)
+
+
+def test_batches_in_order() -> None:
+    for windows in (range(0), range(5), range(3, 30, 4), range(2, 18)):
+        batches = OrderedBatches(windows, 3)
+        found = list(batches)
+        assert len(found) == len(batches)
+        assert [number for batch in found for number in batch] == list(windows)
+        assert all(len(batch) == 3 for batch in found[:-1])
+        on_device = OrderedBatches(windows, 3, torch.device("cpu"))
+        assert [batch.tolist() for batch in on_device] == [batch.tolist() for batch in found]
+
+
+@NEEDS_CUDA
+def test_training_on_a_gpu_is_the_same_resident_and_pinned(tmp_path: Any) -> None:
+    errors = []
+    for limit in (8.0, 0.0):
+        torch.manual_seed(0)
+        data = FrameDataModule(wide(gaps=True), context_length=12, prediction_length=4, batch_size=8, resident_gb=limit)
+        model = ForecastingModule({"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.0})
+        trainer = Trainer(
+            accelerator="gpu",
+            devices=1,
+            max_steps=20,
+            logger=False,
+            default_root_dir=tmp_path,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+        )
+        trainer.fit(model, data)
+        errors.append(trainer.validate(model, data, verbose=False)[0]["val_mse"])
+    assert errors[0] == pytest.approx(errors[1], rel=1e-4)
