@@ -14,7 +14,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from tsattn.data.files import first_line, sha256_of
-from tsattn.data.reader import Roles, check_roles, find_roles
+from tsattn.data.roles import Roles, check_roles, find_roles
 from tsattn.errors import UserError, shown
 
 __all__ = ["FileState", "Rows", "TableSource", "plain"]

@@ -1,0 +1,297 @@
+"""Covariates with their future, in the table or in a frame of its own, and static columns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.data.cases import ROLES, assert_same, covariate_frame, logged, long_frame, refusal, wide_frame
+from tsattn.data.reader import panel_from_frame
+from tsattn.errors import UserError
+
+
+def test_rows_behind_the_last_target_are_the_future_of_covariates(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    frame = covariate_frame()
+    panel = panel_from_frame(frame, **ROLES)
+    known = frame[frame["y"].notna()]
+    assert panel.lengths.tolist() == [10, 8]
+    assert panel.time.tolist() == known["ds"].tolist()
+    np.testing.assert_array_equal(panel.values, known[["y"]])
+    np.testing.assert_array_equal(panel.past_covariates, known[["rain"]])
+    np.testing.assert_array_equal(panel.future_covariates, known[["price", "promo"]].astype(float))
+    assert panel.past_names == ("rain",)
+    assert panel.future_names == ("price", "promo")
+    future = frame[frame["y"].isna()]
+    np.testing.assert_array_equal(panel.ahead, future[["price", "promo"]].astype(float))
+    assert panel.ahead_starts.tolist() == [0, 4, 8]
+    expected = future[["price", "promo"]].to_numpy(float).reshape(2, 4, 2)
+    np.testing.assert_array_equal(panel.future_for(4), expected)
+    np.testing.assert_array_equal(panel.future_for(2), expected[:, :2])
+    assert panel.future_time(1, 4).tolist() == future["ds"].tolist()[4:]
+    assert logged(caplog) == ["the frame: read 8 rows behind the last targets as the future of the covariates"]
+
+
+def test_future_may_come_in_a_frame_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    frame = covariate_frame()
+    is_future = frame["y"].isna()
+    future = frame.loc[is_future, ["price", "unique_id", "promo", "ds"]].iloc[::-1]
+    panel = panel_from_frame(frame[~is_future], future=future, **ROLES)
+    assert_same(panel, panel_from_frame(frame, **ROLES))
+    # part in rows behind the last target, part in the frame of future values
+    early = frame["ds"] < frame.groupby("unique_id")["ds"].transform("max")
+    panel = panel_from_frame(frame[early], future=frame.loc[~early].drop(columns="y"), **ROLES)
+    assert_same(panel, panel_from_frame(frame, **ROLES))
+
+
+def test_future_of_a_wide_frame() -> None:
+    frame = wide_frame(12)
+    frame.loc[9:, "x"] = np.nan
+    panel = panel_from_frame(frame[:9], future_covariates="z", future=frame.loc[9:, ["date", "z"]])
+    assert panel.channels == ("x",)
+    assert_same(panel, panel_from_frame(frame, future_covariates=["z"]))
+    indexed = frame.set_index("date")
+    panel = panel_from_frame(indexed[:9], future_covariates="z", future=indexed.loc[indexed.index[9:], ["z"]])
+    np.testing.assert_array_equal(panel.future_for(3), [[[2], [1], [0]]])
+
+
+def test_future_that_stops_early_is_refused_with_its_place() -> None:
+    panel = panel_from_frame(covariate_frame().drop(index=25), **ROLES)  # the last row of series b
+    assert panel.future_for(3).shape == (2, 3, 2)
+    with pytest.raises(UserError) as caught:
+        panel.future_for(4)
+    message = str(caught.value)
+    last = covariate_frame()["ds"][25]
+    for fragment in ("covariate price", "stops early", "series b", str(last), "step 4 of the 4"):
+        assert fragment in message
+    with pytest.raises(UserError, match=r"series a.*step 5 of the 6"):
+        panel.future_for(6)
+
+
+def test_hole_in_the_future_is_refused_with_its_place() -> None:
+    frame = covariate_frame().astype({"promo": object})
+    frame.loc[12, "promo"] = None  # of series a, third step
+    panel = panel_from_frame(frame, **ROLES)
+    assert panel.future_for(2).shape == (2, 2, 2)
+    with pytest.raises(UserError, match=f"covariate promo.*series a.*{frame['ds'][12]}, step 3"):
+        panel.future_for(3)
+
+
+def test_without_future_covariates_there_is_no_future() -> None:
+    assert panel_from_frame(long_frame({"a": 5})).future_for(3) is None
+
+
+def test_missing_targets_at_the_end_are_rows_without_future_covariates() -> None:
+    panel = panel_from_frame(covariate_frame(), past_covariates=["rain", "price"])
+    assert panel.lengths.tolist() == [14, 12]
+
+
+def test_past_covariates_behind_the_last_target_are_not_lost_silently(caplog: pytest.LogCaptureFixture) -> None:
+    panel_from_frame(covariate_frame().assign(rain=1.0), **ROLES)
+    assert logged(caplog) == ["the frame: values of the past covariate rain behind the last targets are not used"]
+
+
+@pytest.mark.parametrize(
+    ("change", "fragments"),
+    [
+        pytest.param(
+            lambda f: f.assign(unique_id="c"),
+            ["of series 'c', not of any in the frame; valid are 'a', 'b'"],
+            id="unknown series",
+        ),
+        pytest.param(
+            lambda f: f.assign(ds=f["ds"] - pd.Timedelta(6, "D")), ["of future values, row 1", "twice"], id="overlap"
+        ),
+        pytest.param(
+            lambda f: f.drop(columns="promo"), ["has no future covariate column promo"], id="column that lacks"
+        ),
+        pytest.param(lambda f: f.assign(price=np.inf), ["of future values, row 1", "price", "infinite"], id="infinite"),
+        pytest.param(lambda f: f.assign(ds=f["ds"].dt.tz_localize("UTC")), ["time zone UTC"], id="other time zone"),
+        pytest.param(lambda f: f[:0], ["no rows"], id="no rows"),
+        pytest.param(
+            lambda f: f.assign(ds=f["ds"] + pd.Timedelta(1, "h")),
+            ["of future values, row 1", "grid"],
+            id="off the grid",
+        ),
+        pytest.param(lambda f: f.assign(ds="soon"), ["of future values, row 1", "soon", "not a date"], id="no dates"),
+        pytest.param(lambda f: f.to_dict(), ["dict"], id="no frame"),
+    ],
+)
+def test_unusable_future_is_refused(change: Callable[[pd.DataFrame], object], fragments: list[str]) -> None:
+    frame = covariate_frame()
+    is_future = frame["y"].isna()
+    message = refusal(
+        frame[~is_future], future=change(frame.loc[is_future, ["unique_id", "ds", "price", "promo"]]), **ROLES
+    )
+    for fragment in ("frame of future values", *fragments):
+        assert fragment in message
+
+
+def test_future_of_other_series_is_left_out_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    frame = covariate_frame()
+    is_future = frame["y"].isna()
+    future = frame.loc[is_future, ["unique_id", "ds", "price", "promo"]]
+    more = pd.concat([future.assign(unique_id="x")[:3], future, future.assign(unique_id="z")])
+    panel = panel_from_frame(frame[~is_future], future=more, **ROLES)
+    assert_same(panel, panel_from_frame(frame, **ROLES))
+    assert logged(caplog) == ["the frame of future values: left out 2 series that the frame has not got: 'x', 'z'"]
+    # rows are still named as they were given
+    more.iloc[4, more.columns.get_loc("ds")] = more.iloc[3]["ds"]
+    message = refusal(frame[~is_future], future=more, **ROLES)
+    assert message.startswith("the frame of future values, row 5: time stamp")
+    assert "first in the frame of future values, row 4" in message
+
+
+def test_future_may_write_ids_as_text_that_are_numbers_in_the_table() -> None:
+    frame = covariate_frame()
+    frame["unique_id"] = frame["unique_id"].map({"a": 1, "b": 2})
+    is_future = frame["y"].isna()
+    future = frame.loc[is_future, ["unique_id", "ds", "price", "promo"]].astype({"unique_id": str})
+    assert_same(panel_from_frame(frame[~is_future], future=future, **ROLES), panel_from_frame(frame, **ROLES))
+    message = refusal(frame[~is_future], future=future.replace({"unique_id": {"1": "9"}}), **ROLES)
+    assert "of series '9', '2', not of any in the frame; valid are 1, 2" in message
+
+
+def test_future_in_another_time_zone_is_of_the_same_instants() -> None:
+    frame = covariate_frame()
+    frame["ds"] = frame["ds"].dt.tz_localize("Asia/Kolkata")
+    is_future = frame["y"].isna()
+    future = frame.loc[is_future, ["unique_id", "ds", "price", "promo"]]
+    future["ds"] = future["ds"].dt.tz_convert("UTC")
+    assert_same(panel_from_frame(frame[~is_future], future=future, **ROLES), panel_from_frame(frame, **ROLES))
+
+
+def test_covariates_without_any_future_are_named() -> None:
+    frame = covariate_frame()
+    panel = panel_from_frame(frame[frame["y"].notna()], **ROLES)
+    with pytest.raises(
+        UserError, match="no future values of price, promo were given; give one for each of the 3 steps"
+    ):
+        panel.future_for(3)
+    frame.loc[frame["y"].isna(), "price"] = np.nan
+    with pytest.raises(UserError, match="no future values of price were given"):
+        panel_from_frame(frame, **ROLES).future_for(3)
+
+
+def test_missing_covariates_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    frame = covariate_frame()
+    frame.loc[[0, 2, 16], "price"] = np.nan
+    frame.loc[3, "rain"] = np.nan
+    panel_from_frame(frame, **ROLES)
+    assert logged(caplog) == [
+        "the frame: covariate rain: 1 of 18 values are missing; the last known one takes their place",
+        "the frame: covariate price: 3 of 18 values are missing; the last known one takes their place",
+    ]
+
+
+def test_rows_without_a_target_need_not_repeat_the_category() -> None:
+    frame = covariate_frame().assign(shop=lambda frame: frame["unique_id"].map({"a": "south", "b": "north"}))
+    whole = panel_from_frame(frame, **ROLES, static="shop")
+    is_future = frame["y"].isna()
+    assert_same(panel_from_frame(frame.assign(shop=frame["shop"].mask(is_future)), **ROLES, static="shop"), whole)
+    first = frame.assign(shop=frame["shop"].mask(frame.index == 0))
+    assert "row 1: the category in static column shop is missing" in refusal(first, **ROLES, static="shop")
+    message = refusal(frame.assign(shop=frame["shop"].mask(frame["unique_id"] == "b")), **ROLES, static="shop")
+    assert "the category in static column shop is missing" in message
+    other = frame.assign(shop=frame["shop"].where(~is_future, "west"))
+    assert "shop changes within series a, to west" in refusal(other, **ROLES, static="shop")
+
+
+def test_future_within_the_history_is_refused() -> None:
+    frame = long_frame({"a": 9}).assign(x=1.0)
+    gap = frame.loc[[4], ["unique_id", "ds", "x"]]
+    message = refusal(frame.drop(index=4), future=gap, future_covariates=["x"])
+    assert "frame of future values, row 1" in message
+    assert "2020-01-05" in message
+    assert "behind the last row with a target" in message
+
+
+def test_future_without_future_covariates_is_refused() -> None:
+    assert "future_covariates" in refusal(long_frame({"a": 5}), future=long_frame({"a": 5}))
+
+
+def test_bool_covariates_are_0_and_1() -> None:
+    frame = long_frame({"a": 4}).assign(p=[True, False, True, True], q=pd.array([True, None, False, True], "boolean"))
+    panel = panel_from_frame(frame.assign(r=frame["q"].astype(object)), past_covariates=["p", "q", "r"])
+    np.testing.assert_array_equal(panel.past_covariates, [[1, 1, 1], [0, np.nan, np.nan], [1, 0, 0], [1, 1, 1]])
+
+
+def test_covariates_in_filled_rows_are_missing() -> None:
+    frame = long_frame({"a": 6}).assign(p=1.0, f=2.0).drop(index=3)
+    panel = panel_from_frame(frame, past_covariates="p", future_covariates="f")
+    assert np.flatnonzero(np.isnan(panel.past_covariates)).tolist() == [3]
+    assert np.flatnonzero(np.isnan(panel.future_covariates)).tolist() == [3]
+
+
+def test_static_columns_become_categories() -> None:
+    frame = long_frame({"a": 4, "b": 3, "c": 2})
+    frame["shop"] = frame["unique_id"].map({"a": "south", "b": "north", "c": "south"})
+    frame["floor"] = frame["unique_id"].map({"a": 2, "b": 10, "c": 2})
+    panel = panel_from_frame(frame, static=["shop", "floor"])
+    assert panel.static_names == ("shop", "floor")
+    assert panel.static_categories == (("north", "south"), ("10", "2"))
+    assert panel.static.tolist() == [[1, 1], [0, 0], [1, 1]]
+    assert panel.static.dtype == np.int64
+
+
+def test_categories_of_training_number_those_of_later() -> None:
+    frame = long_frame({"a": 4, "b": 3}).assign(shop=["south"] * 4 + ["west"] * 3, floor=2.0)
+    panel = panel_from_frame(frame, static=["shop", "floor"])
+    names, known = ("shop", "floor"), (("north", "south", "west"), ("1", "2"))
+    later = panel.with_static(names, known, "it")
+    assert later.static.tolist() == [[1, 1], [2, 1]]
+    assert (later.static_names, later.static_categories) == (names, known)
+    swapped = panel.with_static(names[::-1], known[::-1], "it")
+    assert swapped.static.tolist() == [[1, 1], [1, 2]]
+    assert panel.with_static((), (), "it").static is None
+    with pytest.raises(UserError, match=r"static column shop: series b.*category west.*north, south"):
+        panel.with_static(names, (("north", "south"), ("2",)), "it")
+    with pytest.raises(UserError, match="it lacks the static column 'region' that the model was trained with"):
+        panel.with_static(("region",), (("north",),), "it")
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "fragments"),
+    [
+        pytest.param(
+            long_frame({"a": 5}).assign(p="hot"),
+            {"past_covariates": ["p"]},
+            ["row 1", "hot", "column p", "numbers or bools"],
+            id="text covariate",
+        ),
+        pytest.param(
+            long_frame({"a": 5}).assign(p=np.inf), {"past_covariates": ["p"]}, ["row 1", "p"], id="infinite covariate"
+        ),
+        pytest.param(
+            long_frame({"a": 5}).assign(p=np.nan),
+            {"past_covariates": ["p"]},
+            ["covariate p", "missing"],
+            id="no covariate",
+        ),
+        pytest.param(
+            long_frame({"a": 3, "b": 3}).assign(k=list("xxxyzy")),
+            {"static": ["k"]},
+            ["row 5", "static column k", "series b", "to z"],
+            id="static that changes",
+        ),
+        pytest.param(
+            long_frame({"a": 3}).assign(k=["x", None, "x"]),
+            {"static": ["k"]},
+            ["row 2", "k", "missing"],
+            id="no static",
+        ),
+        pytest.param(
+            long_frame({"a": 3}).assign(k=[[1], [1], [1]]), {"static": ["k"]}, ["static column k"], id="static lists"
+        ),
+    ],
+)
+def test_unusable_covariates_and_categories_are_refused(
+    frame: pd.DataFrame, options: dict[str, object], fragments: list[str]
+) -> None:
+    message = refusal(frame, **options)
+    for fragment in fragments:
+        assert fragment in message

@@ -1,0 +1,271 @@
+"""Time stamps as tables have them: their kinds and zones, the frequency, gaps, and rows that are off the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame, with_cell
+from tsattn.data.reader import panel_from_frame
+
+
+@pytest.mark.parametrize("frequency", FREQUENCIES)
+def test_gaps_are_filled_as_missing_and_logged(frequency: str, caplog: pytest.LogCaptureFixture) -> None:
+    whole = long_frame({"a": 40, "b": 30, "c": 10}, frequency)
+    panel = panel_from_frame(whole.drop(index=[4, 5, 33, 47]))
+    assert panel.frequency == frequency
+    assert panel.time.tolist() == whole["ds"].tolist()
+    assert panel.starts.tolist() == [0, 40, 70, 80]
+    expected = whole["y"].to_numpy().copy()
+    expected[[4, 5, 33, 47]] = np.nan
+    np.testing.assert_array_equal(panel.values[:, 0], expected)
+    assert logged(caplog) == ["the frame: filled 4 missing time stamps in 2 of 3 series"]
+
+
+@pytest.mark.parametrize("frequency", ["30min", "D", "W-SUN"])
+def test_gaps_across_changes_of_clocks_are_filled_on_the_right_stamps(frequency: str) -> None:
+    stamps = pd.date_range("2020-03-01", periods=400, freq=frequency, tz="Europe/Berlin")
+    frame = pd.DataFrame({"unique_id": "a", "ds": stamps, "y": np.arange(400.0)})
+    panel = panel_from_frame(frame.drop(index=[10, 28, 29, 200, 300]))
+    assert panel.frequency == frequency
+    assert panel.time.tolist() == stamps.tolist()
+    assert str(panel.time.tz) == "Europe/Berlin"
+    assert np.flatnonzero(np.isnan(panel.values)).tolist() == [10, 28, 29, 200, 300]
+
+
+def test_series_of_one_frequency_may_have_different_phases() -> None:
+    hours = pd.date_range("2020-01-01", periods=5, freq="h")
+    frame = pd.DataFrame({"unique_id": ["a"] * 5 + ["b"] * 5, "ds": hours.append(hours + pd.Timedelta(30, "min"))})
+    assert panel_from_frame(frame.assign(y=1.0)).lengths.tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_unit_of_the_time_stamps_is_kept(unit: str) -> None:
+    frame = long_frame({"a": 10, "b": 9}).drop(index=5)
+    panel = panel_from_frame(frame.assign(ds=frame["ds"].dt.as_unit(unit)))
+    assert panel.time.unit == unit
+    assert len(panel.time) == 19
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda ds: ds.astype(str), id="text"),
+        pytest.param(lambda ds: ds.dt.strftime("%Y/%m/%d %H:%M"), id="slashes"),
+        pytest.param(lambda ds: ds.dt.date, id="dates"),
+        pytest.param(lambda ds: ds.astype(object), id="objects"),
+        pytest.param(lambda ds: ds.astype("category"), id="category"),
+        pytest.param(lambda ds: ds.astype(pd.ArrowDtype(pa.timestamp("s"))), id="arrow"),
+        pytest.param(lambda ds: ds.astype(str).astype("string[pyarrow]"), id="arrow text"),
+        pytest.param(lambda ds: ds.dt.strftime("%d/%m/%Y"), id="day first, as the 13th shows"),
+    ],
+)
+def test_time_stamps_of_all_kinds(change: Callable[[pd.Series], pd.Series]) -> None:
+    frame = long_frame({"a": 15, "b": 14})
+    assert_same(panel_from_frame(frame.assign(ds=change(frame["ds"]))), panel_from_frame(frame))
+
+
+def test_midnights_may_be_written_short() -> None:
+    frame = long_frame({"a": 30}, "h")
+    text = frame["ds"].map(lambda stamp: str(stamp.date()) if stamp.hour == 0 else str(stamp))
+    assert_same(panel_from_frame(frame.assign(ds=text)), panel_from_frame(frame))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
+def test_time_zone_is_kept(zone: str) -> None:
+    frame = long_frame({"a": 5, "b": 4}, "h")
+    panel = panel_from_frame(frame.assign(ds=frame["ds"].dt.tz_localize(zone)))
+    assert panel.time.tz is not None
+    assert panel.time[0] == pd.Timestamp("2020-01-01", tz=zone)
+    text = frame["ds"].astype(str) + "Z"
+    assert str(panel_from_frame(frame.assign(ds=text)).time.tz) == "UTC"
+
+
+def test_short_series_take_the_frequency_of_the_others() -> None:
+    panel = panel_from_frame(long_frame({"a": 1, "b": 2, "c": 9, "d": 2}, "MS"))
+    assert panel.frequency == "MS"
+    assert panel.lengths.tolist() == [1, 2, 9, 2]
+
+
+def test_short_series_alone_need_a_frequency() -> None:
+    frame = long_frame({"a": 1, "b": 2}, "MS")
+    assert "3 rows" in refusal(frame)
+    assert panel_from_frame(frame, frequency="MS").lengths.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("frequency", ["h", "H", "60min"])
+def test_frequency_given_is_normalised_and_used(frequency: str) -> None:
+    panel = panel_from_frame(long_frame({"a": 9, "b": 5}, "h").drop(index=[3]), frequency=frequency)
+    assert panel.frequency == "h"
+    assert len(panel.time) == 14
+
+
+@pytest.mark.parametrize("frequency", ["30min", "D", "2h", "W-SUN"])
+def test_frequency_given_is_checked(frequency: str) -> None:
+    message = refusal(long_frame({"a": 9, "b": 5}, "h"), frequency=frequency)
+    assert f"'h', not {frequency!r};" in message
+
+
+def test_frequency_given_allows_series_with_every_other_row_missing() -> None:
+    frame = long_frame({"a": 9, "b": 9}, "D").drop(index=[10, 12, 14, 16])
+    message = refusal(frame)
+    assert "row 10" in message
+    assert "of series b have frequency '2D', not 'D' like series a" in message
+    assert panel_from_frame(frame, frequency="D").lengths.tolist() == [9, 9]
+
+
+@pytest.mark.parametrize("wrong", ["hourly", "0D", "ms", ""])
+def test_wrong_frequency_is_refused(wrong: str) -> None:
+    assert repr(wrong) in refusal(long_frame({"a": 5}), frequency=wrong)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("D", "h"),
+        ("h", "D"),
+        ("D", "B"),
+        ("MS", "ME"),
+        ("MS", "QS-JAN"),
+        ("D", "W-SUN"),
+        ("W-SUN", "W-MON"),
+        ("h", "30min"),
+    ],
+)
+def test_mixed_frequencies_are_refused(one: str, other: str) -> None:
+    frame = pd.concat([long_frame({"a": 30}, one), long_frame({"b": 20}, other)], ignore_index=True)
+    message = refusal(frame)
+    assert "row 31" in message
+    assert f"series b have frequency {other!r}, not {one!r} like series a" in message
+
+
+@pytest.mark.parametrize("frequency", ["h", "D", "MS", "B", "W-SUN"])
+@pytest.mark.parametrize("row", [0, 1, 20, 29])
+def test_row_off_the_grid_is_named(frequency: str, row: int) -> None:
+    frame = long_frame({"a": 40, "b": 30}, frequency)
+    frame.loc[40 + row, "ds"] += pd.Timedelta(7, "min")
+    message = refusal(frame)
+    assert f"the frame, row {41 + row}: time stamp {frame['ds'][40 + row]} of series b" in message
+    assert repr(frequency) in message
+
+
+@pytest.mark.parametrize("frequency", ["h", "D", "MS", "B", "W-SUN"])
+def test_row_off_the_grid_of_the_only_series_is_named(frequency: str) -> None:
+    frame = wide_frame(30, frequency)
+    frame.loc[12, "date"] += pd.Timedelta(7, "min")
+    assert f"row 13: time stamp {frame['date'][12]} comes" in refusal(frame)
+
+
+def test_stamps_without_any_rhythm_are_refused() -> None:
+    stamps = pd.to_datetime(["2020-01-01", "2020-01-15", "2020-02-15", "2020-03-15", "2020-04-15"])
+    assert "row 2: time stamp 2020-01-15" in refusal(pd.DataFrame({"ds": stamps, "y": 1.0}))
+
+
+def test_days_in_the_middle_of_months_have_no_frequency() -> None:
+    stamps = pd.date_range("2020-01-01", periods=30, freq="MS") + pd.Timedelta(14, "D")
+    assert "row 3: time stamp 2020-03-15 00:00:00 comes 29 days" in refusal(pd.DataFrame({"ds": stamps, "y": 1.0}))
+
+
+def test_time_stamps_that_shift_are_named_where_they_do() -> None:
+    frame = wide_frame(40)
+    frame.loc[17:, "date"] += pd.Timedelta(20, "min")
+    assert "row 18: time stamp" in refusal(frame)
+
+
+def test_a_date_far_away_does_not_fill_the_memory() -> None:
+    frame = long_frame({"a": 20}, "min")
+    frame.loc[0, "ds"] = pd.Timestamp("1700-01-01")
+    message = refusal(frame)
+    assert "row 1" in message
+    assert "1700-01-01" in message
+    assert "only 20 rows" in message
+
+
+def test_one_series_over_a_weekend_shows_business_days() -> None:
+    monday = long_frame({"a": 5, "b": 4}, "B", first="2024-01-01")  # b begins on Thursday
+    panel = panel_from_frame(monday)
+    assert panel.frequency == "B"
+    assert panel.lengths.tolist() == [5, 4]
+    assert panel_from_frame(monday[:5]).frequency == "D"
+
+
+def test_rows_out_of_time_are_sorted_and_that_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    frame = long_frame({"a": 5, "b": 5})
+    assert_same(panel_from_frame(frame.iloc[[0, 1, 2, 3, 4, 6, 5, 7, 8, 9]]), panel_from_frame(frame))
+    assert logged(caplog) == ["the frame: sorted the rows of 1 of 2 series by time"]
+
+
+@pytest.mark.parametrize(
+    ("stamps", "row"),
+    [
+        pytest.param(["2020-01-01", "2020-01-02T00:00Z", "2020-01-03"], 2, id="aware among naive"),
+        pytest.param(["2020-01-01T00:00Z", "2020-01-02T00:00Z", "2020-01-03"], 3, id="naive among aware"),
+        pytest.param(["2020-01-01T00:00+01:00", "2020-01-02T00:00+01:00", "2020-01-03T00:00+02:00"], 3, id="offsets"),
+        pytest.param(
+            [pd.Timestamp("2020-01-01", tz="UTC"), pd.Timestamp("2020-01-02", tz="Europe/Berlin")], 2, id="objects"
+        ),
+        pytest.param([pd.Timestamp("2020-01-01"), pd.Timestamp("2020-01-02", tz="UTC")], 2, id="naive object first"),
+        pytest.param(
+            [pd.Timestamp("2020-01-01", tz="UTC").to_pydatetime(), pd.Timestamp("2020-01-02").to_pydatetime()],
+            2,
+            id="datetime",
+        ),
+    ],
+)
+def test_mixed_time_zones_are_refused(stamps: list[object], row: int) -> None:
+    frame = pd.DataFrame({"unique_id": "a", "ds": pd.Series(stamps, dtype=object), "y": 1.0})
+    message = refusal(frame)
+    assert f"row {row}:" in message
+    assert "time zone" in message
+
+
+@pytest.mark.parametrize("as_index", [False, True])
+def test_periods_are_refused_with_what_turns_them_into_time_stamps(as_index: bool) -> None:
+    frame = wide_frame(frequency="D")
+    frame["date"] = frame["date"].dt.to_period("D")
+    message = refusal(frame.set_index("date") if as_index else frame)
+    assert "holds periods; turn them into time stamps with" in message
+    assert message.endswith(".to_timestamp()")
+
+
+def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
+    frame = wide_frame(frequency="D").set_index("date").tz_localize("Europe/Berlin")
+    utc = frame.tz_convert("UTC")  # not daily by that clock
+    panel = panel_from_frame(utc, zone_of=frame.index[:1], frequency="D")
+    assert_same(panel, panel_from_frame(frame))
+    message = refusal(frame.tz_localize(None), zone_of=frame.index)
+    assert message.startswith("the frame has no time zone, what the model was fitted on time zone Europe/Berlin; time")
+
+
+@pytest.mark.parametrize(
+    ("frame", "fragments"),
+    [
+        pytest.param(
+            long_frame({"a": 5, "b": 5}).iloc[[0, 1, 2, 6, 7, 8, 2]],
+            ["row 7", "2020-01-03", "series a", "twice", "row 3"],
+            id="duplicate",
+        ),
+        pytest.param(wide_frame().iloc[[0, 1, 1, 2]], ["row 3", "twice", "row 2"], id="duplicate in a wide frame"),
+        pytest.param(with_cell("ds", 6, "soon"), ["row 7", "soon", "not a date"], id="no date"),
+        pytest.param(with_cell("ds", 6, None), ["row 7", "not a date"], id="missing date"),
+        pytest.param(
+            long_frame({"a": 5}).assign(ds=range(5)), ["row 1", "column ds", "not a date"], id="numbers for dates"
+        ),
+        pytest.param(
+            long_frame({"a": 5}).assign(ds=[f"0{day}/02/2020" for day in range(1, 6)]),
+            ["day or the month first"],
+            id="dates in doubt",
+        ),
+        pytest.param(
+            long_frame({"a": 3}).assign(ds=[f"300{i}-01-01" for i in range(3)]), ["row 1"], id="the far future"
+        ),
+    ],
+)
+def test_unusable_time_stamps_are_refused(frame: pd.DataFrame, fragments: list[str]) -> None:
+    message = refusal(frame)
+    for fragment in fragments:
+        assert fragment in message

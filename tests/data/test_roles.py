@@ -1,0 +1,114 @@
+"""Which column is what: found by usual names, given by name, or refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.data.cases import assert_same, logged, long_frame, refusal, wide_frame
+from tsattn.data.reader import panel_from_frame
+
+
+@pytest.mark.parametrize("names", [("unique_id", "ds", "y"), ("item_id", "timestamp", "target")])
+def test_usual_names_are_found(names: tuple[str, str, str]) -> None:
+    frame = long_frame({"a": 5, "b": 4})
+    assert_same(panel_from_frame(frame.set_axis(list(names), axis=1)), panel_from_frame(frame))
+
+
+def test_other_names_are_given() -> None:
+    frame = long_frame({"a": 5, "b": 4})
+    named = frame.set_axis(["shop", "day", "sold"], axis=1)
+    panel = panel_from_frame(named, id_column="shop", time_column="day", target="sold")
+    assert panel.channels == ("sold",)
+    assert_same(panel, panel_from_frame(frame))
+
+
+def test_long_frame_may_have_several_targets() -> None:
+    frame = long_frame({"a": 5, "b": 4}).assign(y2=7.0)
+    panel = panel_from_frame(frame, target=["y2", "y"])
+    assert panel.channels == ("y2", "y")
+    np.testing.assert_array_equal(panel.values, frame[["y2", "y"]])
+
+
+def test_ids_and_time_stamps_may_be_the_index() -> None:
+    frame = long_frame({"a": 5, "b": 4})
+    assert_same(panel_from_frame(frame.set_index(["unique_id", "ds"])), panel_from_frame(frame))
+    assert_same(panel_from_frame(frame.set_index("unique_id")), panel_from_frame(frame))
+
+
+@pytest.mark.parametrize("name", [None, "date", "Time", "whatever"])
+def test_index_of_time_stamps_is_understood(name: str | None) -> None:
+    frame = wide_frame()
+    indexed = frame.set_index("date").rename_axis(name)
+    assert_same(panel_from_frame(indexed), panel_from_frame(frame))
+    if name in (None, "Time"):
+        assert_same(panel_from_frame(indexed, time_column="Time"), panel_from_frame(frame))
+
+
+def test_target_picks_channels_of_a_wide_frame(caplog: pytest.LogCaptureFixture) -> None:
+    panel = panel_from_frame(wide_frame().assign(note="text", x2=1.0), target="x", past_covariates=["z"])
+    assert panel.channels == ("x",)
+    assert panel.past_names == ("z",)
+    assert len(logged(caplog)) == 1
+    assert "note, x2 are not used" in logged(caplog)[0]
+
+
+def test_names_of_columns_need_not_be_text() -> None:
+    frame = wide_frame().set_axis(["date", 0, 1], axis=1)
+    assert panel_from_frame(frame).channels == ("0", "1")
+
+
+def test_numbers_may_name_columns() -> None:
+    frame = long_frame({"a": 9, "b": 8})
+    numbered = frame.set_axis([0, 1, 2], axis=1)
+    panel = panel_from_frame(numbered, id_column=0, time_column=np.int64(1), target=[2])
+    assert_same(panel, panel_from_frame(frame))
+    assert (panel.id_name, panel.time_name, panel.channels) == ("0", "1", ("2",))
+    assert "target must be the name of a column or a list of names, not 2.5" in refusal(frame, target=2.5)
+    assert "static must be the name of a column or a list of names, not [None]" in refusal(frame, static=[None])
+    assert "id_column must be the name of a column, not ['a']" in refusal(frame, id_column=["a"])
+
+
+def test_one_column_that_is_not_used_is_said_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
+    frame = long_frame({"a": 9})
+    panel_from_frame(frame.assign(city="x"))
+    panel_from_frame(frame.assign(city="x", land="y").drop(index=3))
+    assert logged(caplog) == [
+        "the frame: column city is not used (covariates are used if they are named)",
+        "the frame: columns city, land are not used (covariates are used if they are named)",
+        "the frame: filled 1 missing time stamp in 1 of 1 series",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "fragments"),
+    [
+        pytest.param(wide_frame()[["date"]], {}, ["no target", "date"], id="no values"),
+        pytest.param(wide_frame()[["x", "z"]], {}, ["no time stamps", "unique_id, ds, y", "x, z"], id="no time"),
+        pytest.param(long_frame({"a": 5})[["unique_id", "ds"]], {}, ["y or target", "unique_id, ds"], id="no target"),
+        pytest.param(long_frame({"a": 5}), {"target": "z"}, ["no target column z", "y"], id="unknown target"),
+        pytest.param(long_frame({"a": 5}), {"id_column": "z"}, ["no id column z", "y"], id="unknown id"),
+        pytest.param(long_frame({"a": 5}), {"time_column": "z"}, ["no time column z"], id="unknown time"),
+        pytest.param(
+            long_frame({"a": 5}), {"past_covariates": ["z"]}, ["no past covariate column z"], id="unknown past"
+        ),
+        pytest.param(
+            long_frame({"a": 5}), {"future_covariates": "zz"}, ["no future covariate column zz"], id="unknown future"
+        ),
+        pytest.param(long_frame({"a": 5}), {"static": ["z"]}, ["no static column z"], id="unknown static"),
+        pytest.param(
+            long_frame({"a": 5}).assign(p=1.0),
+            {"past_covariates": ["p"], "future_covariates": ["p"]},
+            ["column p", "past covariate", "future covariate", "one role"],
+            id="two roles",
+        ),
+        pytest.param(wide_frame().set_axis(["date", "x", "x"], axis=1), {}, ["two columns x"], id="column twice"),
+    ],
+)
+def test_columns_without_a_clear_role_are_refused(
+    frame: pd.DataFrame, options: dict[str, object], fragments: list[str]
+) -> None:
+    message = refusal(frame, **options)
+    for fragment in fragments:
+        assert fragment in message
