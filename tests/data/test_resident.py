@@ -22,8 +22,6 @@ from tsattn.data.loading import OrderedBatches
 from tsattn.errors import UserError
 from tsattn.forecasting import ForecastingModule
 
-NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device, so the GPU path is not tested")
-
 
 def wide(gaps: bool) -> pd.DataFrame:
     values = np.random.default_rng(0).standard_normal((300, 3))
@@ -139,7 +137,7 @@ def test_batches_in_order() -> None:
         assert [batch.tolist() for batch in on_device] == [batch.tolist() for batch in found]
 
 
-@NEEDS_CUDA
+@pytest.mark.gpu
 def test_training_on_a_gpu_is_the_same_resident_and_pinned(tmp_path: Any) -> None:
     errors = []
     for limit in (8.0, 0.0):

@@ -36,6 +36,8 @@ class RotaryEmbedding(nn.Module):
 
     FREQUENCIES = ("spread", "fast_first", "slow_first")
 
+    order: Tensor
+
     def __init__(
         self,
         width: int,
@@ -56,14 +58,21 @@ class RotaryEmbedding(nn.Module):
             order = torch.argsort(torch.argsort(places, stable=True))
         elif frequencies == "slow_first":
             order = order.flip(0)
-        # plain numbers, not a buffer, which a cast of the model to low precision would round
-        self.frequencies = tuple((base ** -(order.double() / (width // 2))).tolist())
+        self.base = base
+        # whole numbers, which a cast of the model to low precision does not round; they follow it to its device
+        self.register_buffer("order", order, persistent=False)
+
+    @property
+    def frequencies(self) -> Tensor:
+        """`(W / 2,)` radians a position by which each pair is turned, in float64 where the device has it."""
+        exact = torch.float32 if self.order.device.type == "mps" else torch.float64
+        frequencies: Tensor = self.base ** -(self.order.to(exact) / len(self.order))
+        return frequencies
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Rotate `x (B, H, N, W)` at `positions (B | 1, N)`."""
-        exact = torch.float32 if x.device.type == "mps" else torch.float64
-        frequencies = torch.tensor(self.frequencies, dtype=exact, device=x.device)
-        angles = positions[:, None, :, None].to(exact) * frequencies
+        frequencies = self.frequencies
+        angles = positions[:, None, :, None].to(frequencies.dtype) * frequencies
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         even, odd = rearrange(x, "B H N (pair two) -> two B H N pair", two=2)
         rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1)

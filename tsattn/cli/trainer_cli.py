@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import math
 import os
+import pydoc
 import sys
 import time
 from collections.abc import Iterator
@@ -17,9 +18,10 @@ import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities import rank_zero_only
 
 from tsattn.cli.curve import keep_curve
@@ -48,6 +50,8 @@ from tsattn.forecasting import (
 from tsattn.forecasting.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress
 from tsattn.forecasting.checkpoint_io import AtomicCheckpointIO
 from tsattn.forecasting.future import check_output, write_frame
+from tsattn.forecasting.precision import FULL_PRECISION, default_precision
+from tsattn.forecasting.progress import LossBar
 from tsattn.forecasting.throughput import Throughput
 from tsattn.forecasting.training import quiet_lightning, train_as_one_epoch
 from tsattn.task import Task
@@ -178,6 +182,10 @@ class TrainerCLI(LightningCLI):
             trainer.max_epochs = -1 if bounded else DEFAULT_EPOCHS
         if isinstance(trainer.val_check_interval, int):
             trainer.check_val_every_n_epoch = None  # an interval in steps counts across epochs
+        if trainer.precision is None and not _sets_precision(trainer.plugins):
+            # a run from before there was a default, or weights without a run, were trained in full precision
+            is_new = self.subcommand == "fit" and not self.config[self.subcommand].resume
+            trainer.precision = default_precision(trainer.accelerator, trainer.devices) if is_new else FULL_PRECISION
         trainer.use_distributed_sampler = False  # the loaders share windows out themselves
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -218,7 +226,9 @@ class TrainerCLI(LightningCLI):
             f"horizon {task.prediction_length}, {len(self.datamodule.windows('train'))} training windows"
         )
         devices = f" x {self.trainer.world_size}" if self.trainer.world_size > 1 else ""
-        _say(f"{self.model.name}: {parameters:,} parameters, on {self._device}{devices}")
+        self.model.check_device(self.trainer.strategy.root_device)
+        precision = "" if self.trainer.precision == FULL_PRECISION else f", {self.trainer.precision}"
+        _say(f"{self.model.name}: {parameters:,} parameters, on {self._device}{devices}{precision}")
         run = self.run_folder
         if run is None or not _is_first_process():
             return
@@ -496,8 +506,14 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
+def _sets_precision(plugins: Any) -> bool:
+    """Whether one of the configured plugins of a Trainer is its precision."""
+    classes = [pydoc.locate(plugin.class_path) for plugin in _listed(plugins)]
+    return any(isinstance(cls, type) and issubclass(cls, Precision) for cls in classes)
+
+
 def _bar(shown: bool) -> list[Callback]:
-    return [TQDMProgressBar(leave=True)] if shown else []
+    return [LossBar()] if shown else []
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:

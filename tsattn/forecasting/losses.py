@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -53,9 +54,16 @@ def quantile_loss(forecast: Tensor, target: Tensor, levels: Sequence[float]) -> 
     Returns:
         `(..., Q)`, in the units of the target.
     """
-    level = torch.tensor(levels, dtype=forecast.dtype).to(forecast.device, non_blocking=True)
+    level = _levels(tuple(levels), forecast.dtype, forecast.device)
     error = target[..., None] - forecast
     return 2 * torch.maximum(level * error, (level - 1) * error)
+
+
+@lru_cache(maxsize=64)
+def _levels(levels: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The levels on a device, sent there once: a copy in each step would hold the host up."""
+    with torch.inference_mode(False):  # what validation asks for first, training uses too
+        return torch.tensor(levels, dtype=dtype).to(device)
 
 
 def masked_loss(

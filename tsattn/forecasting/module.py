@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,16 +10,28 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
-from lightning.pytorch.plugins import MixedPrecision
+from lightning.pytorch.plugins import MixedPrecision, Precision
+from lightning.pytorch.utilities import GradClipAlgorithmType
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
+from torch.optim import Optimizer
 
 from tsattn.backbones import Backbone, build_backbone, complete_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
+from tsattn.forecasting.compilation import (
+    check_compile_device,
+    check_compile_mode,
+    compiled,
+    hold_gradients,
+    start_compiled,
+    stop_compiled,
+    uses_cuda_graphs,
+)
 from tsattn.forecasting.errors import ForecastErrors
 from tsattn.forecasting.losses import choose_loss, masked_loss
 from tsattn.forecasting.units import Units
+from tsattn.layers import Encoder
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
 from tsattn.task import Task, check_quantiles
 
@@ -45,6 +58,12 @@ class ForecastingModule(LightningModule):
             the attention ``scaling: mup`` with it.
         quantiles: levels to forecast, rising, with 0.5 among them: the median is the point forecast, which MSE and MAE
             measure. By default a point forecast alone.
+        activation_checkpointing: save memory in training: keep only the input of each encoder block, and compute the
+            block anew in the backward pass. Losses and gradients are the same; a step takes about a third longer.
+        compile_mode: compile the backbone with torch.compile while it is trained: ``default``, ``reduce-overhead``
+            (CUDA graphs, for small models on a GPU), ``max-autotune`` (these, and the fastest of several kernels) or
+            ``max-autotune-no-cudagraphs``. Each size of batch compiles once, in half a minute or more. By default the
+            backbone is not compiled, nor is it outside `fit`.
 
     Raises:
         UserError: for an argument out of its range, or a loss that does not train what is forecast.
@@ -59,6 +78,8 @@ class ForecastingModule(LightningModule):
         loss: str | None = None,
         mup: bool = False,
         quantiles: Sequence[float] = (),
+        activation_checkpointing: bool = False,
+        compile_mode: str | None = None,
     ) -> None:
         super().__init__()
         if not learning_rate > 0:
@@ -66,6 +87,7 @@ class ForecastingModule(LightningModule):
         for name, value in (("weight_decay", weight_decay), ("warmup_steps", warmup_steps)):
             if not value >= 0:
                 raise UserError(f"{name} must be at least 0, not {value}")
+        check_compile_mode(compile_mode)
         quantiles = list(check_quantiles(quantiles))  # plain data, as all that is saved
         self.save_hyperparameters(logger=False)
         self.description = complete_backbone(backbone)
@@ -75,6 +97,9 @@ class ForecastingModule(LightningModule):
         self.quantiles = tuple(quantiles)
         self.loss = choose_loss(loss, quantiles)
         self.mup = mup
+        self.activation_checkpointing = activation_checkpointing
+        self.compile_mode = compile_mode
+        self._runs_compiled = False
         self.task: Task | None = None
         self.backbone: Backbone | None = None
         self.errors: ForecastErrors | None = None
@@ -89,15 +114,29 @@ class ForecastingModule(LightningModule):
         return re.sub(r"[^\w.-]", "_", "_".join([self.description["kind"], *kinds]))
 
     def build(self, task: Task) -> None:
-        """Build the backbone for a task, with the quantiles of this model; once built, only the same sizes will do."""
+        """Build the backbone for a task, with the quantiles of this model; once built, only the same sizes will do.
+
+        Raises:
+            UserError: for other sizes, or a backbone whose activations cannot be computed anew.
+        """
         if self.task is not None:
             if _sizes(self.task) != _sizes(task):
                 raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
             return
         task = replace(task, quantiles=self.quantiles)
-        self.backbone = build_backbone(self.description, task)
+        backbone = build_backbone(self.description, task)
+        if self.activation_checkpointing:
+            encoders = [part for part in backbone.modules() if isinstance(part, Encoder)]
+            if not encoders:
+                raise UserError(
+                    f"activation_checkpointing computes the blocks of an encoder anew, and backbone "
+                    f"{self.description['kind']} has no encoder: leave it false"
+                )
+            for encoder in encoders:
+                encoder.recompute = True
         if self.mup:
-            mup_init_(self.backbone)
+            mup_init_(backbone)
+        self.backbone = backbone
         self.errors = ForecastErrors(task.num_channels, task.quantiles)
         self.units = Units([task.mean], [task.scale])
         self.task = task
@@ -110,6 +149,26 @@ class ForecastingModule(LightningModule):
             self.units = Units(datamodule.series.mean, datamodule.series.scale)
         elif self.task is None:
             raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
+        if stage == "fit" and self.compile_mode is not None:
+            assert self.backbone is not None
+            self.check_device(self.trainer.strategy.root_device)
+            start_compiled(self.backbone, self.compile_mode)
+            self._runs_compiled = True
+
+    def check_device(self, device: torch.device) -> None:
+        """Refuse a device that the model cannot be trained on as asked.
+
+        Raises:
+            UserError: saying what can.
+        """
+        check_compile_device(self.compile_mode, device)
+
+    def teardown(self, stage: str) -> None:
+        """Compile no longer: what comes behind a training are a few batches of other sizes, maybe elsewhere."""
+        if self._runs_compiled:
+            assert self.backbone is not None
+            stop_compiled(self.backbone)
+            self._runs_compiled = False
 
     def on_fit_start(self) -> None:
         """Let the backbone start from a closed-form solution, unless training goes on from a checkpoint."""
@@ -121,14 +180,23 @@ class ForecastingModule(LightningModule):
     def forward(self, batch: Batch) -> Tensor:
         """The forecast `(B, T, C)` on the scale of the batch, `(B, T, C, Q)` with quantiles."""
         assert self.backbone is not None, "build(task) comes first"
-        out: Tensor = self.backbone(batch)
+        mode = self.compile_mode if self._runs_compiled else None
+        with contextlib.nullcontext() if mode is None else compiled(mode, batch.past.device):
+            out: Tensor = self.backbone(batch)
         return out
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss over the observed targets of a batch."""
         loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.quantiles)
-        self.log("train_loss", loss, prog_bar=True, batch_size=len(batch), sync_dist=self.trainer.world_size > 1)
+        # not for the bar, see LossBar
+        self.log("train_loss", loss, batch_size=len(batch), sync_dist=self.trainer.world_size > 1)
         return loss
+
+    def on_before_backward(self, loss: Tensor) -> None:
+        """Keep what several batches add up to out of the memory of CUDA graphs."""
+        if self.trainer.accumulate_grad_batches > 1 and uses_cuda_graphs(self.compile_mode, loss.device):
+            assert self.backbone is not None
+            hold_gradients(self.backbone)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         """Hold the structured factors to the size that muP allows them."""
@@ -169,8 +237,7 @@ class ForecastingModule(LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """AdamW with warm-up and cosine decay over the whole training."""
         assert self.backbone is not None
-        # Lightning cannot clip the gradients of a fused optimizer under mixed precision
-        fused = not isinstance(self.trainer.precision_plugin, MixedPrecision)
+        fused = not self._scales_loss  # a fused optimizer would unscale behind the clipping
         if self.mup:
             groups = mup_groups(self.backbone, self.learning_rate, self.weight_decay)
             optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
@@ -178,6 +245,20 @@ class ForecastingModule(LightningModule):
             optimizer = adamw([self.backbone], self.learning_rate, self.weight_decay, fused=fused)
         schedule = warmup_cosine(optimizer, self.warmup_steps, self.trainer.estimated_stepping_batches)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip as in full precision where the loss is not scaled: Lightning refuses all fused optimizers in mixed."""
+        plugin = self.trainer.precision_plugin
+        if isinstance(plugin, MixedPrecision) and not self._scales_loss:
+            algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
+            Precision.clip_gradients(plugin, optimizer, gradient_clip_val or 0.0, algorithm)
+        else:
+            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put task and description into the checkpoint, as plain data."""
@@ -201,6 +282,12 @@ class ForecastingModule(LightningModule):
             one, other = (list(levels) or "none" for levels in (task.quantiles, self.quantiles))
             raise UserError(f"the checkpoint is of another model: its quantiles are {one}, but {other} are asked for")
         self.build(task)
+
+    @property
+    def _scales_loss(self) -> bool:
+        """Whether gradients are those of a scaled loss, as in float16."""
+        plugin = self.trainer.precision_plugin
+        return isinstance(plugin, MixedPrecision) and plugin.scaler is not None
 
     def _measure(self, batch: Batch) -> None:
         assert self.errors is not None

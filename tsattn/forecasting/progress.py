@@ -1,14 +1,33 @@
-"""The bar of a training that is counted in steps."""
+"""The bars of a training: of each epoch with its loss, or of all its steps."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.callbacks import ProgressBar, TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 
-__all__ = ["StepsBar"]
+__all__ = ["LossBar", "StepsBar"]
+
+
+class LossBar(TQDMProgressBar):
+    """Lightning's bar with the training loss of the step at which it is drawn: there the host waits for the device.
+
+    What a module logs for the bar Lightning reads in every step, drawn or not.
+
+    Args:
+        every: steps between drawings.
+    """
+
+    def __init__(self, every: int = 10) -> None:
+        super().__init__(refresh_rate=every, leave=True)
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        """What stands behind the bar."""
+        shown: dict[str, Any] = super().get_metrics(trainer, pl_module)
+        loss = trainer.callback_metrics.get("train_loss")
+        return shown if loss is None else {**shown, "train_loss": loss.item()}
 
 
 class StepsBar(ProgressBar):

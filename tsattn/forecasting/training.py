@@ -17,6 +17,7 @@ from tsattn.data import ForecastDataModule, PanelDataModule
 from tsattn.errors import UserError
 from tsattn.forecasting.arguments import check_accelerator, whole_number
 from tsattn.forecasting.module import ForecastingModule
+from tsattn.forecasting.precision import default_precision
 from tsattn.forecasting.progress import StepsBar
 
 __all__ = ["TrainingOptions", "fit_to_panel", "quiet_lightning", "train_as_one_epoch"]
@@ -143,6 +144,7 @@ def fit_to_panel(model: ForecastingModule, data: PanelDataModule, options: Train
         trainer = Trainer(
             accelerator=options.accelerator,
             devices=1,
+            precision=default_precision(options.accelerator, devices=1),
             max_steps=options.max_steps,
             max_epochs=1,
             limit_val_batches=None if has_validation else 0,

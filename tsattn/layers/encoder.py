@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tsattn.attention import Attention
 
@@ -46,16 +48,23 @@ class Encoder(nn.Module):
         attentions: the attention of each layer, first layer first.
         d_ff: hidden width of the two-layer networks.
         dropout: see `EncoderBlock`.
+
+    Attributes:
+        recompute: keep only the input of each block for the backward pass, which computes the rest of it anew, with the
+            same dropout. Source: Chen et al., *Training Deep Nets with Sublinear Memory Cost* (2016). False at first;
+            no part of the architecture.
     """
 
     def __init__(self, attentions: Sequence[Attention], d_ff: int, dropout: float) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(EncoderBlock(attention, d_ff, dropout) for attention in attentions)
         self.norm = nn.LayerNorm(attentions[0].d_model)
+        self.recompute = False
 
     def forward(self, x: Tensor, time: Tensor | None = None) -> Tensor:
         """Map `(B, N, D)` to `(B, N, D)`; see `EncoderBlock`."""
+        recompute = self.recompute and torch.is_grad_enabled()
         for block in self.blocks:
-            x = block(x, time)
+            x = checkpoint(block, x, time, use_reentrant=False) if recompute else block(x, time)
         out: Tensor = self.norm(x)
         return out
