@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tsattn.cli import main
 from tsattn.forecasting import ForecastingModule
@@ -48,9 +49,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_fit_leaves_everything_in_its_folder(trained: tuple[Path, Path]) -> None:
     _, run = trained
-    files = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
+    files = {path.relative_to(run) for path in run.rglob("*") if path.is_file()}
     wanted = {"config.yaml", "metrics.json", "metrics.csv", "versions.json", "forecast.png"}
-    assert files == wanted | {"checkpoints/best.ckpt", "checkpoints/last.ckpt"}
+    own = {str(path) for path in files if path.parts[0] != "tensorboard"}
+    assert own == wanted | {"checkpoints/best.ckpt", "checkpoints/last.ckpt"}
+    assert len(files) == len(own) + 2, "for TensorBoard"
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["test_windows"] == 120 - 12 + 1
     names = ["transformer_mlr", "ridge (context 204)", "seasonal naive (24 steps)", "persistence"]
@@ -213,7 +216,20 @@ def test_the_curve_holds_the_loss_of_its_own_step(
     assert fit(toy_csv, tmp_path / "run", "--trainer.max_epochs=4", "--trainer.log_every_n_steps=5") == 0
     curve = pd.read_csv(tmp_path / "run" / "metrics.csv").dropna(subset="train_loss")
     assert curve.step.tolist() == [4, 9, 14, 19]
+    assert curve.epoch.tolist() == [0.83, 1.67, 2.5, 3.33]  # of 6 batches each
     np.testing.assert_allclose(curve.train_loss, [losses[s].item() for s in curve.step], rtol=1e-5)
+
+
+def test_tensorboard_has_the_curve_too(toy_csv: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert fit(toy_csv, run, "--trainer.max_epochs=2", "--trainer.log_every_n_steps=3") == 0
+    events = EventAccumulator(str(run / "tensorboard")).Reload()
+    curve = pd.read_csv(run / "metrics.csv").dropna(subset="train_loss")
+    for name in ("train_loss", "epoch"):
+        points = [point for point in events.Scalars(name) if point.step in set(curve.step)]
+        shown = {point.step: point.value for point in points}
+        np.testing.assert_allclose([shown[step] for step in curve.step], curve[name], rtol=1e-6)
+    assert curve.epoch.tolist() == [0.5, 1.0, 1.5, 2.0]
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])

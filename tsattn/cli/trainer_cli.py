@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import math
 import os
@@ -20,11 +19,10 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities import rank_zero_only
 
-from tsattn.cli.curve import keep_curve
+from tsattn.cli.curve import count_epochs, curve_loggers, keep_curve
 from tsattn.cli.messages import sentence
 from tsattn.cli.run_folder import RunFolder, versions
 from tsattn.data import (
@@ -194,7 +192,10 @@ class TrainerCLI(LightningCLI):
         callbacks = _listed(given.callbacks)
         if self.subcommand == "fit" and not given.fast_dev_run:
             self.run_folder = self._new_run_folder()
-            kwargs["logger"] = given.logger is not False and [*_loggers(self.run_folder.path), *_listed(given.logger)]
+            kwargs["logger"] = given.logger is not False and [
+                *curve_loggers(self.run_folder.path),
+                *_listed(given.logger),
+            ]
             callbacks += [
                 BestCheckpoint(self.run_folder.checkpoints, "val_mse"),
                 SaveProgress(self.run_folder.last),
@@ -376,6 +377,8 @@ class TrainerCLI(LightningCLI):
     def _check_steps(self) -> None:
         """Refuse a training of no steps; validate at least once, at the end."""
         train_as_one_epoch(self.trainer, self.datamodule)
+        batches = self.datamodule.train_dataloader().batches.epoch_length
+        count_epochs(self.trainer.loggers, batches / self.trainer.accumulate_grad_batches)
 
     def _how_to_go_on(self) -> str:
         run = self.run_folder
@@ -489,14 +492,6 @@ def _load(checkpoint: str) -> dict[str, Any]:
     except Exception as error:  # torch.load raises many kinds for a file that is no checkpoint
         raise UserError(f"{checkpoint} is not a readable checkpoint ({type(error).__name__})") from error
     return content
-
-
-def _loggers(folder: Path) -> list[Logger]:
-    """The training curve as CSV, and for TensorBoard where the extra is installed."""
-    loggers: list[Logger] = [CSVLogger(folder, name="", version="")]
-    if importlib.util.find_spec("tensorboard"):
-        loggers.append(TensorBoardLogger(folder, name="", version="tensorboard"))
-    return loggers
 
 
 def _listed(value: Any) -> list[Any]:
