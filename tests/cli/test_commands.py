@@ -307,12 +307,15 @@ def test_an_interrupted_fit_says_how_to_go_on(toy_csv: Path, tmp_path: Path, sig
     assert main(["predict", "--run", str(run), "--output", str(tmp_path / "out.csv")]) == 0
 
 
-def test_training_goes_on_from_a_checkpoint(trained: tuple[Path, Path], tmp_path: Path) -> None:
+def test_training_goes_on_from_a_checkpoint(
+    trained: tuple[Path, Path], tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     _, run = trained
     words = ["fit", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "last.ckpt")]
     assert main([*words, "--run", str(tmp_path / "on"), "--trainer.max_epochs", "2"]) == 0
     first, second = (json.loads((folder / "metrics.json").read_text()) for folder in (run, tmp_path / "on"))
-    assert second["best_step"] >= first["best_step"]
+    assert second["best_step"] > first["best_step"], "the best of the new folder"
+    assert [str(warning.message) for warning in recwarn] == []
 
 
 def test_diverged_training_is_an_error(toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,19 +81,17 @@ class BestCheckpoint(ModelCheckpoint):
         super().__init__(folder, "best", monitor=monitor, save_last=True, enable_version_counter=False)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the best error, if its weights are in the folder."""
+        """Take over the best error if its weights are in the folder; a training that goes on in a new one has none."""
         best = Path(str(self.dirpath)) / "best.ckpt"
         if best.exists() and state_dict["best_model_path"]:
-            score = state_dict["best_model_score"]
-            state_dict = {
-                **state_dict,
+            there = {
                 "dirpath": self.dirpath,
                 "best_model_path": str(best),
-                "best_k_models": {str(best): score},
+                "best_k_models": {str(best): state_dict["best_model_score"]},
                 "kth_best_model_path": str(best),
                 "last_model_path": str(best.with_name("last.ckpt")),
             }
-        super().load_state_dict(state_dict)
+            super().load_state_dict({**state_dict, **there})
 
 
 class FiniteLoss(Callback):
