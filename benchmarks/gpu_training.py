@@ -5,12 +5,13 @@
 Each run is the command `python -m tsattn fit` in a process of its own, in which nothing but the attention and what is
 named as its setting differs; it is timed from start to end, test included. Settings: float32; bf16 (the default on
 Hopper); bf16 under `torch.compile`; the same with CUDA graphs; bf16 with batches sent from the host instead of series
-in the memory of the GPU. A run whose record lies in the output folder is not made again, so that the command can be
-stopped and started anew.
+in the memory of the GPU. A run whose record lies in the output folder, by the same command on the same GPU with the
+same torch, is not made again, so that the benchmark can be stopped and started anew.
 
 Utilisation is that of model flops (Chowdhery et al., *PaLM*, 2022): the flops of the forward pass, times three for the
 backward pass, for the windows of a second, over what a large matrix product of the same precision reaches on the same
-device. The flops are those that the CPU implementation executes, the same in each setting.
+device. The flops are those that the CPU implementation executes (for some kinds masked pairs too), the same in each
+setting.
 
 A setting must not buy speed with error: a run whose lowest validation error is not within 5 % of that of float32 fails
 the command. Writes `gpu_training.csv`, `gpu_training.json` (commands, hardware, versions) and `gpu_training.png`.
@@ -72,15 +73,30 @@ SETTINGS = (
 )
 
 
-def fitted(kind: str, setting: Setting, options: argparse.Namespace) -> dict[str, Any]:
-    """One `fit`, and what its run folder says."""
+def words_of(kind: str, setting: Setting, options: argparse.Namespace) -> list[str]:
+    """The words of a `fit`."""
+    words = ["fit", "--config", str(CONFIG), f"--trainer.accelerator={options.accelerator}", *setting.options]
+    if kind != "mlr":  # the configuration's own
+        words.append(f"--attention={kind}")
+    if options.max_steps is not None:
+        words += [f"--trainer.max_steps={options.max_steps}", f"--trainer.val_check_interval={options.max_steps}"]
+    return words
+
+
+def recorded(file: Path, kind: str, setting: Setting, options: argparse.Namespace) -> dict[str, Any]:
+    """The record of a `fit`: the one in the file if it is of this command on this machine, else that of a new one."""
+    words = words_of(kind, setting, options)
+    about = {
+        "command": " ".join(["python -m tsattn", *words]).replace(str(CONFIG), CONFIG.name),
+        "gpu": torch.cuda.get_device_name() if options.accelerator == "gpu" else None,
+        "torch": torch.__version__,
+    }
+    if file.exists():
+        record: dict[str, Any] = json.loads(file.read_text())
+        if {name: record.get(name) for name in about} == about:
+            return record
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        words = ["fit", "--config", str(CONFIG), f"--trainer.accelerator={options.accelerator}", *setting.options]
-        if kind != "mlr":  # the configuration's own
-            words.append(f"--attention={kind}")
-        if options.max_steps is not None:
-            words += [f"--trainer.max_steps={options.max_steps}", f"--trainer.val_check_interval={options.max_steps}"]
         started = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "tsattn", *words, "--run", str(run)], capture_output=True, text=True
@@ -90,17 +106,18 @@ def fitted(kind: str, setting: Setting, options: argparse.Namespace) -> dict[str
             sys.exit(f"{kind}, {setting.name}: fit ended with exit code {done.returncode}\n{done.stderr[-3000:]}")
         metrics = json.loads((run / "metrics.json").read_text())
         versions = json.loads((run / "versions.json").read_text())
-    shown = " ".join(["python -m tsattn", *words]).replace(str(CONFIG), CONFIG.name)
-    return {
+    record = {
         "attention": kind,
         "setting": setting.name,
         **metrics["training"],
         "seconds_in_all": round(seconds, 1),
         "validation_mse": metrics["validation_mse"],
         "parameters": metrics["parameters"],
-        "command": shown,
+        **about,
         "versions": {name: value for name, value in versions.items() if name != "command"},
     }
+    file.write_text(json.dumps(record, indent=2) + "\n")
+    return record
 
 
 def flops_of_training(kind: str) -> int:
@@ -175,10 +192,7 @@ def main() -> int:
     for kind in options.attention:
         flops, errors = flops_of_training(kind), {}
         for setting in settings:
-            record = records / f"{kind} {setting.name}.json".replace(" ", "_")
-            if not record.exists():
-                record.write_text(json.dumps(fitted(kind, setting, options), indent=2) + "\n")
-            row = json.loads(record.read_text())
+            row = recorded(records / f"{kind} {setting.name}.json".replace(" ", "_"), kind, setting, options)
             errors[setting.name] = row["validation_mse"]
             row["model_gflops_a_window"] = flops / 1e9
             row["utilisation"] = flops * row["windows_per_second"] / peak[setting.dtype]
@@ -195,7 +209,7 @@ def main() -> int:
                 flush=True,
             )
     table = pd.DataFrame(rows)
-    table.drop(columns=["versions", "command"]).to_csv(options.out / "gpu_training.csv", index=False)
+    table.drop(columns=["versions", "command", "gpu", "torch"]).to_csv(options.out / "gpu_training.csv", index=False)
     draw(table, options.out / "gpu_training.png")
     about = {
         "command": " ".join(["python", f"benchmarks/{Path(__file__).name}", *sys.argv[1:]]),

@@ -49,8 +49,12 @@ class Batch:
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
-        """The same batch in page-locked memory (called by the DataLoader)."""
-        return self._map(lambda tensor: tensor.pin_memory())
+        """The same batch in page-locked memory (called by the DataLoader).
+
+        Its tensors lie there without gaps, which those of a batch need not: only then a device copies them while the
+        host goes on.
+        """
+        return self._map(lambda tensor: tensor.contiguous().pin_memory())
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         parts = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -228,10 +228,15 @@ def test_too_little_memory_names_the_batch_size(
     def full(self: ForecastingModule, batch: Any, batch_idx: int) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(ForecastingModule, "training_step", full)
-    assert main(words(long_csv, tmp_path / "run", "epochs")) == 2
+    with monkeypatch.context() as patched:
+        patched.setattr(ForecastingModule, "training_step", full)
+        assert main(words(long_csv, tmp_path / "run", "epochs")) == 2
     message = capsys.readouterr().err
     assert "has not the memory for batches of 64 windows: try --data.batch_size 32" in message
+    monkeypatch.setattr(ForecastingModule, "test_step", full)
+    assert main(words(long_csv, tmp_path / "other", "epochs")) == 2
+    message = capsys.readouterr().err
+    assert "has not the memory to measure 128 windows at once: try --data.eval_batch_size 64" in message
 
 
 @pytest.mark.slow

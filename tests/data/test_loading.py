@@ -69,8 +69,10 @@ def test_processes_share_every_batch(sizes: tuple[int, int], world: int) -> None
         assert len(batch) - len(together) < world
 
 
-def test_of_very_many_windows_as_many_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("drawn", [1, 2, 1000])
+def test_of_very_many_windows_as_many_are_drawn(drawn: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "_PERMUTED", 10)
+    monkeypatch.setattr(loading, "_DRAWN", drawn)
     batches = ShuffledBatches(25, 10, seed=1, total=9)
     found = listed(batches)
     assert [len(batch) for batch in found] == [10, 10, 5] * 3

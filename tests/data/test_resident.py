@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import fields
 from types import SimpleNamespace
@@ -42,8 +44,8 @@ def prepared(kind: str, device: str, **options: Any) -> ForecastDataModule:
     frame, columns = KINDS[kind]()
     data = FrameDataModule(frame, context_length=12, prediction_length=4, batch_size=8, **columns, **options)
     data.setup("fit")
-    strategy = SimpleNamespace(root_device=torch.device(device))
-    data.trainer = SimpleNamespace(strategy=strategy, global_rank=0, world_size=1)  # type: ignore[assignment]
+    strategy, state = SimpleNamespace(root_device=torch.device(device)), SimpleNamespace(status="running")
+    data.trainer = SimpleNamespace(strategy=strategy, state=state, global_rank=0, world_size=1)  # type: ignore[assignment]
     return data
 
 
@@ -104,6 +106,21 @@ def test_what_the_host_reads_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) 
     assert [batch.past.device.type for batch in batches] == ["cpu"] * 3
 
 
+def test_nothing_stays_on_the_device_when_the_trainer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is back on the host then, too."""
+    monkeypatch.setattr(module, "RESIDENT_ON", ("meta",))
+    for end in (lambda data: data.teardown("fit"), lambda data: data.on_exception(KeyboardInterrupt())):
+        data = prepared("one series", "meta")
+        on_device = weakref.ref(data.train_dataloader().dataset.series.values)  # type: ignore[attr-defined]
+        assert on_device() is not None
+        end(data)
+        gc.collect()
+        assert on_device() is None
+        assert data.trainer is not None
+        data.trainer.state.status = "finished"  # type: ignore[assignment]
+        assert {batch.past.device.type for loader in loaders(data) for batch in loader} == {"cpu"}
+
+
 def test_larger_series_are_cut_on_the_host_and_pinned() -> None:
     data = prepared("one series", "cuda")
     assert data.series.nbytes == 300 * (3 * 4 + 8) + 2 * 8 + 2 * 3 * 8  # values and time, starts, mean and scale
@@ -112,6 +129,26 @@ def test_larger_series_are_cut_on_the_host_and_pinned() -> None:
             assert loader.pin_memory
             assert loader.dataset.series.values.device.type == "cpu"  # type: ignore[attr-defined]
     assert not any(loader.pin_memory for loader in loaders(prepared("one series", "cpu")))
+    assert not prepared("one series", "cuda").eval_dataloader("train").pin_memory  # the host reads it
+
+
+def test_what_is_pinned_has_no_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device waits for what it copies out of memory with gaps."""
+    pinned = []
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        pinned.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    batch = next(iter(prepared("one with gaps", "cpu").train_dataloader()))
+    assert not batch.past.is_contiguous()
+    assert batch.target is not None
+    held = parts_of(batch.pin_memory())
+    assert len(pinned) == len(held) > 4
+    assert all(part.is_contiguous() for part in held.values())
+    assert torch.equal(held["past"], batch.past)
+    assert torch.equal(held["target"], batch.target)
 
 
 @pytest.mark.parametrize("size", [-1.0, float("nan")])
@@ -156,3 +193,9 @@ def test_training_on_a_gpu_is_the_same_resident_and_pinned(tmp_path: Any) -> Non
         trainer.fit(model, data)
         errors.append(trainer.validate(model, data, verbose=False)[0]["val_mse"])
     assert errors[0] == pytest.approx(errors[1], rel=1e-4)
+
+
+@pytest.mark.gpu
+def test_pinned_batches_lie_in_page_locked_memory() -> None:
+    for batch in prepared("one with gaps", "cuda", resident_gb=0).train_dataloader():
+        assert all(part.is_pinned() and part.is_contiguous() for part in parts_of(batch).values())

@@ -23,7 +23,7 @@ from tsattn.forecasting import ForecastingModule
 from tsattn.forecasting.compilation import (
     COMPILE_MODES,
     check_compile_device,
-    compiled,
+    compiler_errors,
     hold_gradients,
     start_compiled,
     stop_compiled,
@@ -212,10 +212,10 @@ def test_what_torch_cannot_compile_is_one_sentence() -> None:
     backbone = build_backbone({"kind": "transformer", "d_model": 8, "num_heads": 2, "num_layers": 1}, task())
     backbone.compile(backend=broken, dynamic=False)
     message = "the backbone: NotImplementedError: no kernel for this; leave compile_mode default out"
-    with pytest.raises(UserError, match=message), compiled("default", CPU):
+    with pytest.raises(UserError, match=message), compiler_errors("default"):
         backbone(batch())
     # what goes wrong in the model itself is not of the compiler
-    with pytest.raises(RuntimeError, match="size of the model"), compiled("default", CPU):
+    with pytest.raises(RuntimeError, match="size of the model"), compiler_errors("default"):
         raise RuntimeError("size of the model")
 
 

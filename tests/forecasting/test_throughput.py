@@ -16,19 +16,24 @@ from tsattn.forecasting.throughput import Throughput
 
 
 class Clock(Callback):
-    """A step takes half a second, each of the first four a minute; a validation takes an hour."""
+    """A step takes half a second, each of the first four a minute; a validation, and what follows it, an hour."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         self.now += 60.0 if batch_idx < 4 else 0.5
 
     def on_validation_batch_start(self, *_: Any) -> None:
         self.now += 3600.0
 
+    def on_validation_end(self, *_: Any) -> None:
+        self.now += 3600.0
 
-def test_neither_validation_nor_warming_up_counts(
+
+def test_neither_validation_nor_checkpoints_nor_warming_up_count(
     toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, measured = Clock(), Throughput()
@@ -46,7 +51,7 @@ def test_neither_validation_nor_warming_up_counts(
     )
     torch.manual_seed(0)
     trainer.fit(ForecastingModule({"kind": "transformer", "d_model": 8, "num_heads": 2}), data)
-    assert clock.now > 4 * 3600
+    assert clock.now > 8 * 3600
     assert measured.windows_per_second == 16 / 0.5
     assert measured.peak_memory_bytes is None
 

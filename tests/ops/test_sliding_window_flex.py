@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tsattn.ops import sliding_window_attention
+from tsattn.ops import sliding_window, sliding_window_attention
 from tsattn.ops.sliding_window_flex import TILE, sliding_window_attention_flex, window_block_mask
 
 T = 300
@@ -55,6 +56,14 @@ def test_equals_the_reference(case: str, window_size: int) -> None:
     torch.testing.assert_close(call(q, k, v, window_size, said), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("widths", "chosen"), [((16, 16), True), ((8, 8), False), ((4, 16), False), ((16, 8), False)])
+def test_few_components_are_left_to_another_path(widths: tuple[int, int], chosen: bool) -> None:
+    """Its kernel takes 16 at least; asked on a device that says it is CUDA."""
+    q, v = (SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32, shape=(1, 1, T, w)) for w in widths)
+    reason = sliding_window._why_not_flex(q, v, None, 0.0)  # type: ignore[arg-type]
+    assert reason is None if chosen else "no fewer than 16 components" in str(reason)
+
+
 @pytest.mark.parametrize("length", [1, TILE, 1000])
 def test_only_tiles_that_a_window_touches_are_visited(length: int) -> None:
     window_size = 100
@@ -85,6 +94,16 @@ def test_no_pair_is_missed_and_whole_tiles_need_no_mask(case: str) -> None:
                 pairs = seen[row, own * TILE : (own + 1) * TILE, other * TILE : (other + 1) * TILE]
                 assert other not in whole or bool(pairs.all())
                 assert other in (*whole, *partly) or not pairs.any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("widths", [(8, 8), (4, 8), (64, 64)])
+def test_what_auto_takes_on_the_gpu(widths: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 512, widths[i], device="cuda", requires_grad=True) for i in (0, 0, 1))
+    outs = [sliding_window_attention(q, k, v, window_size=20, impl=impl) for impl in ("auto", "reference")]
+    torch.testing.assert_close(*outs, rtol=2e-3, atol=2e-3)
+    outs[0].sum().backward()
 
 
 @pytest.mark.gpu

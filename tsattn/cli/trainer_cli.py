@@ -255,7 +255,8 @@ class TrainerCLI(LightningCLI):
             raise UserError(
                 f"the device has not the memory for batches of {self.datamodule.batch_size} windows: try "
                 f"--data.batch_size {max(1, self.datamodule.batch_size // 2)} with "
-                "--trainer.accumulate_grad_batches 2, --trainer.precision bf16-mixed, or a smaller model"
+                "--trainer.accumulate_grad_batches 2, --model.activation_checkpointing true, --trainer.precision "
+                "bf16-mixed, --data.resident_gb 0, or a smaller model"
             ) from error
         except UserError as error:
             run = self.run_folder
@@ -398,7 +399,14 @@ class TrainerCLI(LightningCLI):
             enable_model_summary=False,
         )
         loop = trainer.validate if part == "val" else trainer.test
-        loop(self.model, datamodule=self.datamodule, ckpt_path=checkpoint, verbose=False, weights_only=True)
+        try:
+            loop(self.model, datamodule=self.datamodule, ckpt_path=checkpoint, verbose=False, weights_only=True)
+        except torch.OutOfMemoryError as error:
+            size = self.datamodule.eval_batch_size
+            raise UserError(
+                f"the device has not the memory to measure {size} windows at once: try --data.eval_batch_size "
+                f"{max(1, size // 2)} or --data.resident_gb 0"
+            ) from error
         values = {name.removeprefix(f"{part}_"): float(value) for name, value in trainer.callback_metrics.items()}
         score = Score.from_values(values)
         if not math.isfinite(score.mse):

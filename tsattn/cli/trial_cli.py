@@ -22,7 +22,16 @@ from tsattn.tuning.dotted import complete
 
 __all__ = ["TrialCLI"]
 
-_SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "num_workers", "scaling")
+# arguments of a datamodule that do not say what it reads
+_SIZES = (
+    "context_length",
+    "prediction_length",
+    "batch_size",
+    "eval_batch_size",
+    "num_workers",
+    "resident_gb",
+    "scaling",
+)
 _HELD = 12  # datamodules that are kept set up
 
 

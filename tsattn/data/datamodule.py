@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.trainer.states import TrainerStatus
 from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
@@ -31,6 +32,7 @@ logger = logging.getLogger("tsattn")
 LINEAR_WINDOWS = 100_000  # a linear map of a few hundred steps gains nothing from more
 SCALINGS = ("global", "series")
 RESIDENT_ON = ("cuda",)  # the types of devices in whose memory series may lie
+_HOST = torch.device("cpu")
 
 
 class ForecastDataModule(LightningDataModule):
@@ -159,13 +161,16 @@ class ForecastDataModule(LightningDataModule):
         return self._windows(self.series, part, context_length or self.context_length)
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Shuffled training windows, see `ShuffledBatches`; the order is that of torch's seed."""
+        """Shuffled training windows, see `ShuffledBatches`; the order is that of torch's seed.
+
+        While a Trainer runs on a CUDA device they may lie there, see `resident_gb`, as those of validation and test.
+        """
         series, device = self._at_the_trainer()
         windows = self._windows(series, "train", self.context_length)
         rank, world_size = self._process
-        order = torch.initial_seed(), rank, world_size, self.training_batches, device
+        order = torch.initial_seed(), rank, world_size, self.training_batches, self._resident_on(windows)
         batches = ShuffledBatches(len(windows), self.batch_size, *order)
-        return TrainingLoader(windows, batches, **self._loader_options(device))
+        return TrainingLoader(windows, batches, **self._loader_options(windows, device))
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Validation windows in the order of series and time; of several processes each has its share of them."""
@@ -177,6 +182,14 @@ class ForecastDataModule(LightningDataModule):
         """Test windows in the order of series and time."""
         series, device = self._at_the_trainer()
         return self._eval_loader(self._windows(series, "test", self.context_length), device=device)
+
+    def teardown(self, stage: str) -> None:
+        """Free the memory of the device (called by the Trainer at its end)."""
+        self._resident = None
+
+    def on_exception(self, exception: BaseException) -> None:
+        """The same (called by the Trainer where it ends otherwise)."""
+        self._resident = None
 
     def eval_dataloader(self, part: str, context_length: int | None = None, every: int = 1) -> DataLoader[Batch]:
         """Windows of a part in the order of series and time, with the given context or the model's own; on the host.
@@ -202,7 +215,7 @@ class ForecastDataModule(LightningDataModule):
         assert self.panel is not None
         assert self.task is not None
         windows = FutureWindows(self.panel, series, self.task)
-        return DataLoader(windows, batch_size=self.eval_batch_size, **self._loader_options(None))
+        return DataLoader(windows, batch_size=self.eval_batch_size, **self._loader_options())
 
     def wide_panel(self, frame: pd.DataFrame, source: str) -> Panel:
         """One series from a checked frame, for subclasses; its frequency must be that of `task`, if this is set."""
@@ -259,35 +272,44 @@ class ForecastDataModule(LightningDataModule):
         origins = all_origins(self.splits, part, context_length, self.prediction_length)
         return WindowDataset(series, origins, context_length, self.prediction_length)
 
-    def _at_the_trainer(self) -> tuple[Series, torch.device | None]:
-        """The series where the Trainer computes, and that device; those on the host, and None, if they stay there."""
-        series, device = self.series, self._trainer_device
+    def _at_the_trainer(self) -> tuple[Series, torch.device]:
+        """The series where the Trainer that runs now has its batches cut, and the device it computes on."""
+        series, device = self.series, self._running_on
         if device.type not in RESIDENT_ON or self.num_workers or series.nbytes > self.resident_gb * 1e9:
-            return series, None
+            return series, device
         if self._resident is None or self._resident[0] is not series or self._resident[1].values.device != device:
             self._resident = series, series.to(device)
         return self._resident[1], device
 
     def _eval_loader(
-        self, windows: WindowDataset, every: int = 1, first: int = 0, device: torch.device | None = None
+        self, windows: WindowDataset, every: int = 1, first: int = 0, device: torch.device = _HOST
     ) -> DataLoader[Batch]:
-        batches = OrderedBatches(range(first, len(windows), every), self.eval_batch_size, device)
-        return DataLoader(windows, batch_sampler=batches, **self._loader_options(device))  # type: ignore[arg-type]
+        numbers = range(first, len(windows), every)
+        batches = OrderedBatches(numbers, self.eval_batch_size, self._resident_on(windows))
+        return DataLoader(windows, batch_sampler=batches, **self._loader_options(windows, device))  # type: ignore[arg-type]
 
-    def _loader_options(self, resident: torch.device | None) -> dict[str, Any]:
+    def _loader_options(self, windows: WindowDataset | None = None, device: torch.device = _HOST) -> dict[str, Any]:
+        """Options of a loader of windows for a device."""
+        is_resident = windows is not None and self._resident_on(windows) is not None
         return {
             "num_workers": self.num_workers,
             "collate_fn": _as_is,
             # what is sent in the background must lie in page-locked memory
-            "pin_memory": resident is None and self._trainer_device.type == "cuda",
+            "pin_memory": device.type == "cuda" and not is_resident,
             "persistent_workers": self.num_workers > 0,
             # or each loader would draw a number from torch's generator, which dropout draws from
             "generator": torch.Generator(),
         }
 
+    def _resident_on(self, windows: WindowDataset) -> torch.device | None:
+        """The device in whose memory the series lie that windows are cut from; None for those on the host."""
+        return None if windows.series is self.series else windows.series.values.device
+
     @property
-    def _trainer_device(self) -> torch.device:
-        return torch.device("cpu") if self.trainer is None else self.trainer.strategy.root_device
+    def _running_on(self) -> torch.device:
+        """The device of the Trainer while it runs, the host before and after: there the model is, too."""
+        is_running = self.trainer is not None and self.trainer.state.status == TrainerStatus.RUNNING
+        return self.trainer.strategy.root_device if is_running and self.trainer is not None else _HOST
 
     @property
     def _process(self) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from tsattn.data.windows import WindowDataset
 __all__ = ["OrderedBatches", "ShuffledBatches", "TrainingLoader"]
 
 _PERMUTED = 10_000_000  # a shuffled list of more windows would take more memory than the data
+_DRAWN = 1000  # batches that are drawn at once where there are more
 
 
 class ShuffledBatches(Sampler[NDArray[np.int64] | Tensor]):
@@ -98,16 +99,26 @@ class ShuffledBatches(Sampler[NDArray[np.int64] | Tensor]):
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
         size = self.batch_size * self.world_size
         is_permuted = self.num_windows <= _PERMUTED
-        # sent to the device once an epoch
-        order = _at(torch.randperm(self.num_windows, generator=generator), self.device) if is_permuted else None
-        for number in range(last):
-            count = min(size, self.num_windows - number * size) // self.world_size * self.world_size
-            if order is None:
-                batch = _at(torch.randint(self.num_windows, (count,), generator=generator), self.device)
-            elif number >= first:
-                batch = order[number * size : number * size + count]
-            if number >= first:
-                yield batch[self.rank :: self.world_size]
+        # numbers are sent to a device many at a time, as each time it is waited for
+        together = max(1, self.epoch_length) if is_permuted else _DRAWN
+        for start in range(0, last, together):
+            if is_permuted:
+                numbers = torch.randperm(self.num_windows, generator=generator)
+            else:
+                count = min(together * size, self.num_windows - start * size)
+                numbers = torch.randint(self.num_windows, (count,), generator=generator)
+            if start + together <= first:
+                continue
+            some = numbers.numpy() if self.device is None else numbers.to(self.device)
+            for number in range(max(first, start), min(last, start + together)):
+                batch = some[(number - start) * size : (number - start + 1) * size]
+                batch = batch[: len(batch) // self.world_size * self.world_size]
+                yield batch if self.world_size == 1 else self._share(batch)
+
+    def _share(self, batch: NDArray[np.int64] | Tensor) -> NDArray[np.int64] | Tensor:
+        """What this process has of a batch, without gaps in memory, which a search in it would fill each time."""
+        mine = batch[self.rank :: self.world_size]
+        return mine.contiguous() if isinstance(mine, Tensor) else np.ascontiguousarray(mine)
 
 
 class OrderedBatches(Sampler[NDArray[np.int64] | Tensor]):
@@ -166,7 +177,3 @@ class TrainingLoader(DataLoader[Batch]):
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Go on behind these batches."""
         self._resumed = state["seen"]
-
-
-def _at(numbers: Tensor, device: torch.device | None) -> NDArray[np.int64] | Tensor:
-    return numbers.numpy() if device is None else numbers.to(device)

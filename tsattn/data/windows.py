@@ -102,7 +102,7 @@ class Series:
         def cut(part: Tensor, length: int = length) -> Tensor:
             if rows is not None:
                 return part[rows[:, :length]]
-            # one copy of long runs out of a view of all windows: many times faster than indexing row by row
+            # one copy of long runs out of a view of all windows: on a CPU many times faster than indexing row by row
             runs = part.unfold(0, length, 1)
             return (runs if part.dim() == 1 else runs.transpose(1, 2)).index_select(0, first)
 

@@ -14,7 +14,7 @@ __all__ = [
     "COMPILE_MODES",
     "check_compile_device",
     "check_compile_mode",
-    "compiled",
+    "compiler_errors",
     "hold_gradients",
     "start_compiled",
     "stop_compiled",
@@ -82,16 +82,12 @@ def stop_compiled(backbone: nn.Module) -> None:
 
 
 @contextlib.contextmanager
-def compiled(mode: str, device: torch.device) -> Iterator[None]:
-    """Around each call of a compiled backbone.
-
-    With CUDA graphs its output lives until the next call only.
+def compiler_errors(mode: str | None) -> Iterator[None]:
+    """Around each call of a backbone that may be compiled, and its backward pass.
 
     Raises:
         UserError: where it cannot be compiled.
     """
-    if uses_cuda_graphs(mode, device):
-        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
     try:
         yield
     except RuntimeError as error:

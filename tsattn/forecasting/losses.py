@@ -54,7 +54,8 @@ def quantile_loss(forecast: Tensor, target: Tensor, levels: Sequence[float]) -> 
     Returns:
         `(..., Q)`, in the units of the target.
     """
-    level = _levels(tuple(levels), forecast.dtype, forecast.device)
+    # half precision would round 0.999 to 1
+    level = _levels(tuple(levels), torch.promote_types(forecast.dtype, torch.float32), forecast.device)
     error = target[..., None] - forecast
     return 2 * torch.maximum(level * error, (level - 1) * error)
 

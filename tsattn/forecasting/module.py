@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from tsattn.errors import UserError, one_of
 from tsattn.forecasting.compilation import (
     check_compile_device,
     check_compile_mode,
-    compiled,
+    compiler_errors,
     hold_gradients,
     start_compiled,
     stop_compiled,
@@ -180,8 +179,10 @@ class ForecastingModule(LightningModule):
     def forward(self, batch: Batch) -> Tensor:
         """The forecast `(B, T, C)` on the scale of the batch, `(B, T, C, Q)` with quantiles."""
         assert self.backbone is not None, "build(task) comes first"
-        mode = self.compile_mode if self._runs_compiled else None
-        with contextlib.nullcontext() if mode is None else compiled(mode, batch.past.device):
+        if self._runs_compiled and uses_cuda_graphs(self.compile_mode, batch.past.device):
+            # an output lives in the memory of a graph until its next replay only
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        with compiler_errors(self.compile_mode):
             out: Tensor = self.backbone(batch)
         return out
 
@@ -189,8 +190,13 @@ class ForecastingModule(LightningModule):
         """Loss over the observed targets of a batch."""
         loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.quantiles)
         # not for the bar, see LossBar
-        self.log("train_loss", loss, batch_size=len(batch), sync_dist=self.trainer.world_size > 1)
+        self.log("train_loss", self._of_all_processes(loss), batch_size=len(batch))
         return loss
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """The backward pass, which may be compiled only now."""
+        with compiler_errors(self.compile_mode):
+            loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def on_before_backward(self, loss: Tensor) -> None:
         """Keep what several batches add up to out of the memory of CUDA graphs."""
@@ -288,6 +294,14 @@ class ForecastingModule(LightningModule):
         """Whether gradients are those of a scaled loss, as in float16."""
         plugin = self.trainer.precision_plugin
         return isinstance(plugin, MixedPrecision) and plugin.scaler is not None
+
+    def _of_all_processes(self, loss: Tensor) -> Tensor:
+        """The mean loss; Lightning's own way there would have the host wait for the devices in each step."""
+        if self.trainer.world_size == 1:
+            return loss
+        mean = loss.detach().clone()
+        torch.distributed.all_reduce(mean)
+        return mean / self.trainer.world_size
 
     def _measure(self, batch: Batch) -> None:
         assert self.errors is not None

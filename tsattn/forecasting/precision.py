@@ -12,7 +12,7 @@ __all__ = ["FULL_PRECISION", "default_precision"]
 
 FULL_PRECISION: Literal["32-true"] = "32-true"
 
-_HOPPER = (9, 0)  # compute capability of the first GPUs whose bfloat16 is the default here
+_HOPPER = (9, 0)  # compute capability; AMD's GPUs of this number are as fast in bfloat16
 
 
 def default_precision(accelerator: Any, devices: Any) -> Literal["32-true", "bf16-mixed"]:

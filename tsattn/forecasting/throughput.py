@@ -19,8 +19,9 @@ class Throughput(Callback):
     Attributes:
         windows_per_second: of all processes together, the median over the stretches between validations, so that
             compilation and warm-up in the first of them do not count where there are three or more; None before the
-            end of the first.
-        peak_memory_bytes: the most that was allocated on the CUDA device of this process; None on other devices.
+            end of the first. Validation and the writing of checkpoints are left out.
+        peak_memory_bytes: the most that was allocated on the CUDA device of this process in these stretches, what lies
+            there all the time included; None on other devices.
     """
 
     def __init__(self) -> None:
@@ -28,14 +29,16 @@ class Throughput(Callback):
         self.peak_memory_bytes: int | None = None
         self._rates: list[float] = []
         self._windows = 0
-        self._started = 0.0
+        self._started: float | None = None
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock."""
-        device = trainer.strategy.root_device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        self._start(device)
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Start the clock, if it stands."""
+        if self._started is None:
+            device = trainer.strategy.root_device
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+                torch.cuda.reset_peak_memory_stats(device)
+            self._windows, self._started = 0, time.perf_counter()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -47,29 +50,16 @@ class Throughput(Callback):
         """Stop the clock."""
         self._stop(trainer.strategy.root_device)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start it again."""
-        self._start(trainer.strategy.root_device)
-
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop it for good."""
         self._stop(trainer.strategy.root_device)
 
-    def _start(self, device: torch.device) -> None:
-        _wait(device)
-        self._windows, self._started = 0, time.perf_counter()
-
     def _stop(self, device: torch.device) -> None:
-        _wait(device)
-        if not self._windows:  # a validation before the first step, or one at the very end
+        if self._started is None:  # a validation before the first step, or one at the very end
             return
-        self._rates.append(self._windows / (time.perf_counter() - self._started))
-        self._windows = 0
-        self.windows_per_second = statistics.median(self._rates)
         if device.type == "cuda":
-            self.peak_memory_bytes = torch.cuda.max_memory_allocated(device)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+            torch.cuda.synchronize(device)
+            self.peak_memory_bytes = max(self.peak_memory_bytes or 0, torch.cuda.max_memory_allocated(device))
+        self._rates.append(self._windows / (time.perf_counter() - self._started))
+        self._started = None
+        self.windows_per_second = statistics.median(self._rates)

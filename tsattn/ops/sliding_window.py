@@ -61,8 +61,9 @@ def sliding_window_attention(
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
         impl: ``reference``, ``sdpa``, ``blocks``, ``flex`` or ``auto``. ``blocks`` needs positions that rise by one
-            from token to token, and no bias; ``flex`` a CUDA device, no bias and no dropout. Where a window is a small
-            part of the sequence `auto` takes `flex` on CUDA and `blocks` elsewhere, if they can; else `sdpa`.
+            from token to token, and no bias; ``flex`` a CUDA device, 16 components or more, no bias and no dropout.
+            Where a window is a small part of the sequence `auto` takes `flex` on CUDA and `blocks` elsewhere, if they
+            can; else `sdpa`.
 
     Returns:
         `(B, H, T, E)`.
@@ -79,7 +80,7 @@ def sliding_window_attention(
     candidates = (impl,) if impl != "auto" else ("flex", "blocks") if is_small else ()
     for name in candidates:
         if name == "flex":
-            reason = _why_not_flex(q, bias, dropout_p)
+            reason = _why_not_flex(q, v, bias, dropout_p)
         else:
             reason = _why_not_blocks(positions, key_mask, bias) if name == "blocks" else None
         if reason is None:
@@ -121,11 +122,13 @@ def _has_few(global_tokens: Tensor | None, most: float) -> bool:
     return global_tokens is None or int(global_tokens.sum(-1).amax()) <= most
 
 
-def _why_not_flex(q: Tensor, bias: Tensor | None, dropout_p: float) -> str | None:
+def _why_not_flex(q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float) -> str | None:
     if q.device.type != "cuda":
         return "it runs on a CUDA device"
     if bias is not None or dropout_p:
         return "it takes no bias and no dropout"
+    if min(q.shape[-1], v.shape[-1]) < 16:
+        return "its kernel takes no fewer than 16 components"
     return "it takes numbers of 16 or 32 bits" if q.dtype == torch.float64 else None
 
 
