@@ -45,13 +45,13 @@ from tsattn.forecasting import (
     plot_test_forecasts,
     score_table,
 )
-from tsattn.forecasting.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress
-from tsattn.forecasting.checkpoint_io import AtomicCheckpointIO
 from tsattn.forecasting.future import check_output, write_frame
-from tsattn.forecasting.precision import FULL_PRECISION, default_precision
-from tsattn.forecasting.progress import LossBar
-from tsattn.forecasting.throughput import Throughput
-from tsattn.forecasting.training import quiet_lightning, train_as_one_epoch
+from tsattn.forecasting.training.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress
+from tsattn.forecasting.training.checkpoint_io import AtomicCheckpointIO
+from tsattn.forecasting.training.fitting import quiet_lightning, train_as_one_epoch
+from tsattn.forecasting.training.precision import FULL_PRECISION, default_precision
+from tsattn.forecasting.training.progress import LossBar
+from tsattn.forecasting.training.throughput import Throughput
 from tsattn.task import Task
 
 __all__ = ["TrainerCLI", "run", "session", "user_errors"]

@@ -32,7 +32,7 @@ from tsattn.forecasting.module import ForecastingModule
 from tsattn.forecasting.plots import plot_forecast
 from tsattn.forecasting.rolling import forecast_batches
 from tsattn.forecasting.scores import score_panel, seasonal_errors
-from tsattn.forecasting.training import TrainingOptions, fit_to_panel
+from tsattn.forecasting.training.fitting import TrainingOptions, fit_to_panel
 from tsattn.task import Task
 
 __all__ = ["Forecaster", "load"]

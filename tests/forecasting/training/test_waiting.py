@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tsattn.cli import trainer_cli
 from tsattn.data import CSVDataModule
 from tsattn.forecasting import ForecastingModule
-from tsattn.forecasting.callbacks import FiniteLoss
-from tsattn.forecasting.progress import LossBar
-from tsattn.forecasting.training import train_as_one_epoch
+from tsattn.forecasting.training.callbacks import FiniteLoss
+from tsattn.forecasting.training.fitting import train_as_one_epoch
+from tsattn.forecasting.training.progress import LossBar
 
 LOOKS = 10  # steps between two lines of the curve, two looks of FiniteLoss, and two pictures of the bar
 STEPS = 22  # fewer than an epoch has, so that validation comes at the end

@@ -11,8 +11,9 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from tsattn.data import CSVDataModule
-from tsattn.forecasting import ForecastingModule, throughput
-from tsattn.forecasting.throughput import Throughput
+from tsattn.forecasting import ForecastingModule
+from tsattn.forecasting.training import throughput
+from tsattn.forecasting.training.throughput import Throughput
 
 
 class Clock(Callback):

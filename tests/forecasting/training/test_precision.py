@@ -18,8 +18,9 @@ from torch import Tensor
 from tsattn import Forecaster
 from tsattn.cli import main, trainer_cli
 from tsattn.data import CSVDataModule
-from tsattn.forecasting import ForecastingModule, training
-from tsattn.forecasting.precision import default_precision
+from tsattn.forecasting import ForecastingModule
+from tsattn.forecasting.training import fitting
+from tsattn.forecasting.training.precision import default_precision
 
 SMALL = {"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.0}
 BF16 = "bf16-mixed"
@@ -123,7 +124,7 @@ def test_the_library_trains_in_the_default_precision(toy_frame: pd.DataFrame, mo
         asked.append((accelerator, devices))
         return BF16
 
-    monkeypatch.setattr(training, "default_precision", new_device)
+    monkeypatch.setattr(fitting, "default_precision", new_device)
     autocast = Autocast(monkeypatch)
     forecaster = Forecaster(SMALL, context_length=48, prediction_length=6, max_steps=2, accelerator="cpu")
     forecaster.fit(toy_frame)

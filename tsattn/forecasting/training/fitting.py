@@ -17,8 +17,8 @@ from tsattn.data import ForecastDataModule, PanelDataModule
 from tsattn.errors import UserError
 from tsattn.forecasting.arguments import check_accelerator, whole_number
 from tsattn.forecasting.module import ForecastingModule
-from tsattn.forecasting.precision import default_precision
-from tsattn.forecasting.progress import StepsBar
+from tsattn.forecasting.training.precision import default_precision
+from tsattn.forecasting.training.progress import StepsBar
 
 __all__ = ["TrainingOptions", "fit_to_panel", "quiet_lightning", "train_as_one_epoch"]
 
