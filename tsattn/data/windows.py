@@ -94,10 +94,9 @@ class Series:
     def _cut(self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int) -> Batch:
         """Windows from the rows `first`; `lacking` rows `(B,)` at their fronts, where above 0, are no series'."""
         length = L + T
-        steps = torch.arange(length, device=first.device)
         # rows before those of a series are another's; they are overwritten below
         outside = lacking is not None and (first.device.type != "cpu" or bool(first.min() < 0))
-        rows = (first[:, None] + steps).clamp_(min=0) if outside else None
+        rows = (first[:, None] + torch.arange(length, device=first.device)).clamp_(min=0) if outside else None
 
         def cut(part: Tensor, length: int = length) -> Tensor:
             if rows is not None:
@@ -111,7 +110,7 @@ class Series:
         past = None if self.past_covariates is None else cut(self.past_covariates, L)
         known = None if self.future_covariates is None else cut(self.future_covariates)
         if lacking is not None:
-            padding = steps < lacking[:, None]
+            padding = torch.arange(length, device=first.device) < lacking[:, None]
             time = torch.where(padding, self.time[self.starts[numbers]][:, None], time)
             observed = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
             for part in (values, observed, past, known):
@@ -159,10 +158,10 @@ class WindowDataset(Dataset[Batch]):
         self.context_length = context_length
         self.prediction_length = prediction_length
         # kept as ranges: a row number for each of a billion windows would not fit into memory
-        device = series.values.device
-        self._first = torch.tensor([rows.start for rows in ranges], device=device)
-        self._step = torch.tensor([rows.step for rows in ranges], device=device)
-        self._end = torch.tensor([len(rows) for rows in ranges]).cumsum(0).to(device)
+        self._device = series.values.device
+        self._first = torch.tensor([rows.start for rows in ranges], device=self._device)
+        self._step = torch.tensor([rows.step for rows in ranges], device=self._device)
+        self._end = torch.tensor([len(rows) for rows in ranges]).cumsum(0).to(self._device)
         self._length = sum(map(len, ranges))
         self._padded = any(rows.start < context_length for rows in ranges if rows)
         rows = ranges[0]
@@ -187,7 +186,7 @@ class WindowDataset(Dataset[Batch]):
         """
         if not isinstance(indices, np.ndarray | Tensor) and (min(indices) < 0 or max(indices) >= len(self)):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
-        windows = torch.as_tensor(indices, device=self._first.device)
+        windows = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, device=self._device)
         if self._is_plain:
             return self.series.whole_windows(windows + self._offset, self.context_length, self.prediction_length)
         if len(self.series) == 1:
