@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ REAL_ROOT = os.environ.get("TSATTN_DATA")
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
+    # started in the background, it would ignore Ctrl-C, and so would the processes that tests interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
