@@ -71,6 +71,12 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--config", "co2_mlr.yaml", "--trainer.max_epochs=0"], "there is nothing to train"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.accelerator=tpux"], "the trainer cannot be made: "),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.precision=8"], "--trainer.precision must be one of 64, 32"),
+        (["fit", "--config", "co2_mlr.yaml", "--trainer.precision=8"], "16-mixed, bf16-true, bf16-mixed, 32-true"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.backbone=foo"], "unknown backbone 'foo'; valid: transformer"),
+        (
+            ["fit", "--config", "co2_mlr.yaml", "--trainer.accumulate_grad_batches=0"],
+            "accumulate_grad_batches must be at least 1, not 0",
+        ),
         (["fit", "--config", "co2_mlr.yaml", "--model.warmup_steps=-5"], "warmup_steps must be at least 0, not -5"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.max_step=3"], "unknown argument --trainer.max_step"),
         (["fit", "--confg", "co2_mlr.yaml"], "unknown argument --confg (did you mean --config?)"),

@@ -239,6 +239,17 @@ def test_every_precision_trains(toy_csv: Path, tmp_path: Path, precision: str) -
     assert np.isfinite(test["transformer_standard"]["mse"])
 
 
+def test_a_backbone_by_its_name_replaces_that_of_the_configuration(toy_csv: Path, tmp_path: Path) -> None:
+    extra = tmp_path / "extra.yaml"
+    extra.write_text("model: {backbone: {kind: transformer, positions: rotary}}\n")
+    words = [*TINY[:-1], f"--data.path={toy_csv}", "--config", str(extra), "--model.backbone=patchtst"]
+    words = [word for word in words if not word.startswith("--model.backbone.")]
+    assert main(["fit", *words, "--trainer.max_steps=1", f"--run={tmp_path / 'run'}"]) == 0
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["model"]["backbone"]["kind"] == "patchtst"
+    assert config["model"]["backbone"]["positions"] != "rotary"
+
+
 def test_steps_between_validations_count_across_epochs(toy_csv: Path, tmp_path: Path) -> None:
     steps = ["--trainer.val_check_interval=4", "--trainer.max_steps=10", "--data.batch_size=200"]
     assert fit(toy_csv, tmp_path / "run", "--trainer.max_epochs=-1", *steps) == 0

@@ -55,7 +55,8 @@ def prepare(words: list[str]) -> list[str]:
         else:
             plain += [name] if value is None else [name, value]
     if overrides:
-        plain += [_BACKBONE, json.dumps(_merge(_configured_backbone(configs), overrides, _BACKBONE))]
+        merged = _merge(_configured_backbone(configs), overrides, _BACKBONE)
+        plain += [_BACKBONE, merged if isinstance(merged, str) else json.dumps(merged)]
     return [command, *plain]
 
 

@@ -41,9 +41,11 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
         return f"--data must be one of {one_of(data_sets)}, or the import path of a ForecastDataModule, {_not(value)}"
     if key and value:
         expected = message.split("Given value type")[0]
-        choices = re.search(r"Literal\[([^\]]*)\]", expected)
+        choices = [
+            name.strip("'") for some in re.findall(r"Literal\[([^\]]*)\]", expected) for name in some.split(", ")
+        ]
         if choices:
-            return f"--{key[1].removeprefix('--')} must be one of {choices[1]}, {_not(value)}"
+            return f"--{key[1].removeprefix('--')} must be one of {one_of(dict.fromkeys(choices))}, {_not(value)}"
         types = [name for name in re.findall(r"<class '(?:\w+\.)*(\w+)'>", expected) if name != "NoneType"]
         kinds = " or ".join(_KINDS.get(name, name) for name in dict.fromkeys(types)) or "another kind of value"
         return f"--{key[1].removeprefix('--')} must be {kinds}, {_not(value)}"

@@ -79,7 +79,7 @@ def run_study(
         running = sum(trial.state == TrialState.RUNNING for trial in trials)
         if finished + running >= most:
             if not waits:
-                say(f"{running} trials run in other processes; waiting for them")
+                say(f"waiting for the last trials, which run in other processes: {running}")
             waits = True
             time.sleep(_POLL)
             continue

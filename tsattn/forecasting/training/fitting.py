@@ -34,6 +34,7 @@ _NOISE = (
     r".*callbacks used to create the checkpoint need to be provided.*",
     r".*lr_scheduler.step\(\).*",
     r".*GPU available but not used.*",
+    r".*`srun` command is available.*",  # on every machine of a cluster
     r".*LightningCLI's args parameter.*",  # the words of a subprocess are those of this process
 )
 _ENDLESS = 10**12  # batches, where time alone ends a training
@@ -74,6 +75,8 @@ def train_as_one_epoch(trainer: Trainer, data: ForecastDataModule) -> None:
     """
     data.training_batches, data.trainer = None, trainer  # of several devices each has its share of a batch
     limit, every = trainer.limit_train_batches, trainer.accumulate_grad_batches
+    if every < 1:
+        raise UserError(f"accumulate_grad_batches must be at least 1, not {every}")
     whole = len(data.train_dataloader())
     epoch = min(whole, limit) if isinstance(limit, int) else max(1, int(whole * limit)) if limit else 0
     totals = [_ENDLESS]
