@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import NoReturn
 
 from tsattn.cli.arguments import take_attention
-from tsattn.cli.messages import sentence
+from tsattn.cli.messages import SentenceParser
 from tsattn.errors import UserError, one_of
 
 __all__ = ["run"]
@@ -42,18 +41,8 @@ def run(words: list[str]) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One sentence instead of the usage and an exit."""
-        refused = re.fullmatch(r"argument (--\w+): (must be .*)", message)
-        if refused:
-            raise UserError(f"{refused[1]} {refused[2]}")
-        options = [name for action in self._actions for name in action.option_strings]
-        raise UserError(sentence(message, options=options, data_sets=()))
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = SentenceParser(
         prog="python -m tsattn cost",
         description=_DESCRIPTION,
         allow_abbrev=False,

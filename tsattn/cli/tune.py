@@ -13,10 +13,10 @@ import signal
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from tsattn.cli.arguments import config_names, find_config, prepare
-from tsattn.cli.messages import sentence
+from tsattn.cli.messages import SentenceParser
 from tsattn.errors import UserError, one_of
 
 if TYPE_CHECKING:
@@ -78,18 +78,8 @@ def run(words: list[str]) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One sentence instead of the usage and an exit."""
-        refused = re.fullmatch(r"argument (--\w+): (must be .*)", message)
-        if refused:
-            raise UserError(f"{refused[1]} {refused[2]}")
-        options = [name for action in self._actions for name in action.option_strings]
-        raise UserError(sentence(message, options=options, data_sets=()))
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = SentenceParser(
         prog="python -m tsattn tune",
         usage="python -m tsattn tune --config NAME --search NAME [--trials N] [--timeout TIME] [options of fit]",
         description=_DESCRIPTION,
