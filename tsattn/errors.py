@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
+from typing import SupportsIndex
 
-__all__ = ["UserError", "find_user_error", "one_of", "shown"]
+__all__ = ["UserError", "find_user_error", "one_of", "shown", "whole_number"]
 
 
 class UserError(ValueError):
@@ -18,6 +20,23 @@ class UserError(ValueError):
 def one_of(names: Iterable[str]) -> str:
     """``a, b, c``: the valid names, as error messages list them."""
     return ", ".join(names)
+
+
+def whole_number(name: str, value: object, *, least: int = 1) -> int:
+    """The whole number that `value` is.
+
+    Args:
+        name: what it is, for the message.
+        value: an int, or what stands for one, as those of numpy do; no bool.
+        least: the least that it may be.
+
+    Raises:
+        UserError: for anything else, and for less.
+    """
+    number = operator.index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else None
+    if number is None or number < least:
+        raise UserError(f"{name} must be at least {least} and a whole number, not {value!r}")
+    return number
 
 
 def shown(cell: object) -> str:

@@ -50,7 +50,7 @@ class MupModule(Protocol):
     mup_roles: ClassVar[dict[str, str]]
 
     def mup_fans(self) -> Mapping[str, tuple[int, int]]:
-        """Hidden weights that are block-diagonal factors: by parameter name, inputs and outputs of one block."""
+        """Hidden weights that are block-diagonal factors: by name, inputs of a block and its outputs of all heads."""
 
 
 def mup_groups(
@@ -90,7 +90,8 @@ def mup_groups(
 def mup_init_(module: nn.Module) -> None:
     """Initialise as muP asks: hidden weights normal with variance 1 / fan-in, output projections and read-out zero.
 
-    What is neither, such as embeddings, norms and biases, keeps its values. Source: Yang & Hu (2021), Qiu et al.
+    Structured factors start at the lesser of that and their cap, see `cap_rms_`, so that the first step does not shrink
+    them. What is neither, such as embeddings, norms and biases, keeps its values. Source: Yang & Hu (2021), Qiu et al.
     (2024).
 
     Args:
@@ -101,6 +102,7 @@ def mup_init_(module: nn.Module) -> None:
     """
     for parameter, fan_in in _hidden_fan_ins(module).items():
         parameter.normal_(std=1 / math.sqrt(fan_in))
+    cap_rms_(module)
     for parameter in _of_role(module, "output"):
         parameter.zero_()
 
@@ -109,8 +111,9 @@ def mup_init_(module: nn.Module) -> None:
 def cap_rms_(module: nn.Module) -> None:
     """Scale structured factors down, in place, to an RMS of at most `sqrt(min(fan_in, fan_out)) / fan_in`.
 
-    For after each step of the optimizer. The RMS is that of the whole factor, all heads and blocks together; only what
-    modules declare in `mup_fans` is capped. Source: Qiu et al. (2024); Kuang et al. (ICML 2025).
+    For after each step of the optimizer. The RMS is that of the whole factor, all heads and blocks together, and
+    fan_out counts the outputs of all heads, as one matrix for all of them has; only what modules declare in `mup_fans`
+    is capped. Source: Qiu et al. (2024); Kuang et al. (ICML 2025).
     """
     for parameter, (fan_in, fan_out) in _structured_fans(module).items():
         rms = parameter.to(torch.promote_types(parameter.dtype, torch.float32)).square().mean().sqrt()
@@ -147,7 +150,7 @@ def _hidden_fan_ins(module: nn.Module) -> dict[nn.Parameter, int]:
 
 
 def _structured_fans(module: nn.Module) -> dict[nn.Parameter, tuple[int, int]]:
-    """Inputs and outputs of a block of every factor that a module declares."""
+    """Inputs of a block, and outputs of all heads, of every factor that a module declares."""
     found = {}
     for part in module.modules():
         declare = getattr(part, "mup_fans", None)

@@ -83,14 +83,6 @@ def test_division_by_the_active_levels_is_not_done_by_each(impl: str) -> None:
         )
 
 
-def test_second_derivatives_of_tiles_are_refused() -> None:
-    q = Q.double().requires_grad_()
-    out = multilevel_attention(q, K.double(), V.double(), ranks=[2, 2], blocks=BLOCKS, impl="tiles")
-    (gradient,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
-
-
 def test_the_dense_matrix_is_never_formed() -> None:
     """At 8192 tokens, the score matrix of one head alone would take 256 MiB."""
     length = 8192

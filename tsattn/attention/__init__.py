@@ -19,7 +19,7 @@ from tsattn.attention.mlr import MLRAttention
 from tsattn.attention.standard import StandardAttention
 from tsattn.attention.swa import SlidingWindowAttention
 from tsattn.descriptions import Description
-from tsattn.errors import UserError
+from tsattn.errors import UserError, whole_number
 
 __all__ = [
     "KINDS",
@@ -75,6 +75,7 @@ def build_attention(
         UserError: for a wrong kind, argument or value; the message lists the valid ones.
     """
     kind, cls, chosen = _parse(description)
+    d_model, num_heads = whole_number("d_model", d_model), whole_number("num_heads", num_heads)
     types = {**get_type_hints(AttentionOptions), **get_type_hints(cls.__init__)}
     descriptions.check_types(chosen, types, f"attention {kind}")
     return cls(d_model, num_heads, max_length=max_length, rope=rope, causal=causal, **chosen)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from einops import rearrange
@@ -21,8 +21,8 @@ from tsattn.attention.caches import Cache
 from tsattn.attention.patterns import Pattern, Tokens
 from tsattn.attention.projections import Projection, key_heads
 from tsattn.attention.rope import RotaryEmbedding, check_frequencies
-from tsattn.errors import UserError
-from tsattn.ops.masks import real_positions
+from tsattn.errors import UserError, whole_number
+from tsattn.ops.masks import default_positions, real_positions
 
 __all__ = ["Attention", "AttentionOptions"]
 
@@ -88,8 +88,8 @@ class Attention(nn.Module):
         impl: str = "auto",
     ) -> None:
         super().__init__()
-        self.d_model = d_model
-        self.num_heads = num_heads
+        self.d_model = whole_number("d_model", d_model)
+        self.num_heads = whole_number("num_heads", num_heads)
         self.num_kv_heads = key_heads(num_heads, num_kv_heads)
         self.head_dim = head_size(d_model, num_heads, head_dim)
         if not 0 <= dropout < 1:
@@ -98,7 +98,7 @@ class Attention(nn.Module):
             raise UserError(f"attention impl {impl!r} is unknown here; valid: {', '.join(pattern.impls)}")
         if pattern.needs_max_length and max_length is None:
             raise UserError(f"{type(pattern).__name__} with these blocks needs max_length")
-        self.max_length = max_length
+        self.max_length = None if max_length is None else whole_number("max_length", max_length)
         self.causal = causal
         self.dropout = dropout
         self.impl = impl
@@ -135,8 +135,8 @@ class Attention(nn.Module):
             context: `(B, S, D)` for cross-attention.
             attention_mask: `(B, S)` bool, True at real tokens. Outputs at padded tokens mean nothing.
             bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
-            positions: `(N,)` or `(B, N)` int; causality, windows, blocks and rotations come from them. Counted over
-                the real tokens of each row by default.
+            positions: `(N,)` or `(B, N)`, whole numbers; causality, windows, blocks and rotations come from them.
+                Counted over the real tokens of each row by default.
             blocks: `(levels, B, S)` int, explicit blocks; for the multi-level pattern only.
             global_tokens: `(S,)` or `(B, S)` bool: tokens inside every window and sharing every level. Causality and
                 padding hold for them too.
@@ -162,9 +162,7 @@ class Attention(nn.Module):
             self._check_cache(x, cache, [name for name, value in given.items() if value is not None])
             if cache.length or x.shape[1] == 1:
                 return torch.cat([self._decode(part, cache) for part in torch.split(x, MAX_STEP, dim=1)], 1)
-        source = x if context is None else context
-        tokens = self._tokens(x, source, context is not None, attention_mask, positions, blocks, global_tokens)
-        q, k, v = self._project(x, source, tokens.query_positions, tokens.key_positions)
+        tokens, q, k, v = self.prepare(x, context, attention_mask, bias, positions, blocks, global_tokens)
         mixed = self.pattern(
             q,
             k,
@@ -180,6 +178,35 @@ class Attention(nn.Module):
             cache.append(k, v)
         out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))
         return out
+
+    def prepare(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        positions: Tensor | None = None,
+        blocks: Tensor | None = None,
+        global_tokens: Tensor | None = None,
+    ) -> tuple[Tokens, Tensor, Tensor, Tensor]:
+        """What the pattern is given: see `forward` for the arguments, `Pattern` for the results.
+
+        Returns:
+            The tokens, checked; queries and keys, normalised and rotated; and values.
+        """
+        self._check_width(x, "x")
+        if context is not None:
+            self._check_width(context, "context")
+            if context.shape[0] != x.shape[0]:
+                raise UserError(f"context must hold as many rows as x, {x.shape[0]}, not {context.shape[0]}")
+        source = x if context is None else context
+        tokens = self._tokens(x, source, context is not None, attention_mask, positions, blocks, global_tokens)
+        self._check_bias(x, source, bias)
+        if attention_mask is not None:
+            # what stands in padded places, infinities and NaN too, meets weights of zero, which would not undo it
+            source = source.masked_fill(~attention_mask[..., None], 0.0)
+            x = source if context is None else x
+        return tokens, *self._project(x, source, tokens.query_positions, tokens.key_positions)
 
     def new_cache(self, batch_size: int) -> Cache:
         """An empty cache for decoding `batch_size` sequences step by step, see `forward`.
@@ -259,35 +286,86 @@ class Attention(nn.Module):
                 f"attention_mask must be bool of shape {(B, S)}, True at real tokens, "
                 f"not {attention_mask.dtype} of shape {tuple(attention_mask.shape)}"
             )
-        if global_tokens is not None and (global_tokens.shape[-1] != S or global_tokens.dtype != torch.bool):
-            raise UserError(f"global_tokens must be bool of shape ({S},) or {(B, S)}, not {tuple(global_tokens.shape)}")
+        if global_tokens is not None:
+            if global_tokens.dtype != torch.bool or global_tokens.shape not in ((S,), (1, S), (B, S)):
+                raise UserError(
+                    f"global_tokens must be bool of shape {(S,)} or {(B, S)}, "
+                    f"not {global_tokens.dtype} of shape {tuple(global_tokens.shape)}"
+                )
+            global_tokens = global_tokens if global_tokens.dim() == 2 else global_tokens[None]
+        if blocks is not None:
+            if not _is_whole(blocks) or blocks.dim() != 3 or blocks.shape[1:] not in ((1, S), (B, S)):
+                raise UserError(
+                    f"blocks must be whole numbers of shape (levels, {B}, {S}), "
+                    f"not {blocks.dtype} of shape {tuple(blocks.shape)}"
+                )
+            blocks = blocks.long()
         if positions is not None:
-            key_positions = positions if positions.dim() == 2 else positions[None]
-            if key_positions.shape[-1] != S:
-                raise UserError(f"positions must cover {S} tokens, not {key_positions.shape[-1]}")
+            if not _is_whole(positions) or positions.shape not in ((S,), (1, S), (B, S)):
+                raise UserError(
+                    f"positions must be whole numbers of shape {(S,)} or {(B, S)}, "
+                    f"not {positions.dtype} of shape {tuple(positions.shape)}"
+                )
+            # products of narrow ones would overflow
+            key_positions = (positions if positions.dim() == 2 else positions[None]).long()
         else:
             if self.pattern.needs_max_length and self.max_length is not None and self.max_length < S:
                 raise UserError(f"{S} tokens are more than max_length {self.max_length}, which the blocks divide")
-            # one row without padding serves the whole batch
-            mask = attention_mask if attention_mask is not None else x.new_ones((1, S), dtype=torch.bool)
-            key_positions = real_positions(mask, align=self.pattern.align, max_length=self.max_length)
-        query_positions = torch.arange(x.shape[1], device=x.device)[None] if is_cross else key_positions
-        if global_tokens is not None and global_tokens.dim() == 1:
-            global_tokens = global_tokens[None]
-        if blocks is not None and blocks.shape[-1] != S:
-            raise UserError(f"blocks must be (levels, B, {S}), not {tuple(blocks.shape)}")
-        by_default = all(given is None for given in (attention_mask, positions, blocks, global_tokens))
+            placed: dict[str, Any] = {"align": self.pattern.align, "max_length": self.max_length}
+            if attention_mask is None:  # one row serves the whole batch
+                key_positions = default_positions(S, **placed, device=x.device)
+            else:
+                key_positions = real_positions(attention_mask, **placed)
+        query_positions = default_positions(x.shape[1], align="start", device=x.device) if is_cross else key_positions
+        counted = positions is None and blocks is None
         return Tokens(
-            query_positions, key_positions, attention_mask, global_tokens, blocks, self.max_length, by_default
+            query_positions,
+            key_positions,
+            attention_mask,
+            global_tokens,
+            blocks,
+            self.max_length,
+            by_default=counted and attention_mask is None and global_tokens is None,
+            counted=counted,
         )
+
+    def _check_width(self, tokens: Tensor, name: str) -> None:
+        """Refuse tokens of another shape or type than this attention's weights take."""
+        if tokens.dim() != 3 or tokens.shape[-1] != self.d_model:
+            raise UserError(f"{name} must be of shape (batch, tokens, {self.d_model}), not {tuple(tokens.shape)}")
+        if not tokens.is_floating_point():
+            raise UserError(f"{name} must hold floating-point numbers, not {tokens.dtype}")
+        # what wraps the layer, or autocast, may convert
+        device = tokens.device.type
+        casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        if type(self.value) is nn.Linear and not casts:
+            dtype = self.value.weight.dtype
+            if tokens.dtype != dtype:
+                raise UserError(f"{name} must be {dtype} as this attention's weights are, not {tokens.dtype}")
+
+    def _check_bias(self, x: Tensor, source: Tensor, bias: Tensor | None) -> None:
+        if bias is None:
+            return
+        if not bias.is_floating_point():
+            raise UserError(
+                f"bias must hold floating-point numbers, which are added to the logits, not {bias.dtype}; "
+                "-inf forbids a pair, and attention_mask says which tokens are real"
+            )
+        whole = (x.shape[0], self.num_heads, x.shape[1], source.shape[1])
+        sizes = zip(reversed(bias.shape), reversed(whole), strict=False)
+        if bias.dim() > 4 or any(size not in (1, full) for size, full in sizes):
+            raise UserError(f"bias must be broadcastable to {whole}, not of shape {tuple(bias.shape)}")
+
+
+def _is_whole(t: Tensor) -> bool:
+    return not (t.is_floating_point() or t.is_complex() or t.dtype == torch.bool)
 
 
 def head_size(d_model: int, num_heads: int, head_dim: int | None) -> int:
     """Components of a head: `head_dim` where given, else the model's width shared out."""
+    d_model, num_heads = whole_number("d_model", d_model), whole_number("num_heads", num_heads)
     if head_dim is not None:
-        if head_dim < 1:
-            raise UserError(f"head_dim must be at least 1, not {head_dim}")
-        return head_dim
+        return whole_number("head_dim", head_dim)
     if d_model % num_heads:
         raise UserError(f"num_heads {num_heads} must divide d_model {d_model}, or give head_dim")
     return d_model // num_heads

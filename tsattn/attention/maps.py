@@ -60,10 +60,8 @@ def attention_map(
     Raises:
         UserError: for arguments that the attention does not take.
     """
-    source = x if context is None else context
-    tokens = attention._tokens(x, source, context is not None, attention_mask, positions, blocks, global_tokens)
-    q, k, v = attention._project(x, source, tokens.query_positions, tokens.key_positions)
-    which_key = torch.eye(source.shape[1], dtype=wide(q).dtype, device=q.device).expand(*v.shape[:2], -1, -1)
+    tokens, q, k, v = attention.prepare(x, context, attention_mask, bias, positions, blocks, global_tokens)
+    which_key = torch.eye(k.shape[2], dtype=wide(q).dtype, device=q.device).expand(*v.shape[:2], -1, -1)
     return attention.pattern(
         q,
         k,
@@ -101,7 +99,7 @@ def attention_zones(
     Raises:
         UserError: for arguments that the attention does not take, or a pattern that has registered no zones.
     """
-    tokens = attention._tokens(x, x, False, attention_mask, positions, blocks, global_tokens)
+    tokens, *_ = attention.prepare(x, None, attention_mask, None, positions, blocks, global_tokens)
     return pattern_zones(attention.pattern, tokens, attention.causal)
 
 

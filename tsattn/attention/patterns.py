@@ -16,15 +16,15 @@ from einops import rearrange
 from torch import Tensor
 
 from tsattn.attention.caches import Cache, FullCache, MultiLevelCache, SplitCache, WindowCache, own_cache
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, one_of, whole_number
 from tsattn.ops.calendar import calendar_block_ids
 from tsattn.ops.full import full_attention, softmax_attention, wide
-from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
+from tsattn.ops.masks import allowed_pairs, floor_divide, level_block_ids, window_pairs
 from tsattn.ops.multilevel import DIVIDING_IMPLS, multilevel_attention
 from tsattn.ops.multilevel import IMPLS as MULTILEVEL_IMPLS
 from tsattn.ops.sliding_window import IMPLS as WINDOW_IMPLS
 from tsattn.ops.sliding_window import sliding_window_attention
-from tsattn.ops.tiling import Layout, find_layouts
+from tsattn.ops.tiling import regular_layout
 
 __all__ = [
     "FullPattern",
@@ -48,6 +48,7 @@ class Tokens:
         blocks: `(levels, B | 1, S)` int.
         max_length: the length that blocks by number divide.
         by_default: whether nothing was said of the tokens: one row without padding, positions counted, blocks found.
+        counted: whether positions are counted over the real tokens, and blocks found from them.
     """
 
     query_positions: Tensor
@@ -57,6 +58,7 @@ class Tokens:
     blocks: Tensor | None = None
     max_length: int | None = None
     by_default: bool = False
+    counted: bool = False
 
 
 class Pattern(ABC):
@@ -182,9 +184,7 @@ class SlidingWindowPattern(Pattern):
     impls = WINDOW_IMPLS
 
     def __init__(self, window_size: int) -> None:
-        if window_size < 1:
-            raise UserError(f"window_size must be at least 1 (the position itself), not {window_size}")
-        self.window_size = window_size
+        self.window_size = whole_number("window_size", window_size)
 
     def __call__(
         self,
@@ -258,6 +258,7 @@ class GlobalSlidingWindowPattern(Pattern):
     ) -> None:
         if scaling not in self.SCALINGS:
             raise UserError(f"scaling must be one of {', '.join(self.SCALINGS)}, not {scaling!r}")
+        global_rank = whole_number("global_rank", global_rank)
         if not 1 <= global_rank <= width:
             raise UserError(f"global_rank must be from 1 to {width}, the components of a head, not {global_rank}")
         if combine not in self.COMBINATIONS:
@@ -404,7 +405,6 @@ class MultiLevelPattern(Pattern):
         # of each level, relative to the first: equal ranks cost nothing, and halved ones under mup are not rounded
         power = {"head": 0.0, "level": 0.5, "mup": 1.0}[scaling]
         self._factors = [(first / rank) ** power for rank in self.ranks]
-        self._layouts: dict[int, list[Layout] | str] = {}
 
     def _find_blocks(self, tokens: Tokens) -> Tensor:
         """The blocks `(levels, B | 1, S)` that were handed in, else those of the positions."""
@@ -419,6 +419,13 @@ class MultiLevelPattern(Pattern):
         return level_block_ids(
             tokens.key_positions, numbers=self.numbers, lengths=self.lengths, max_length=tokens.max_length
         )
+
+    def _num_blocks(self, tokens: Tokens, length: int) -> Sequence[int] | None:
+        """The most blocks of each level that counted positions can lie in; None where the calendar makes them."""
+        if self.lengths is None:
+            return self.numbers
+        last = tokens.max_length if self.align == "end" and tokens.max_length is not None else length
+        return [-(-last // size) for size in self.lengths]
 
     def blocks_at(self, time: Tensor | None) -> Tensor | None:
         """See `Pattern`."""
@@ -443,13 +450,13 @@ class MultiLevelPattern(Pattern):
     ) -> Tensor:
         """See `Pattern`."""
         blocks = self._find_blocks(tokens)
+        regular = tokens.by_default and self.calendar is None
         layouts = None
-        if tokens.by_default and not torch.compiler.is_compiling():
-            # the same for every call of this length
-            T = q.shape[2]
-            if T not in self._layouts:
-                self._layouts[T] = find_layouts(blocks, tokens.key_positions)
-            layouts = self._layouts[T]
+        if regular and not torch.compiler.is_compiling() and q.shape[2]:
+            length = q.shape[2]
+            first = 0 if self.align == "start" or tokens.max_length is None else tokens.max_length - length
+            given = {"numbers": self.numbers, "lengths": self.lengths, "max_length": tokens.max_length}
+            layouts = [regular_layout(first, length, **given)]
         q, scale = self._scaled(q, scale)
         return multilevel_attention(
             q,
@@ -467,7 +474,8 @@ class MultiLevelPattern(Pattern):
             dropout_p=dropout_p,
             impl=impl,
             layouts=layouts,
-            regular=tokens.by_default and self.calendar is None,
+            num_blocks=self._num_blocks(tokens, q.shape[2]) if tokens.counted else None,
+            regular=regular,
         )
 
     def new_cache(self, batch_size: int, max_length: int | None) -> MultiLevelCache:
@@ -498,7 +506,7 @@ class MultiLevelPattern(Pattern):
         ):
             scores = _scores(q_level, k_level)
             if n > 1:
-                query_blocks, key_blocks = (t * number // span for t in (queries, keys[:, start:]))
+                query_blocks, key_blocks = (floor_divide(t * number, span) for t in (queries, keys[:, start:]))
                 same = key_blocks == query_blocks.T
                 scores = scores.masked_fill(~same, 0.0)
             logits[..., start:] += scores

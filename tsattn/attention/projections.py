@@ -13,7 +13,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, whole_number
 from tsattn.structured import BTT, MLBTC, MLR, Level, LevelShape
 
 __all__ = [
@@ -54,7 +54,7 @@ class Projection(nn.Module):
         """The bilinear form of each query head, `(H, D, D)`: `score = scale * x M x'`, biases and norms left out."""
 
     def mup_fans(self) -> dict[str, tuple[int, int]]:
-        """Inputs and outputs of a block of each structured factor, by parameter name, for `tsattn.optim`."""
+        """Of each structured factor, by name, inputs of a block and its outputs of all heads, for `tsattn.optim`."""
         return {}
 
 
@@ -114,8 +114,7 @@ class BTTProjection(Projection):
         num_kv_heads = key_heads(num_heads, num_kv_heads)
         if side not in self.SIDES:
             raise UserError(f"side of btt attention must be one of {', '.join(self.SIDES)}, not {side!r}")
-        if tt_rank < 1:
-            raise UserError(f"tt_rank must be at least 1, not {tt_rank}")
+        tt_rank = whole_number("tt_rank", tt_rank)
         if side != "both" and num_kv_heads != num_heads:
             raise UserError(
                 f"one-sided btt attention has no key heads to group: num_kv_heads must be {num_heads}, "
@@ -157,9 +156,9 @@ class BTTProjection(Projection):
         return BTT(self.left, torch.as_tensor(right), self.tt_rank).to_dense()
 
     def mup_fans(self) -> dict[str, tuple[int, int]]:
-        """See `Projection`: `c s` and a on the left, d and `b s` on the right, whichever side M is evaluated on."""
+        """See `Projection`: `c s` and `H a` on the left, d and `H b s` on the right, wherever M is evaluated."""
         outputs, inputs = self.left.shape[-2:]
-        return {"left": (inputs, outputs), "right": (self.right.shape[-2], self.right.shape[-1])}
+        return {"left": (inputs, len(self.left) * outputs), "right": _right_fans(self.right)}
 
 
 class MLBTCProjection(Projection):
@@ -248,8 +247,8 @@ class MLBTCProjection(Projection):
     def mup_fans(self) -> dict[str, tuple[int, int]]:
         """See `Projection`; an output of the left factors reads the left inputs of all levels together."""
         lefts, rights = list(self.left), list(self.right)
-        fans = {f"left.{i}": (self.left_fan_ins[i], left.shape[-2]) for i, left in enumerate(lefts)}
-        return fans | {f"right.{i}": (right.shape[-2], right.shape[-1]) for i, right in enumerate(rights)}
+        fans = {f"left.{i}": (self.left_fan_ins[i], len(left) * left.shape[-2]) for i, left in enumerate(lefts)}
+        return fans | {f"right.{i}": _right_fans(right) for i, right in enumerate(rights)}
 
 
 class BilinearMLRProjection(MLBTCProjection):
@@ -295,8 +294,13 @@ class BilinearMLRProjection(MLBTCProjection):
         )
 
     def mup_fans(self) -> dict[str, tuple[int, int]]:
-        """See `Projection`: on both sides a block maps `D / p_l` features to `r_l` components."""
-        return {name: (factor.shape[-2], factor.shape[-1]) for name, factor in self.named_parameters()}
+        """See `Projection`: on both sides a block maps `D / p_l` features to `r_l` components of each head."""
+        return {name: _right_fans(factor) for name, factor in self.named_parameters()}
+
+
+def _right_fans(factor: Tensor) -> tuple[int, int]:
+    """Inputs of a block, and outputs of all heads, of a factor `(heads, blocks, inputs, outputs)`."""
+    return factor.shape[-2], len(factor) * factor.shape[-1]
 
 
 def key_heads(num_heads: int, num_kv_heads: int | None) -> int:
@@ -305,8 +309,10 @@ def key_heads(num_heads: int, num_kv_heads: int | None) -> int:
     Raises:
         UserError: if G is not a divisor of H.
     """
+    num_heads = whole_number("num_heads", num_heads)
     if num_kv_heads is None:
         return num_heads
-    if num_kv_heads < 1 or num_heads % num_kv_heads:
+    num_kv_heads = whole_number("num_kv_heads", num_kv_heads)
+    if num_heads % num_kv_heads:
         raise UserError(f"num_kv_heads {num_kv_heads} must divide num_heads {num_heads}")
     return num_kv_heads

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 
 import torch
 from einops import rearrange
-from torch import Tensor, nn
+from torch import Tensor
 
+from tsattn.constants import ModuleWithConstants
 from tsattn.errors import UserError, one_of
 
 __all__ = ["RotaryEmbedding"]
 
 
-class RotaryEmbedding(nn.Module):
+class RotaryEmbedding(ModuleWithConstants):
     """Rotates the pairs (0, 1), (2, 3), ... of a query or key by angles proportional to its position.
 
     Args:
@@ -51,16 +52,17 @@ class RotaryEmbedding(nn.Module):
         groups = [width] if groups is None else list(groups)
         if any(group % 2 for group in groups):
             raise UserError(f"rotary positions turn pairs of components: ranks must be even, not {groups}")
-        order = torch.arange(width // 2)
+        order = [*range(width // 2)]
         if frequencies == "spread":
             # a pair's place within its group, as a fraction, decides its place among all pairs
-            places = torch.cat([(torch.arange(group // 2) + 0.5) / (group // 2) for group in groups if group])
-            order = torch.argsort(torch.argsort(places, stable=True))
+            places = [(pair + 0.5) / (group // 2) for group in groups for pair in range(group // 2)]
+            by_place = sorted(order, key=lambda pair: places[pair])
+            order = sorted(order, key=lambda pair: by_place[pair])
         elif frequencies == "slow_first":
-            order = order.flip(0)
+            order.reverse()
         self.base = base
-        # whole numbers, which a cast of the model to low precision does not round; they follow it to its device
-        self.register_buffer("order", order, persistent=False)
+        # whole numbers, which a cast of the model to low precision does not round
+        self.register_constant("order", order, torch.long)
 
     @property
     def frequencies(self) -> Tensor:
@@ -71,6 +73,7 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Rotate `x (B, H, N, W)` at `positions (B | 1, N)`."""
+        self.fill_constants(x.device)
         frequencies = self.frequencies
         angles = positions[:, None, :, None].to(frequencies.dtype) * frequencies
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)

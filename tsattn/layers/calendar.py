@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tsattn.errors import UserError
 from tsattn.ops.calendar import CALENDAR_UNITS, DAY, MONDAY
+from tsattn.ops.masks import floor_divide
 
 __all__ = ["CalendarFeatures"]
 
@@ -68,7 +69,7 @@ def _time_of_year(time: Tensor, dtype: torch.dtype) -> Tensor:
 def _new_year(year: Tensor) -> Tensor:
     """Seconds from 1970-01-01 to the first of January of a year."""
     before = year - 1
-    leap_days, until_1970 = before // 4 - before // 100 + before // 400, 477
+    leap_days, until_1970 = floor_divide(before, 4) - floor_divide(before, 100) + floor_divide(before, 400), 477
     return DAY * (365 * (year - 1970) + leap_days - until_1970)
 
 

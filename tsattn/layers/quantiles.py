@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import sub
+from statistics import NormalDist
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from tsattn.constants import ModuleWithConstants
 from tsattn.task import MEDIAN, check_quantiles
 
 __all__ = ["QuantileFan"]
@@ -18,7 +20,7 @@ __all__ = ["QuantileFan"]
 _UNIT = math.log(math.e - 1)  # softplus of it is 1
 
 
-class QuantileFan(nn.Module):
+class QuantileFan(ModuleWithConstants):
     """Opens a median into quantiles: each level stands a step, never negative, further out than the one before.
 
     A step is ``z * softplus(raw + log(e - 1))``, where z is the distance of the two levels under the standard normal
@@ -45,8 +47,8 @@ class QuantileFan(nn.Module):
         self.levels = check_quantiles(levels)
         self.num_outputs = max(1, len(self.levels))
         self.below = self.levels.index(MEDIAN) if self.levels else 0
-        z = torch.special.ndtri(torch.tensor(self.levels, dtype=torch.float64))
-        self.register_buffer("normal", z.diff().to(torch.get_default_dtype()), persistent=False)
+        z = [NormalDist().inv_cdf(level) for level in self.levels]
+        self.register_constant("normal", [high - low for low, high in pairwise(z)], torch.get_default_dtype())
 
     def forward(self, median: Tensor, raw: Tensor) -> Tensor:
         """The quantiles, in the order of the levels.
@@ -60,6 +62,7 @@ class QuantileFan(nn.Module):
         """
         if not self.levels:
             return median
+        self.fill_constants(median.device)
         steps = (self.normal * F.softplus(raw + _UNIT)).unbind(-1)
         down = accumulate(reversed(steps[: self.below]), sub, initial=median)
         up = accumulate(steps[self.below :], initial=median)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tsattn.errors import UserError, one_of
+from tsattn.ops.masks import floor_divide
 
 __all__ = ["CALENDAR_UNITS", "calendar_block_ids"]
 
@@ -35,32 +36,28 @@ def calendar_block_ids(time: Tensor, units: Sequence[str]) -> Tensor:
     if unknown:
         raise UserError(f"unknown calendar unit {unknown[0]!r}; valid: {one_of(CALENDAR_UNITS)}")
     ids = torch.stack([CALENDAR_UNITS[unit](time) for unit in units])
-    return ids - ids.amin(-1, keepdim=True)
-
-
-def _floor(time: Tensor, by: int) -> Tensor:
-    return torch.div(time, by, rounding_mode="floor")
+    return ids - ids.amin(-1, keepdim=True) if ids.numel() else ids
 
 
 def _month(time: Tensor) -> Tensor:
     """Months since the year 0 of the Gregorian calendar, counted by the lengths of its cycles."""
     # days since 0000-03-01, so that a leap day ends a year; 400 years have 146,097 days
-    days = _floor(time, DAY) + 719_468
-    era = _floor(days, 146_097)
+    days = floor_divide(time, DAY) + 719_468
+    era = floor_divide(days, 146_097)
     day = days - era * 146_097
-    year = _floor(day - _floor(day, 1460) + _floor(day, 36_524) - _floor(day, 146_096), 365)
-    day_of_year = day - (365 * year + _floor(year, 4) - _floor(year, 100))
+    year = floor_divide(day - floor_divide(day, 1460) + floor_divide(day, 36_524) - floor_divide(day, 146_096), 365)
+    day_of_year = day - (365 * year + floor_divide(year, 4) - floor_divide(year, 100))
     # five months from March, or from August, have 153 days
-    months = _floor(5 * day_of_year + 2, 153)
+    months = floor_divide(5 * day_of_year + 2, 153)
     return 12 * (400 * era + year) + months + 2
 
 
 CALENDAR_UNITS: dict[str, Callable[[Tensor], Tensor]] = {
     "all": torch.zeros_like,
-    "year": lambda time: _floor(_month(time), 12),
-    "quarter": lambda time: _floor(_month(time), 3),
+    "year": lambda time: floor_divide(_month(time), 12),
+    "quarter": lambda time: floor_divide(_month(time), 3),
     "month": _month,
-    "week": lambda time: _floor(_floor(time, DAY) + MONDAY, 7),
-    "day": lambda time: _floor(time, DAY),
-    "hour": lambda time: _floor(time, HOUR),
+    "week": lambda time: floor_divide(floor_divide(time, DAY) + MONDAY, 7),
+    "day": lambda time: floor_divide(time, DAY),
+    "hour": lambda time: floor_divide(time, HOUR),
 }

@@ -8,7 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tsattn.errors import UserError, one_of
+from tsattn.ops.fused import fused_attention
+from tsattn.ops.modes import why_no_fused_derivative
+
 __all__ = ["expand_heads", "full_attention", "full_attention_reference", "full_attention_sdpa", "softmax_attention"]
+
+IMPLS = ("auto", "reference", "sdpa")
 
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
 
@@ -34,17 +40,24 @@ def full_attention(
         bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
-        impl: ``reference``, ``sdpa``, or ``auto`` (= ``sdpa``).
+        impl: ``reference``, ``sdpa``, or ``auto``: ``sdpa`` but where its kernel lacks a derivative that may be asked
+            for, in forward mode and in nested gradients of `torch.func`.
 
     Returns:
         `(B, H, N, E)`.
+
+    Raises:
+        UserError: if the named `impl` cannot compute this.
     """
+    if impl not in IMPLS:
+        raise UserError(f"unknown impl {impl!r}: full attention has {one_of(IMPLS)}")
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    if impl == "reference":
-        return full_attention_reference(q, k, v, allowed=allowed, bias=bias, scale=scale, dropout_p=dropout_p)
-    if impl in ("auto", "sdpa"):
-        return full_attention_sdpa(q, k, v, allowed=allowed, bias=bias, scale=scale, dropout_p=dropout_p)
-    raise ValueError(f"unknown impl {impl!r}: full attention has auto, reference, sdpa")
+    reason = why_no_fused_derivative()
+    if impl == "sdpa" and reason is not None:
+        raise UserError(f"impl sdpa cannot compute this attention: {reason}")
+    fused = impl == "sdpa" or (impl == "auto" and reason is None)
+    compute = full_attention_sdpa if fused else full_attention_reference
+    return compute(q, k, v, allowed=allowed, bias=bias, scale=scale, dropout_p=dropout_p)
 
 
 def full_attention_reference(
@@ -86,7 +99,8 @@ def full_attention_sdpa(
         forbidden = torch.isneginf(bias)
         # a large finite bias must not become -inf, which forbids, by rounding
         low = torch.finfo(q.dtype).min
-        bias = bias.clamp(min=low).to(q.dtype).masked_fill(forbidden, -torch.inf)
+        exact = bias.to(torch.promote_types(bias.dtype, q.dtype))
+        bias = exact.clamp(min=low).to(q.dtype).masked_fill(forbidden, -torch.inf)
         if allowed is not None:
             bias = bias.masked_fill(~allowed, -torch.inf)
         empty = torch.isneginf(bias).all(-1, keepdim=True)
@@ -97,7 +111,7 @@ def full_attention_sdpa(
         mask = allowed | empty
     if mask is not None:
         mask = mask.expand(*mask.shape[:-2], q.shape[-2], k.shape[-2])
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p, scale=scale)
+    out = fused_attention(q, k, v, mask=mask, scale=scale, dropout_p=dropout_p)
     if width > value_width:
         out = out[..., :value_width]
     return out if empty is None else out.masked_fill(empty, 0.0)

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["allowed_pairs", "level_block_ids", "real_positions", "window_pairs"]
+__all__ = [
+    "allowed_pairs",
+    "default_positions",
+    "floor_divide",
+    "level_block_ids",
+    "real_positions",
+    "window_pairs",
+    "without_padding",
+]
 
 
 def real_positions(attention_mask: Tensor, *, align: str, max_length: int | None = None) -> Tensor:
@@ -31,6 +39,24 @@ def real_positions(attention_mask: Tensor, *, align: str, max_length: int | None
     if align != "end" or max_length is None:
         raise ValueError(f"align must be 'start', or 'end' with max_length, not {align!r} with {max_length}")
     return count + (max_length - 1 - count[..., -1:])
+
+
+def default_positions(
+    length: int, *, align: str, max_length: int | None = None, device: torch.device | None = None
+) -> Tensor:
+    """`real_positions` of rows without padding, `(1, length)` for all of them."""
+    first = 0 if align == "start" or max_length is None else max_length - length
+    return torch.arange(first, first + length, device=device)[None]
+
+
+def without_padding(key_mask: Tensor | None, *tensors: Tensor) -> list[Tensor]:
+    """The tensors `(B, H, S, W)` with zeros at tokens that are not real.
+
+    Weights of zero would not undo infinities and NaN that stand there, in values or gradients.
+    """
+    if key_mask is None:
+        return [*tensors]
+    return [t.masked_fill(~key_mask[:, None, :, None], 0.0) for t in tensors]
 
 
 def allowed_pairs(
@@ -106,8 +132,17 @@ def level_block_ids(
     if (numbers is None) == (lengths is None):
         raise ValueError("give exactly one of numbers and lengths")
     if lengths is not None:
-        return torch.stack([torch.div(positions, length, rounding_mode="floor") for length in lengths])
+        return torch.stack([floor_divide(positions, length) for length in lengths])
     assert numbers is not None
     if max_length is None:
         raise ValueError("blocks by number need max_length")
-    return torch.stack([torch.div(positions * n, max_length, rounding_mode="floor") for n in numbers])
+    return torch.stack([floor_divide(positions * n, max_length) for n in numbers])
+
+
+def floor_divide(numbers: Tensor, by: int) -> Tensor:
+    """The whole numbers `floor(numbers / by)` of whole numbers below 2^52 in size."""
+    if torch.compiler.is_compiling() and numbers.device.type == "cpu":
+        # code compiled for a CPU leaves parts of a whole-number division unwritten (PyTorch issue 195582); the
+        # quotient of numbers of this size, rounded to float64, never passes a whole number
+        return (numbers.double() / by).floor().to(numbers.dtype)
+    return torch.div(numbers, by, rounding_mode="floor")

@@ -21,10 +21,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tsattn.errors import UserError, one_of
 from tsattn.ops.full import expand_heads, full_attention_sdpa, softmax_attention, wide
-from tsattn.ops.masks import allowed_pairs
+from tsattn.ops.masks import allowed_pairs, without_padding
+from tsattn.ops.modes import is_readable, why_no_fused_derivative
 from tsattn.ops.multilevel_tiles import multilevel_attention_tiles, multilevel_attention_traced
 from tsattn.ops.tiling import Layout, find_layouts
 
@@ -45,6 +47,7 @@ IMPLS = ("auto", "reference", "sdpa", "tiles", "triton")
 
 # those that can divide the logits of a pair by the levels that it shares
 DIVIDING_IMPLS = ("auto", "reference", "tiles")
+UNREADABLE = "it must look at the tokens, which a graph, torch.func or meta tensors hide; reference need not"
 CANNOT_DIVIDE = "it cannot divide the logits of a pair by its active levels, which reference and tiles can"
 
 
@@ -65,6 +68,7 @@ def multilevel_attention(
     dropout_p: float = 0.0,
     impl: str = "auto",
     layouts: Sequence[Layout] | str | None = None,
+    num_blocks: Sequence[int] | None = None,
     regular: bool = False,
 ) -> Tensor:
     """Softmax attention of a sequence to itself with multi-level scores.
@@ -87,6 +91,8 @@ def multilevel_attention(
         impl: ``reference``, ``sdpa``, ``tiles``, ``triton`` or ``auto``. ``tiles`` needs nested blocks, no bias and no
             dropout; ``triton`` a CUDA device, no bias and no dropout.
         layouts: what `find_layouts` says of these tokens, if it is known already.
+        num_blocks: of each level, a number that the ids of blocks at real tokens are known to be below, if there is
+            one. `sdpa` needs it where the blocks cannot be looked at, see `is_readable`.
         regular: whether one row of nested blocks and rising positions is known to serve the whole batch. Under
             `torch.compile` on a CPU, where the tokens cannot be looked at, `auto` then takes the tiles, else the
             reference, in one graph for every length.
@@ -102,35 +108,40 @@ def multilevel_attention(
     if impl not in IMPLS:
         raise UserError(f"unknown impl {impl!r}: multi-level attention has {one_of(IMPLS)}")
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    q, k, v = without_padding(key_mask, q, k, v)
     if positions is None:
         positions = torch.arange(q.shape[2], device=q.device)[None]
-    fits_tiles = bias is None and not dropout_p
-    if torch.compiler.is_compiling() and impl in ("auto", "tiles") and q.device.type == "cpu":
-        if regular and fits_tiles and key_mask is None and global_tokens is None:
-            q, k, v = expand_heads(q, k, v)
-            return multilevel_attention_traced(
-                q,
-                k,
-                v,
-                ranks=ranks,
-                blocks=blocks,
-                positions=positions,
-                causal=causal,
-                scale=scale,
-                divide_by_active=divide_by_active,
-            )
-        impl = "reference" if impl == "auto" else impl
-    if layouts is None and fits_tiles and (impl == "tiles" or (impl == "auto" and q.device.type == "cpu")):
+    if not (v.shape[0] and v.shape[2]):
+        impl = "reference"  # no pair to score, which the kernels do not take
+    readable = is_readable(blocks, positions, key_mask, global_tokens)
+    whole = bias is None and not dropout_p and forward_ad._current_level < 0
+    regular = regular and key_mask is None and global_tokens is None
+    if torch.compiler.is_compiling() and impl in ("auto", "tiles") and q.device.type == "cpu" and regular and whole:
+        q, k, v = expand_heads(q, k, v)
+        return multilevel_attention_traced(
+            q,
+            k,
+            v,
+            ranks=ranks,
+            blocks=blocks,
+            positions=positions,
+            causal=causal,
+            scale=scale,
+            divide_by_active=divide_by_active,
+        )
+    if readable and layouts is None and whole and (impl == "tiles" or (impl == "auto" and q.device.type == "cpu")):
         layouts = find_layouts(blocks, positions, key_mask=key_mask, global_tokens=global_tokens)
     why_not: dict[str, str | None] = {
         "reference": None,
-        "sdpa": CANNOT_DIVIDE if divide_by_active else None,
-        "tiles": (layouts if isinstance(layouts, str) else None) if fits_tiles else "it takes no bias and no dropout",
+        "sdpa": _why_not_sdpa(divide_by_active, num_blocks is not None or is_readable(blocks)),
+        "tiles": _why_not_tiles(layouts, bias is None and not dropout_p),
         "triton": CANNOT_DIVIDE if divide_by_active else _why_not_triton(q, v, bias, dropout_p),
     }
     if impl == "auto":
         score_bytes = v.shape[0] * max(q.shape[1], v.shape[1]) * q.shape[2] ** 2 * wide(q).element_size()
         fits = [name for name, reason in why_not.items() if reason is None]
+        if not readable:  # then nobody knows how wide the components would be spread
+            fits = [name for name in fits if name in ("reference", "triton")]
         impl = _choose(fits, q.device, layouts, blocks, ranks, score_bytes)
     elif why_not[impl] is not None:
         raise UserError(f"impl {impl} cannot compute this multi-level attention: {why_not[impl]}")
@@ -152,7 +163,7 @@ def multilevel_attention(
         "dropout_p": dropout_p,
     }
     if impl == "sdpa":
-        return multilevel_attention_sdpa(q, k, v, **pairs)
+        return multilevel_attention_sdpa(q, k, v, **pairs, num_blocks=None if is_readable(blocks) else num_blocks)
     return multilevel_attention_reference(q, k, v, **pairs, divide_by_active=divide_by_active)
 
 
@@ -210,9 +221,27 @@ def _triton(
     )
 
 
+def _why_not_sdpa(divide_by_active: bool, counts_blocks: bool) -> str | None:
+    if divide_by_active:
+        return CANNOT_DIVIDE
+    return why_no_fused_derivative() if counts_blocks else UNREADABLE
+
+
+def _why_not_tiles(layouts: Sequence[Layout] | str | None, plain: bool) -> str | None:
+    if not plain:
+        return "it takes no bias and no dropout"
+    if forward_ad._current_level >= 0:
+        return why_no_fused_derivative()
+    if layouts is None:
+        return UNREADABLE
+    return layouts if isinstance(layouts, str) else None
+
+
 def _why_not_triton(q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float) -> str | None:
     if q.device.type != "cuda":
         return "it runs on a CUDA device"
+    if not (torch.compiler.is_compiling() or is_readable(q, v)):
+        return "it has no rule for torch.func and fake tensors; reference has"
     from tsattn.ops.multilevel_triton import triton_available
 
     if bias is not None or dropout_p:
@@ -275,10 +304,15 @@ def multilevel_attention_sdpa(
     bias: Tensor | None,
     scale: float,
     dropout_p: float,
+    num_blocks: Sequence[int] | None = None,
 ) -> Tensor:
-    """`multilevel_attention` as plain attention over components spread over one slot a block; queries may differ."""
+    """`multilevel_attention` as plain attention over components spread over one slot a block; queries may differ.
+
+    With `num_blocks`, ids are taken as they stand, from 0, and those outside are of padded tokens.
+    """
     q_wide, k_wide = [], []
-    num_blocks = _num_blocks(query_blocks, key_blocks)
+    counted = num_blocks is None
+    num_blocks = _num_blocks(query_blocks, key_blocks) if num_blocks is None else num_blocks
     for level, (q_level, k_level) in enumerate(
         zip(torch.split(q, list(ranks), -1), torch.split(k, list(ranks), -1), strict=True)
     ):
@@ -286,9 +320,13 @@ def multilevel_attention_sdpa(
             q_wide.append(q_level)
             k_wide.append(k_level)
             continue
-        offset = torch.minimum(query_blocks[level].min(), key_blocks[level].min())
-        query_slots = F.one_hot(query_blocks[level] - offset, num_blocks[level])
-        key_slots = F.one_hot(key_blocks[level] - offset, num_blocks[level])
+        ids = [query_blocks[level], key_blocks[level]]
+        if counted:
+            offset = torch.minimum(ids[0].min(), ids[1].min())
+            query_slots, key_slots = (F.one_hot(t - offset, num_blocks[level]) for t in ids)
+        else:
+            every = torch.arange(num_blocks[level], device=q.device)
+            query_slots, key_slots = ((t[..., None] == every).long() for t in ids)
         if global_queries is not None and global_keys is not None:
             query_slots, key_slots = _add_global_slots(query_slots, key_slots, global_queries, global_keys)
         q_wide.append(_spread(q_level, query_slots))

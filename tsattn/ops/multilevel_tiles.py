@@ -5,7 +5,7 @@ score is a product of the first `r_1 + .. + r_l` components. The pairs fall into
 different child blocks; at the finest level, the square blocks of the diagonal. Each rectangle goes through PyTorch's
 flash kernel, which returns the log-sum-exp of its rows, and the results are merged by it; backward, the kernel's own
 backward, given the merged output and log-sum-exp, yields exactly the tile's share of every gradient (as in ring
-attention, Liu et al. 2023). Queries are zeroed behind the prefix, level by level in one buffer; keys and values stay
+attention, Liu et al. 2023). Queries are zeroed after the prefix, level by level in one buffer; keys and values stay
 where they are. The finest levels, whose tiles would be too small for the kernel, are computed in one square block with
 their components spread over one slot a sub-block.
 
@@ -15,6 +15,7 @@ Kuang et al. (ICML 2025), section 4, leave open whether multi-level scores go to
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -29,30 +30,127 @@ __all__ = ["multilevel_attention_tiles", "multilevel_attention_traced"]
 LEAF_TOKENS = 16384  # tokens of all rows whose leaves are computed at once
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """How a sequence is cut, and what its logits are.
+
+    Attributes:
+        layout: its blocks and global tokens.
+        ranks: components of each level.
+        causal: a token sees no later one.
+        scales: factor of the logits of pairs that share 0, 1, ... levels.
+    """
+
+    layout: Layout
+    ranks: tuple[int, ...]
+    causal: bool
+    scales: tuple[float, ...]
+
+    @property
+    def plan(self) -> Plan:
+        """The tiles; a leaf holds several levels where their factors are alike."""
+        alike = len(set(self.scales)) == 1
+        return make_plan(self.layout.blocks, self.ranks, self.causal, self.layout.globals_at, alike)
+
+    def block_ids(self, device: torch.device) -> Tensor:
+        """The block of each token at each level, `(L, T)`; -1 at global tokens."""
+        num_global = len(self.layout.globals_at)
+        rows = [
+            [number for number, (start, end) in enumerate(pairwise(starts)) for _ in range(end - start)]
+            for starts in self.layout.blocks
+        ]
+        return torch.tensor([row + [-1] * num_global for row in rows], dtype=torch.long, device=device)
+
+    def order(self, device: torch.device) -> Tensor:
+        """Numbers `(T,)` that rise in time, of the tokens of the blocks and the global ones after them."""
+        before = self.layout.globals_at
+        times = [2 * token + 1 for token in range(self.layout.blocks[0][-1])]
+        # of the global tokens before the same token, the first comes first
+        places = [2 * count * (len(before) + 1) + number for number, count in enumerate(before)]
+        return torch.tensor([time * (len(before) + 1) for time in times] + places, dtype=torch.long, device=device)
+
+
 class _TiledAttention(torch.autograd.Function):
-    """Forward and backward over the tiles of a plan; tensors are `(batch x heads, T, width)`."""
+    """Forward and backward over the tiles of a plan; tensors are `(batch x heads, T, width)`.
+
+    Gives the output and the log-sum-exp of the logits of each query, which has no gradient of its own.
+    """
+
+    @staticmethod
+    def forward(q: Tensor, k: Tensor, v: Tensor, cut: _Cut) -> tuple[Tensor, Tensor]:
+        return _forward(q, k, v, cut.plan, cut.ranks, cut.causal, cut.scales)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, _Cut], output: tuple[Tensor, Tensor]) -> None:
+        *tensors, ctx.cut = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*tensors, *output)
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        gradients: tuple[Tensor, ...] = _TiledGradients.apply(grad_out, *ctx.saved_tensors, ctx.cut)  # type: ignore[no-untyped-call]
+        return *gradients, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        return _as_more_rows(_TiledAttention, info.batch_size, in_dims, inputs)
+
+
+class _TiledGradients(torch.autograd.Function):
+    """The gradients of `_TiledAttention`, whose own derivatives come from the plain form, in memory quadratic in T."""
 
     @staticmethod
     def forward(
-        ctx: torch.autograd.function.FunctionCtx,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        plan: Plan,
-        ranks: tuple[int, ...],
-        causal: bool,
-        scales: tuple[float, ...],
-    ) -> Tensor:
-        """`scales`: factor of the logits of pairs that share 0, 1, ... levels; all alike where leaves hold several."""
-        out, lse = _forward(q, k, v, plan, ranks, causal, scales)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.given = plan, ranks, causal, scales  # type: ignore[attr-defined]
-        return out
+        grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, cut: _Cut
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return _backward(grad_out, q, k, v, out, lse, cut.plan, cut.ranks, cut.causal, cut.scales)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_out):  # type: ignore[no-untyped-def]
-        return *_backward(grad_out, *ctx.saved_tensors, *ctx.given), None, None, None, None
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        grad_out, q, k, v, _, _, ctx.cut = inputs
+        ctx.save_for_backward(grad_out, q, k, v)
+
+    @staticmethod
+    def backward(ctx: Any, *second: Tensor) -> tuple[Tensor | None, ...]:
+        def gradients(grad_out: Tensor, *tensors: Tensor) -> Any:
+            return torch.func.vjp(lambda q, k, v: _plain(q, k, v, ctx.cut), *tensors)[1](grad_out)
+
+        # what depends on the output and the log-sum-exp is counted with the queries, keys and values
+        return *torch.func.vjp(gradients, *ctx.saved_tensors)[1](second), None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        return _as_more_rows(_TiledGradients, info.batch_size, in_dims, inputs)
+
+
+def _as_more_rows(
+    function: type[torch.autograd.Function], batch_size: int, in_dims: Sequence[int | None], inputs: Sequence[Any]
+) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    """A function of rows, each on its own, over one dimension more: that of `torch.vmap`."""
+    *tensors, cut = inputs
+    moved = [
+        t.expand(batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
+        for t, dim in zip(tensors, in_dims, strict=False)
+    ]
+    outputs: tuple[Tensor, ...] = function.apply(*(t.flatten(0, 1) for t in moved), cut)  # type: ignore[no-untyped-call]
+    return tuple(torch.unflatten(t, 0, (batch_size, -1)) for t in outputs), (0,) * len(outputs)
+
+
+def _plain(q: Tensor, k: Tensor, v: Tensor, cut: _Cut) -> Tensor:
+    """What `_TiledAttention` gives, with every logit written out."""
+    exact = torch.promote_types(q.dtype, torch.float32)
+    logits = q.new_zeros((), dtype=exact)
+    shared = torch.zeros((), dtype=torch.long, device=q.device)
+    parts = (torch.split(t[..., : sum(cut.ranks)].to(exact), list(cut.ranks), -1) for t in (q, k))
+    for ids, q_level, k_level in zip(cut.block_ids(q.device), *parts, strict=True):
+        same = (ids[:, None] == ids) | (ids < 0) | (ids < 0)[:, None]
+        logits = logits + (q_level @ k_level.transpose(-1, -2)).masked_fill(~same, 0.0)
+        shared = shared + same
+    logits = logits * torch.tensor(cut.scales, dtype=exact, device=q.device)[shared]
+    if cut.causal:
+        order = cut.order(q.device)
+        logits = logits.masked_fill(order[:, None] < order, -torch.inf)
+    return (logits.softmax(-1) @ v.to(exact)).to(v.dtype)
 
 
 def _forward(
@@ -161,9 +259,8 @@ def multilevel_attention_tiles(
         length = parts[0].shape[2]
         out = parts[2].new_zeros(num_rows, H, T, width)
         if length:
-            plan = make_plan(layout.blocks, tuple(ranks), causal, layout.globals_at, not divide_by_active)
             flat = [t.reshape(num_rows * H, length, width) for t in parts]
-            tiled: Tensor = _TiledAttention.apply(*flat, plan, tuple(ranks), causal, scales)  # type: ignore[no-untyped-call]
+            tiled: Tensor = _TiledAttention.apply(*flat, _Cut(layout, tuple(ranks), causal, scales))[0]  # type: ignore[no-untyped-call]
             tiled = tiled.view(num_rows, H, length, width)
         else:
             tiled = parts[0] + parts[1] + parts[2]  # no token is real: nothing, but of the inputs' graph
@@ -384,7 +481,9 @@ def _leaf_inputs(
 
 def _slots(leaf: LeafGroup, t: Tensor) -> list[Tensor]:
     """For each level inside a leaf, the 0/1 membership of its tokens in the sub-blocks, `(length, p, 1)`."""
-    return [F.one_hot(torch.tensor(slots, device=t.device)).to(t.dtype)[..., None] for slots in leaf.slots]
+    return [
+        F.one_hot(torch.tensor(slots, device=t.device), max(slots) + 1).to(t.dtype)[..., None] for slots in leaf.slots
+    ]
 
 
 def _spread(t: Tensor, leaf: LeafGroup, level: int, ranks: Sequence[int]) -> Tensor:

@@ -17,7 +17,9 @@ from torch import Tensor
 
 from tsattn.errors import UserError, one_of
 from tsattn.ops.full import expand_heads, full_attention
-from tsattn.ops.masks import allowed_pairs, window_pairs
+from tsattn.ops.fused import fused_attention
+from tsattn.ops.masks import allowed_pairs, window_pairs, without_padding
+from tsattn.ops.modes import is_readable, why_no_fused_derivative
 from tsattn.ops.sliding_window_flex import sliding_window_attention_flex
 
 __all__ = ["sliding_window_attention"]
@@ -74,15 +76,18 @@ def sliding_window_attention(
     if impl not in IMPLS:
         raise UserError(f"unknown impl {impl!r}: sliding-window attention has {one_of(IMPLS)}")
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    q, k, v = without_padding(key_mask, q, k, v)
     T = q.shape[2]
-    # where a window's neighbourhood is most of the sequence, nothing is saved
-    is_small = 3 * max(MIN_BLOCK, window_size) < T and _has_few(global_tokens, MAX_GLOBAL_SHARE * T)
-    candidates = (impl,) if impl != "auto" else ("flex", "blocks") if is_small else ()
+    if not (v.shape[0] and v.shape[2]):
+        impl = "reference"  # no pair to score, which the kernels do not take
+    candidates: tuple[str, ...] = (impl,)
+    if impl == "auto":
+        candidates = ("flex", "blocks") if _is_small(T, window_size, global_tokens) else ()
     for name in candidates:
         if name == "flex":
             reason = _why_not_flex(q, v, bias, dropout_p)
         else:
-            reason = _why_not_blocks(positions, key_mask, bias) if name == "blocks" else None
+            reason = _why_not_blocks(positions, key_mask, global_tokens, bias) if name == "blocks" else None
         if reason is None:
             impl = name
             break
@@ -118,8 +123,13 @@ def sliding_window_attention(
     )
 
 
-def _has_few(global_tokens: Tensor | None, most: float) -> bool:
-    return global_tokens is None or int(global_tokens.sum(-1).amax()) <= most
+def _is_small(length: int, window_size: int, global_tokens: Tensor | None) -> bool:
+    """Whether a window's neighbourhood is so small a part of the sequence that something is saved."""
+    if torch.compiler.is_exporting() and not isinstance(length, int):
+        return False  # a program for every length cannot choose by it
+    if 3 * max(MIN_BLOCK, window_size) >= length or not is_readable(global_tokens):
+        return False
+    return global_tokens is None or int(global_tokens.sum(-1).amax()) <= MAX_GLOBAL_SHARE * length
 
 
 def _why_not_flex(q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float) -> str | None:
@@ -132,11 +142,16 @@ def _why_not_flex(q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float) -
     return "it takes numbers of 16 or 32 bits" if q.dtype == torch.float64 else None
 
 
-def _why_not_blocks(positions: Tensor | None, key_mask: Tensor | None, bias: Tensor | None) -> str | None:
+def _why_not_blocks(
+    positions: Tensor | None, key_mask: Tensor | None, global_tokens: Tensor | None, bias: Tensor | None
+) -> str | None:
     if bias is not None:
         return "it takes no bias"
-    if positions is None:
-        return None
+    if not is_readable(positions, key_mask if positions is not None else None, global_tokens):
+        return "it must look at the tokens, which a graph, torch.func or meta tensors hide; reference and sdpa need not"
+    reason = why_no_fused_derivative()
+    if positions is None or reason is not None:
+        return reason
     step = positions.diff(dim=-1)
     if key_mask is not None:  # what stands between padded places is of no matter
         step = step.expand(len(key_mask), -1)[key_mask[:, 1:] & key_mask[:, :-1]]
@@ -204,7 +219,7 @@ def _in_blocks(
         )
     seen = rearrange(seen, "B n c s -> (B n) 1 c s")
     empty = ~seen.any(-1, keepdim=True)
-    out = F.scaled_dot_product_attention(q, k_near, v_near, attn_mask=seen | empty, dropout_p=dropout_p, scale=scale)
+    out = fused_attention(q, k_near, v_near, mask=seen | empty, scale=scale, dropout_p=dropout_p)
     out = out.masked_fill(empty, 0.0)
     out = rearrange(out, "(B n) H c W -> B H (n c) W", B=B)[:, :, :T, :E]
     if apart is None:

@@ -14,7 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-__all__ = ["Layout", "LeafGroup", "Plan", "TileGroup", "find_layouts", "make_plan"]
+__all__ = ["Layout", "LeafGroup", "Plan", "TileGroup", "find_layouts", "make_plan", "regular_layout"]
 
 # Square blocks of at most this many tokens hold several levels, if their spread components stay this narrow: measured
 # at 1024 to 4096 tokens of 64 components on one CPU core.
@@ -181,6 +181,39 @@ class Layout:
     order: tuple[int, ...] | None
     blocks: tuple[tuple[int, ...], ...]
     globals_at: tuple[int, ...] = ()
+
+
+@functools.lru_cache(maxsize=256)
+def regular_layout(
+    first: int,
+    length: int,
+    *,
+    numbers: tuple[int, ...] | None = None,
+    lengths: tuple[int, ...] | None = None,
+    max_length: int | None = None,
+) -> Layout:
+    """How rows of whole, ordered tokens are cut, at the positions `first`, `first + 1`, ... and nested blocks.
+
+    Found without a tensor, so that it is the same under every transformation.
+
+    Args:
+        first: position of the first token.
+        length: number of tokens.
+        numbers: see `level_block_ids`.
+        lengths: see `level_block_ids`.
+        max_length: see `level_block_ids`.
+    """
+    if lengths is not None:
+        levels = [(1, size) for size in lengths]
+    else:
+        assert numbers is not None
+        assert max_length is not None
+        levels = [(number, max_length) for number in numbers]
+    blocks = []
+    for number, span in levels:
+        ids = [place * number // span for place in range(first, first + length)]
+        blocks.append((0, *(i + 1 for i, (one, other) in enumerate(pairwise(ids)) if one != other), length))
+    return Layout(None, None, tuple(blocks))
 
 
 def find_layouts(

@@ -1,0 +1,224 @@
+"""Other sizes and types than an attention takes, nothing at all, and padding that holds no numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, build, each_impl
+from tsattn.attention import build_attention
+from tsattn.errors import UserError
+from tsattn.ops import full_attention, multilevel_attention, sliding_window_attention
+
+T = 12
+cases = pytest.mark.parametrize("case", CASES)
+
+
+def tokens(rows: int = 2, length: int = T) -> Tensor:
+    return torch.randn(rows, length, D_MODEL, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+@cases
+@pytest.mark.parametrize("junk", [torch.nan, torch.inf])
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_that_holds_no_number_changes_nothing(case: str, junk: float, causal: bool) -> None:
+    """Neither outputs at real tokens nor any gradient."""
+    attention = build(case, length=T, causal=causal)
+    mask = torch.ones(2, T, dtype=torch.bool)
+    mask[0, :3] = mask[1, -4:] = False
+    clean = tokens().masked_fill(~mask[..., None], 0.0)
+    for _ in each_impl(attention):
+        results = []
+        for x in (clean, clean.masked_fill(~mask[..., None], junk)):
+            x = x.requires_grad_()
+            out = attention(x, attention_mask=mask)[mask]
+            results.append([out, *torch.autograd.grad(out.square().sum(), [x, *attention.parameters()])])
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(other, one, rtol=0, atol=0)
+
+
+def test_padding_that_holds_no_number_changes_nothing_across_sequences() -> None:
+    attention = build("standard", length=T)
+    mask = torch.tensor([[True] * 5 + [False] * 2] * 2)
+    context = tokens(2, 7)
+    for _ in each_impl(attention):
+        clean = attention(tokens(), context=context, attention_mask=mask)
+        spoilt = context.masked_fill(~mask[..., None], torch.nan)
+        assert torch.equal(attention(tokens(), context=spoilt, attention_mask=mask), clean)
+
+
+def test_operations_themselves_ignore_what_stands_in_padding() -> None:
+    q, k, v = (torch.randn(2, 2, T, 4) for _ in range(3))
+    mask = torch.ones(2, T, dtype=torch.bool)
+    mask[:, -3:] = False
+    blocks = torch.stack([torch.zeros(T).long(), torch.arange(T) // 4])[:, None]
+    spoilt = [t.masked_fill(~mask[:, None, :, None], torch.nan) for t in (q, k, v)]
+    for impl in ("reference", "sdpa", "tiles"):
+        options: dict[str, Any] = {"ranks": [2, 2], "blocks": blocks, "key_mask": mask, "impl": impl}
+        expected = multilevel_attention(q, k, v, **options)[:, :, :-3]
+        assert torch.equal(multilevel_attention(*spoilt, **options)[:, :, :-3], expected)
+    for impl in ("reference", "sdpa", "blocks"):
+        options = {"window_size": 3, "key_mask": mask, "impl": impl}
+        expected = sliding_window_attention(q, k, v, **options)[:, :, :-3]
+        assert torch.equal(sliding_window_attention(*spoilt, **options)[:, :, :-3], expected)
+
+
+@cases
+@pytest.mark.parametrize(("rows", "length"), [(0, T), (2, 0), (0, 0)])
+def test_nothing_in_is_nothing_out(case: str, rows: int, length: int) -> None:
+    attention = build(case, length=T)
+    for _ in each_impl(attention):
+        x = tokens(rows, length).requires_grad_()
+        for more in ({}, {"attention_mask": torch.ones(rows, length, dtype=torch.bool)}):
+            out = attention(x, **more)
+            assert out.shape == x.shape
+            out.sum().backward()
+
+
+@cases
+def test_whole_numbers_of_any_width_are_positions_and_blocks(case: str) -> None:
+    """Products of narrow ones would overflow."""
+    attention = build(case, length=1024, causal=True, rope=CASES[case].get("ranks") != [2, 1, 2])
+    x, positions = tokens(1, 300), torch.arange(700, 1000)
+    expected = attention(x, positions=positions)
+    for dtype in (torch.int16, torch.int32):
+        torch.testing.assert_close(attention(x, positions=positions.to(dtype)), expected, rtol=0, atol=1e-12)
+    if attention.pattern.takes_blocks:
+        levels = len(CASES[case]["ranks"])
+        blocks = torch.stack([torch.arange(300) // 100 * (level > 0) for level in range(levels)])[:, None]
+        torch.testing.assert_close(attention(x, blocks=blocks.to(torch.uint8)), attention(x, blocks=blocks))
+
+
+@cases
+@pytest.mark.parametrize(
+    ("x_type", "bias_type"),
+    [
+        (torch.float32, torch.bfloat16),
+        (torch.float64, torch.float32),
+        (torch.bfloat16, torch.float16),
+        (torch.float32, torch.float64),
+        (torch.bfloat16, torch.float32),
+    ],
+)
+def test_a_bias_may_be_narrower_or_wider_than_the_tokens(
+    case: str, x_type: torch.dtype, bias_type: torch.dtype
+) -> None:
+    attention = build(case, length=T, dtype=x_type)
+    bias = torch.randn(NUM_HEADS, T, T).to(bias_type)
+    bias[:, 2, 5] = -torch.inf
+    expected = build(case, length=T)(tokens(), bias=bias.double())
+    for _ in each_impl(attention, without=("tiles", "blocks")):
+        out = attention(tokens().to(x_type), bias=bias)
+        assert out.dtype == x_type
+        tolerance = 0.1 if x_type == torch.bfloat16 else 1e-4
+        torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"bias": torch.ones(T, T, dtype=torch.bool)},
+            r"bias must hold floating-point numbers.*, not torch.bool; -inf",
+        ),
+        ({"bias": torch.ones(T, T, dtype=torch.long)}, "bias must hold floating-point numbers"),
+        ({"bias": torch.zeros(3, 1, T, T)}, r"bias must be broadcastable to \(1, 4, 12, 12\), not of shape \(3, 1"),
+        ({"bias": torch.zeros(1, 1, 1, 1, 1)}, "bias must be broadcastable to"),
+        (
+            {"positions": torch.arange(T).expand(3, -1)},
+            r"positions must be whole numbers of shape \(12,\) or \(1, 12\)",
+        ),
+        ({"positions": torch.arange(T).double()}, "positions must be whole numbers .*, not torch.float64"),
+        ({"positions": torch.ones(T, dtype=torch.bool)}, "positions must be whole numbers .*, not torch.bool"),
+        ({"positions": torch.arange(T - 1)}, r"positions must be .* not torch.int64 of shape \(11,\)"),
+        (
+            {"global_tokens": torch.ones(3, T, dtype=torch.bool)},
+            r"global_tokens must be bool of shape .*, not .*\(3, 12",
+        ),
+        ({"global_tokens": torch.ones(T)}, "global_tokens must be bool"),
+        ({"blocks": torch.zeros(2, 3, T).long()}, r"blocks must be whole numbers of shape \(levels, 1, 12\)"),
+        ({"blocks": torch.zeros(2, 1, T)}, "blocks must be whole numbers .*, not torch.float32"),
+        ({"blocks": torch.zeros(2, T).long()}, "blocks must be whole numbers"),
+        ({"attention_mask": torch.ones(3, T, dtype=torch.bool)}, "attention_mask must be bool of shape"),
+    ],
+)
+def test_what_is_of_more_rows_or_of_another_type_is_refused(more: dict[str, Any], message: str) -> None:
+    for case in ("mlr", *(() if "blocks" in more else ("standard", "swa", "global_swa"))):
+        attention = build(case, length=T, rope=True)
+        for _ in each_impl(attention):
+            with pytest.raises(UserError, match=message):
+                attention(tokens(1), **more)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (tokens()[0], r"x must be of shape \(batch, tokens, 16\), not \(12, 16\)"),
+        (tokens()[..., :7], r"x must be of shape \(batch, tokens, 16\), not \(2, 12, 7\)"),
+        (tokens()[None], "x must be of shape"),
+        (tokens().float(), "x must be torch.float64 as this attention's weights are, not torch.float32"),
+        (torch.zeros(2, T, D_MODEL).long(), "x must hold floating-point numbers, not torch.int64"),
+    ],
+)
+def test_tokens_of_another_shape_or_type_are_refused(x: Tensor, message: str) -> None:
+    attention = build("mlr", length=T, causal=True)
+    with pytest.raises(UserError, match=message):
+        attention(x)
+    with pytest.raises(UserError, match=message.replace("x must", "context must")):
+        build("standard", length=T)(tokens(), context=x)
+
+
+def test_a_context_of_other_rows_is_refused() -> None:
+    with pytest.raises(UserError, match="context must hold as many rows as x, 2, not 3"):
+        build("standard", length=T)(tokens(2), context=tokens(3))
+
+
+def test_autocast_may_convert() -> None:
+    attention = build("mlr", length=T, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert attention(tokens().to(torch.bfloat16)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("description", "sizes", "message"),
+    [
+        ("standard", {"d_model": 0}, "d_model must be at least 1 and a whole number, not 0"),
+        ("standard", {"d_model": -16}, "d_model must be at least 1"),
+        ("mlr", {"num_heads": 0}, "num_heads must be at least 1"),
+        ("btt", {"num_heads": -1}, "num_heads must be at least 1"),
+        ("bilinear_mlr", {"num_heads": 2.0}, "num_heads must be at least 1 and a whole number, not 2.0"),
+        ("mlbtc", {"d_model": 16.5}, "d_model must be at least 1 and a whole number"),
+        ("mlr", {"max_length": -5}, "max_length must be at least 1 and a whole number, not -5"),
+        ("standard", {"max_length": True}, "max_length must be at least 1 and a whole number, not True"),
+        ({"kind": "swa", "window_size": 2.5}, {}, "window_size must be a whole number, not 2.5"),
+        ({"kind": "global_swa", "window_size": 2.5}, {}, "window_size must be a whole number, not 2.5"),
+    ],
+)
+def test_sizes_that_are_none_are_refused(description: Any, sizes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build_attention(description, **{"d_model": 16, "num_heads": 4, "max_length": T, **sizes})
+
+
+def test_sizes_are_checked_without_a_description_too() -> None:
+    from tsattn.attention import BTTAttention, GlobalSlidingWindowAttention, SlidingWindowAttention, StandardAttention
+
+    for kind, more in (
+        (SlidingWindowAttention, {"window_size": 2.5}),
+        (GlobalSlidingWindowAttention, {"global_rank": 1.5}),
+        (BTTAttention, {"tt_rank": 1.5}),
+        (StandardAttention, {"head_dim": 0}),
+        (StandardAttention, {"num_kv_heads": 2.0}),
+    ):
+        with pytest.raises(UserError, match=f"{next(iter(more))} must be at least 1 and a whole number"):
+            kind(16, 4, **more)  # type: ignore[arg-type]
+    assert StandardAttention(np.int64(16), np.int32(4)).d_model == 16
+
+
+def test_an_unknown_impl_of_full_attention_is_refused() -> None:
+    q = torch.randn(1, 1, 3, 4)
+    with pytest.raises(UserError, match="unknown impl 'fast': full attention has auto, reference, sdpa"):
+        full_attention(q, q, q, impl="fast")

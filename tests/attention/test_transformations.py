@@ -1,0 +1,239 @@
+"""What PyTorch makes of an attention: gradients and batches of `torch.func`, second derivatives, graphs, no numbers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.exc import Unsupported
+from torch._subclasses import FakeTensorMode
+from torch.func import functional_call, grad, jvp, vmap
+
+from tests.attention.cases import CASES, D_MODEL, ELSEWHERE, build, each_impl
+from tsattn.attention import Attention
+from tsattn.errors import UserError
+
+FEW = ("standard-grouped", "swa", "global_swa", "btt-query", "mlbtc-grouped", "mlr-deep", "mlr-active", "mlr-lengths")
+# short, where `auto` writes scores out, and long, where it takes a fused path
+LENGTHS = (24, 300)
+
+cases = pytest.mark.parametrize("case", FEW)
+lengths = pytest.mark.parametrize("length", LENGTHS)
+
+
+def padding(length: int) -> Tensor:
+    mask = torch.ones(2, length, dtype=torch.bool)
+    mask[0, :5] = False
+    return mask
+
+
+def tokens(*shape: int) -> Tensor:
+    return torch.randn(*shape, D_MODEL, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def attempt(compute: Callable[[], Tensor], error: type[Exception] = UserError) -> Tensor | str:
+    """What was computed, or the message of the refusal."""
+    try:
+        return compute()
+    except error as refusal:
+        return str(refusal)
+
+
+def refused_or_close(attention: Attention, compute: Callable[[], Tensor], expected: Tensor) -> None:
+    """A named implementation computes it or names one that does; `auto` and `reference` always compute it."""
+    found = attempt(compute)
+    if isinstance(found, str):
+        assert attention.impl not in ("auto", "reference"), found
+        assert "reference" in found
+    else:
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@cases
+@lengths
+def test_gradients_of_torch_func(case: str, length: int) -> None:
+    attention = build(case, length=length)
+    x = tokens(2, length).requires_grad_()
+    parameters = dict(attention.named_parameters())
+    for _ in each_impl(attention):
+        loss = attention(x).square().sum()
+        expected = torch.autograd.grad(loss, [x, *parameters.values()])
+        found = grad(lambda x: attention(x).square().sum())(x)
+        torch.testing.assert_close(found, expected[0], rtol=1e-9, atol=1e-9)
+        found = grad(lambda parameters: functional_call(attention, parameters, (x,)).square().sum())(parameters)
+        for one, other in zip(found.values(), expected[1:], strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@cases
+@lengths
+@pytest.mark.parametrize("causal", [False, True])
+def test_vmap_is_a_loop(case: str, length: int, causal: bool) -> None:
+    attention = build(case, length=length, causal=causal, rope=case != "btt-query")
+    rows, mask = tokens(3, 2, length), padding(length).expand(3, -1, -1).clone()
+    mask[1, 1, -3:] = False
+    seen = mask[..., None]
+    for impl in each_impl(attention):
+        expected = torch.stack([attention(x) for x in rows])
+        torch.testing.assert_close(vmap(attention)(rows), expected, rtol=1e-9, atol=1e-9)
+        one = torch.stack([grad(lambda x: attention(x).square().sum())(x) for x in rows])
+        torch.testing.assert_close(vmap(grad(lambda x: attention(x).square().sum()))(rows), one, rtol=1e-9, atol=1e-9)
+        masked = torch.stack([attention(x, attention_mask=m) for x, m in zip(rows, mask, strict=True)]) * seen
+        compute = vmap(lambda x, m: attention(x, attention_mask=m))
+        refused_or_close(attention, lambda compute=compute: compute(rows, mask) * seen, masked)
+        if impl not in ("tiles", "blocks"):
+            torch.testing.assert_close(compute(rows, mask) * seen, masked, rtol=1e-9, atol=1e-9)
+
+
+@cases
+@lengths
+def test_forward_mode(case: str, length: int) -> None:
+    attention = build(case, length=length)
+    x, direction = tokens(2, length), tokens(2, length).flip(1)
+    attention.impl = "reference"
+    step = 1e-6
+    numeric = (attention(x + step * direction) - attention(x - step * direction)) / (2 * step)
+    expected = jvp(attention, (x,), (direction,))[1]
+    torch.testing.assert_close(expected, numeric, rtol=1e-5, atol=1e-6)
+    hessian = torch.func.hessian(lambda size: attention(size * x).square().sum())(torch.tensor(1.0).double())
+    for _ in each_impl(attention):
+        refused_or_close(attention, lambda: jvp(attention, (x,), (direction,))[1], expected)
+        refused_or_close(
+            attention,
+            lambda: torch.func.hessian(lambda size: attention(size * x).square().sum())(torch.tensor(1.0).double()),
+            hessian,
+        )
+
+
+@cases
+@lengths
+@pytest.mark.parametrize("given", ["nothing", "padding", "global tokens"])
+def test_second_derivatives(case: str, length: int, given: str) -> None:
+    """All terms of them, where some weights are reached by the second derivative alone."""
+    attention = build(case, length=length, causal=True)
+    more: dict[str, Any] = {
+        "nothing": {},
+        "padding": {"attention_mask": padding(length)},
+        "global tokens": {"global_tokens": padding(length).logical_not()[:1].expand(2, -1)},
+    }[given]
+    real = padding(length)[..., None] if given == "padding" else torch.tensor(1.0)
+
+    def second(impl: str) -> tuple[Tensor, ...]:
+        attention.impl = impl
+        x = tokens(2, length).requires_grad_()
+        out = attention(x, **more) * real
+        (gradient,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), [x, attention.value.weight, attention.output.weight])
+
+    expected = second("reference")
+    for impl in [name for name in attention.pattern.impls if name not in ELSEWHERE]:
+        for one, other in zip(second(impl), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-7)
+
+
+def test_a_product_with_the_hessian_of_tiles() -> None:
+    attention = build("mlr-deep", length=40)
+    x, direction = tokens(1, 40), tokens(1, 40).flip(1)
+    products = []
+    for impl in ("reference", "tiles"):
+        attention.impl = impl
+        products.append(torch.autograd.functional.hvp(lambda x: attention(x).square().sum(), x, direction)[1])
+    torch.testing.assert_close(*products, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("impl", ["tiles", "sdpa"])
+def test_third_derivatives_of_fused_ways(impl: str) -> None:
+    attention = build("mlr", length=9)
+
+    def third() -> Tensor:
+        x = tokens(1, 9).requires_grad_()
+        derivative = attention(x)
+        for _ in range(3):
+            (derivative,) = torch.autograd.grad(derivative.square().sum(), x, create_graph=True)
+        return derivative
+
+    attention.impl = "reference"
+    expected = third()
+    attention.impl = impl
+    torch.testing.assert_close(third(), expected, rtol=1e-8, atol=1e-8)
+
+
+def test_first_gradients_make_no_graph_of_their_own() -> None:
+    """The second derivative costs the first one nothing: no matrix of all pairs is formed for it."""
+    attention = build("mlr", length=2048, dtype=torch.float32)
+    attention.impl = "tiles"
+    x = torch.randn(1, 2048, D_MODEL, requires_grad=True)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        attention(x).sum().backward()
+    assert max(event.self_cpu_memory_usage for event in profile.events()) < 4 * 2048**2
+
+
+@cases
+@pytest.mark.parametrize("padded", [False, True])
+def test_shapes_without_numbers(case: str, padded: bool) -> None:
+    """On the device `meta` and in fake tensors, by which tools plan memory and devices."""
+    attention = build(case, length=40, dtype=torch.float32)
+    x, mask = torch.randn(2, 40, D_MODEL), padding(40)
+    hollow = copy.deepcopy(attention).to("meta")
+    for impl in each_impl(attention):
+        hollow.impl = impl
+
+        def on_meta() -> Tensor:
+            return hollow(x.to("meta"), attention_mask=mask.to("meta") if padded else None)
+
+        def fake() -> Tensor:
+            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+                return copy.deepcopy(attention)(
+                    mode.from_tensor(x), attention_mask=mode.from_tensor(mask) if padded else None
+                )
+
+        for compute in (on_meta, fake):
+            out = attempt(compute)
+            if isinstance(out, str):
+                assert padded
+                assert impl in ("tiles", "blocks")
+                assert "reference" in out
+            else:
+                assert (out.shape, out.dtype) == (x.shape, x.dtype)
+    # what was seen there is not taken for the truth here
+    attention.impl = "auto"
+    torch.testing.assert_close(attention(x), build(case, length=40, dtype=torch.float32)(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["swa", "global_swa", "mlr-deep", "mlr-lengths"])
+@pytest.mark.parametrize("given", ["attention_mask", "global_tokens", "positions"])
+def test_one_graph_holds_it_or_the_message_names_one_that_does(case: str, given: str) -> None:
+    length = 300
+    attention = build(case, length=length)
+    x, mask = tokens(2, length), padding(length)
+    more = {"attention_mask": mask, "global_tokens": ~mask, "positions": torch.arange(length)}[given]
+    real = mask[..., None] if given == "attention_mask" else torch.tensor(1.0)
+    for impl in each_impl(attention):
+        expected = attention(x, **{given: more}) * real
+        torch._dynamo.reset()
+        compiled = torch.compile(attention, backend="eager", fullgraph=True)
+        found = attempt(lambda compiled=compiled: compiled(x, **{given: more}) * real, Unsupported)
+        if isinstance(found, str):
+            assert impl not in ("auto", "reference"), found
+            assert "it must look at the tokens" in found
+            assert "reference" in found
+        else:
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_an_exported_program_takes_every_length(case: str) -> None:
+    attention = build(case, length=400, dtype=torch.float32)
+    sizes = ({0: torch.export.Dim("rows"), 1: torch.export.Dim("tokens", min=2, max=400)},)
+    for impl in ("auto", "reference"):
+        attention.impl = impl
+        program = torch.export.export(attention, (torch.randn(2, 300, D_MODEL),), dynamic_shapes=sizes).module()
+        for length in (7, 96, 300, 399):
+            x = torch.randn(3, length, D_MODEL)
+            torch.testing.assert_close(program(x), attention(x), rtol=1e-4, atol=1e-5)

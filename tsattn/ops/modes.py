@@ -1,0 +1,39 @@
+"""Under which transformations of PyTorch a call runs, and what the ways of computing attention can do under them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
+
+__all__ = ["is_readable", "why_no_fused_derivative"]
+
+
+def is_readable(*tensors: Tensor | None) -> bool:
+    """Whether the numbers of these tensors can be looked at while the call runs.
+
+    They cannot while a graph is traced (`torch.compile`, `torch.export`), on the device ``meta``, in fake tensors, and
+    inside `torch.vmap`. None is readable.
+    """
+    given = [t for t in tensors if t is not None]
+    return not given or (not torch.compiler.is_compiling() and all(map(_has_numbers, given)))
+
+
+def _has_numbers(tensor: Tensor) -> bool:
+    while torch._C._functorch.is_gradtrackingtensor(tensor):  # a gradient of torch.func hides nothing
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return not (wrapped or tensor.is_meta or isinstance(tensor, FakeTensor))
+
+
+def why_no_fused_derivative() -> str | None:
+    """Why PyTorch's fused kernels lack a derivative that may be asked for here; None if they have all of them."""
+    if torch.compiler.is_compiling():
+        return None
+    if forward_ad._current_level >= 0:
+        return "its kernel has no derivative in forward mode, which reference has"
+    transformations = torch._C._functorch.get_interpreter_stack() or ()
+    if sum(part.key() == torch._C._functorch.TransformType.Grad for part in transformations) > 1:
+        return "its kernel has no second derivative under torch.func, which reference has"
+    return None
