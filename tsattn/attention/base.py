@@ -18,6 +18,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tsattn.attention.caches import Cache
+from tsattn.attention.norms import component_norm
 from tsattn.attention.patterns import Pattern, Tokens
 from tsattn.attention.projections import Projection, key_heads
 from tsattn.attention.rope import RotaryEmbedding, check_frequencies
@@ -40,7 +41,7 @@ class AttentionOptions(TypedDict, total=False):
     causal: bool
     rope: bool
     rope_frequencies: str
-    qk_norm: bool
+    qk_norm: bool | str
     dropout: float
     impl: str
 
@@ -60,7 +61,8 @@ class Attention(nn.Module):
         rope: rotate queries and keys by their positions.
         rope_frequencies: which components rotate how fast: ``spread``, ``fast_first`` or ``slow_first``, see
             `RotaryEmbedding`.
-        qk_norm: LayerNorm over the components of each query and key head.
+        qk_norm: LayerNorm over the components of each query and key head; ``level``: over those of each level, where
+            the projection has levels.
         scaling: factor of the logits: ``head``, that of the projection (`1 / sqrt(r)` for a low-rank one); ``mup``, its
             factor under muP (`8 / r`; Kuang et al., ICML 2025); or a number.
         dropout: probability of dropping an attention weight in training.
@@ -82,7 +84,7 @@ class Attention(nn.Module):
         causal: bool = False,
         rope: bool = False,
         rope_frequencies: str = "spread",
-        qk_norm: bool = False,
+        qk_norm: bool | str = False,
         scaling: str | float = "head",
         dropout: float = 0.0,
         impl: str = "auto",
@@ -106,9 +108,8 @@ class Attention(nn.Module):
         self.pattern = pattern
         self.value = nn.Linear(d_model, self.num_kv_heads * self.head_dim)
         self.output = nn.Linear(num_heads * self.head_dim, d_model)
-        normed = projection.normalised if qk_norm else ()
-        self.query_norm = nn.LayerNorm(projection.width) if "query" in normed else nn.Identity()
-        self.key_norm = nn.LayerNorm(projection.width) if "key" in normed else nn.Identity()
+        self.query_norm = component_norm(projection, "query", qk_norm)
+        self.key_norm = component_norm(projection, "key", qk_norm)
         check_frequencies(rope_frequencies)
         self.rotary = (
             RotaryEmbedding(projection.width, groups=pattern.component_groups, frequencies=rope_frequencies)

@@ -286,7 +286,7 @@ def _(projection: LowRankProjection, d_model: int) -> ProjectionCost:
 @projection_cost.register
 def _(projection: BTTProjection, d_model: int) -> ProjectionCost:
     """`D s (b + c)` a head: `D s c` in the blocks L, `D s b` in the blocks R; about `2 D^1.5 s`."""
-    _, b, c, _ = block_sizes(d_model)
+    _, b, c, _ = block_sizes(d_model, projection.divisor)
     left, right = d_model * projection.tt_rank * c, d_model * projection.tt_rank * b
     left_heads, right_heads = projection.left.shape[0], projection.right.shape[0]
     key_heads = 1 if projection.side == "query" else right_heads

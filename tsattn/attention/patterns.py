@@ -364,16 +364,16 @@ class MultiLevelPattern(Pattern):
         scaling: what a level of r_l of the W components multiplies its products by. ``head``: the `scale` of the call
             for all levels alike; ``level``: that times `sqrt(W / r_l)`; ``mup``: that times `sqrt(W) / r_l` (the
             authors'). Under a low-rank projection these are `1 / sqrt(r)`, `1 / sqrt(r_l)` and `1 / r_l`.
-        divide_by: what the logits are divided by as well: ``none``, ``levels`` (their number L) or ``active``, pair by
-            pair the number of levels in which the two tokens share a block (the authors' language models). A pair that
-            shares none scores 0; one with a global token shares all.
+        divide_by: what the logits are divided by as well: ``none``, ``levels`` (their number L), ``active``, pair by
+            pair the number of levels in which the two tokens share a block (the authors' language models), or ``both``.
+            A pair that shares none scores 0; one with a global token shares all.
 
     Raises:
         UserError: a size, `align`, `scaling` or `divide_by` that means nothing.
     """
 
     SCALINGS = ("head", "level", "mup")
-    DIVISORS = ("none", "levels", "active")
+    DIVISORS = ("none", "levels", "active", "both")
 
     impls: tuple[str, ...] = MULTILEVEL_IMPLS
     takes_blocks = True
@@ -411,11 +411,12 @@ class MultiLevelPattern(Pattern):
         self.component_groups = self.ranks
         self.scaling = scaling
         self.divide_by = divide_by
-        if divide_by == "active":
+        self._by_active = divide_by in ("active", "both")
+        if self._by_active:
             self.impls = DIVIDING_IMPLS
         width, first = sum(self.ranks), self.ranks[0]
         self._scale = {"head": 1.0, "level": math.sqrt(width / first), "mup": math.sqrt(width) / first}[scaling]
-        if divide_by == "levels":
+        if divide_by in ("levels", "both"):
             self._scale /= len(self.ranks)
         # of each level, relative to the first: equal ranks cost nothing, and halved ones under mup are not rounded
         power = {"head": 0.0, "level": 0.5, "mup": 1.0}[scaling]
@@ -479,7 +480,7 @@ class MultiLevelPattern(Pattern):
             global_tokens=tokens.global_tokens,
             bias=bias,
             scale=scale,
-            divide_by_active=self.divide_by == "active",
+            divide_by_active=self._by_active,
             dropout_p=dropout_p,
             impl=impl,
             layouts=layouts,
@@ -522,7 +523,7 @@ class MultiLevelPattern(Pattern):
                 seen = _share(queries, keys, block) & (keys[:, None, :] <= queries[:, :, None])[:, None]
                 at = keys.clamp(max=v.shape[2] - 1)[:, None, None, :].expand_as(scores)
                 logits = logits.scatter_add(-1, at, scores.masked_fill(~seen, 0.0))
-        if self.divide_by == "active":
+        if self._by_active:
             shared = torch.stack([_share(queries, every, block) for block in cache.blocks]).sum(0)
             logits = logits / shared.clamp(min=1)
         return _mix(logits, v, allowed=_seen_by(new, every), dropout_p=dropout_p)
