@@ -251,7 +251,7 @@ def test_an_order_names_sequences() -> None:
     cache.reorder([1, 0, 0])
     assert cache.batch_size == 3
     attention(tokens(4, batch_size=3), cache=cache)
-    for indices in ([], [3], [-1, 0], [0.0, 1.0], torch.zeros(2, 2, dtype=torch.long), [True, False], 1):
+    for indices in ([], [3], [-1, 0], [0.0, 1.0], torch.zeros(2, 2, dtype=torch.long), [True, False], 1, "01", None):
         with pytest.raises(UserError, match=r"^a cache is reordered by a list of sequences, from 0 to 2, not by"):
             cache.reorder(indices)  # type: ignore[arg-type]
     assert cache.batch_size == 3

@@ -141,6 +141,19 @@ def test_the_peak_of_unequal_prompts_is_that_of_the_closed_form() -> None:
         assert key_numbers(cache) == len(REAL) * places * D_MODEL
 
 
+@cases
+def test_autocast_decodes_unequal_prompts_too(case: str) -> None:
+    attention, mask = decoder(case, length=T, dtype=torch.float32, rope=True), masks()["left"]
+    x = tokens(T, torch.float32, batch_size=len(REAL))
+    with torch.no_grad():
+        expected = alone(attention, x[:, :PROMPT], mask, x[:, PROMPT:])[1]
+        with torch.autocast("cpu", torch.bfloat16):
+            cache = attention.new_cache(len(REAL))
+            attention(x[:, :PROMPT], attention_mask=mask, cache=cache)
+            actual = decode(attention, x[:, PROMPT:], [1] * 8 + [18], cache)
+    assert (actual - expected).abs().max() <= 0.1 * expected.abs().max()
+
+
 def test_a_mask_of_real_tokens_alone_is_no_mask() -> None:
     attention, x = decoder("mlr", length=T), tokens(T)
     every = torch.ones(2, T, dtype=torch.bool)

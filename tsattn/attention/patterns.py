@@ -522,7 +522,8 @@ class MultiLevelPattern(Pattern):
             else:
                 seen = _share(queries, keys, block) & (keys[:, None, :] <= queries[:, :, None])[:, None]
                 at = keys.clamp(max=v.shape[2] - 1)[:, None, None, :].expand_as(scores)
-                logits = logits.scatter_add(-1, at, scores.masked_fill(~seen, 0.0))
+                # autocast may have made the scores in a narrower type
+                logits = logits.scatter_add(-1, at, scores.masked_fill(~seen, 0.0).to(logits.dtype))
         if self._by_active:
             shared = torch.stack([_share(queries, every, block) for block in cache.blocks]).sum(0)
             logits = logits / shared.clamp(min=1)

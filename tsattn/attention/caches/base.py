@@ -9,7 +9,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +38,7 @@ class Cache(ABC):
     def __init__(self, batch_size: int, rewind: int = 0) -> None:
         if batch_size < 1:
             raise UserError(f"batch_size of a cache must be at least 1, not {batch_size}")
-        if isinstance(rewind, bool) or not isinstance(rewind, int) or rewind < 0:
+        if not _is_whole(rewind) or rewind < 0:
             raise UserError(f"rewind of a cache must be a number of tokens, 0 or more, not {rewind!r}")
         self.batch_size = batch_size
         self.rewind = rewind
@@ -106,14 +106,12 @@ class Cache(ABC):
         Raises:
             UserError: an index of no sequence, or none at all.
         """
-        chosen = indices if isinstance(indices, Tensor) else torch.as_tensor(indices)
-        rows = chosen.tolist() if chosen.dim() == 1 and chosen.dtype in _WHOLE_NUMBERS else []
-        if not rows or not all(0 <= row < self.batch_size for row in rows):
-            raise UserError(
-                f"a cache is reordered by a list of sequences, from 0 to {self.batch_size - 1}, not by "
-                f"{chosen.tolist() if chosen.dim() else chosen.item()}"
-            )
-        self._reorder(chosen.long(), rows)
+        given = indices.tolist() if isinstance(indices, Tensor) else indices
+        rows = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
+        if not rows or not all(_is_whole(row) and 0 <= row < self.batch_size for row in rows):
+            last = self.batch_size - 1
+            raise UserError(f"a cache is reordered by a list of sequences, from 0 to {last}, not by {given!r}")
+        self._reorder(indices.long() if isinstance(indices, Tensor) else torch.tensor(rows), rows)
 
     def crop(self, lengths: int | Sequence[int] | Tensor) -> None:
         """Forget the last tokens, as speculative decoding needs it: the next ones take their positions.
@@ -138,17 +136,16 @@ class Cache(ABC):
     def _kept(self, lengths: int | Sequence[int] | Tensor) -> tuple[int, ...]:
         """The length of each sequence after a crop, checked."""
         given = lengths.tolist() if isinstance(lengths, Tensor) else lengths
-        if isinstance(given, int) and not isinstance(given, bool):
+        if _is_whole(given):
             kept = [given] * self.batch_size if given >= 0 else [now + given for now in self.lengths]
         else:
             kept = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
-        whole = all(isinstance(then, int) and not isinstance(then, bool) for then in kept)
-        fits = whole and len(kept) == self.batch_size
+        fits = all(map(_is_whole, kept)) and len(kept) == self.batch_size
         if not fits or not all(0 <= then <= now for then, now in zip(kept, self.lengths, strict=True)):
             held = self.length if len(set(self.lengths)) == 1 else list(self.lengths)
             raise UserError(
                 f"a cache is cropped to a number of tokens, or to one for each of its {self.batch_size} sequences, of "
-                f"the {held} that it holds, not to {given}"
+                f"the {held} that it holds, not to {given!r}"
             )
         return tuple(kept)
 
@@ -214,7 +211,9 @@ class Cache(ABC):
         return {**self.__dict__, "_owner": None}  # no attention outlives its process
 
 
-_WHOLE_NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
 
 CacheT = TypeVar("CacheT", bound=Cache)
 

@@ -101,6 +101,7 @@ class Rows:
         assert self._data is not None, "nothing has been put here"
         return self._data[:, :, :count]
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # growing storage would be compiled at every size
     def put(self, rows: Tensor, new: NewTokens) -> None:
         """Write the rows `(B, heads, n, width)` of new tokens, those of padded ones left out.
 
