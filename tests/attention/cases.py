@@ -30,9 +30,17 @@ CASES: dict[str, dict[str, Any]] = {
     "btt-query": {"kind": "btt", "side": "query", "tt_rank": 2},
     "btt-both-grouped": {"kind": "btt", "side": "both", "num_kv_heads": 2},
     "btt-plain": {"kind": "btt", "qk_norm": False},
+    "btt-above": {"kind": "btt", "divisor": "above", "tt_rank": 2},
     "bilinear_mlr": {"kind": "bilinear_mlr"},
     "bilinear_mlr-grouped": {"kind": "bilinear_mlr", "ranks": [2, 1, 2], "blocks": [1, 2, 8], "num_kv_heads": 2},
     "bilinear_mlr-qk_norm": {"kind": "bilinear_mlr", "ranks": [2, 2], "blocks": [4, 1], "qk_norm": True},
+    "bilinear_mlr-norms": {
+        "kind": "bilinear_mlr",
+        "ranks": [8, 4],
+        "blocks": [1, 4],
+        "num_kv_heads": 2,
+        "qk_norm": "level",
+    },
     "mlbtc": {"kind": "mlbtc"},
     "mlbtc-grouped": {
         "kind": "mlbtc",
@@ -63,6 +71,7 @@ CASES: dict[str, dict[str, Any]] = {
         "scaling": "level",
         "divide_by": "active",
     },
+    "mlr-both": {"kind": "mlr", "head_dim": 6, "ranks": [2, 4], "blocks": [1, 6], "divide_by": "both"},
     "mlr-lengths": {"kind": "mlr", "ranks": [2, 2], "blocks": {"lengths": [48, 12]}, "align": "start"},
 }
 

@@ -285,7 +285,7 @@ class _LevelsInFull(FullPattern):
             "level": [r**-0.5 for r in ranks],
             "mup": [1 / r for r in ranks],
         }
-        divisor = 1 if description.get("divide_by", "none") == "none" else len(ranks)
+        divisor = {"none": 1, "both": len(ranks) ** 2}.get(description.get("divide_by", "none"), len(ranks))
         self.factors = [f / divisor for f, rank in zip(factors[scaling], ranks, strict=True) for _ in range(rank)]
 
     def __call__(self, q: Tensor, *arguments: Any, **options: Any) -> Tensor:

@@ -109,16 +109,19 @@ def test_default_ranks_of_feature_pieces_are_equal() -> None:
         ({"kind": "global_swa", "scaling": "level"}, "scaling must be one of head, mup, not 'level'"),
         (
             {"kind": "bilinear_mlr", "scaling": "rank"},
-            "scaling must be level, mup, head or a number above 0, not 'rank'",
+            "scaling must be level, mup, mup_language, head or a number above 0, not 'rank'",
         ),
-        ({"kind": "bilinear_mlr", "scaling": 0}, "scaling must be level, mup, head or a number above 0, not 0"),
+        (
+            {"kind": "bilinear_mlr", "scaling": 0},
+            "scaling must be level, mup, mup_language, head or a number above 0, not 0",
+        ),
         ({"kind": "mlbtc", "scaling": float("inf")}, "scaling must be head, mup or a number above 0, not inf"),
         ({"kind": "standard", "scaling": None}, "scaling must be .*, not None"),
         (
             {"kind": "standard", "rope_frequencies": "slow"},
             "rope_frequencies must be one of spread, fast_first, slow_first, not 'slow'",
         ),
-        ({"kind": "mlr", "divide_by": "two"}, "divide_by must be one of none, levels, active, not 'two'"),
+        ({"kind": "mlr", "divide_by": "two"}, "divide_by must be one of none, levels, active, both, not 'two'"),
         (
             {"kind": "mlr", "divide_by": "active", "impl": "sdpa"},
             "impl 'sdpa' is unknown here; valid: auto, reference, tiles",

@@ -256,7 +256,7 @@ def test_scalings_of_levels(
             for level, (s, factor) in enumerate(zip(levels, of_level, strict=True))
             if block_of(i, level) == block_of(j, level)  # type: ignore[operator]
         ]
-        divisor = {"none": 1, "levels": 3, "active": max(1, len(shared))}[divide_by]
+        divisor = {"none": 1, "levels": 3, "active": max(1, len(shared)), "both": 3 * max(1, len(shared))}[divide_by]
         return sum(shared, torch.zeros((), dtype=torch.float64)) / divisor
 
     weight = torch.randn(1, T, D_MODEL, dtype=torch.float64)
@@ -265,7 +265,7 @@ def test_scalings_of_levels(
     gradients = torch.autograd.grad((expected * weight).sum(), leaves)
     impls = [*each_impl(attention)]
     assert "tiles" in impls
-    assert ("sdpa" in impls) == (divide_by != "active")
+    assert ("sdpa" in impls) == (divide_by in ("none", "levels"))
     for attention.impl in impls:
         actual = attention(x)
         torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)

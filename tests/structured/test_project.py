@@ -1,4 +1,4 @@
-"""The nearest members: exact on members, no member found nearer, and alternation that never loses."""
+"""Members near a matrix: exact on members, no member found nearer, and alternation that never loses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.structured.cases import factors_of, generator
+from tsattn.errors import UserError
 from tsattn.structured import (
     BTT,
     MLBTC,
@@ -164,6 +165,43 @@ def test_the_alternation_stops_when_it_gains_little_or_is_told_to() -> None:
     before, after = loose[-4], loose[-1]
     assert before - after <= 1e-1 * before
     assert len(fit_levels(dense, levels[:1])[1]) == 1
+
+
+def test_restarts_find_a_nearer_member() -> None:
+    """The alternation alone ends at a fixed point that is not the nearest: 7.32 on this matrix, where 7.10 exists."""
+    dense = normal(12, 12)
+    alone, again = (error(MLR.project(dense, (1, 1, 1), restarts=restarts), dense) for restarts in (0, 8))
+    assert alone > 7.3
+    assert again < 7.15
+    shuffled = [error(MLBTC.project(dense, TWO_SHUFFLED, restarts=restarts), dense) for restarts in (0, 8)]
+    assert shuffled[1] < shuffled[0]
+
+
+@pytest.mark.parametrize("levels", [MLR.shapes((1, 1, 1)), TWO_SHUFFLED])
+def test_more_restarts_are_never_worse_for_any_head(levels: list[LevelShape]) -> None:
+    dense = normal(4, 12, 12, seed=3)
+    before = torch.full((4,), torch.inf, dtype=torch.float64)
+    for restarts in range(7):
+        fitted, errors = fit_levels(dense, levels, tolerance=1e-3, restarts=restarts)
+        assert (errors[-1] <= before).all()
+        assert (errors.diff(dim=0) <= 1e-9).all()
+        torch.testing.assert_close(errors[-1], error(MLBTC(fitted), dense))
+        before = errors[-1]
+    assert (before < fit_levels(dense, levels, tolerance=1e-3)[1][-1]).any()
+
+
+def test_restarts_are_those_of_a_seed() -> None:
+    dense = normal(12, 12)
+    state = torch.get_rng_state()
+    first, same, other = (MLR.project(dense, (1, 1, 1), restarts=2, seed=seed) for seed in (5, 5, 6))
+    assert torch.equal(first.to_dense(), same.to_dense())
+    assert not torch.equal(first.to_dense(), other.to_dense())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert len(fit_levels(dense, [LevelShape(2)], restarts=3)[1]) == 1  # the nearest already
+    for restarts in (-1, 1.5, True):
+        with pytest.raises(UserError, match="restarts must be a whole number of at least 0, not"):
+            MLR.project(dense, (1, 1), restarts=restarts)  # type: ignore[arg-type]
+    assert error(MLR.project(torch.zeros(8, 8), (2, 1), restarts=2), torch.zeros(8, 8)) == 0
 
 
 def test_low_rank_is_that_of_eckart_and_young() -> None:

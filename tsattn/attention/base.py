@@ -18,6 +18,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tsattn.attention.caches import Cache
+from tsattn.attention.norms import component_norm
 from tsattn.attention.patterns import Pattern, Tokens
 from tsattn.attention.projections import Projection, key_heads
 from tsattn.attention.rope import RotaryEmbedding, check_frequencies
@@ -40,7 +41,7 @@ class AttentionOptions(TypedDict, total=False):
     causal: bool
     rope: bool
     rope_frequencies: str
-    qk_norm: bool
+    qk_norm: bool | str
     dropout: float
     impl: str
 
@@ -60,7 +61,8 @@ class Attention(nn.Module):
         rope: rotate queries and keys by their positions.
         rope_frequencies: which components rotate how fast: ``spread``, ``fast_first`` or ``slow_first``, see
             `RotaryEmbedding`.
-        qk_norm: LayerNorm over the components of each query and key head.
+        qk_norm: LayerNorm over the components of each query and key head; ``level``: over those of each level, where
+            the projection has levels.
         scaling: factor of the logits: ``head``, that of the projection (`1 / sqrt(r)` for a low-rank one); ``mup``, its
             factor under muP (`8 / r`; Kuang et al., ICML 2025); or a number.
         dropout: probability of dropping an attention weight in training.
@@ -82,7 +84,7 @@ class Attention(nn.Module):
         causal: bool = False,
         rope: bool = False,
         rope_frequencies: str = "spread",
-        qk_norm: bool = False,
+        qk_norm: bool | str = False,
         scaling: str | float = "head",
         dropout: float = 0.0,
         impl: str = "auto",
@@ -106,9 +108,8 @@ class Attention(nn.Module):
         self.pattern = pattern
         self.value = nn.Linear(d_model, self.num_kv_heads * self.head_dim)
         self.output = nn.Linear(num_heads * self.head_dim, d_model)
-        normed = projection.normalised if qk_norm else ()
-        self.query_norm = nn.LayerNorm(projection.width) if "query" in normed else nn.Identity()
-        self.key_norm = nn.LayerNorm(projection.width) if "key" in normed else nn.Identity()
+        self.query_norm = component_norm(projection, "query", qk_norm)
+        self.key_norm = component_norm(projection, "key", qk_norm)
         check_frequencies(rope_frequencies)
         self.rotary = (
             RotaryEmbedding(projection.width, groups=pattern.component_groups, frequencies=rope_frequencies)
@@ -133,14 +134,15 @@ class Attention(nn.Module):
         Args:
             x: `(B, N, D)`.
             context: `(B, S, D)` for cross-attention.
-            attention_mask: `(B, S)` bool, True at real tokens. Outputs at padded tokens mean nothing.
+            attention_mask: `(B, S)` bool, True at real tokens. Outputs at padded tokens mean nothing. With a cache, it
+                says which tokens of `x` are real; each sequence goes on at its own position.
             bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
             positions: `(N,)` or `(B, N)`, whole numbers; causality, windows, blocks and rotations come from them.
                 Counted over the real tokens of each row by default.
             blocks: `(levels, B, S)` int, explicit blocks; for the multi-level pattern only.
             global_tokens: `(S,)` or `(B, S)` bool: tokens inside every window and sharing every level. Causality and
                 padding hold for them too.
-            cache: from `new_cache`: the tokens before, without padding. `x` holds the tokens that follow them, at least
+            cache: from this attention's `new_cache`: the tokens before. `x` holds the tokens that follow them, at least
                 one; they are added to the cache. `impl` says how a prompt is computed; later tokens have one way.
 
         Returns:
@@ -151,17 +153,17 @@ class Attention(nn.Module):
             UserError: for arguments of a wrong shape or type, or that this attention or a cache does not go with.
         """
         if cache is not None:
+            self._check_width(x, "x")
             given = {
                 "context": context,
-                "attention_mask": attention_mask,
                 "bias": bias,
                 "positions": positions,
                 "blocks": blocks,
                 "global_tokens": global_tokens,
             }
-            self._check_cache(x, cache, [name for name, value in given.items() if value is not None])
+            self._check_cache(x, cache, attention_mask, [name for name, value in given.items() if value is not None])
             if cache.length or x.shape[1] == 1:
-                return torch.cat([self._decode(part, cache) for part in torch.split(x, MAX_STEP, dim=1)], 1)
+                return self._decode(x, cache, attention_mask)
         tokens, q, k, v = self.prepare(x, context, attention_mask, bias, positions, blocks, global_tokens)
         mixed = self.pattern(
             q,
@@ -175,7 +177,7 @@ class Attention(nn.Module):
             impl=self.impl,
         )
         if cache is not None:
-            cache.append(k, v)
+            cache.append(k, v, attention_mask)
         out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))
         return out
 
@@ -208,15 +210,22 @@ class Attention(nn.Module):
             x = source if context is None else x
         return tokens, *self._project(x, source, tokens.query_positions, tokens.key_positions)
 
-    def new_cache(self, batch_size: int) -> Cache:
+    def new_cache(self, batch_size: int, *, rewind: int = 0) -> Cache:
         """An empty cache for decoding `batch_size` sequences step by step, see `forward`.
+
+        Args:
+            batch_size: B.
+            rewind: tokens that `Cache.crop` can take back at any time, as speculative decoding needs it. A window, and
+                each level of multi-level attention, keeps `rewind - 1` keys more for that.
 
         Raises:
             UserError: if this attention cannot decode: it is not causal, aligns positions to the end, or has a pattern
                 without a cache.
         """
         self._check_decodes()
-        return self.pattern.new_cache(batch_size, self.max_length)
+        cache = self.pattern.new_cache(batch_size, self.max_length, rewind)
+        cache.belongs_to(self)
+        return cache
 
     def _check_decodes(self) -> None:
         if not self.causal:
@@ -227,7 +236,7 @@ class Attention(nn.Module):
                 "token moves the others: it needs align=start"
             )
 
-    def _check_cache(self, x: Tensor, cache: Cache, given: list[str]) -> None:
+    def _check_cache(self, x: Tensor, cache: Cache, mask: Tensor | None, given: list[str]) -> None:
         """Refuse what does not go with a cache; `given` names the other arguments that were given."""
         self._check_decodes()
         if given:
@@ -236,19 +245,30 @@ class Attention(nn.Module):
         own = self.pattern.new_cache(cache.batch_size, self.max_length)
         if cache.kind != own.kind:
             raise UserError(f"{type(self).__name__} decodes with its own new_cache, a {own.kind}, not a {cache.kind}")
+        if not cache.belongs_to(self):
+            raise UserError(
+                f"this cache is of another {type(self).__name__}: each layer decodes with its own new_cache"
+            )
         if cache.batch_size != B or N < 1:
             raise UserError(f"x must hold new tokens of the cache's {cache.batch_size} sequences, not {B} x {N} tokens")
-        if self.pattern.needs_max_length and self.max_length is not None and self.max_length < cache.length + N:
-            raise UserError(
-                f"{cache.length + N} tokens are more than max_length {self.max_length}, which the blocks divide"
-            )
+        _check_mask(mask, B, N)
+        if self.pattern.needs_max_length and self.max_length is not None:
+            length = max(cache.new_tokens(N, mask, x.device).after)
+            if self.max_length < length:
+                raise UserError(f"{length} tokens are more than max_length {self.max_length}, which the blocks divide")
 
-    def _decode(self, x: Tensor, cache: Cache) -> Tensor:
+    def _decode(self, x: Tensor, cache: Cache, mask: Tensor | None) -> Tensor:
         """The next tokens, from what the cache keeps of those before."""
-        positions = torch.arange(cache.length, cache.length + x.shape[1], device=x.device)[None]
-        q, k, v = self._project(x, x, positions, positions)
+        parts = torch.split(x, MAX_STEP, dim=1)
+        masks = [None] * len(parts) if mask is None else torch.split(mask, MAX_STEP, dim=1)
+        return torch.cat([self._step(part, cache, real) for part, real in zip(parts, masks, strict=True)], 1)
+
+    def _step(self, x: Tensor, cache: Cache, mask: Tensor | None) -> Tensor:
+        """As many of the next tokens as are taken at a time."""
+        new = cache.new_tokens(x.shape[1], mask, x.device)
+        q, k, v = self._project(x, x, new.positions, new.positions)
         dropout_p = self.dropout if self.training else 0.0
-        mixed = self.pattern.decode(q, k, v, cache=cache, scale=self.scale, dropout_p=dropout_p)
+        mixed = self.pattern.decode(q, k, v, new=new, cache=cache, scale=self.scale, dropout_p=dropout_p)
         out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))
         return out
 
@@ -281,11 +301,7 @@ class Attention(nn.Module):
         if blocks is not None and not self.pattern.takes_blocks:
             raise UserError(f"{type(self).__name__} takes no blocks; only the multi-level pattern does")
         B, S = source.shape[:2]
-        if attention_mask is not None and (attention_mask.shape != (B, S) or attention_mask.dtype != torch.bool):
-            raise UserError(
-                f"attention_mask must be bool of shape {(B, S)}, True at real tokens, "
-                f"not {attention_mask.dtype} of shape {tuple(attention_mask.shape)}"
-            )
+        _check_mask(attention_mask, B, S)
         if global_tokens is not None:
             if global_tokens.dtype != torch.bool or global_tokens.shape not in ((S,), (1, S), (B, S)):
                 raise UserError(
@@ -355,6 +371,14 @@ class Attention(nn.Module):
         sizes = zip(reversed(bias.shape), reversed(whole), strict=False)
         if bias.dim() > 4 or any(size not in (1, full) for size, full in sizes):
             raise UserError(f"bias must be broadcastable to {whole}, not of shape {tuple(bias.shape)}")
+
+
+def _check_mask(mask: Tensor | None, rows: int, length: int) -> None:
+    if mask is not None and (mask.shape != (rows, length) or mask.dtype != torch.bool):
+        raise UserError(
+            f"attention_mask must be bool of shape {(rows, length)}, True at real tokens, "
+            f"not {mask.dtype} of shape {tuple(mask.shape)}"
+        )
 
 
 def _is_whole(t: Tensor) -> bool:

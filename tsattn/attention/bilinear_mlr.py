@@ -29,15 +29,16 @@ class BilinearMLRAttention(Attention):
             has, else over at most four.
         blocks: `p_l`, pieces that the features are cut into at each level, each a divisor of D; 1, 2, 4, .. by default.
         scaling: factor of the products of a level: ``level``, `1 / sqrt(p_l r_l)`; ``mup``, the same, which is what the
-            authors train with under muP; ``head``, `1 / sqrt(sum_l p_l r_l)` for all levels alike; or a number for all
-            levels alike.
-        **options: what every kind takes, see `Attention`; `qk_norm` normalises the components of all levels together.
+            authors train with under muP; ``mup_language``, `8 / (p_l r_l)`, that of their language models; ``head``,
+            `1 / sqrt(sum_l p_l r_l)` for all levels alike; or a number for all levels alike.
+        **options: what every kind takes, see `Attention`; `qk_norm` normalises the components of all levels together,
+            ``level`` those of each, before the level's factor.
 
     Raises:
         UserError: ranks and blocks that do not fit each other or D, or another `scaling`.
     """
 
-    SCALINGS = ("level", "mup", "head")
+    SCALINGS = ("level", "mup", "mup_language", "head")
 
     def __init__(
         self,
@@ -62,11 +63,11 @@ class BilinearMLRAttention(Attention):
             if d_model % count:
                 raise UserError(f"blocks {list(blocks)} must each divide d_model {d_model}, and {count} does not")
         check_scaling(scaling, self.SCALINGS)
-        by_level = scaling in ("level", "mup")
+        of_levels = {"mup": "level", "level": "level", "mup_language": "mup_language"}.get(str(scaling), "head")
         projection = BilinearMLRProjection(
-            d_model, num_heads, options.get("num_kv_heads"), ranks, blocks, by_level=by_level
+            d_model, num_heads, options.get("num_kv_heads"), ranks, blocks, scaling=of_levels
         )
-        scale = "head" if by_level else scaling  # what is left to scale once the levels are
+        scale = "head" if isinstance(scaling, str) else scaling  # what is left to scale once the levels are
         super().__init__(d_model, num_heads, projection=projection, pattern=FullPattern(), scaling=scale, **options)
 
 

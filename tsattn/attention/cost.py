@@ -5,7 +5,7 @@ count it as 1). Each is attached to the class of a projection (`projection_cost`
 that every combination of the two has its cost; a class of your own registers its own::
 
     @pattern_cost.register
-    def _(pattern: MyPattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost: ...
+    def _(pattern: MyPattern, *, width: int, tokens: int, **sizes: int) -> PatternCost: ...
 
 Symbols: T tokens, D model width, H query heads, G key heads, W components of a query or key (r for low-rank ones).
 """
@@ -27,6 +27,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils.flop_counter import FlopCounterMode
 
 from tsattn.attention import Attention, build_attention
+from tsattn.attention.caches import places_for
 from tsattn.attention.patterns import (
     FullPattern,
     GlobalSlidingWindowPattern,
@@ -138,6 +139,7 @@ def attention_cost(
     tokens: int,
     causal: bool = False,
     max_length: int | None = None,
+    rewind: int = 0,
 ) -> AttentionCost:
     """The closed-form cost of the attention that a description means.
 
@@ -149,6 +151,7 @@ def attention_cost(
         causal: whether tokens see no later ones. Of the closed forms only those of windows change: a kernel may skip
             half of a square of scores, but none is counted as skipped, here as in the paper.
         max_length: the length that blocks by number divide; T by default.
+        rewind: tokens that can be taken back while T are generated, see `Attention.new_cache`.
 
     Raises:
         UserError: for a wrong description or size, or a kind whose cost is not known.
@@ -161,10 +164,10 @@ def attention_cost(
     attention = build_attention(
         description, d_model=d_model, num_heads=num_heads, max_length=max_length, rope=False, causal=causal
     )
-    return closed_form(attention, tokens)
+    return closed_form(attention, tokens, rewind=rewind)
 
 
-def closed_form(attention: Attention, tokens: int) -> AttentionCost:
+def closed_form(attention: Attention, tokens: int, *, rewind: int = 0) -> AttentionCost:
     """The closed-form cost of a built attention over T tokens; see `attention_cost`."""
     max_length = _checked_length(attention, tokens)
     made = projection_cost(attention.projection, attention.d_model)
@@ -174,6 +177,7 @@ def closed_form(attention: Attention, tokens: int) -> AttentionCost:
         tokens=tokens,
         causal=attention.causal,
         max_length=max_length,
+        rewind=rewind,
     )
     return AttentionCost(
         score_params_per_head=made.params_per_head,
@@ -221,11 +225,7 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     with torch.no_grad(), FlopCounterMode(display=False) as scoring:
         attend((q, k, v), known, "reference")
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    heads_and_widths = (
-        (q.shape[1], q.shape[3]),
-        (k.shape[1], k.shape[3]),
-        (attention.num_kv_heads, attention.head_dim),
-    )
+    heads_and_widths = (*((t.shape[1], t.shape[3]) for t in (q, k)), (attention.num_kv_heads, attention.head_dim))
     with fake:
         tensors = [torch.empty(1, heads, tokens, width) for heads, width in heads_and_widths]
     with torch.no_grad():
@@ -245,18 +245,20 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     )
 
 
-def measured_key_bytes(attention: Attention, tokens: int, dtype: torch.dtype = torch.float32) -> int:
+def measured_key_bytes(
+    attention: Attention, tokens: int, dtype: torch.dtype = torch.float32, *, rewind: int = 0
+) -> int:
     """Bytes of storage that the key cache holds at the peak, while T tokens come one by one, for a batch of one.
 
-    They are the closed form's where the attention was built for T tokens and its blocks are equal; storage grows by
-    doubling, so that an attention built for more tokens, or for any number, may hold more than it has filled. It takes
-    a step for each token, on the meta device, where nothing is stored.
+    They are the closed form's where the attention was built for T tokens; storage grows by doubling, so that an
+    attention built for more tokens, or for any number, may hold more than it has filled. It takes a step for each
+    token, on the meta device, where nothing is stored. `rewind` is that of `Attention.new_cache`.
 
     Raises:
         UserError: if this attention cannot decode (see `Attention.new_cache`), or `tokens` are out of its range.
     """
     _checked_length(attention, tokens)
-    cache = attention.new_cache(1)
+    cache = attention.new_cache(1, rewind=rewind)
     k = _queries_and_keys(attention, tokens)[1].to(dtype)
     v = k.new_empty(1, attention.num_kv_heads, tokens, 0)
     peak = 0
@@ -284,7 +286,7 @@ def _(projection: LowRankProjection, d_model: int) -> ProjectionCost:
 @projection_cost.register
 def _(projection: BTTProjection, d_model: int) -> ProjectionCost:
     """`D s (b + c)` a head: `D s c` in the blocks L, `D s b` in the blocks R; about `2 D^1.5 s`."""
-    _, b, c, _ = block_sizes(d_model)
+    _, b, c, _ = block_sizes(d_model, projection.divisor)
     left, right = d_model * projection.tt_rank * c, d_model * projection.tt_rank * b
     left_heads, right_heads = projection.left.shape[0], projection.right.shape[0]
     key_heads = 1 if projection.side == "query" else right_heads
@@ -302,7 +304,9 @@ def _(projection: MLBTCProjection, d_model: int) -> ProjectionCost:
 
 
 @singledispatch
-def pattern_cost(pattern: Pattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost:
+def pattern_cost(
+    pattern: Pattern, *, width: int, tokens: int, causal: bool, max_length: int, rewind: int = 0
+) -> PatternCost:
     """Multiply-adds and cached key numbers of a pattern, for one head (Kuang et al., section 4).
 
     Args:
@@ -311,29 +315,34 @@ def pattern_cost(pattern: Pattern, *, width: int, tokens: int, causal: bool, max
         tokens: T.
         causal: whether tokens see no later ones.
         max_length: the length that blocks by number and `align="end"` refer to, at least T.
+        rewind: tokens that can be taken back while T are generated.
     """
     raise UserError(f"the cost of {type(pattern).__name__} is not known; register it with pattern_cost")
 
 
 @pattern_cost.register
-def _(pattern: FullPattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost:
+def _(pattern: FullPattern, *, width: int, tokens: int, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
     """`T^2 W`, and every key is kept."""
     return PatternCost(tokens**2 * width, tokens * width)
 
 
 @pattern_cost.register
-def _(pattern: SlidingWindowPattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost:
-    """`T (2 w - 1) W`, causal `T w W`, never more than all pairs; the last w keys are kept."""
+def _(
+    pattern: SlidingWindowPattern, *, width: int, tokens: int, causal: bool, max_length: int, rewind: int = 0
+) -> PatternCost:
+    """`T (2 w - 1) W`, causal `T w W`, never more than all pairs; w keys are kept, k - 1 more to rewind by k."""
     window = pattern.window_size
     keys = min(tokens, window if causal else 2 * window - 1)
-    return PatternCost(tokens * keys * width, min(tokens, window) * width)
+    return PatternCost(tokens * keys * width, min(tokens, places_for(window, rewind)) * width)
 
 
 @pattern_cost.register
-def _(pattern: GlobalSlidingWindowPattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost:
+def _(
+    pattern: GlobalSlidingWindowPattern, *, width: int, tokens: int, causal: bool, max_length: int, rewind: int = 0
+) -> PatternCost:
     """The costs of the two parts, each of its own components."""
     everywhere, near = (
-        pattern_cost(part, width=rank, tokens=tokens, causal=causal, max_length=max_length)
+        pattern_cost(part, width=rank, tokens=tokens, causal=causal, max_length=max_length, rewind=rewind)
         for part, rank in ((pattern.global_part, pattern.global_rank), (pattern.window_part, pattern.window_rank))
     )
     return PatternCost(
@@ -343,23 +352,25 @@ def _(pattern: GlobalSlidingWindowPattern, *, width: int, tokens: int, causal: b
 
 
 @pattern_cost.register
-def _(pattern: MultiLevelPattern, *, width: int, tokens: int, causal: bool, max_length: int) -> PatternCost:
+def _(
+    pattern: MultiLevelPattern, *, width: int, tokens: int, causal: bool, max_length: int, rewind: int = 0
+) -> PatternCost:
     """`T^2 sum r_l / p_l` and `T sum r_l / p_l` where `p_l` blocks cut the T tokens evenly; else what they hold.
 
-    Level l scores the pairs of each block; generating, it holds the keys of the running block, up to its last one.
+    Level l scores the pairs of each block; generating, it has places for the keys of the largest one, and of k - 1 more
+    to rewind by k.
     """
     if pattern.calendar is not None:
         raise UserError(f"the cost of blocks by {', '.join(pattern.calendar)} depends on the time stamps of the data")
     every = torch.ones(1, tokens, dtype=torch.bool)
     positions = real_positions(every, align=pattern.align, max_length=max_length)
     blocks = level_block_ids(positions, numbers=pattern.numbers, lengths=pattern.lengths, max_length=max_length)
-    multiply_adds = 0
-    held = torch.zeros(tokens, dtype=torch.int64)
+    multiply_adds = held = 0
     for rank, ids in zip(pattern.ranks, blocks[:, 0], strict=True):
         sizes = torch.unique_consecutive(ids, return_counts=True)[1]
         multiply_adds += rank * int((sizes**2).sum())
-        held += rank * _place_in_block(sizes)
-    return PatternCost(multiply_adds, int(held.max()))
+        held += rank * min(tokens, places_for(int(sizes.max()), rewind))
+    return PatternCost(multiply_adds, held)
 
 
 def _known_tokens(attention: Attention, tokens: int, max_length: int, device: str) -> Tokens:
@@ -376,12 +387,6 @@ def _queries_and_keys(attention: Attention, tokens: int) -> tuple[Tensor, Tensor
     with torch.no_grad():
         q, k = projection(x, x)
     return q, k
-
-
-def _place_in_block(sizes: Tensor) -> Tensor:
-    """For every token, how many tokens its block holds once it has been generated: 1, 2, ... in each block."""
-    starts = sizes.cumsum(0) - sizes
-    return torch.arange(1, int(sizes.sum()) + 1) - starts.repeat_interleave(sizes)
 
 
 def _checked_length(attention: Attention, tokens: int) -> int:

@@ -34,7 +34,8 @@ class MLBTCAttention(Attention):
             size, and a BTT level of rank 1.
         scaling: factor of the logits: ``head``, `1 / sqrt(D)`; ``mup``, `1 / D`, as the authors train BTT under muP; or
             a number.
-        **options: what every kind takes, see `Attention`; `qk_norm` normalises the components of all levels together.
+        **options: what every kind takes, see `Attention`; `qk_norm` normalises the components of all levels together,
+            ``level`` those of each.
 
     Raises:
         UserError: levels that mean nothing or do not fit D.

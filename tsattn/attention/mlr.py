@@ -32,7 +32,8 @@ class MLRAttention(Attention):
         scaling: factor of the products of a level's r_l components: ``head``, `1 / sqrt(r)` for all of them, so that
             one level is standard attention; ``level``, `1 / sqrt(r_l)`; ``mup``, `1 / r_l`, as the authors train.
         divide_by: what the logits are divided by as well: ``none``; ``levels``, the number of levels; ``active``, pair
-            by pair the number of levels in which the two tokens share a block, as in the authors' language models.
+            by pair the number of levels in which the two tokens share a block, as in the authors' language models;
+            ``both``, one after the other.
         **options: what every kind takes, see `Attention`.
     """
 

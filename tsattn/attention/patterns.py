@@ -15,7 +15,15 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from tsattn.attention.caches import Cache, FullCache, MultiLevelCache, SplitCache, WindowCache, own_cache
+from tsattn.attention.caches import (
+    Cache,
+    FullCache,
+    MultiLevelCache,
+    NewTokens,
+    SplitCache,
+    WindowCache,
+    own_cache,
+)
 from tsattn.errors import UserError, one_of, whole_number
 from tsattn.ops.calendar import calendar_block_ids
 from tsattn.ops.full import full_attention, softmax_attention, wide
@@ -107,25 +115,29 @@ class Pattern(ABC):
     ) -> Tensor:
         """Map q `(B, H | 1, N, r)`, k `(B, G | H, S, r)`, v `(B, G, S, E)` to `(B, H, N, E)`."""
 
-    def new_cache(self, batch_size: int, max_length: int | None) -> Cache:
+    def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> Cache:
         """What `decode` keeps of the tokens before. A pattern that is to decode overrides both.
 
         Args:
             batch_size: B.
             max_length: tokens that are expected at most, where that is known.
+            rewind: tokens that `Cache.crop` can take back at any time.
 
         Raises:
             UserError: if the pattern cannot decode.
         """
         raise UserError(f"{type(self).__name__} has no cache: it cannot decode step by step")
 
-    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, cache: Cache, scale: float, dropout_p: float) -> Tensor:
+    def decode(
+        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+    ) -> Tensor:
         """Attend causally from n new tokens to those in the cache and themselves, and add them to it.
 
         Args:
-            q: `(B, H | 1, n, r)` queries of the tokens at positions `cache.length` and on.
+            q: `(B, H | 1, n, r)` queries of the new tokens.
             k: `(B, G', n, r)` their keys.
             v: `(B, G, n, E)` their values.
+            new: where they stand: what `cache.new_tokens` made.
             cache: what `new_cache` made.
             scale: factor of the logits.
             dropout_p: probability of dropping a weight.
@@ -161,16 +173,16 @@ class FullPattern(Pattern):
         allowed = allowed_pairs(tokens.query_positions, tokens.key_positions, causal=causal, key_mask=tokens.mask)
         return full_attention(q, k, v, allowed=allowed, bias=bias, scale=scale, dropout_p=dropout_p, impl=impl)
 
-    def new_cache(self, batch_size: int, max_length: int | None) -> FullCache:
+    def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> FullCache:
         """See `Pattern`."""
-        return FullCache(batch_size, max_length)
+        return FullCache(batch_size, max_length, rewind)
 
-    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, cache: Cache, scale: float, dropout_p: float) -> Tensor:
+    def decode(
+        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+    ) -> Tensor:
         """See `Pattern`."""
-        cache = own_cache(cache, FullCache)
-        queries, keys = _decode_positions(q, cache.length)
-        k, v = cache.extend(k, v)
-        allowed = None if q.shape[2] == 1 else allowed_pairs(queries, keys, causal=True)
+        k, v = own_cache(cache, FullCache).extend(k, v, new)
+        allowed = _seen_by(new, torch.arange(k.shape[2], device=k.device)[None])
         return _mix(_scores(q, k) * scale, v, allowed=allowed, dropout_p=dropout_p)
 
 
@@ -215,18 +227,19 @@ class SlidingWindowPattern(Pattern):
             impl=impl,
         )
 
-    def new_cache(self, batch_size: int, max_length: int | None) -> WindowCache:
+    def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> WindowCache:
         """See `Pattern`."""
-        return WindowCache(batch_size, self.window_size, max_length)
+        return WindowCache(batch_size, self.window_size, max_length, rewind)
 
-    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, cache: Cache, scale: float, dropout_p: float) -> Tensor:
+    def decode(
+        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+    ) -> Tensor:
         """See `Pattern`."""
-        cache = own_cache(cache, WindowCache)
-        queries, _ = _decode_positions(q, cache.length)
-        k, v, keys = cache.extend(k, v)
+        k, v, keys = own_cache(cache, WindowCache).extend(k, v, new)
         allowed = None
-        if q.shape[2] > 1:
-            allowed = window_pairs(queries, keys, self.window_size) & (keys <= queries.T)
+        if keys is not None:
+            near = window_pairs(new.positions, keys, self.window_size)
+            allowed = near & (keys[:, None, :] <= new.positions[:, :, None])[:, None]
         return _mix(_scores(q, k) * scale, v, allowed=allowed, dropout_p=dropout_p)
 
 
@@ -309,20 +322,23 @@ class GlobalSlidingWindowPattern(Pattern):
         both = everywhere + part(self.window_part, slice(self.global_rank, None), self.window_rank)
         return both / 2 if self.combine == "mean" else both
 
-    def new_cache(self, batch_size: int, max_length: int | None) -> SplitCache:
+    def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> SplitCache:
         """See `Pattern`. The values of the window are kept by both parts."""
-        parts: list[tuple[int, Cache]] = [(self.global_rank, self.global_part.new_cache(batch_size, max_length))]
+        everywhere = self.global_part.new_cache(batch_size, max_length, rewind)
+        parts: list[tuple[int, Cache]] = [(self.global_rank, everywhere)]
         if self.window_rank:
-            parts.append((self.window_rank, self.window_part.new_cache(batch_size, max_length)))
-        return SplitCache(batch_size, parts)
+            parts.append((self.window_rank, self.window_part.new_cache(batch_size, max_length, rewind)))
+        return SplitCache(parts)
 
-    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, cache: Cache, scale: float, dropout_p: float) -> Tensor:
+    def decode(
+        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+    ) -> Tensor:
         """See `Pattern`."""
         cache = own_cache(cache, SplitCache)
         patterns = (self.global_part, self.window_part)
         parts = zip(patterns, cache.parts, cache.split(q), cache.split(k), strict=False)
         outputs = [
-            pattern.decode(q, k, v, cache=part, scale=scale * self._factor(q.shape[-1]), dropout_p=dropout_p)
+            pattern.decode(q, k, v, new=new, cache=part, scale=scale * self._factor(q.shape[-1]), dropout_p=dropout_p)
             for pattern, part, q, k in parts
         ]
         if len(outputs) == 1:
@@ -349,16 +365,16 @@ class MultiLevelPattern(Pattern):
         scaling: what a level of r_l of the W components multiplies its products by. ``head``: the `scale` of the call
             for all levels alike; ``level``: that times `sqrt(W / r_l)`; ``mup``: that times `sqrt(W) / r_l` (the
             authors'). Under a low-rank projection these are `1 / sqrt(r)`, `1 / sqrt(r_l)` and `1 / r_l`.
-        divide_by: what the logits are divided by as well: ``none``, ``levels`` (their number L) or ``active``, pair by
-            pair the number of levels in which the two tokens share a block (the authors' language models). A pair that
-            shares none scores 0; one with a global token shares all.
+        divide_by: what the logits are divided by as well: ``none``, ``levels`` (their number L), ``active``, pair by
+            pair the number of levels in which the two tokens share a block (the authors' language models), or ``both``.
+            A pair that shares none scores 0; one with a global token shares all.
 
     Raises:
         UserError: a size, `align`, `scaling` or `divide_by` that means nothing.
     """
 
     SCALINGS = ("head", "level", "mup")
-    DIVISORS = ("none", "levels", "active")
+    DIVISORS = ("none", "levels", "active", "both")
 
     impls: tuple[str, ...] = MULTILEVEL_IMPLS
     takes_blocks = True
@@ -396,11 +412,12 @@ class MultiLevelPattern(Pattern):
         self.component_groups = self.ranks
         self.scaling = scaling
         self.divide_by = divide_by
-        if divide_by == "active":
+        self._by_active = divide_by in ("active", "both")
+        if self._by_active:
             self.impls = DIVIDING_IMPLS
         width, first = sum(self.ranks), self.ranks[0]
         self._scale = {"head": 1.0, "level": math.sqrt(width / first), "mup": math.sqrt(width) / first}[scaling]
-        if divide_by == "levels":
+        if divide_by in ("levels", "both"):
             self._scale /= len(self.ranks)
         # of each level, relative to the first: equal ranks cost nothing, and halved ones under mup are not rounded
         power = {"head": 0.0, "level": 0.5, "mup": 1.0}[scaling]
@@ -470,7 +487,7 @@ class MultiLevelPattern(Pattern):
             global_tokens=tokens.global_tokens,
             bias=bias,
             scale=scale,
-            divide_by_active=self.divide_by == "active",
+            divide_by_active=self._by_active,
             dropout_p=dropout_p,
             impl=impl,
             layouts=layouts,
@@ -478,7 +495,7 @@ class MultiLevelPattern(Pattern):
             regular=regular,
         )
 
-    def new_cache(self, batch_size: int, max_length: int | None) -> MultiLevelCache:
+    def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> MultiLevelCache:
         """See `Pattern`."""
         if self.calendar is not None:
             raise UserError(
@@ -490,33 +507,35 @@ class MultiLevelPattern(Pattern):
             assert self.numbers is not None
             assert max_length is not None, "Attention sees to it, see needs_max_length"
             blocks = [(number, max_length) for number in self.numbers]
-        return MultiLevelCache(batch_size, self.ranks, blocks, max_length)
+        return MultiLevelCache(batch_size, self.ranks, blocks, max_length, rewind)
 
-    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, cache: Cache, scale: float, dropout_p: float) -> Tensor:
+    def decode(
+        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+    ) -> Tensor:
         """See `Pattern`. Each level scores the keys of its running block alone."""
         cache = own_cache(cache, MultiLevelCache)
-        n, before = q.shape[2], cache.length
-        queries, keys = _decode_positions(q, before)
         q, scale = self._scaled(q, scale)
-        levels, v = cache.extend(k, v)
-        logits = wide(q).new_zeros(*q.shape[:3], cache.length)
-        active = logits.new_zeros(n, cache.length)
-        for (start, k_level), q_level, (number, span) in zip(
+        levels, v = cache.extend(k, v, new)
+        queries, every = new.positions, torch.arange(v.shape[2], device=v.device)[None]
+        logits = wide(q).new_zeros(len(q), max(q.shape[1], k.shape[1]), q.shape[2], v.shape[2])
+        for (k_level, keys), q_level, block in zip(
             levels, torch.split(q * scale, list(self.ranks), -1), cache.blocks, strict=True
         ):
             scores = _scores(q_level, k_level)
-            if n > 1:
-                query_blocks, key_blocks = (floor_divide(t * number, span) for t in (queries, keys[:, start:]))
-                same = key_blocks == query_blocks.T
-                scores = scores.masked_fill(~same, 0.0)
-            logits[..., start:] += scores
-            if self.divide_by == "active":
-                active[:, start:] += 1 if n == 1 else same
-        if self.divide_by == "active":
-            logits = logits / active.clamp(min=1)
-        return _mix(
-            logits, v, allowed=allowed_pairs(queries, keys, causal=True) if n > 1 else None, dropout_p=dropout_p
-        )
+            if keys is None:
+                start = v.shape[2] - k_level.shape[2]
+                if new.count > 1:
+                    scores = scores.masked_fill(~_share(queries, every[:, start:], block), 0.0)
+                logits[..., start:] += scores
+            else:
+                seen = _share(queries, keys, block) & (keys[:, None, :] <= queries[:, :, None])[:, None]
+                at = keys.clamp(max=v.shape[2] - 1)[:, None, None, :].expand_as(scores)
+                # autocast may have made the scores in a narrower type
+                logits = logits.scatter_add(-1, at, scores.masked_fill(~seen, 0.0).to(logits.dtype))
+        if self._by_active:
+            shared = torch.stack([_share(queries, every, block) for block in cache.blocks]).sum(0)
+            logits = logits / shared.clamp(min=1)
+        return _mix(logits, v, allowed=_seen_by(new, every), dropout_p=dropout_p)
 
     def _scaled(self, q: Tensor, scale: float) -> tuple[Tensor, float]:
         """Queries and the one scale whose logits have the factor of each level."""
@@ -537,10 +556,16 @@ def _check_nested(numbers: Sequence[int] | None, lengths: Sequence[int] | None) 
             raise UserError(f"block {what} must nest: {part} does not divide {whole} in {list(sizes)}")
 
 
-def _decode_positions(q: Tensor, before: int) -> tuple[Tensor, Tensor]:
-    """Positions of the new tokens `(1, n)` and of all `(1, before + n)`."""
-    positions = torch.arange(before + q.shape[2], device=q.device)[None]
-    return positions[:, before:], positions
+def _seen_by(new: NewTokens, keys: Tensor) -> Tensor | None:
+    """`(1 | B, 1, n, S)`: which new tokens may see which positions `(1, S)`; None where a single one sees all."""
+    return None if new.even and new.count == 1 else allowed_pairs(new.positions, keys, causal=True)
+
+
+def _share(queries: Tensor, keys: Tensor, block: tuple[int, int]) -> Tensor:
+    """`(1 | B, 1, n, S)`: which positions `(1 | B, n)` and `(1 | B, S)` lie in one of `number` blocks in a `span`."""
+    number, span = block
+    query_blocks, key_blocks = (floor_divide(positions * number, span) for positions in (queries, keys))
+    return (key_blocks[:, None, :] == query_blocks[:, :, None])[:, None]
 
 
 def _scores(q: Tensor, k: Tensor) -> Tensor:
@@ -551,7 +576,7 @@ def _scores(q: Tensor, k: Tensor) -> Tensor:
 
 
 def _mix(logits: Tensor, v: Tensor, *, allowed: Tensor | None, dropout_p: float) -> Tensor:
-    """Softmax of the logits `(B, H, n, S)` over the allowed pairs `(1, 1, n, S)`, times v `(B, G, S, E)`."""
+    """Softmax of the logits `(B, H, n, S)` over the allowed pairs `(1 | B, 1, n, S)`, times v `(B, G, S, E)`."""
     heads, groups = logits.shape[1], v.shape[1]
     grouped = rearrange(logits, "B (G h) n S -> B G (h n) S", G=groups)
     if allowed is not None:

@@ -14,7 +14,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tsattn.errors import UserError, whole_number
-from tsattn.structured import BTT, MLBTC, MLR, Level, LevelShape
+from tsattn.structured import BTT, DIVISORS, MLBTC, MLR, Level, LevelShape
 
 __all__ = [
     "BTTProjection",
@@ -105,13 +105,24 @@ class BTTProjection(Projection):
         tt_rank: s.
         side: which side is mapped: ``key`` (`q = x`, `k = M x`: the authors' form), ``query`` (`q = M^T x`, `k = x`,
             one key for all heads), or ``both`` (each side one factor, width b c s).
+        divisor: of D, which makes the blocks, see `tsattn.structured.block_sizes`.
     """
 
     SIDES = ("key", "query", "both")
 
-    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int | None, tt_rank: int, side: str) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int | None,
+        tt_rank: int,
+        side: str,
+        divisor: str = "below",
+    ) -> None:
         super().__init__()
         num_kv_heads = key_heads(num_heads, num_kv_heads)
+        if divisor not in DIVISORS:
+            raise UserError(f"divisor of btt attention must be one of {', '.join(DIVISORS)}, not {divisor!r}")
         if side not in self.SIDES:
             raise UserError(f"side of btt attention must be one of {', '.join(self.SIDES)}, not {side!r}")
         tt_rank = whole_number("tt_rank", tt_rank)
@@ -122,8 +133,9 @@ class BTTProjection(Projection):
             )
         self.side = side
         self.tt_rank = tt_rank
+        self.divisor = divisor
         right_heads = num_kv_heads if side == "both" else num_heads
-        initial = BTT.random(d_model, tt_rank, left_heads=num_heads, right_heads=right_heads)
+        initial = BTT.random(d_model, tt_rank, left_heads=num_heads, right_heads=right_heads, divisor=divisor)
         self.left = nn.Parameter(initial.left)
         self.right = nn.Parameter(initial.right)
         b, a, inner = self.left.shape[1:]
@@ -264,7 +276,8 @@ class BilinearMLRProjection(MLBTCProjection):
         num_kv_heads: G; H if None.
         ranks: `r_l`.
         blocks: `p_l`; 1, 2, 4, .. if None.
-        by_level: whether each level has the factor of its own width, as above; else `sum_l q_l . k_l / sqrt(W)`.
+        scaling: the factor of `q_l . k_l`: ``level``, as above; ``mup_language``, `8 / (p_l r_l)`, of which `8 / W` is
+            the factor of all components; ``head``, `1 / sqrt(W)` for all levels.
 
     Raises:
         UserError: ranks and blocks that do not fit each other or D.
@@ -278,17 +291,19 @@ class BilinearMLRProjection(MLBTCProjection):
         ranks: Sequence[int],
         blocks: Sequence[int] | None = None,
         *,
-        by_level: bool = True,
+        scaling: str = "level",
     ) -> None:
         shapes = MLR.shapes(ranks, blocks)
         widths = [shape.rank * shape.left_blocks for shape in shapes]
+        scale = 8 / sum(widths) if scaling == "mup_language" else 1 / math.sqrt(sum(widths))
+        power = {"head": 0.0, "level": 0.5, "mup_language": 1.0}[scaling]
         super().__init__(
             d_model,
             num_heads,
             num_kv_heads,
             shapes,
-            scale=1 / math.sqrt(sum(widths)),
-            level_scales=[math.sqrt(sum(widths) / width) if by_level else 1.0 for width in widths],
+            scale=scale,
+            level_scales=[(sum(widths) / width) ** power for width in widths],
             # a left factor maps its piece of the features to a query, as a right one does to a key
             left_fan_ins=[d_model // shape.left_blocks for shape in shapes],
         )

@@ -1,7 +1,7 @@
 """Structured matrices as linear operators. Imports nothing else of the package but its error."""
 
 from tsattn.structured.base import StructuredMatrix, Transposed
-from tsattn.structured.btt import BTT, block_sizes
+from tsattn.structured.btt import BTT, DIVISORS, block_sizes
 from tsattn.structured.butterfly import Butterfly, prime_factors
 from tsattn.structured.dense import Dense
 from tsattn.structured.kronecker import Kronecker
@@ -13,6 +13,7 @@ from tsattn.structured.monarch import Monarch
 
 __all__ = [
     "BTT",
+    "DIVISORS",
     "MLBTC",
     "MLR",
     "Butterfly",

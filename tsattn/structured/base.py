@@ -20,7 +20,8 @@ class StructuredMatrix(ABC):
     A class of the family stores its factors and names the `products` of block-diagonal factors whose sum it is; all
     else follows. Each class also has two constructors, whose arguments are its own: `random`, with normal factors of
     variance 1 / fan-in (muP), the fan-in of a block-diagonal factor being what one of its outputs reads; and
-    `project`, the nearest member to a dense matrix in the Frobenius norm, with no gradient.
+    `project`, a member near a dense matrix in the Frobenius norm, with no gradient: the nearest where that is known in
+    closed form, as its docstring then says.
     """
 
     @property

@@ -14,19 +14,34 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, whole_number
 from tsattn.structured.level import Level, LevelShape
 from tsattn.structured.mlbtc import MultiLevel
 
-__all__ = ["BTT", "block_sizes", "square_width"]
+__all__ = ["BTT", "DIVISORS", "block_sizes", "square_width"]
+
+DIVISORS = ("below", "above")  # of the width, as seen from its root
 
 
-def block_sizes(width: int) -> tuple[int, int, int, int]:
-    """The block sizes `(a, b, c, d)` of a square BTT matrix: a = c the largest divisor of `width` up to its root.
+def block_sizes(width: int, divisor: str = "below") -> tuple[int, int, int, int]:
+    """The block sizes `(a, b, c, d)` of a square BTT matrix: a = c a divisor of `width`, b = d the other one.
 
-    With this pairing the matrix reaches full rank at TT-rank 1; with a and b exchanged it does not.
+    With this pairing the matrix reaches full rank at TT-rank 1; with a and b exchanged on one side it does not.
+
+    Args:
+        width: D.
+        divisor: ``below``, the largest up to the root of D; ``above``, the smallest that is larger than the root, so
+            that a and b differ where D is a square too (1, where D is 1).
+
+    Raises:
+        UserError: another `divisor`.
     """
-    a = next(n for n in range(math.isqrt(width), 0, -1) if width % n == 0)
+    if divisor not in DIVISORS:
+        raise UserError(f"divisor must be one of {', '.join(DIVISORS)}, not {divisor!r}")
+    width = whole_number("width", width)
+    root = math.isqrt(width)
+    candidates = range(root, 0, -1) if divisor == "below" else (*range(root + 1, width + 1), width)
+    a = next(n for n in candidates if width % n == 0)
     return a, width // a, a, width // a
 
 
@@ -67,11 +82,12 @@ class BTT(MultiLevel):
         *,
         left_heads: int,
         right_heads: int,
+        divisor: str = "below",
         generator: torch.Generator | None = None,
         dtype: torch.dtype | None = None,
     ) -> BTT:
         """Normal factors of variance 1 / fan-in, the fan-in of a block being its own input size (d and c s)."""
-        _, b, c, _ = block_sizes(width)
+        _, b, c, _ = block_sizes(width, divisor)
         level = Level.random(
             width,
             width,
@@ -85,7 +101,7 @@ class BTT(MultiLevel):
         return cls(level.left, level.right, rank)
 
     @classmethod
-    def project(cls, dense: Tensor, rank: int) -> BTT:
+    def project(cls, dense: Tensor, rank: int, *, divisor: str = "below") -> BTT:
         """The nearest to `(*heads, D, D)`, in closed form (see `Level.nearest`).
 
         Sorted by `(k', k)`, the entries of M fall into `b c` blocks of shape `a x d`, block `(k', k)` being the
@@ -93,8 +109,8 @@ class BTT(MultiLevel):
         the two is any matrix of rank at most s; so each block may be fitted alone, by its truncated SVD.
 
         Raises:
-            UserError: the matrix is not square, or the rank not positive.
+            UserError: the matrix is not square, the rank not positive, or another `divisor`.
         """
-        _, b, c, _ = block_sizes(square_width(dense))
+        _, b, c, _ = block_sizes(square_width(dense), divisor)
         level = Level.nearest(dense, LevelShape(rank, b, c, shuffled=True))
         return cls(level.left, level.right, rank)

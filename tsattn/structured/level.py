@@ -171,34 +171,66 @@ def truncated_svd(matrices: Tensor, rank: int) -> tuple[Tensor, Tensor]:
 
 
 def fit_levels(
-    dense: Tensor, shapes: Sequence[LevelShape], *, tolerance: float = 1e-4, max_sweeps: int = 500
+    dense: Tensor,
+    shapes: Sequence[LevelShape],
+    *,
+    tolerance: float = 1e-4,
+    max_sweeps: int = 500,
+    restarts: int = 0,
+    seed: int = 0,
 ) -> tuple[tuple[Level, ...], Tensor]:
     """Block coordinate descent: each level in turn becomes the nearest to what the others leave of `dense`.
 
     The error never grows, since each step is the best choice of its level (Parshakova et al. 2023, factor fitting by
     block coordinate descent). One level is fitted in closed form; with more, the result is a fixed point of the
-    alternation that need not be the global optimum.
+    alternation that need not be the global optimum. Other starts end at others, of which each head keeps the nearest.
 
     Args:
         dense: `(*heads, m, n)`.
         shapes: the levels, in the order in which they are fitted.
         tolerance: stop when a sweep lowers no head's error by more than this share of itself.
         max_sweeps: stop then at the latest.
+        restarts: starts from random levels, after the first from none. More of them are never worse.
+        seed: of the random levels; the first starts are the same however many follow.
 
     Returns:
-        The levels, and the Frobenius error of each head after each step, `(steps, *heads)`.
+        The levels, and the Frobenius error of each head after each step of the start that it keeps, `(steps, *heads)`;
+        a start of fewer steps stays where it ended.
 
     Raises:
-        UserError: no levels, or blocks that do not divide the matrix.
+        UserError: no levels, blocks that do not divide the matrix, or a number of restarts below 0.
     """
     if not shapes:
         raise UserError("at least one level is needed")
+    if isinstance(restarts, bool) or not isinstance(restarts, int) or restarts < 0:
+        raise UserError(f"restarts must be a whole number of at least 0, not {restarts!r}")
     dense = dense.detach()
+    max_sweeps = max_sweeps if len(shapes) > 1 else 1
+    best, errors = _alternate(dense, shapes, None, tolerance, max_sweeps)
+    generator = torch.Generator(dense.device).manual_seed(seed)
+    for _ in range(restarts if len(shapes) > 1 else 0):
+        start = _random_levels(dense, shapes, generator)
+        levels, others = _alternate(dense, shapes, start, tolerance, max_sweeps)
+        nearer = others[-1] < errors[-1]
+        best = [_choose(nearer, new, old) for new, old in zip(levels, best, strict=True)]
+        steps = max(len(errors), len(others))
+        errors, others = (torch.cat([e, e[-1:].expand(steps - len(e), *e.shape[1:])]) for e in (errors, others))
+        errors = torch.where(nearer, others, errors)
+    return tuple(best), errors
+
+
+def _alternate(
+    dense: Tensor, shapes: Sequence[LevelShape], start: Sequence[Level] | None, tolerance: float, max_sweeps: int
+) -> tuple[list[Level], Tensor]:
+    """`fit_levels` from one start, levels or none: the levels, and the error after each step."""
+    levels: list[Level | None] = [None] * len(shapes) if start is None else [*start]
     residual = dense
+    for level in levels:
+        if level is not None:
+            residual = residual - level_to_dense(level)
     rounding = 10 * torch.finfo(dense.dtype).eps * torch.linalg.matrix_norm(dense)
-    levels: list[Level | None] = [None] * len(shapes)
-    errors = [torch.linalg.matrix_norm(dense)]
-    for _ in range(max_sweeps if len(shapes) > 1 else 1):
+    errors = [torch.linalg.matrix_norm(residual)]
+    for _ in range(max_sweeps):
         before = errors[-1]
         for index, shape in enumerate(shapes):
             held = levels[index]
@@ -210,7 +242,33 @@ def fit_levels(
         unfinished = (before - errors[-1] > tolerance * before) & (errors[-1] > rounding)
         if not unfinished.any():
             break
-    return tuple(level for level in levels if level is not None), torch.stack(errors[1:])
+    return [level for level in levels if level is not None], torch.stack(errors[1:])
+
+
+def _random_levels(dense: Tensor, shapes: Sequence[LevelShape], generator: torch.Generator) -> list[Level]:
+    """Random levels, each with the norm of `dense (*heads, m, n)`."""
+    heads, (rows, columns) = dense.shape[:-2], dense.shape[-2:]
+    levels = []
+    for shape in shapes:
+        level = Level.random(
+            rows,
+            columns,
+            shape,
+            left_fan_in=shape.left_inputs,
+            left_heads=heads,
+            right_heads=heads,
+            generator=generator,
+            dtype=dense.dtype,
+        )
+        scale = torch.linalg.matrix_norm(dense) / torch.linalg.matrix_norm(level_to_dense(level))
+        levels.append(Level(level.left * scale[..., None, None, None], level.right, level.shuffled))
+    return levels
+
+
+def _choose(nearer: Tensor, new: Level, old: Level) -> Level:
+    """The new level for the heads that are `nearer (*heads)`, else the old one."""
+    pick = nearer[..., None, None, None]
+    return Level(torch.where(pick, new.left, old.left), torch.where(pick, new.right, old.right), old.shuffled)
 
 
 def level_to_dense(level: Level) -> Tensor:

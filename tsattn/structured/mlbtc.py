@@ -118,8 +118,18 @@ class MLBTC(MultiLevel):
 
     @classmethod
     def project(
-        cls, dense: Tensor, shapes: Sequence[LevelShape], *, tolerance: float = 1e-4, max_sweeps: int = 500
+        cls,
+        dense: Tensor,
+        shapes: Sequence[LevelShape],
+        *,
+        tolerance: float = 1e-4,
+        max_sweeps: int = 500,
+        restarts: int = 0,
+        seed: int = 0,
     ) -> MLBTC:
-        """A member near `(*heads, out, in)`: the nearest for one level, else a fixed point of `fit_levels`."""
-        levels, _ = fit_levels(dense, shapes, tolerance=tolerance, max_sweeps=max_sweeps)
+        """A member near `(*heads, out, in)`: the nearest for one level, else a fixed point of `fit_levels`.
+
+        With more levels `restarts` from random levels of a `seed` may find a nearer one, and never a farther one.
+        """
+        levels, _ = fit_levels(dense, shapes, tolerance=tolerance, max_sweeps=max_sweeps, restarts=restarts, seed=seed)
         return cls(levels)

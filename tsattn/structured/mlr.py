@@ -101,11 +101,23 @@ class MLR(MultiLevel):
         *,
         tolerance: float = 1e-4,
         max_sweeps: int = 500,
+        restarts: int = 0,
+        seed: int = 0,
     ) -> MLR:
         """A member near `(*heads, out, in)`, by the block coordinate descent of `fit_levels`.
+
+        It is the nearest for one level. With more, `restarts` from random levels of a `seed` may find a nearer one, and
+        never a farther one.
 
         Raises:
             UserError: ranks and blocks that do not fit each other or the matrix.
         """
-        levels, _ = fit_levels(dense, cls.shapes(ranks, blocks), tolerance=tolerance, max_sweeps=max_sweeps)
+        levels, _ = fit_levels(
+            dense,
+            cls.shapes(ranks, blocks),
+            tolerance=tolerance,
+            max_sweeps=max_sweeps,
+            restarts=restarts,
+            seed=seed,
+        )
         return cls.from_levels(levels)

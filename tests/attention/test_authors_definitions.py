@@ -1,0 +1,223 @@
+"""Definitions of the authors beside the defaults, each written here once more from the parameters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.attention.cases import D_MODEL, NUM_HEADS, each_impl
+from tsattn.attention import Attention, build_attention
+from tsattn.attention.cost import closed_form, measured
+from tsattn.attention.patterns import MultiLevelPattern
+from tsattn.attention.projections import BTTProjection
+from tsattn.errors import UserError
+from tsattn.optim import mup_groups
+from tsattn.structured import BTT, block_sizes
+
+T = 13
+
+
+def build(description: dict[str, Any], d_model: int = D_MODEL, **sizes: Any) -> Attention:
+    torch.manual_seed(0)
+    attention = build_attention(description, d_model=d_model, num_heads=NUM_HEADS, **sizes).double().eval()
+    with torch.no_grad():
+        for parameter in attention.parameters():  # norms too: they are not to be the identity
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return attention
+
+
+def output(attention: Attention, x: Tensor, logits: Tensor) -> Tensor:
+    """Softmax over the logits `(B, H, T, T)`, values and output projection."""
+    values = attention.value(x).unflatten(-1, (attention.num_kv_heads, attention.head_dim)).transpose(1, 2)
+    values = values.repeat_interleave(NUM_HEADS // attention.num_kv_heads, 1)
+    return attention.output((logits.softmax(-1) @ values).transpose(1, 2).flatten(-2))
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight + bias
+
+
+RANKS, BLOCKS = [2, 3, 1], [1, 2, 8]
+WIDTHS = [rank * count for rank, count in zip(RANKS, BLOCKS, strict=True)]
+FACTORS = {
+    "level": [1 / math.sqrt(width) for width in WIDTHS],
+    "mup": [1 / math.sqrt(width) for width in WIDTHS],
+    "mup_language": [8 / width for width in WIDTHS],
+    "head": [1 / math.sqrt(sum(WIDTHS))] * 3,
+    0.5: [0.5] * 3,
+}
+
+
+def level_products(attention: Attention, x: Tensor, *, norms: bool) -> list[Tensor]:
+    """`q_l . k_l` of each level, `(B, H, T, T)`, of normalised or of plain components."""
+    products = []
+    projection = attention.projection
+    for level, count in enumerate(BLOCKS):
+        pieces = x.unflatten(-1, (count, -1))
+        left, right = projection.left[level], projection.right[level]  # type: ignore[index]
+        q = torch.einsum("btkd,hkdr->bhtkr", pieces, left).flatten(-2)
+        k = torch.einsum("btkd,hkdr->bhtkr", pieces, right).flatten(-2)
+        if norms:
+            query, key = attention.query_norm.norms[level], attention.key_norm.norms[level]  # type: ignore[index]
+            q, k = layer_norm(q, query.weight, query.bias), layer_norm(k, key.weight, key.bias)
+        k = k.repeat_interleave(NUM_HEADS // attention.num_kv_heads, 1)
+        products.append(q @ k.transpose(-1, -2))
+    return products
+
+
+@pytest.mark.parametrize("num_kv_heads", [NUM_HEADS, 2])
+@pytest.mark.parametrize("norms", [False, True])
+@pytest.mark.parametrize("scaling", FACTORS)
+def test_bilinear_mlr_with_a_norm_and_a_factor_for_each_level(
+    scaling: str | float, norms: bool, num_kv_heads: int
+) -> None:
+    """`sum_l f_l LN(q_l) . LN(k_l)`: the factor comes after the norm, which would take it away."""
+    description = {"kind": "bilinear_mlr", "ranks": RANKS, "blocks": BLOCKS, "scaling": scaling}
+    attention = build({**description, "qk_norm": "level" if norms else False, "num_kv_heads": num_kv_heads})
+    x = torch.randn(2, T, D_MODEL, dtype=torch.float64)
+    products = level_products(attention, x, norms=norms)
+    logits = sum(f * product for f, product in zip(FACTORS[scaling], products, strict=True))
+    expected = output(attention, x, logits)  # type: ignore[arg-type]
+    for _ in each_impl(attention):
+        torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
+
+
+def test_one_level_has_the_factors_of_standard_attention() -> None:
+    for qk_norm in (False, True, "level"):
+        one = build({"kind": "bilinear_mlr", "ranks": [4], "scaling": "mup_language", "qk_norm": qk_norm})
+        assert one.scale == 8 / 4
+        assert one.projection.level_scales == (1.0,)
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        ({"kind": "bilinear_mlr", "qk_norm": "each"}, "qk_norm must be true, false or level, not 'each'"),
+        ({"kind": "standard", "qk_norm": "level"}, "qk_norm: level is for bilinear_mlr and mlbtc, whose components"),
+        ({"kind": "btt", "qk_norm": "level"}, "qk_norm: level is for bilinear_mlr and mlbtc, whose components"),
+        ({"kind": "mlr", "qk_norm": "level"}, "qk_norm: level is for bilinear_mlr and mlbtc, whose components"),
+        ({"kind": "bilinear_mlr", "scaling": "mup_8"}, "scaling must be level, mup, mup_language, head or a number"),
+        ({"kind": "standard", "scaling": "mup_language"}, "scaling must be head, mup or a number above 0"),
+        ({"kind": "mlr", "divide_by": "all"}, "divide_by must be one of none, levels, active, both, not 'all'"),
+        ({"kind": "btt", "divisor": "least"}, "divisor of btt attention must be one of below, above, not 'least'"),
+    ],
+)
+def test_other_names_are_refused(description: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(description, max_length=T)
+
+
+def test_norms_of_levels_are_vectors_that_learn_at_the_plain_rate() -> None:
+    attention = build({"kind": "bilinear_mlr", "ranks": RANKS, "blocks": BLOCKS, "qk_norm": "level"})
+    vectors = {*attention.query_norm.parameters(), *attention.key_norm.parameters()}
+    assert sorted(p.numel() for p in vectors) == sorted(2 * 2 * WIDTHS)
+    for group in mup_groups(attention, 1e-3, 0.1):
+        if vectors & {*group["params"]}:
+            assert (group["lr"], group["weight_decay"]) == (1e-3, 0.0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_levels_divided_by_their_number_and_by_those_that_are_shared(causal: bool) -> None:
+    ranks, lengths = [2, 1, 1], [8, 4, 2]
+    description = {"kind": "mlr", "ranks": ranks, "blocks": {"lengths": lengths}, "align": "start", "scaling": "mup"}
+    attention = build({**description, "divide_by": "both", "num_kv_heads": 2}, max_length=T, causal=causal)
+    x = torch.randn(2, T, D_MODEL, dtype=torch.float64)
+    q, k = attention.projection(x, x)
+    k = k.repeat_interleave(2, 1)
+    logits, active = torch.zeros(2, NUM_HEADS, T, T, dtype=torch.float64), torch.zeros(T, T)
+    for q_level, k_level, rank, length in zip(q.split(ranks, -1), k.split(ranks, -1), ranks, lengths, strict=True):
+        block = torch.arange(T) // length
+        share = block[:, None] == block
+        logits = logits + (q_level @ k_level.transpose(-1, -2)) / rank * share
+        active = active + share
+    logits = logits / 3 / active.clamp(min=1)
+    if causal:
+        logits = logits.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)
+    expected = output(attention, x, logits)
+    impls = [*each_impl(attention)]
+    assert impls == ["auto", "reference", "tiles"]
+    for attention.impl in impls:
+        torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
+    if causal:
+        cache = attention.new_cache(2)
+        steps = [attention(part, cache=cache) for part in x.split([3, 1, 1, 4, 4], 1)]
+        torch.testing.assert_close(torch.cat(steps, 1), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("width", "below", "above"),
+    [
+        (64, 8, 16),
+        (16, 4, 8),
+        (36, 6, 9),
+        (256, 16, 32),
+        (512, 16, 32),
+        (768, 24, 32),
+        (12, 3, 4),
+        (7, 1, 7),
+        (1, 1, 1),
+    ],
+)
+def test_the_divisors_around_the_root_of_the_width(width: int, below: int, above: int) -> None:
+    """`above` is strictly above the root, also where that divides a square width."""
+    assert block_sizes(width) == block_sizes(width, "below") == (below, width // below) * 2
+    assert block_sizes(width, "above") == (above, width // above) * 2
+    matrix = BTT.random(width, 1, left_heads=1, right_heads=1, divisor="above", dtype=torch.float64)
+    assert torch.linalg.matrix_rank(matrix.to_dense()[0]) == width
+
+
+def authors_scores(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """`M x` of every head, `(B, H, T, D)`: the three steps of the definition, as one contraction each.
+
+    left `(H, b, a, c s)` and right `(H, c, d, b s)`: c pieces of x meet their blocks R, the numbers of all pieces with
+    the same one of the b groups meet its block L, whose a outputs lie b apart.
+    """
+    b, inner, c = left.shape[1], left.shape[-1], right.shape[1]
+    pieces = x.unflatten(-1, (c, -1))
+    grouped = torch.einsum("btcd,hcdgs->bhtgcs", pieces, right.unflatten(-1, (b, inner // c)))
+    return torch.einsum("bhtgcs,hgacs->bhtag", grouped, left.unflatten(-1, (c, inner // c))).flatten(-2)
+
+
+@pytest.mark.parametrize("side", BTTProjection.SIDES)
+@pytest.mark.parametrize("tt_rank", [1, 2])
+@pytest.mark.parametrize("width", [16, 64, 48])
+def test_weights_of_the_authors_shapes_load_and_score_as_theirs(width: int, tt_rank: int, side: str) -> None:
+    """At D = 64 theirs have a = c = 16 and b = d = 4."""
+    description = {"kind": "btt", "tt_rank": tt_rank, "divisor": "above", "side": side}
+    attention = build({**description, "qk_norm": side == "key"}, d_model=width)
+    a = {16: 8, 64: 16, 48: 8}[width]
+    b = width // a
+    theirs = {
+        "projection.left": torch.randn(NUM_HEADS, b, a, a * tt_rank, dtype=torch.float64),
+        "projection.right": torch.randn(NUM_HEADS, a, b, b * tt_rank, dtype=torch.float64),
+    }
+    attention.load_state_dict({**attention.state_dict(), **theirs})
+    x = torch.randn(2, T, width, dtype=torch.float64)
+    keys = authors_scores(x, theirs["projection.left"], theirs["projection.right"])
+    if side == "key":
+        keys = layer_norm(keys, attention.key_norm.weight, attention.key_norm.bias)  # type: ignore[arg-type]
+    logits = x[:, None] @ keys.transpose(-1, -2) / math.sqrt(width)
+    torch.testing.assert_close(attention(x), output(attention, x, logits), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("side", BTTProjection.SIDES)
+def test_costs_and_roles_follow_the_divisor(side: str) -> None:
+    D, s = 64, 2
+    attention = build({"kind": "btt", "tt_rank": s, "divisor": "above", "side": side}, d_model=D, causal=True)
+    form, count = closed_form(attention, T), measured(attention, T)
+    assert form.score_params_per_head == D * s * (4 + 16)
+    assert form.score_params == count.score_params == NUM_HEADS * D * s * (4 + 16)
+    assert form.projection_flops == count.projection_flops
+    assert form.score_flops == count.score_flops
+    assert attention.projection.mup_fans() == {"left": (16 * s, 16), "right": (4, 4 * s)}
+    dense = torch.randn(D, D, dtype=torch.float64)
+    assert BTT.project(dense, s, divisor="above").left.shape == (4, 16, 16 * s)
+
+
+def test_every_choice_of_divisions_is_named() -> None:
+    assert MultiLevelPattern.DIVISORS == ("none", "levels", "active", "both")

@@ -1,0 +1,209 @@
+"""Sequences of a batch that differ in length: each is decoded as if it were alone, and padding is not stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.attention.cases import CASES, D_MODEL, NUM_HEADS
+from tests.attention.decoding import T, decode, decoder, key_numbers, tokens
+from tsattn.attention import Attention
+from tsattn.attention.base import MAX_STEP
+from tsattn.attention.patterns import MultiLevelPattern
+from tsattn.attention.projections import BTTProjection
+from tsattn.errors import UserError
+
+cases = pytest.mark.parametrize("case", CASES)
+
+PROMPT = 14
+REAL = (14, 5, 0, 9, 1)  # tokens of each prompt
+
+
+def masks() -> dict[str, Tensor]:
+    """Where the tokens of `REAL` lie in prompts of one width."""
+    places, real = torch.arange(PROMPT), torch.tensor(REAL)[:, None]
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "left": places >= PROMPT - real,
+        "right": places < real,
+        "between": torch.stack([torch.randperm(PROMPT, generator=generator) < count for count in REAL]),
+    }
+
+
+def alone(attention: Attention, prompt: Tensor, mask: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
+    """What the full pass gives for each sequence without its padding: at its prompt's tokens, and after them."""
+    at_prompt, after = torch.zeros_like(prompt), []
+    for row in range(len(prompt)):
+        whole = torch.cat([prompt[row, mask[row]], rest[row]])[None]
+        out = attention(whole)[0]
+        at_prompt[row, mask[row]] = out[: len(out) - len(rest[row])]
+        after.append(out[len(out) - len(rest[row]) :])
+    return at_prompt, torch.stack(after)
+
+
+@cases
+@pytest.mark.parametrize("padding", masks())
+def test_every_row_is_decoded_as_if_it_were_alone(case: str, padding: str) -> None:
+    attention, mask = decoder(case, length=T, rope=True), masks()[padding]
+    x = tokens(T, batch_size=len(REAL))
+    prompt, rest = x[:, :PROMPT], x[:, PROMPT:]
+    with torch.no_grad():
+        expected = alone(attention, prompt, mask, rest)
+        for schedule in ([1] * 26, [3, 9, 1, 7, 6]):
+            cache = attention.new_cache(len(REAL))
+            at_prompt = attention(prompt, attention_mask=mask, cache=cache) * mask[..., None]
+            assert cache.lengths == REAL
+            assert cache.length == 14
+            torch.testing.assert_close(at_prompt, expected[0], rtol=0, atol=1e-10)
+            torch.testing.assert_close(decode(attention, rest, schedule, cache), expected[1], rtol=0, atol=1e-10)
+
+
+@cases
+def test_a_mask_may_come_with_every_call(case: str) -> None:
+    """As when sequences accept different numbers of the tokens that were proposed; a padded token may hold anything."""
+    attention = decoder(case, length=T, rope=True)
+    x = tokens(T, batch_size=3)
+    real = torch.rand(3, T, generator=torch.Generator().manual_seed(3)) < 0.6
+    real[:, 30] = False
+    given = x.masked_fill(~real[..., None], torch.nan)
+    with torch.no_grad():
+        expected = torch.zeros_like(x)
+        for row in range(3):
+            expected[row, real[row]] = attention(x[row, real[row]][None])[0]
+        cache = attention.new_cache(3)
+        for part in torch.split(torch.arange(T), [1, 4, 1, 12, *[1] * 15, 7]):
+            out = attention(given[:, part] if cache.length else x[:, part], attention_mask=real[:, part], cache=cache)
+            here = real[:, part]
+            torch.testing.assert_close(out[here], expected[:, part][here], rtol=0, atol=1e-10)
+    assert cache.lengths == tuple(real.sum(1).tolist())
+
+
+@cases
+def test_gradients_of_unequal_prompts_are_those_of_each_alone(case: str) -> None:
+    attention, mask = decoder(case, length=T, rope=True), masks()["left"]
+    x = tokens(T, batch_size=len(REAL)).requires_grad_()
+    leaves = [x, *attention.parameters()]
+
+    def gradients(at_prompt: Tensor, after: Tensor) -> tuple[Tensor | None, ...]:
+        loss = (at_prompt * mask[..., None]).square().sum() + after.square().sum()
+        return torch.autograd.grad(loss, leaves, allow_unused=True)
+
+    expected = gradients(*alone(attention, x[:, :PROMPT], mask, x[:, PROMPT:]))
+    cache = attention.new_cache(len(REAL))
+    at_prompt = attention(x[:, :PROMPT], attention_mask=mask, cache=cache)
+    actual = gradients(at_prompt, decode(attention, x[:, PROMPT:], [5, *[1] * 15, 6], cache))
+    for want, got in zip(expected, actual, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
+@cases
+def test_padding_is_not_stored(case: str) -> None:
+    """The longest sequence decides the storage, which is that of a batch in which all are as long."""
+    attention = decoder(case, length=30)
+    x = tokens(30, batch_size=2)
+    mask = torch.ones(2, 20, dtype=torch.bool)
+    mask[:, :4] = False
+    mask[1, :15] = False
+
+    def held(unequal: bool) -> list[tuple[int, int]]:
+        cache = attention.new_cache(2)
+        found = []
+        with torch.no_grad():
+            if unequal:
+                attention(x[:, :20], attention_mask=mask, cache=cache)
+            else:
+                attention(x[:, 4:20], cache=cache)
+            for step in range(20, 30):
+                attention(x[:, step : step + 1], cache=cache)
+                found.append((cache.key_nbytes, cache.nbytes))
+        return found
+
+    assert held(unequal=True) == held(unequal=False)
+
+
+def test_the_peak_of_unequal_prompts_is_that_of_the_closed_form() -> None:
+    mask = masks()["left"]
+    sizes: list[tuple[dict[str, Any], int]] = [
+        ({"kind": "standard"}, T),
+        ({"kind": "swa", "window_size": 5}, 5),
+        ({"kind": "mlr", "ranks": [2, 2], "blocks": [1, 4]}, (T + T // 4) // 2),
+    ]
+    for description, places in sizes:
+        attention = decoder(description, length=T)
+        cache = attention.new_cache(len(REAL))
+        x = tokens(T, batch_size=len(REAL))
+        with torch.no_grad():
+            attention(x[:, :PROMPT], attention_mask=mask, cache=cache)
+            decode(attention, x[:, PROMPT:], [1] * 26, cache)
+        assert key_numbers(cache) == len(REAL) * places * D_MODEL
+
+
+@cases
+def test_autocast_decodes_unequal_prompts_too(case: str) -> None:
+    attention, mask = decoder(case, length=T, dtype=torch.float32, rope=True), masks()["left"]
+    x = tokens(T, torch.float32, batch_size=len(REAL))
+    with torch.no_grad():
+        expected = alone(attention, x[:, :PROMPT], mask, x[:, PROMPT:])[1]
+        with torch.autocast("cpu", torch.bfloat16):
+            cache = attention.new_cache(len(REAL))
+            attention(x[:, :PROMPT], attention_mask=mask, cache=cache)
+            actual = decode(attention, x[:, PROMPT:], [1] * 8 + [18], cache)
+    assert (actual - expected).abs().max() <= 0.1 * expected.abs().max()
+
+
+def test_a_mask_of_real_tokens_alone_is_no_mask() -> None:
+    attention, x = decoder("mlr", length=T), tokens(T)
+    every = torch.ones(2, T, dtype=torch.bool)
+    with torch.no_grad():
+        cache = attention.new_cache(2)
+        parts = [attention(x[:, t : t + 8], attention_mask=every[:, t : t + 8], cache=cache) for t in range(0, T, 8)]
+        torch.testing.assert_close(torch.cat(parts, 1), attention(x), rtol=0, atol=1e-10)
+    assert cache.lengths == (T, T)
+
+
+def test_long_masked_parts_are_taken_bit_by_bit() -> None:
+    x, length = tokens(2 * MAX_STEP + 40), 2 * MAX_STEP + 40
+    mask = torch.ones(2, length, dtype=torch.bool)
+    mask[0, 3 : MAX_STEP + 9] = False
+    for case in ("standard", "swa", "mlr-deep"):
+        attention = decoder(case, length=length)
+        with torch.no_grad():
+            cache = attention.new_cache(2)
+            first = attention(x[:, :2], attention_mask=mask[:, :2], cache=cache)
+            out = torch.cat([first, attention(x[:, 2:], attention_mask=mask[:, 2:], cache=cache)], 1)
+            for row in range(2):
+                expected = attention(x[row, mask[row]][None])[0]
+                torch.testing.assert_close(out[row, mask[row]], expected, rtol=0, atol=1e-10)
+
+
+def test_only_real_tokens_count_towards_the_most() -> None:
+    attention = decoder("mlr", length=20)
+    cache, x = attention.new_cache(2), tokens(T)
+    mask = torch.ones(2, 20, dtype=torch.bool)
+    mask[:, :5] = False
+    with torch.no_grad():
+        attention(x[:, :20], attention_mask=mask, cache=cache)
+        decode(attention, x[:, :5], [2, 1, 2], cache)
+        with pytest.raises(UserError, match="21 tokens are more than max_length 20, which the blocks divide"):
+            attention(x[:, :1], cache=cache)
+
+
+@pytest.mark.parametrize("side", BTTProjection.SIDES)
+def test_a_query_of_all_heads_decodes_over_levels(side: str) -> None:
+    """One-sided BTT has one query (or key) for all heads; with levels it is another attention than any named one."""
+    torch.manual_seed(0)
+    projection = BTTProjection(D_MODEL, NUM_HEADS, None, tt_rank=2, side=side)
+    width = projection.width
+    pattern = MultiLevelPattern([width - 4, 4], lengths=[24, 4], align="start")
+    attention = Attention(D_MODEL, NUM_HEADS, projection=projection, pattern=pattern, causal=True).double().eval()
+    x, mask = tokens(T, batch_size=len(REAL)), masks()["left"]
+    with torch.no_grad():
+        torch.testing.assert_close(decode(attention, x, [3, 9, 1, 20, 1, 6]), attention(x), rtol=0, atol=1e-10)
+        cache = attention.new_cache(len(REAL))
+        attention(x[:, :PROMPT], attention_mask=mask, cache=cache)
+        expected = alone(attention, x[:, :PROMPT], mask, x[:, PROMPT:])[1]
+        actual = decode(attention, x[:, PROMPT:], [1] * 20 + [6], cache)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
