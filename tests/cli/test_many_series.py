@@ -123,6 +123,35 @@ def test_series_of_several_channels_and_splits_by_date(tmp_path: Path) -> None:
     assert out["target_name"].tolist() == (["y"] * 4 + ["y2"] * 4) * 4
 
 
+def test_a_run_remembers_how_its_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = plain_frame()
+    paths = [tmp_path / "mine.csv", tmp_path / "new.csv"]
+    for path, rows in zip(paths, (frame, frame[frame.unique_id != "c"]), strict=True):
+        text = rows.assign(ds=rows.ds.dt.strftime("%d/%m/%y"))
+        text.to_csv(path, sep=";", decimal=",", encoding="latin-1", index=False)
+    run = tmp_path / "run"
+    assert "separates its cells with ';', not with ','; give that as separator" in refusal(
+        ["fit", *TINY, f"--data.path={paths[0]}", f"--run={run}"], capsys
+    )
+    written_so = ["--data.separator=;", "--data.decimal=,", "--data.encoding=latin-1", "--data.date_format=%d/%m/%y"]
+    assert fit(paths[0], run, *written_so) == 0
+    for words in ([], ["--input", str(paths[1])]):
+        assert main(["predict", "--run", str(run), *words, "--output", str(tmp_path / "out.csv"), "--overwrite"]) == 0
+        out = pd.read_csv(tmp_path / "out.csv", parse_dates=["ds"])
+        last = frame.groupby("unique_id").ds.max()
+        assert (out.groupby("unique_id").ds.min() == last[out.unique_id.unique()] + pd.Timedelta(1, "D")).all()
+
+
+def test_steps_are_fitted_tested_and_forecast(tmp_path: Path) -> None:
+    frame = plain_frame().assign(ds=lambda frame: frame.groupby("unique_id").cumcount())
+    path = written(frame, tmp_path / "steps.csv")
+    assert fit(path, tmp_path / "run", "--data.frequency=1") == 0
+    assert main(["test", "--run", str(tmp_path / "run")]) == 0
+    assert main(["predict", "--run", str(tmp_path / "run")]) == 0
+    out = pd.read_csv(tmp_path / "run" / "forecast.csv")
+    assert out[out.unique_id == "d"].ds.tolist() == [100, 101, 102, 103]
+
+
 def test_what_is_done_to_a_file_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     frame = plain_frame().drop(index=[3, 70])
     frame.loc[[7, 8, 90], "y"] = np.nan

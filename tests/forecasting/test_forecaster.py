@@ -154,6 +154,88 @@ def test_names_types_and_zones_of_the_frame_are_kept(wide: bool) -> None:
     assert str(first.tz) == "Europe/Berlin"
 
 
+@pytest.mark.parametrize("name", ["date", "when", None])
+def test_the_time_of_a_wide_frame_keeps_its_name_all_the_way(name: str | None, tmp_path: Path) -> None:
+    hours = pd.date_range("2024-01-01", periods=150, freq="h", name=name)
+    frame = pd.DataFrame({"a": np.sin(np.arange(150) / 4), "b": np.arange(150.0)}, index=hours)
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame[:-T])
+    forecast = forecaster.predict()
+    assert forecast.columns[:2].tolist() == ["unique_id", name or "ds"]
+    assert forecast[name or "ds"].tolist() == [*hours[-T:]] * 2
+    checked = forecaster.cross_validate(frame, windows=2)
+    assert checked.columns[:3].tolist() == ["unique_id", name or "ds", "cutoff"]
+    assert forecaster.evaluate(frame)["windows"].tolist() == [1] * 3
+    forecaster.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(), forecast)
+    for drawn in (forecast, checked):
+        assert [ax.get_ylabel() for ax in forecaster.plot(drawn, history=frame).axes] == ["a", "b"]
+    other = forecaster.predict(frame.rename_axis("hour"))
+    assert other.columns[1] == "hour"
+    with pytest.raises(UserError, match="it has no column"):
+        forecaster.plot(other)
+    assert forecaster.plot(other, history=frame.rename_axis("hour")).axes
+
+
+def test_the_order_of_rows_changes_no_forecast() -> None:
+    frame = frame_of()
+    one, other = (
+        Forecaster(attention="mlr", **{**SMALL, "max_steps": 12}).fit(rows)
+        for rows in (frame, frame.sample(frac=1, random_state=0))
+    )
+    assert one.model is not None
+    assert other.model is not None
+    for name, weight in one.model.state_dict().items():
+        assert torch.equal(weight, other.model.state_dict()[name]), name
+    pd.testing.assert_frame_equal(one.predict(), other.predict())
+    pd.testing.assert_frame_equal(one.predict(frame[::-1]), other.predict(frame))
+
+
+def test_steps_are_counted_on(tmp_path: Path) -> None:
+    wave = 5 + np.sin(2 * np.pi * np.arange(200) / 24)
+    frame = pd.DataFrame({"a": wave, "b": 2 * wave})
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame[:180])
+    forecast = forecaster.predict()
+    assert forecast["ds"].tolist() == 2 * [*range(180, 180 + T)]
+    assert forecaster.cross_validate(frame, windows=2)["cutoff"].unique().tolist() == [199 - 2 * T, 199 - T]
+    assert forecaster.evaluate(frame)["windows"].tolist() == [20 - T + 1] * 3
+    forecaster.plot(forecast, history=frame).canvas.draw()
+    forecaster.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(), forecast)
+    assert again.predict(frame)["ds"].iloc[0] == 200
+    dates = frame.set_axis(pd.date_range("2020", periods=200, freq="h"))
+    with pytest.raises(UserError, match="has time stamps, what the model was fitted on steps"):
+        forecaster.predict(dates)
+    for backbone in ({"calendar": True}, {"attention": {"kind": "mlr", "blocks": {"calendar": ["week", "day"]}}}):
+        described = {**SMALL, "max_steps": 2, "backbone": {**SMALL["backbone"], **backbone}}
+        with pytest.raises(UserError, match="need time stamps, and the series count steps"):
+            Forecaster(**described).fit(frame)
+
+
+def test_text_is_read_as_it_is_said_to_be_written(tmp_path: Path) -> None:
+    frame = frame_of({"b": 150, "a": 120})
+    text = frame.assign(ds=frame["ds"].dt.strftime("%d.%m.%y %H:%M"))
+    text.to_csv(tmp_path / "mine.csv", sep=";", decimal=",", encoding="utf-16", index=False)
+    told = {"separator": ";", "decimal": ",", "encoding": "utf-16", "date_format": "%d.%m.%y %H:%M"}
+    small = {**SMALL, "max_steps": 2}
+    expected = Forecaster(**small).fit(frame).predict()
+    forecaster = Forecaster(**small, **told).fit(tmp_path / "mine.csv")
+    pd.testing.assert_frame_equal(forecaster.predict(), expected, check_dtype=False)
+    pd.testing.assert_frame_equal(forecaster.predict(text), expected, check_dtype=False)
+    forecaster.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(str(tmp_path / "mine.csv")), expected, check_dtype=False)
+
+
+def test_a_frame_that_goes_on_much_later_is_scored_though_half_of_it_is_filled() -> None:
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame_of({"a": 200}))
+    later = frame_of({"a": 1000})[900:]
+    assert forecaster.evaluate(later)["windows"].iloc[0] > 0
+    with pytest.raises(UserError, match=r"max_filled 0\.5 allows"):
+        forecaster.predict(pd.concat([frame_of({"a": 200}), later]))
+
+
 def test_a_frame_of_polars_or_pyarrow_gives_the_same(fitted: Forecaster) -> None:
     pa = pytest.importorskip("pyarrow")
     table = pa.Table.from_pandas(frame_of())

@@ -24,6 +24,12 @@ __all__ = ["INTEGER_FORMATS", "parse_dates"]
 
 logger = logging.getLogger("tsattn")
 
+# of time zones that have the same offsets, the one that is taken
+_ZONES = (
+    *("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "America/Chicago", "America/Denver"),
+    *("America/Los_Angeles", "America/Halifax", "America/Sao_Paulo", "America/Santiago", "Australia/Sydney"),
+    *("Australia/Adelaide", "Pacific/Auckland", "Asia/Jerusalem", "Africa/Cairo"),
+)
 # whole numbers that are dates: the least, the greatest, how they are written
 INTEGER_FORMATS = (
     (1900_01, 2100_12, "%Y%m"),
@@ -33,6 +39,8 @@ INTEGER_FORMATS = (
 )
 _ISO, _QUARTERS, _WEEKS = "ISO 8601", "2020Q1", "2020-W01"
 _ADVICE = "write dates like 2016-07-01 00:00:00, or give their date_format"
+_DATE_ALONE = 10  # characters in a date without a time of day, at most
+_MOST = 0.9  # the share of dates that a format must fit to be what was meant
 _SAMPLE = 1000  # dates that a format is tried on before it is tried on all
 _LONG_MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november"),
@@ -77,14 +85,19 @@ def parse_dates(
     found, fitting = [*_candidates(str(texts[0]))], dict[str, pd.DatetimeIndex]()
     if not found:
         raise _no_date(cells, 0, where)
+    sample = texts[:: -(-len(texts) // _SAMPLE)]
     for form in found:
-        if not _read(texts[:_SAMPLE], form).isna().any():
+        if not _read(sample, form).isna().any():
             stamps = _read(texts, form)
             if not stamps.isna().any():
                 fitting[form] = stamps
     if not fitting:
         raise _unfitting(cells, texts, codes, found, where)
     form = _chosen(fitting, cells, codes, where, ids)
+    if len(fitting) == 1 and not _is_regular(fitting[form]):
+        others = [other for other in found if np.mean(_read(sample, other).notna()) > _MOST]
+        if others != [form]:  # one cell that is wrong must not turn all others into other dates
+            raise _unfitting(cells, texts, codes, [other for other in others if other != form], where)
     if "%y" in form:
         logger.warning(
             "the dates in column %s are read as %s: %s is %s",
@@ -251,10 +264,15 @@ def _taken(
 
 def _offsets(texts: pd.Index[Any]) -> NDArray[Any]:
     """What each text says of its zone: ``+0100``, or nothing."""
-    ends = texts.str.extract(r"\d[T ].*?(Z|[+-]\d\d(?::?\d\d)?)$", expand=False).fillna("")
-    codes, kinds = pd.factorize(ends)
-    plain = [kind.replace(":", "").replace("Z", "+0000") for kind in kinds]
-    return np.array([kind + "00" if len(kind) == 3 else kind for kind in plain], dtype=object)[codes]
+    codes, ends = pd.factorize(texts.str[-6:])
+    plain = []
+    for end in ends:
+        match = re.search(r"(Z|[+-]\d\d(?::?\d\d)?)$", end)
+        kind = match[1].replace(":", "").replace("Z", "+0000") if match else ""
+        plain.append(kind + "00" if len(kind) == 3 else kind)
+    offsets = np.array(plain, dtype=object)[codes]
+    offsets[np.asarray(texts.str.len() <= _DATE_ALONE)] = ""  # whose day is no offset
+    return offsets
 
 
 def _fixed(offset: str) -> Any:
@@ -275,8 +293,7 @@ def _in_local_zone(stamps: pd.DatetimeIndex, offsets: NDArray[Any]) -> pd.Dateti
         return stamps
     changes = np.flatnonzero(told[1:] != told[:-1])
     some = np.unique(np.concatenate([[0, len(time) - 1], changes, changes + 1]))
-    known = ("Europe/Berlin", "Europe/London", "America/New_York", "America/Chicago", "America/Los_Angeles")
-    for name in (*known, *sorted(zoneinfo.available_timezones() - {*known})):
+    for name in (*_ZONES, *sorted(zoneinfo.available_timezones() - {*_ZONES})):
         try:
             local = time[some].tz_convert(name)
         except (ValueError, TypeError, OSError):  # names that are no zones, as "localtime"

@@ -122,7 +122,7 @@ def _usual_frequency(index: pd.DatetimeIndex) -> str:
     days = wall[at_usual_time] // _DAY
     usual = _mode(np.diff(days))
     weeks, weekdays = np.divmod(days + 3, 7)  # 1970-01-01 was a Thursday
-    if 13 <= usual <= 16 and (half_months := _usual_half_months(days)) is not None:
+    if 5 <= usual <= 25 and (half_months := _usual_half_months(days)) is not None:
         return half_months
     if usual >= 28:
         months = _usual_months(days)

@@ -73,7 +73,7 @@ def stamps_or_steps(
         is_known = frequency is not None and is_steps(frequency)
         if is_known or (frequency is None and _integer_format(column) is None):
             if not is_known:
-                logger.info("column %s holds whole numbers, which are taken for steps", shown(column.name))
+                logger.warning("column %s holds whole numbers that are no dates: they count steps", shown(column.name))
             if len(numbers) < len(column):
                 row = int(column.isna().to_numpy().argmax())
                 raise UserError(f"{where(row)}: the step in column {shown(column.name)} is missing")
