@@ -207,7 +207,10 @@ def test_steps_are_counted_on(tmp_path: Path) -> None:
     dates = frame.set_axis(pd.date_range("2020", periods=200, freq="h"))
     with pytest.raises(UserError, match="has time stamps, what the model was fitted on steps"):
         forecaster.predict(dates)
-    for backbone in ({"calendar": True}, {"attention": {"kind": "mlr", "blocks": {"calendar": ["week", "day"]}}}):
+    for backbone in (
+        {"calendar": True},
+        {"attention": {"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["week", "day"]}}},
+    ):
         described = {**SMALL, "max_steps": 2, "backbone": {**SMALL["backbone"], **backbone}}
         with pytest.raises(UserError, match="need time stamps, and the series count steps"):
             Forecaster(**described).fit(frame)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import warnings
 import zoneinfo
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -190,13 +191,15 @@ def _read(texts: pd.Index[Any], form: str) -> pd.DatetimeIndex:
     if form == _WEEKS:
         return pd.DatetimeIndex(pd.to_datetime(texts + "-1", format="%G-W%V-%u", errors="coerce"))
     pandas_form = "ISO8601" if form == _ISO else form
-    try:
-        read = pd.to_datetime(texts, format=pandas_form, errors="coerce", utc=_has_zone(str(texts[0]), form))
-        if not pd.api.types.is_datetime64_any_dtype(read.dtype):  # changing offsets, to pandas 2
-            raise ValueError
-    except ValueError:  # a zone in some cells, not in the first
-        read = pd.to_datetime(texts, format=pandas_form, errors="coerce", utc=True)
-    return pd.DatetimeIndex(read)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # pandas 2, on zones in some cells
+        try:
+            read = pd.to_datetime(texts, format=pandas_form, errors="coerce", utc=_has_zone(str(texts[0]), form))
+            if pd.api.types.is_datetime64_any_dtype(read.dtype):
+                return pd.DatetimeIndex(read)
+        except ValueError:  # pandas 3, on the same
+            pass
+        return pd.DatetimeIndex(pd.to_datetime(texts, format=pandas_form, errors="coerce", utc=True))
 
 
 def _has_zone(text: str, form: str) -> bool:
