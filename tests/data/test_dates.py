@@ -108,6 +108,11 @@ def test_the_row_that_does_not_fit_the_format_is_named(form: str, cell: str, tol
     assert f"row 21: {told}" in refusal(frame_of(texts))
 
 
+def test_dates_of_one_month_with_gaps_are_read_whatever_the_length_of_its_name() -> None:
+    days = pd.date_range("2020-05-01", periods=30).delete([3, 9, 10])
+    assert panel_from_frame(frame_of(days.strftime("%d %b %Y"))).time[-1] == days[-1]
+
+
 @pytest.mark.parametrize("texts", [["10:00", "11:00", "12:00"], ["1:00:00", "1:00:01", "1:00:02"]])
 def test_times_of_day_without_a_date_are_refused(texts: list[str]) -> None:
     assert "row 1: " in refusal(frame_of(texts))

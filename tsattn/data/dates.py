@@ -94,11 +94,13 @@ def parse_dates(
                 fitting[form] = stamps
     if not fitting:
         raise _unfitting(cells, texts, codes, found, where)
+    failing = [form for form in found if form not in fitting]
     form = _chosen(fitting, cells, codes, where, ids)
-    if len(fitting) == 1 and not _is_regular(fitting[form]):
-        others = [other for other in found if np.mean(_read(sample, other).notna()) > _MOST]
-        if others != [form]:  # one cell that is wrong must not turn all others into other dates
-            raise _unfitting(cells, texts, codes, [other for other in others if other != form], where)
+    if failing and not _is_regular(fitting[form]):
+        # one cell that is wrong must not turn all others into other dates
+        meant = [other for other in failing if np.mean(_read(sample, other).notna()) > _MOST]
+        if meant:
+            raise _unfitting(cells, texts, codes, meant, where)
     if "%y" in form:
         logger.warning(
             "the dates in column %s are read as %s: %s is %s",
@@ -235,7 +237,7 @@ def _chosen(
 def _is_regular(stamps: pd.DatetimeIndex) -> bool:
     """Whether stamps have a frequency and no gap."""
     index = stamps.sort_values()
-    if len(index) < 3 or not index.is_unique:
+    if len(index) < 3 or not index.is_unique or index[0].year < 1678 or index[-1].year > 2261:
         return False
     coordinates, phases = Grid(index, usual_frequency(index)).split(index)
     is_on_one_grid = phases[0] != OFF_GRID and bool((phases == phases[0]).all())
@@ -296,10 +298,11 @@ def _in_local_zone(stamps: pd.DatetimeIndex, offsets: NDArray[Any]) -> pd.Dateti
         return stamps
     changes = np.flatnonzero(told[1:] != told[:-1])
     some = np.unique(np.concatenate([[0, len(time) - 1], changes, changes + 1]))
-    for name in (*_ZONES, *sorted(zoneinfo.available_timezones() - {*_ZONES})):
+    others = sorted(name for name in zoneinfo.available_timezones() - {*_ZONES} if "/" in name)
+    for name in (*_ZONES, *others):
         try:
             local = time[some].tz_convert(name)
-        except (ValueError, TypeError, OSError):  # names that are no zones, as "localtime"
+        except (ValueError, KeyError, OSError):  # a zone that pandas does not know
             continue
         if _same(local, wall[some]) and _same(time.tz_convert(name), wall):
             return stamps.tz_convert(name)
