@@ -60,11 +60,11 @@ def test_fit_then_predict_beyond_a_shorter_file(tmp_path: Path) -> None:
     cut.to_csv(tmp_path / "cut.csv", index=False)
     words = ["predict", "--run", str(run), "--input", str(tmp_path / "cut.csv"), "--output", str(tmp_path / "out.csv")]
     assert main(words) == 0
-    frame = pd.read_csv(tmp_path / "out.csv", parse_dates=["ds"])
+    frame = pd.read_csv(tmp_path / "out.csv", parse_dates=["date"])
     assert frame.groupby("unique_id").size().to_dict() == dict.fromkeys(table.columns[1:], 96)
     for _, channel in frame.groupby("unique_id"):
-        assert channel.ds.iloc[0] == cut.date.iloc[-1] + pd.Timedelta(hours=1)
-        assert channel.ds.diff().dropna().eq(pd.Timedelta(hours=1)).all()
+        assert channel.date.iloc[0] == cut.date.iloc[-1] + pd.Timedelta(hours=1)
+        assert channel.date.diff().dropna().eq(pd.Timedelta(hours=1)).all()
 
 
 @pytest.mark.parametrize("kind", ["standard", "swa", "btt"])

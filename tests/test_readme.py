@@ -41,7 +41,7 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert short != block
         exec(short, names)
     assert len(names["forecast"]) == 52
-    assert list(names["forecast"].columns) == ["unique_id", "ds", "predictions", "0.1", "0.5", "0.9"]
+    assert list(names["forecast"].columns) == ["unique_id", "date", "predictions", "0.1", "0.5", "0.9"]
     assert (tmp_path / "co2.png").exists()
     assert len(set(names["scores"]["windows"])) == 1
     pd.testing.assert_frame_equal(names["again"], names["forecast"][:4], rtol=1e-6)

@@ -128,13 +128,13 @@ def test_predict_goes_beyond_the_end_in_original_units(trained: tuple[Path, Path
     csv, run = trained
     output = tmp_path / "out.csv"
     assert main(["predict", "--run", str(run), "--output", str(output)]) == 0
-    frame = pd.read_csv(output, parse_dates=["ds"])
-    assert list(frame.columns) == ["unique_id", "ds", "predictions"]
+    frame = pd.read_csv(output, parse_dates=["date"])
+    assert list(frame.columns) == ["unique_id", "date", "predictions"]
     assert frame.unique_id.tolist() == ["wave"] * 12 + ["drift"] * 12
     last = pd.read_csv(csv, parse_dates=["date"]).date.iloc[-1]
     expected = pd.date_range(last, periods=13, freq="h")[1:]
     for channel in ("wave", "drift"):
-        assert (frame[frame.unique_id == channel].ds.to_numpy() == expected.to_numpy()).all()
+        assert (frame[frame.unique_id == channel].date.to_numpy() == expected.to_numpy()).all()
     wave = frame[frame.unique_id == "wave"].predictions
     assert 6 < wave.min() < wave.max() < 14
     drift = frame[frame.unique_id == "drift"].predictions
@@ -156,7 +156,7 @@ def test_predict_from_another_file_uses_the_saved_scaler(trained: tuple[Path, Pa
         assert main(words if source is None else [*words, "--input", str(source)]) == 0
         frames[name] = pd.read_parquet(output)
     pd.testing.assert_frame_equal(frames["own"], frames["whole"])
-    assert frames["cut"].ds.iloc[0] == table.date.iloc[-101] + pd.Timedelta(hours=1)
+    assert frames["cut"].date.iloc[0] == table.date.iloc[-101] + pd.Timedelta(hours=1)
     assert len(frames["cut"]) == 2 * 12
     # instance normalisation moves the forecast along: a scaler fitted anew would not
     shift = frames["moved"].predictions - frames["own"].predictions
@@ -353,8 +353,8 @@ def test_predict_from_fewer_rows_than_the_context_warns_of_it_once(
         f"warning: {tmp_path / 'short.csv'}: 1 of 38 values are missing; they are masked, never scored",
         "warning: 1 of 1 series have fewer rows than context_length 48; their contexts are padded",
     ]
-    frame = pd.read_csv(tmp_path / "o.csv", parse_dates=["ds"])
-    assert frame.ds.iloc[0] == table.date.iloc[-1] + pd.Timedelta(hours=1)
+    frame = pd.read_csv(tmp_path / "o.csv", parse_dates=["date"])
+    assert frame.date.iloc[0] == table.date.iloc[-1] + pd.Timedelta(hours=1)
     assert np.isfinite(frame.predictions).all()
     assert main([*words, "--overwrite"]) == 0
     assert len(capfd.readouterr().err.splitlines()) == 4, "a handler that stays would repeat every line"

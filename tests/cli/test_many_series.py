@@ -66,10 +66,10 @@ def test_a_long_file_with_covariates_is_fitted_tested_and_forecast(
     assert main(["predict", "--run", str(run), "--output", str(tmp_path / "own.csv")]) == 0
     frame = pd.read_csv(tmp_path / "own.csv", parse_dates=["ds"])
     assert list(frame.columns) == ["unique_id", "ds", "predictions"]
-    assert frame.unique_id.tolist() == [name for name in LENGTHS for _ in range(4)]
+    assert frame.unique_id.tolist() == [name for name in sorted(LENGTHS) for _ in range(4)]
     ahead = pd.read_csv(path, parse_dates=["ds"])
     ahead = ahead[ahead.y.isna()]
-    assert frame.ds.tolist() == ahead.ds.tolist()
+    assert frame.ds.tolist() == ahead.sort_values(["unique_id", "ds"]).ds.tolist()
     assert np.isfinite(frame.predictions).all()
 
 
@@ -92,7 +92,7 @@ def test_forecasts_from_another_long_file_keep_the_scales_of_known_series(
         "warning: 1 of 3 series were not trained on; each is scaled by the rows given of it",
     ]
     own, new = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("own", "new"))
-    assert new.unique_id.tolist() == ["new"] * 4 + ["d"] * 4 + ["a"] * 4
+    assert new.unique_id.tolist() == ["a"] * 4 + ["d"] * 4 + ["new"] * 4
     for name in ("d", "a"):
         pair = [frame[frame.unique_id == name].predictions.to_numpy() for frame in (own, new)]
         np.testing.assert_allclose(*pair, rtol=1e-4)
@@ -108,8 +108,8 @@ def test_ids_and_time_keep_their_names(suffix: str, tmp_path: Path) -> None:
     assert main(["predict", "--run", str(tmp_path / "run"), "--output", str(tmp_path / "out.parquet")]) == 0
     out = pd.read_parquet(tmp_path / "out.parquet")
     assert list(out.columns) == ["shop", "day", "predictions"]
-    assert out["shop"].tolist() == [7] * 4 + [12] * 4 + [3] * 4 + [1] * 4
-    assert out["day"].iloc[0] == pd.Timestamp("2020-03-01", tz="UTC")
+    assert out["shop"].tolist() == [1] * 4 + [3] * 4 + [7] * 4 + [12] * 4
+    assert out["day"].iloc[8] == pd.Timestamp("2020-03-01", tz="UTC")
 
 
 def test_series_of_several_channels_and_splits_by_date(tmp_path: Path) -> None:
@@ -121,6 +121,35 @@ def test_series_of_several_channels_and_splits_by_date(tmp_path: Path) -> None:
     out = pd.read_csv(tmp_path / "run" / "forecast.csv")
     assert list(out.columns) == ["unique_id", "ds", "target_name", "predictions"]
     assert out["target_name"].tolist() == (["y"] * 4 + ["y2"] * 4) * 4
+
+
+def test_a_run_remembers_how_its_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = plain_frame()
+    paths = [tmp_path / "mine.csv", tmp_path / "new.csv"]
+    for path, rows in zip(paths, (frame, frame[frame.unique_id != "c"]), strict=True):
+        text = rows.assign(ds=rows.ds.dt.strftime("%d/%m/%y"))
+        text.to_csv(path, sep=";", decimal=",", encoding="latin-1", index=False)
+    run = tmp_path / "run"
+    assert "separates its cells with ';', not with ','; give that as separator" in refusal(
+        ["fit", *TINY, f"--data.path={paths[0]}", f"--run={run}"], capsys
+    )
+    written_so = ["--data.separator=;", "--data.decimal=,", "--data.encoding=latin-1", "--data.date_format=%d/%m/%y"]
+    assert fit(paths[0], run, *written_so) == 0
+    for words in ([], ["--input", str(paths[1])]):
+        assert main(["predict", "--run", str(run), *words, "--output", str(tmp_path / "out.csv"), "--overwrite"]) == 0
+        out = pd.read_csv(tmp_path / "out.csv", parse_dates=["ds"])
+        last = frame.groupby("unique_id").ds.max()
+        assert (out.groupby("unique_id").ds.min() == last[out.unique_id.unique()] + pd.Timedelta(1, "D")).all()
+
+
+def test_steps_are_fitted_tested_and_forecast(tmp_path: Path) -> None:
+    frame = plain_frame().assign(ds=lambda frame: frame.groupby("unique_id").cumcount())
+    path = written(frame, tmp_path / "steps.csv")
+    assert fit(path, tmp_path / "run", "--data.frequency=1") == 0
+    assert main(["test", "--run", str(tmp_path / "run")]) == 0
+    assert main(["predict", "--run", str(tmp_path / "run")]) == 0
+    out = pd.read_csv(tmp_path / "run" / "forecast.csv")
+    assert out[out.unique_id == "d"].ds.tolist() == [100, 101, 102, 103]
 
 
 def test_what_is_done_to_a_file_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -173,8 +202,8 @@ def mixed_zones(frame: pd.DataFrame) -> pd.DataFrame:
         (mixed_zones, "mine.csv, line 52: 2020-02-20 00:00:00+02:00 in column ds has another time zone than the rows"),
         (lambda frame: frame.assign(y=frame.y.where(frame.index != 70, np.inf)), "line 72: the value of y is infinite"),
         (
-            lambda frame: frame.assign(y=frame.y.where(frame.unique_id != "a")),
-            "every value of y of series a is missing",
+            lambda frame: frame.assign(y=None),
+            "every target of every series is missing",
         ),
         (lambda frame: frame[frame.groupby("unique_id").cumcount() < 15], "no series is long enough, not even the"),
         (lambda frame: frame.assign(ds=None), "an empty cell in column ds is not a date"),
@@ -193,7 +222,7 @@ def test_wrong_long_files(change: Change, message: str, tmp_path: Path, capsys: 
     ("words", "message"),
     [
         (["--data.frequency=hourly"], "'hourly' is not a frequency; valid are those of pandas, such as 15min, h, D"),
-        (["--data.frequency=h"], "the time stamps of series b have frequency 'D', not 'h'"),
+        (["--data.frequency=h"], "the time stamps of series a have frequency 'D', not 'h'"),
         (["--data.target=sold"], "mine.csv has no target column sold; its columns are unique_id, ds, y"),
         (["--data.static=[y]"], "column y of"),
         (["--data.val_rows=3"], "a split needs both val_rows and test_rows"),

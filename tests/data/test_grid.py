@@ -133,13 +133,21 @@ def test_skipped_wall_clock_time_is_moved_behind_the_change() -> None:
         ("7D", "7D"),
         ("MS", "MS"),
         ("B", "B"),
+        ("SM", "SME-15"),
+        ("SMS", "SMS-15"),
+        ("100L", "100ms"),
+        ("1500ms", "1500ms"),
+        ("2000ms", "2s"),
+        ("ns", "ns"),
+        ("5", "5"),
+        (1, "1"),
     ],
 )
 def test_frequencies_of_all_pandas_versions_are_understood(given: str, normal: str) -> None:
     assert normalise_frequency(given) == normal
 
 
-@pytest.mark.parametrize("wrong", ["", "hourly", "0D", "-1h", "ms", "1500ms", "ns", "X", "5", "99999999999999999999h"])
+@pytest.mark.parametrize("wrong", ["", "hourly", "0D", "-1h", "X", "0", "-5", "1.5", "99999999999999999999h"])
 def test_what_is_no_frequency_is_refused(wrong: str) -> None:
     with pytest.raises(UserError) as caught:
         normalise_frequency(wrong)

@@ -29,7 +29,7 @@ from tsattn.task import Task
 
 L, T = 12, 4
 SIZES: dict[str, Any] = {"context_length": L, "prediction_length": T, "eval_batch_size": 16}
-LENGTHS = {"b": 60, "a": 45, "c": 9, "d": 100}
+LENGTHS = {"a": 60, "b": 45, "c": 9, "d": 100}
 COLUMNS: dict[str, Any] = {"past_covariates": ["rain"], "future_covariates": ["price"], "static": ["kind", "town"]}
 
 
@@ -133,7 +133,7 @@ def test_the_longest_series_may_be_too_new_to_train_on(caplog: pytest.LogCapture
     old, new = long_frame({"old": 60}), long_frame({"new": 90})
     frame = pd.concat([old, new.assign(ds=new.ds + pd.Timedelta(50, "D"))], ignore_index=True)
     data = prepared(frame[["unique_id", "ds", "y"]], val_from="2020-02-10", test_from="2020-02-20")
-    assert data.splits == [Split(40, 50, 60), Split(0, 0, 90)]
+    assert data.splits == [Split(0, 0, 90), Split(40, 50, 60)]
     assert messages(caplog)[:2] == [
         "1 of 2 series are too short for a training window",
         "1 of 2 series are too short for a validation window",
@@ -388,7 +388,7 @@ def forecast(data: FrameDataModule, folder: Path) -> list[torch.Tensor]:
 
 
 def test_forecasts_come_back_in_the_units_of_each_series(tmp_path: Path) -> None:
-    lengths = {f"s{number}": 40 for number in range(40)}  # more than a batch
+    lengths = {f"s{number:02}": 40 for number in range(40)}  # more than a batch
     data = prepared(long_frame(lengths)[["unique_id", "ds", "y"]])
     frame = future_frame(forecast(data, tmp_path), data.task, data.panel)
     middle = frame.groupby("unique_id", sort=False).predictions.mean()
@@ -447,7 +447,7 @@ def test_categories_are_numbered_as_in_training(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_a_forecast_names_ids_and_time_as_the_data_do(zone: str | None) -> None:
-    frame = long_frame({7: 30, "x": 31, ("t", 1): 29}, frequency="h")[["unique_id", "ds", "y"]]
+    frame = long_frame({7: 30, ("t", 1): 29, "x": 31}, frequency="h")[["unique_id", "ds", "y"]]
     frame["ds"] = frame.ds.dt.tz_localize(zone)
     frame = frame.set_axis(["shop", "hour", "sold"], axis=1).assign(back=frame.y)
     panel = panel_from_frame(frame, id_column="shop", time_column="hour", target=["sold", "back"])
@@ -455,7 +455,7 @@ def test_a_forecast_names_ids_and_time_as_the_data_do(zone: str | None) -> None:
     values = torch.arange(18.0).view(3, 3, 2)
     out = future_frame([values[:2], values[2:]], task, panel)
     assert list(out.columns) == ["shop", "hour", "target_name", "predictions"]
-    assert out["shop"].tolist() == [7] * 6 + ["x"] * 6 + [("t", 1)] * 6
+    assert out["shop"].tolist() == [7] * 6 + [("t", 1)] * 6 + ["x"] * 6
     assert out["target_name"].tolist() == (["sold"] * 3 + ["back"] * 3) * 3
     assert out["predictions"].tolist() == [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11, 12, 14, 16, 13, 15, 17]
     last = frame.drop_duplicates("shop", keep="last").hour.tolist()
@@ -464,7 +464,7 @@ def test_a_forecast_names_ids_and_time_as_the_data_do(zone: str | None) -> None:
     assert str(out["hour"].dt.tz) == str(zone)
     single = future_frame([values[1:2, :, :1]], replace(task, channels=("sold",)), panel, first=1)
     assert list(single.columns) == ["shop", "hour", "predictions"]
-    assert single["shop"].tolist() == ["x"] * 3
+    assert single["shop"].tolist() == [("t", 1)] * 3
 
 
 def test_a_wide_forecast_is_one_of_each_channel() -> None:
@@ -472,10 +472,10 @@ def test_a_wide_forecast_is_one_of_each_channel() -> None:
     panel = panel_from_frame(pd.DataFrame({"p": 1.0, "q": 2.0}, index=index))
     task = Task("toy", L, 2, ("p", "q"), "h", 24, (0.0, 0.0), (1.0, 1.0))
     out = future_frame([torch.arange(4.0).view(1, 2, 2)], task, panel)
-    assert out.columns.tolist() == ["unique_id", "ds", "predictions"]
+    assert out.columns.tolist() == ["unique_id", "when", "predictions"]
     assert out["unique_id"].tolist() == ["p", "p", "q", "q"]
     assert out["predictions"].tolist() == [0, 2, 1, 3]
-    assert out["ds"].tolist() == 2 * [index[-1] + pd.Timedelta(step, "h") for step in (1, 2)]
+    assert out["when"].tolist() == 2 * [index[-1] + pd.Timedelta(step, "h") for step in (1, 2)]
 
 
 # --- real files, as anyone would read them

@@ -23,9 +23,9 @@ from tsattn.errors import UserError
 
 @pytest.mark.parametrize("frequency", FREQUENCIES)
 def test_long_frame_becomes_series_end_to_end(frequency: str, caplog: pytest.LogCaptureFixture) -> None:
-    frame = long_frame({"b": 30, "a": 41, "c": 1}, frequency)
+    frame = long_frame({"a": 30, "b": 41, "c": 1}, frequency)
     panel = panel_from_frame(frame)
-    assert panel.ids == ("b", "a", "c")
+    assert panel.ids == ("a", "b", "c")
     assert len(panel) == 3
     assert panel.channels == ("y",)
     assert panel.frequency == frequency
@@ -40,12 +40,12 @@ def test_long_frame_becomes_series_end_to_end(frequency: str, caplog: pytest.Log
 
 
 def test_ids_are_kept_as_they_are() -> None:
-    for names in ([3, 1], ["3", "1"], [2.5, 1.5], [True, False], [("a", 1), ("b", 2)]):
+    for names in ([1, 3], ["1", "3"], [1.5, 2.5], [False, True], [("a", 1), ("b", 2)], [10, "1"]):
         frame = long_frame({"a": 4, "b": 4})
         frame["unique_id"] = [names[0]] * 4 + [names[1]] * 4
         assert panel_from_frame(frame).ids == tuple(names)
     frame["unique_id"] = pd.Categorical(["x"] * 4 + ["w"] * 4)
-    assert panel_from_frame(frame).ids == ("x", "w")
+    assert panel_from_frame(frame).ids == ("w", "x")
 
 
 def test_wide_frame_is_one_series_of_many_channels() -> None:
@@ -148,9 +148,9 @@ def test_shuffled_rows_give_the_same_series(lengths: list[int], frequency: str, 
         pytest.param(with_cell("unique_id", 6, None), ["row 7", "id", "missing"], id="missing id"),
         pytest.param(with_cell("unique_id", 6, ["a"]), ["unique_id", "no ids"], id="list as id"),
         pytest.param(
-            with_cell("y", 0, np.nan, {"a": 1, "b": 5}), ["value of y", "series a", "missing"], id="all missing"
+            long_frame({"a": 4, "b": 5}).assign(y=np.nan), ["every target", "missing", "at least one"], id="all missing"
         ),
-        pytest.param(wide_frame().assign(z=np.nan), ["value of z", "missing"], id="all of a channel missing"),
+        pytest.param(wide_frame().assign(x=np.nan, z=np.nan), ["value of x", "missing"], id="all channels missing"),
         pytest.param(wide_frame().assign(z="low"), ["row 1", "low", "column z"], id="text in a wide frame"),
         pytest.param(wide_frame().assign(z=True), ["row 1", "True", "column z"], id="bools in a wide frame"),
     ],

@@ -162,12 +162,7 @@ def test_row_off_the_grid_of_the_only_series_is_named(frequency: str) -> None:
 
 def test_stamps_without_any_rhythm_are_refused() -> None:
     stamps = pd.to_datetime(["2020-01-01", "2020-01-15", "2020-02-15", "2020-03-15", "2020-04-15"])
-    assert "row 2: time stamp 2020-01-15" in refusal(pd.DataFrame({"ds": stamps, "y": 1.0}))
-
-
-def test_days_in_the_middle_of_months_have_no_frequency() -> None:
-    stamps = pd.date_range("2020-01-01", periods=30, freq="MS") + pd.Timedelta(14, "D")
-    assert "row 3: time stamp 2020-03-15 00:00:00 comes 29 days" in refusal(pd.DataFrame({"ds": stamps, "y": 1.0}))
+    assert "row 1: time stamp 2020-01-01" in refusal(pd.DataFrame({"ds": stamps, "y": 1.0}))
 
 
 def test_time_stamps_that_shift_are_named_where_they_do() -> None:
@@ -223,15 +218,6 @@ def test_mixed_time_zones_are_refused(stamps: list[object], row: int) -> None:
     assert "time zone" in message
 
 
-@pytest.mark.parametrize("as_index", [False, True])
-def test_periods_are_refused_with_what_turns_them_into_time_stamps(as_index: bool) -> None:
-    frame = wide_frame(frequency="D")
-    frame["date"] = frame["date"].dt.to_period("D")
-    message = refusal(frame.set_index("date") if as_index else frame)
-    assert "holds periods; turn them into time stamps with" in message
-    assert message.endswith(".to_timestamp()")
-
-
 def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
     frame = wide_frame(frequency="D").set_index("date").tz_localize("Europe/Berlin")
     utc = frame.tz_convert("UTC")  # not daily by that clock
@@ -253,11 +239,13 @@ def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
         pytest.param(with_cell("ds", 6, "soon"), ["row 7", "soon", "not a date"], id="no date"),
         pytest.param(with_cell("ds", 6, None), ["row 7", "not a date"], id="missing date"),
         pytest.param(
-            long_frame({"a": 5}).assign(ds=range(5)), ["row 1", "column ds", "not a date"], id="numbers for dates"
+            long_frame({"a": 5}).assign(ds=np.arange(5) / 2),
+            ["row 1", "column ds", "not a date"],
+            id="parts of numbers",
         ),
         pytest.param(
             long_frame({"a": 5}).assign(ds=[f"0{day}/02/2020" for day in range(1, 6)]),
-            ["day or the month first"],
+            ["%d/%m/%Y (2020-02-01)", "%m/%d/%Y (2020-01-02)", "date_format"],
             id="dates in doubt",
         ),
         pytest.param(

@@ -85,7 +85,12 @@ def test_one_column_that_is_not_used_is_said_in_the_singular(caplog: pytest.LogC
     ("frame", "options", "fragments"),
     [
         pytest.param(wide_frame()[["date"]], {}, ["no target", "date"], id="no values"),
-        pytest.param(wide_frame()[["x", "z"]], {}, ["no time stamps", "unique_id, ds, y", "x, z"], id="no time"),
+        pytest.param(
+            wide_frame().rename(columns={"date": "when"}),
+            {},
+            ["no time stamps", "unique_id, ds, y", "x, z"],
+            id="no time",
+        ),
         pytest.param(long_frame({"a": 5})[["unique_id", "ds"]], {}, ["y or target", "unique_id, ds"], id="no target"),
         pytest.param(long_frame({"a": 5}), {"target": "z"}, ["no target column z", "y"], id="unknown target"),
         pytest.param(long_frame({"a": 5}), {"id_column": "z"}, ["no id column z", "y"], id="unknown id"),

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tsattn.data.tables import as_frame, read_table
+from tsattn.data.tables import as_frame, read_table, rows_of
+from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
 
 FRAME = pd.DataFrame(
@@ -142,6 +143,42 @@ def test_a_million_columns_are_refused_before_they_are_parsed(tmp_path: Path, mo
 def test_wide_tables_of_a_thousand_columns_are_read(tmp_path: Path) -> None:
     header = ",".join(f"c{i}" for i in range(1000))
     assert read_table(written(tmp_path, f"{header}\n{','.join(['1'] * 1000)}\n".encode())).shape == (1, 1000)
+
+
+@pytest.mark.parametrize(
+    ("separator", "decimal", "encoding"),
+    [(";", ",", "utf-8"), ("\t", ".", "latin-1"), ("\\t", ",", "cp1252"), ("|", ".", "utf-16"), (" ", ".", "utf-8")],
+)
+def test_other_separators_decimals_and_encodings_are_read(
+    tmp_path: Path, separator: str, decimal: str, encoding: str
+) -> None:
+    frame = pd.DataFrame({"unique_id": ["Z\u00fcrich", "b"], "ds": ["01.02.20", "02.02.20"], "y": [1.5, -2.25]})
+    real = "\t" if separator == "\\t" else separator
+    frame.to_csv(tmp_path / "t.csv", sep=real, decimal=decimal, encoding=encoding, index=False)
+    text = TextFormat(separator, decimal, encoding)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "t.csv", text=text), frame, check_dtype=False)
+    assert rows_of(tmp_path / "t.csv", text)(1) == f"{tmp_path / 't.csv'}, line 3"
+
+
+def test_dates_of_a_given_format_keep_their_zeros(tmp_path: Path) -> None:
+    path = written(tmp_path, b"date,y\n010220,1\n020220,2\n")
+    assert read_table(path)["date"].tolist() == [10220, 20220]
+    assert read_table(path, text=TextFormat(date_format="%d%m%y"))["date"].tolist() == ["010220", "020220"]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_another_separator_is_named(tmp_path: Path, separator: str) -> None:
+    path = written(tmp_path, CSV.replace(b",", separator.encode()))
+    message = refusal(path)
+    assert f"separates its cells with {separator!r}, not with ','; give that as separator" in message
+    with pytest.raises(UserError, match="separates its cells with ',', not with ';'"):
+        read_table(written(tmp_path, CSV), text=TextFormat(";"))
+
+
+def test_what_is_not_utf_8_asks_for_its_encoding(tmp_path: Path) -> None:
+    path = written(tmp_path, "unique_id,ds,y\nM\u00fcnchen,2020-01-01,1\n".encode("latin-1"))
+    assert "is not UTF-8 text (byte 16); give its encoding, such as latin-1" in refusal(path)
+    assert read_table(path, text=TextFormat(encoding="latin-1"))["unique_id"].tolist() == ["M\u00fcnchen"]
 
 
 def test_pyarrow_tables_become_frames() -> None:

@@ -66,7 +66,7 @@ def test_the_issue_example_runs(tmp_path: Path) -> None:
 def test_the_forecast_goes_on_behind_each_series_in_its_units(fitted: Forecaster) -> None:
     forecast = fitted.predict()
     assert forecast.columns.tolist() == ["unique_id", "ds", "predictions", "0.1", "0.5", "0.9"]
-    assert forecast["unique_id"].drop_duplicates().tolist() == list(LENGTHS), "the order of the frame"
+    assert forecast["unique_id"].drop_duplicates().tolist() == sorted(LENGTHS)
     for number, (name, rows) in enumerate(LENGTHS.items()):
         part = forecast[forecast["unique_id"] == name]
         assert part["ds"].tolist() == pd.date_range("2024-01-01", periods=rows + T, freq="h")[rows:].tolist()
@@ -146,12 +146,97 @@ def test_names_types_and_zones_of_the_frame_are_kept(wide: bool) -> None:
         frame, names = pd.concat(rows), {}
     forecaster = Forecaster(**{**SMALL, "max_steps": 2}, quantiles=(), **names).fit(frame)
     forecast = forecaster.predict()
-    expected = ["unique_id", "ds"] if wide else ["item_id", "timestamp"]
+    expected = ["unique_id", "when"] if wide else ["item_id", "timestamp"]
     assert forecast.columns.tolist() == [*expected, "predictions"]
-    assert forecast[expected[0]].drop_duplicates().tolist() == (["a", "b"] if wide else [7, 3])
+    assert forecast[expected[0]].drop_duplicates().tolist() == (["a", "b"] if wide else [3, 7])
     first = forecast[expected[1]].iloc[0]
     assert first == stamps[-1] + pd.Timedelta(hours=1)
     assert str(first.tz) == "Europe/Berlin"
+
+
+@pytest.mark.parametrize("name", ["date", "when", None])
+def test_the_time_of_a_wide_frame_keeps_its_name_all_the_way(name: str | None, tmp_path: Path) -> None:
+    hours = pd.date_range("2024-01-01", periods=150, freq="h", name=name)
+    frame = pd.DataFrame({"a": np.sin(np.arange(150) / 4), "b": np.arange(150.0)}, index=hours)
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame[:-T])
+    forecast = forecaster.predict()
+    assert forecast.columns[:2].tolist() == ["unique_id", name or "ds"]
+    assert forecast[name or "ds"].tolist() == [*hours[-T:]] * 2
+    checked = forecaster.cross_validate(frame, windows=2)
+    assert checked.columns[:3].tolist() == ["unique_id", name or "ds", "cutoff"]
+    assert forecaster.evaluate(frame)["windows"].tolist() == [1] * 3
+    forecaster.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(), forecast)
+    for drawn in (forecast, checked):
+        assert [ax.get_ylabel() for ax in forecaster.plot(drawn, history=frame).axes] == ["a", "b"]
+    other = forecaster.predict(frame.rename_axis("hour"))
+    assert other.columns[1] == "hour"
+    with pytest.raises(UserError, match="it has no column"):
+        forecaster.plot(other)
+    assert forecaster.plot(other, history=frame.rename_axis("hour")).axes
+
+
+def test_the_order_of_rows_changes_no_forecast() -> None:
+    frame = frame_of()
+    one, other = (
+        Forecaster(attention="mlr", **{**SMALL, "max_steps": 12}).fit(rows)
+        for rows in (frame, frame.sample(frac=1, random_state=0))
+    )
+    assert one.model is not None
+    assert other.model is not None
+    for name, weight in one.model.state_dict().items():
+        assert torch.equal(weight, other.model.state_dict()[name]), name
+    pd.testing.assert_frame_equal(one.predict(), other.predict())
+    pd.testing.assert_frame_equal(one.predict(frame[::-1]), other.predict(frame))
+
+
+def test_steps_are_counted_on(tmp_path: Path) -> None:
+    wave = 5 + np.sin(2 * np.pi * np.arange(200) / 24)
+    frame = pd.DataFrame({"a": wave, "b": 2 * wave})
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame[:180])
+    forecast = forecaster.predict()
+    assert forecast["ds"].tolist() == 2 * [*range(180, 180 + T)]
+    assert forecaster.cross_validate(frame, windows=2)["cutoff"].unique().tolist() == [199 - 2 * T, 199 - T]
+    assert forecaster.evaluate(frame)["windows"].tolist() == [20 - T + 1] * 3
+    forecaster.plot(forecast, history=frame).canvas.draw()
+    forecaster.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(), forecast)
+    assert again.predict(frame)["ds"].iloc[0] == 200
+    dates = frame.set_axis(pd.date_range("2020", periods=200, freq="h"))
+    with pytest.raises(UserError, match="has time stamps, what the model was fitted on steps"):
+        forecaster.predict(dates)
+    for backbone in (
+        {"calendar": True},
+        {"attention": {"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["week", "day"]}}},
+    ):
+        described = {**SMALL, "max_steps": 2, "backbone": {**SMALL["backbone"], **backbone}}
+        with pytest.raises(UserError, match="need time stamps, and the series count steps"):
+            Forecaster(**described).fit(frame)
+
+
+def test_text_is_read_as_it_is_said_to_be_written(tmp_path: Path) -> None:
+    frame = frame_of({"b": 150, "a": 120})
+    text = frame.assign(ds=frame["ds"].dt.strftime("%d.%m.%y %H:%M"))
+    text.to_csv(tmp_path / "mine.csv", sep=";", decimal=",", encoding="utf-16", index=False)
+    told = {"separator": ";", "decimal": ",", "encoding": "utf-16", "date_format": "%d.%m.%y %H:%M"}
+    small = {**SMALL, "max_steps": 2}
+    expected = Forecaster(**small).fit(frame).predict()
+    forecaster = Forecaster(**small, **told).fit(tmp_path / "mine.csv")
+    pd.testing.assert_frame_equal(forecaster.predict(), expected, check_dtype=False)
+    pd.testing.assert_frame_equal(forecaster.predict(text), expected, check_dtype=False)
+    forecaster.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(str(tmp_path / "mine.csv")), expected, check_dtype=False)
+
+
+def test_a_frame_that_goes_on_much_later_is_scored_though_half_of_it_is_filled() -> None:
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame_of({"a": 200}))
+    later = frame_of({"a": 1000})[900:]
+    assert forecaster.evaluate(later)["windows"].iloc[0] > 0
+    with pytest.raises(UserError, match=r"max_filled 0\.5 allows"):
+        forecaster.predict(pd.concat([frame_of({"a": 200}), later]))
 
 
 def test_a_frame_of_polars_or_pyarrow_gives_the_same(fitted: Forecaster) -> None:
@@ -304,8 +389,6 @@ def test_a_pandas_series_is_a_frame_of_one_column() -> None:
     forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(column.rename("sales"))
     assert forecaster.predict(column.rename("sales"))["unique_id"].unique().tolist() == ["sales"]
     assert Forecaster(**{**SMALL, "max_steps": 2}).fit(column.rename(None)).predict()["unique_id"].eq("y").all()
-    with pytest.raises(UserError, match=r"holds periods; turn them into time stamps with \.to_timestamp\(\)"):
-        forecaster.fit(column.rename("sales").rename_axis(None).to_period("h"))
 
 
 def test_what_is_done_to_a_frame_is_said_once_for_each_frame(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
@@ -488,7 +571,7 @@ def test_evaluation_scores_only_what_was_not_fitted(fitted: Forecaster) -> None:
 
 
 def test_evaluation_equals_the_metrics_by_hand(fitted: Forecaster) -> None:
-    new = frame_of(more=T)
+    new = frame_of(more=T).sort_values(["unique_id", "ds"], ignore_index=True)
     scores = fitted.evaluate(new)
     forecast = fitted.predict()
     error = forecast["predictions"] - new["y"]
@@ -686,7 +769,7 @@ def test_arguments_are_kept_as_plain_data(tmp_path: Path) -> None:
         ({"quantiles": "0.5"}, "quantiles must be a list of numbers"),
         ({"target": 2.5}, "target must be the name of a column or a list of names, not 2.5"),
         ({"id_column": ["a"]}, "id_column must be the name of a column, not"),
-        ({"frequency": 3}, "frequency must be a text such as h, D or MS, not 3"),
+        ({"frequency": 2.5}, "frequency must be a text such as h, D or MS, or for steps a whole number, not 2.5"),
         ({"frequency": "cake"}, "cake. is not a frequency"),
         ({"backbone": "cake"}, "unknown backbone"),
         ({"attention": "cake"}, "unknown attention"),
@@ -745,7 +828,7 @@ def test_figures_show_history_forecast_and_bands(fitted: Forecaster) -> None:
         assert len(forecast.get_xdata()) == T
         assert history.get_xdata()[-1] < forecast.get_xdata()[0]
         assert len(ax.collections) == 1, "one band for 0.1 to 0.9"
-    with pytest.raises(UserError, match="no forecast of nobody; valid are small, large"):
+    with pytest.raises(UserError, match="no forecast of nobody; valid are large, late, short, small"):
         fitted.plot(fitted.predict(), ids=["nobody"])
 
 
@@ -910,8 +993,8 @@ def test_the_whole_way_on_real_files(
     forecast = forecaster.predict(**known)
     channels = len(panel.channels)
     assert len(forecast) == T * channels
-    assert forecast["ds"].iloc[0] == pd.Timestamp(future[time_name].iloc[0])
-    assert forecast["ds"].tolist()[:T] == pd.to_datetime(future[time_name][:T]).tolist()
+    assert forecast[time_name].iloc[0] == pd.Timestamp(future[time_name].iloc[0])
+    assert forecast[time_name].tolist()[:T] == pd.to_datetime(future[time_name][:T]).tolist()
     assert (forecast["0.1"] <= forecast["0.5"]).all()
     assert (forecast["0.5"] <= forecast["0.9"]).all()
     # in original units: between the extremes that were seen, and as much again

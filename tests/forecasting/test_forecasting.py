@@ -164,7 +164,7 @@ def test_future_time_stamps_follow_the_calendar(frequency: str, last: str) -> No
     frame = future_frame([torch.arange(6.0).view(1, 3, 2)], task, panel)
     assert frame.unique_id.tolist() == ["a"] * 3 + ["b"] * 3
     assert frame.predictions.tolist() == [0, 2, 4, 1, 3, 5]
-    assert frame.ds[:3].tolist() == pd.date_range(last, periods=4, freq=frequency)[1:].tolist()
+    assert frame.day[:3].tolist() == pd.date_range(last, periods=4, freq=frequency)[1:].tolist()
 
 
 def test_warm_up_then_cosine() -> None:

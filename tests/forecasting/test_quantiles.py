@@ -313,7 +313,7 @@ def test_the_commands_take_quantiles(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert "WQL" in capsys.readouterr().out
     assert main(["predict", "--run", str(run)]) == 0
     frame = pd.read_csv(run / "forecast.csv")
-    assert list(frame.columns) == ["unique_id", "ds", "predictions", "0.1", "0.5", "0.9"]
+    assert list(frame.columns) == ["unique_id", "date", "predictions", "0.1", "0.5", "0.9"]
     assert (frame["0.1"] < frame["0.5"]).all()
     assert (frame["0.5"] < frame["0.9"]).all()
     assert (frame.predictions == frame["0.5"]).all()

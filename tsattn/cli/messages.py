@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from tsattn.errors import UserError, one_of
 
-__all__ = ["SentenceParser", "sentence"]
+__all__ = ["SentenceParser", "sentence", "under_key"]
 
 _NOT_ARGUMENTS = ("--help", "--print_config", "--print_shtab")
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "Sequence": "a list"}
@@ -36,14 +36,17 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
         options: the options of the parser, ``--data.root`` and so on.
         data_sets: the names of the DataModules that ``--data`` takes.
     """
-    names = [option for option in options if option.startswith("--") and not option.startswith(_NOT_ARGUMENTS)]
+    # with a plus at its end an option adds to a list
+    plain = [option for option in options if option.startswith("--") and not option.endswith("+")]
+    names = [option for option in plain if not option.startswith(_NOT_ARGUMENTS)]
     unknown = re.search(
         r"unrecognized arguments: (\S+)|Option '([^']+)' is not accepted|Key '([^']+)' is not expected", message, re.I
     )
     if unknown:
         name = next(group for group in unknown.groups() if group)
-        # a class has few arguments, a command a hundred
-        valid = one_of(names) if len(names) < 20 else "all those that `--help` lists"
+        # a class has some arguments, a command a hundred
+        is_command = any("." in option for option in names)
+        valid = "all those that `--help` lists" if is_command and len(names) >= 20 else one_of(names)
         return f"unknown argument {name}{_similar(name, names)}; valid: {valid}"
     if "arguments are required" in message:
         return "a configuration is needed: --config NAME, or at least --data"
@@ -64,6 +67,22 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
         kinds = " or ".join(_KINDS.get(name, name) for name in dict.fromkeys(types)) or "another kind of value"
         return f"--{key[1].removeprefix('--')} must be {kinds}, {_not(value)}"
     return " ".join(message.split())[:400]
+
+
+def under_key(text: str, message: str) -> str:
+    """What the parser of a class says of its arguments, as they are called on the command line.
+
+    Args:
+        text: the sentence about an argument of the class.
+        message: what the parser of the command makes of it, which names the key of the class, such as ``data``.
+    """
+    key = re.search(r'Parser key "([\w.]+)"', message)
+    if key is None or not text.startswith("unknown argument "):
+        return text
+    name, rest = text.removeprefix("unknown argument ").lstrip("-").split(maxsplit=1)
+    named, is_end = name.rstrip(";"), name.endswith(";")
+    rest = re.sub(r"(?<![\w.-])--(?=\w)", f"--{key[1]}.", rest)
+    return f"unknown argument --{key[1]}.{named}{';' if is_end else ''} {rest}"
 
 
 def _not(value: re.Match[str] | None) -> str:

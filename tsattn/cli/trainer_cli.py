@@ -10,6 +10,7 @@ import pydoc
 import sys
 import time
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +24,7 @@ from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities import rank_zero_only
 
 from tsattn.cli.curve import count_epochs, curve_loggers, keep_curve
-from tsattn.cli.messages import sentence
+from tsattn.cli.messages import sentence, under_key
 from tsattn.cli.run_folder import RunFolder, versions
 from tsattn.data import (
     CO2DataModule,  # noqa: F401  (by its name)
@@ -71,6 +72,8 @@ _REFUSED = {
     "barebones": "a run writes its curve and checkpoints",
 }
 
+_NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
+
 _DIVERGED = "training diverged; a lower --model.learning_rate or more --model.warmup_steps may help"
 
 
@@ -89,11 +92,14 @@ class _Parser(LightningArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         found = find_user_error(ex)
         if found is not None:  # a mistake found while building something keeps its own sentence
-            raise found
+            raise UserError(under_key(str(found), message)) from found
         in_memory = FrameDataModule, PanelDataModule  # cannot be typed
-        data_sets = sorted(cls.__name__ for cls in _subclasses(ForecastDataModule) if cls not in in_memory)
+        data_sets = {cls.__name__: cls for cls in _subclasses(ForecastDataModule) if cls not in in_memory}
         options = [option for action in self._actions for option in action.option_strings]
-        raise UserError(sentence(message, options=options, data_sets=data_sets)) from ex
+        if "--data" in options:  # whose arguments are those of a class, which is not known yet
+            arguments = [name for cls in (*data_sets.values(), FrameDataModule) for name in signature(cls).parameters]
+            options += [f"--data.{name}" for name in dict.fromkeys(arguments) if name not in _NOT_TYPED]
+        raise UserError(sentence(message, options=options, data_sets=sorted(data_sets))) from ex
 
 
 class TrainerCLI(LightningCLI):

@@ -4,8 +4,9 @@ Where things are, in the order of the way:
 
 - from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table (`csv_cells.py` a CSV
   file), `roles.py` finds which column is what, `rows.py` reads the rows of the table and of a frame of future values
-  (`columns.py` turns cells into numbers, time stamps and categories), `reader.py` goes the whole way, onto the time
-  grids of `layout.py` (`grid.py`, `frequency.py`), `panel.py` is the record;
+  (`columns.py` turns cells into numbers and categories, `stamps.py` and `dates.py` into time, `text_format.py` says how
+  they are written), `reader.py` goes the whole way, onto the time grids of `layout.py` (`grid.py`, `frequency.py`),
+  `panel.py` is the record;
 - from a panel to a batch: `splits.py` (`split_rule.py` for what a user asks), `scaling.py`, `windows.py` (behind the
   end of the data: `future_windows.py`), `loading.py` for the order of training windows;
 - around that, one `LightningDataModule` a source, all subclasses of the one in `datamodule.py`: `own_data.py` (a

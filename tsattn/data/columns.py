@@ -1,13 +1,11 @@
-"""Columns of a table as arrays: time stamps, numbers, series and categories, checked cell by cell.
+"""Columns of a table as arrays: numbers, series and categories, checked cell by cell (time stamps: `stamps.py`).
 
 Every function takes `where`, which names a row (from 0) in messages, such as ``the frame, row 12``.
 """
 
 from __future__ import annotations
 
-import datetime
 import re
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
@@ -23,11 +21,9 @@ __all__ = [
     "category_codes",
     "column_name",
     "column_names",
-    "in_zone_of",
     "match_ids",
     "number_columns",
     "series_numbers",
-    "time_stamps",
 ]
 
 
@@ -84,6 +80,8 @@ def _numbers(column: pd.Series, where: Callable[[int], str], role: str) -> NDArr
     if wrong.size:
         row = int(wrong[0])
         advice = "" if role == "channel" else " (name text columns as static, or list the targets)"
+        if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", str(cells.iloc[row])):
+            advice = " (of a CSV file with decimal commas, give the decimal ',')"
         raise UserError(
             f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number; a {role} needs "
             f"numbers{' or bools' if is_covariate else ''}{advice}"
@@ -100,103 +98,14 @@ def _kind(cell: object) -> str:
     return "n" if isinstance(cell, str | Real | Decimal) else "-"
 
 
-def time_stamps(column: pd.Series, where: Callable[[int], str]) -> pd.DatetimeIndex:
-    """Time stamps of one time zone, none missing, all within the years 1678 to 2261."""
-    kind = column.dtype
-    if isinstance(kind, pd.PeriodDtype):
-        raise UserError(
-            f"{where(0)}: column {shown(column.name)} holds periods; turn them into time stamps with .dt.to_timestamp()"
-        )
-    if pd.api.types.is_datetime64_any_dtype(column.dtype):
-        stamps = pd.DatetimeIndex(column)
-    elif pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_timedelta64_dtype(kind):
-        raise _no_date(column, 0, where)
-    else:
-        stamps = _parsed(column.astype(object), where)
-    if (row := stamps.isna().argmax()) or stamps.isna()[0]:
-        raise _no_date(column, int(row), where)
-    outside = (stamps < pd.Timestamp("1678", tz=stamps.tz)) | (stamps > pd.Timestamp("2261-12-31", tz=stamps.tz))
-    if outside.any():
-        raise UserError(f"{where(int(outside.argmax()))}: {stamps[outside][0]} is not within the years 1678 to 2261")
-    return stamps
-
-
-def in_zone_of(other: pd.DatetimeIndex, time: pd.DatetimeIndex, source: str, others: str) -> pd.DatetimeIndex:
-    """The same instants in the time zone of other time stamps.
-
-    Args:
-        other: the time stamps whose zone is taken.
-        time: those to convert.
-        source: what these are of, for messages.
-        others: what the other time stamps are of.
-
-    Raises:
-        UserError: if one has a zone and the other has not.
-    """
-    if (time.tz is None) != (other.tz is None):
-        mine, theirs = ("no time zone" if tz is None else f"time zone {tz}" for tz in (time.tz, other.tz))
-        raise UserError(f"{source} has {mine}, {others} {theirs}; time stamps need one in both or in neither")
-    return time if time.tz is None else time.tz_convert(other.tz)
-
-
-def _parsed(cells: pd.Series, where: Callable[[int], str]) -> pd.DatetimeIndex:
-    """Dates in text or objects; NaT for what is none."""
-    first = str(cells.iloc[0])
-    in_doubt = re.match(r"\d{1,2}[/.-]\d{1,2}[/.-]\d{4}", first)
-    readings: list[dict[str, Any]] = [{}, {"dayfirst": True}] if in_doubt else [{}, {"format": "ISO8601"}]
-    best, whole = pd.DatetimeIndex([pd.NaT] * len(cells)), []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pandas, on odd dates and mixed zones, which are refused below
-        for reading in readings:
-            try:
-                result = pd.to_datetime(cells, errors="coerce", **reading)
-            except (ValueError, TypeError, OverflowError):  # mixed zones among them
-                continue
-            if pd.api.types.is_datetime64_any_dtype(result.dtype):
-                best = max(best, pd.DatetimeIndex(result), key=lambda index: np.count_nonzero(index.notna()))
-                if not result.isna().any():
-                    whole.append(pd.DatetimeIndex(result))
-            if whole and not in_doubt:
-                return whole[0]
-    if len(whole) == 2 and not whole[0].equals(whole[1]):
-        raise UserError(
-            f"{where(0)}: {shown(first)} in column {shown(cells.name)} can be read with the day or the month first; "
-            "write dates like 2016-07-01"
-        )
-    if not whole:
-        zones = [_zone(cell) for cell in cells]
-        known = [zone for zone in zones if zone is not None]
-        if len(set(known)) > 1:
-            row = next(row for row, zone in enumerate(zones) if zone not in (None, known[0]))
-            raise UserError(
-                f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} has another time zone than "
-                "the rows before; write all dates in UTC, or all without a zone"
-            )
-    return best
-
-
-def _zone(cell: object) -> str | None:
-    """The time zone that a date is written in, "" if without one; None for what is no date."""
-    if isinstance(cell, datetime.datetime) and not pd.isna(cell):
-        return "" if cell.tzinfo is None else str(cell.tzinfo)
-    match = re.search(r"\d{4}.*?\d(Z|[+-]\d\d(?::?\d\d)?)?$", cell.strip()) if isinstance(cell, str) else None
-    if match is None:
-        return None
-    has_time = ":" in str(cell)  # or the end of a plain date would be taken for a zone
-    return (match[1] or "").replace("Z", "+00:00") if has_time else ""
-
-
-def _no_date(column: pd.Series, row: int, where: Callable[[int], str]) -> UserError:
-    return UserError(
-        f"{where(row)}: {shown(column.iloc[row])} in column {shown(column.name)} is not a date; write dates like "
-        "2016-07-01 00:00:00"
-    )
-
-
 def series_numbers(
     ids: pd.Series | None, rows: int, where: Callable[[int], str]
 ) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
-    """The number of the series of each row, `(rows,)`, and the ids in order of first appearance."""
+    """The number of the series of each row, `(rows,)`, and the ids, sorted, so that the order of rows decides nothing.
+
+    Raises:
+        UserError: naming the row of an id that is missing, or is neither a text nor a number.
+    """
     if ids is None:
         return np.zeros(rows, np.int64), ("series",)
     try:
@@ -205,7 +114,7 @@ def series_numbers(
         raise UserError(f"column {shown(ids.name)} holds no ids; valid are texts and numbers") from error
     if (codes < 0).any():
         raise UserError(f"{where(int((codes < 0).argmax()))}: the id in column {shown(ids.name)} is missing")
-    names = tuple(uniques.tolist())
+    names = uniques.tolist()
     # ids are saved with a model, as plain data
     strange = [number for number, name in enumerate(names) if not isinstance(name, str | int | float | tuple)]
     if strange:
@@ -214,7 +123,19 @@ def series_numbers(
             f"{where(row)}: {shown(names[strange[0]])} in column {shown(ids.name)} is a "
             f"{type(names[strange[0]]).__name__}, not an id; valid are texts and numbers"
         )
-    return codes.astype(np.int64), names
+    order = _sorted(names)
+    numbers = np.empty(len(names), np.int64)
+    numbers[order] = np.arange(len(names))
+    return numbers[codes], tuple(names[place] for place in order)
+
+
+def _sorted(names: list[Any]) -> list[int]:
+    """The places of ids in their order: numbers before texts, where there are both."""
+    try:
+        return sorted(range(len(names)), key=names.__getitem__)
+    except TypeError:
+        keys = [(1, str(name)) if isinstance(name, str | tuple) else (0, name) for name in names]
+        return sorted(range(len(names)), key=keys.__getitem__)
 
 
 def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:

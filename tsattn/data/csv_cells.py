@@ -13,10 +13,13 @@ from typing import Any
 import pandas as pd
 
 from tsattn.data.files import check_columns, check_file, first_line
+from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
 
 __all__ = ["lines_of", "read_cells"]
 
+_PLAIN = TextFormat()
+_SEPARATORS = ",;\t|"
 _READ_AHEAD = 1 << 24  # characters of a header line that are looked at
 # the cells that pandas takes for missing, of which some are good ids
 _MISSING = (
@@ -25,21 +28,32 @@ _MISSING = (
 )
 
 
-def read_cells(path: Path, *, ids: Sequence[str | None] = (), has_header: bool = True) -> pd.DataFrame:
-    """The table in a UTF-8 file of commas, as pandas reads its cells; blank lines are no rows.
+def read_cells(
+    path: Path,
+    *,
+    ids: Sequence[str | None] = (),
+    dates: Sequence[str] = (),
+    has_header: bool = True,
+    text: TextFormat = _PLAIN,
+) -> pd.DataFrame:
+    """The table in a CSV file, as pandas reads its cells; blank lines are no rows.
 
     Args:
         path: the file, which is not unpacked, whatever its suffix.
         ids: names that a column of ids may have, None among them: the first that is there is kept as it is written
             (``NA`` and ``007`` are ids), unless all its cells are plain whole numbers.
+        dates: columns that are kept as they are written, as ``010220`` is the first of February.
         has_header: whether the first row names the columns; else they are 0, 1, ...
+        text: what separates its cells, and how its numbers are written.
 
     Raises:
         UserError: naming the file and what is wrong with it, with the line where one is known.
     """
     check_file(path)
     try:
-        first = _first_row(path)
+        first = _first_row(path, text)
+        if has_header:
+            _check_separator(path, first, text)
         check_columns(path, len(first))
         names: list[Any] = first if has_header else list(range(len(first)))
         repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -59,15 +73,20 @@ def read_cells(path: Path, *, ids: Sequence[str | None] = (), has_header: bool =
                 index_col=False,
                 compression=None,
                 low_memory=False,
-                encoding="utf-8-sig",
-                dtype=dict.fromkeys(found, "object"),
+                sep=text.separator,
+                decimal=text.decimal,
+                encoding=text.codec,
+                dtype=dict.fromkeys([*found, *(name for name in dates if name in names)], "object"),
                 keep_default_na=not found,
                 na_values=missing if found else None,
             )
     except UserError:
         raise
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text ({_undecodable(path)})") from error
+    except UnicodeError as error:
+        name = "UTF-8" if text.codec == "utf-8-sig" else text.encoding
+        raise UserError(
+            f"{path} is not {name} text ({_undecodable(path, text)}); give its encoding, such as latin-1 or cp1252"
+        ) from error
     except pd.errors.EmptyDataError as error:
         raise UserError(f"{path} is empty; it needs {'a header and ' if has_header else ''}rows") from error
     except pd.errors.ParserWarning as error:
@@ -82,22 +101,38 @@ def read_cells(path: Path, *, ids: Sequence[str | None] = (), has_header: bool =
     return table
 
 
-def lines_of(path: Path, *, has_header: bool = True) -> Callable[[int], str]:
+def lines_of(path: Path, *, has_header: bool = True, text: TextFormat = _PLAIN) -> Callable[[int], str]:
     """What names a row (from 0) in messages: the file and the line that the row starts on."""
 
     def where(row: int) -> str:
         try:
-            return f"{path}, line {_line(path, row + has_header)}"
+            return f"{path}, line {_line(path, row + has_header, text)}"
         except csv.Error:  # a cell too long for Python's reader
             return f"{path}, row {row + 1}"
 
     return where
 
 
-def _line(path: Path, row: int) -> int:
+def _check_separator(path: Path, first: list[str], text: TextFormat) -> None:
+    """Refuse a header that another character separates.
+
+    Raises:
+        UserError: naming that character.
+    """
+    if len(first) != 1:
+        return
+    other = max(_SEPARATORS, key=first[0].count)
+    if other in first[0]:
+        decimal = " (and the decimal ',', if its numbers are written so)" if other == ";" else ""
+        raise UserError(
+            f"{path} separates its cells with {other!r}, not with {text.separator!r}; give that as separator{decimal}"
+        )
+
+
+def _line(path: Path, row: int, text: TextFormat) -> int:
     """The line that a row (from 0, headers counted) starts on; a quoted cell may go over several lines."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        records, start, rows = csv.reader(file), 1, 0
+    with path.open(newline="", encoding=text.codec) as file:
+        records, start, rows = csv.reader(file, delimiter=text.separator), 1, 0
         for record in records:
             if _is_row(record):
                 if rows == row:
@@ -107,11 +142,11 @@ def _line(path: Path, row: int) -> int:
     return start
 
 
-def _first_row(path: Path) -> list[str]:
+def _first_row(path: Path, text: TextFormat) -> list[str]:
     """The cells of the first row; none for a file of blank lines."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with path.open(newline="", encoding=text.codec) as file:
         # a line of many megabytes is no header: only its beginning is counted
-        for record in csv.reader(iter(lambda: file.readline(_READ_AHEAD), "")):
+        for record in csv.reader(iter(lambda: file.readline(_READ_AHEAD), ""), delimiter=text.separator):
             if _is_row(record):
                 return record
     return []
@@ -131,10 +166,12 @@ def _ids(texts: pd.Series) -> pd.Series:
     return texts.where(texts != "")
 
 
-def _undecodable(path: Path) -> str:
-    """The place of the first byte that is not UTF-8 (pandas counts from the start of a chunk)."""
+def _undecodable(path: Path, text: TextFormat) -> str:
+    """The place of the first byte that is not of the encoding (pandas counts from the start of a chunk)."""
     try:
-        path.read_bytes().decode()
+        path.read_bytes().decode(text.encoding)
     except UnicodeDecodeError as error:
         return f"byte {error.start}"
+    except UnicodeError:
+        pass
     return "an encoding error"

@@ -15,7 +15,7 @@ from lightning.pytorch.trainer.states import TrainerStatus
 from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
-from tsattn.data.frequency import season_length
+from tsattn.data.frequency import Times, season_length
 from tsattn.data.future_windows import FutureWindows
 from tsattn.data.loading import OrderedBatches, ShuffledBatches, TrainingLoader
 from tsattn.data.panel import Panel, wide_panel
@@ -110,7 +110,7 @@ class ForecastDataModule(LightningDataModule):
         """The series in a file to forecast from, which must hold the same channels."""
 
     @abstractmethod
-    def split(self, time: pd.DatetimeIndex) -> Split:
+    def split(self, time: Times) -> Split:
         """Where training, validation and test rows of a series with these time stamps end."""
 
     def forecast_from(self, path: str | Path) -> None:

@@ -1,8 +1,13 @@
-"""Time stamps: their frequency, the ones that come next, and the length of a season."""
+"""Time stamps: their frequency, the ones that come next, and the length of a season.
+
+Time may also be counted in steps: whole numbers take the place of time stamps, and the frequency is one too, such as
+``1``.
+"""
 
 from __future__ import annotations
 
 import warnings
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -11,7 +16,23 @@ from pandas.tseries.frequencies import to_offset
 
 from tsattn.errors import UserError
 
-__all__ = ["future_index", "infer_frequency", "season_length", "seconds", "try_infer_frequency"]
+__all__ = [
+    "PHASED",
+    "Times",
+    "future_index",
+    "infer_frequency",
+    "is_steps",
+    "one_time",
+    "season_length",
+    "seconds",
+    "try_infer_frequency",
+]
+
+Times: TypeAlias = "pd.DatetimeIndex | pd.Index[int]"
+
+# calendar frequencies whose periods also may be told of by a later day, such as the 15th of each month: by the days
+# that this day may come after the start of the period, as there is a 28th in all of them
+PHASED = {"MS": 27, "QS": 27, "YS": 27, "SMS": 12}
 
 # steps in a season, for frequencies of a day and longer
 _SEASONS = {
@@ -31,6 +52,8 @@ _SEASONS = {
     "BYE": 1,
     "BYS": 1,
     "WOM": 12,
+    "SMS": 24,
+    "SME": 24,
     "bh": 8,
 }
 
@@ -74,8 +97,11 @@ def infer_frequency(index: pd.DatetimeIndex, source: str, *, expected: str | Non
     )
 
 
-def try_infer_frequency(index: pd.DatetimeIndex) -> str | None:
-    """What pandas sees in the frequency of at least 3 time stamps: None unless they are regular."""
+def try_infer_frequency(index: Times) -> str | None:
+    """What pandas sees in the frequency of at least 3 time stamps, or steps: None unless they are regular."""
+    if not isinstance(index, pd.DatetimeIndex):
+        steps = np.unique(np.diff(index.to_numpy()))
+        return str(steps[0]) if len(steps) == 1 else None
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
@@ -95,24 +121,52 @@ def _check_regular(index: pd.DatetimeIndex, source: str, frequency: str) -> None
         )
 
 
-def future_index(last: pd.Timestamp, frequency: str, length: int) -> pd.DatetimeIndex:
-    """The `length` time stamps after `last`."""
+def one_time(index: pd.Index[Any]) -> Times:
+    """Time stamps or steps, as what was put together of some."""
+    return index if isinstance(index, pd.DatetimeIndex) else pd.Index(index.to_numpy(dtype=np.int64).astype(int))
+
+
+def is_steps(frequency: str) -> bool:
+    """Whether a frequency counts steps, not time."""
+    return frequency.isdecimal()
+
+
+def future_index(last: Any, frequency: str, length: int) -> Times:
+    """The `length` time stamps, or steps, after `last`.
+
+    Of months, quarters and years that are told of by a later day than their first, it is that day again.
+    """
+    if is_steps(frequency):
+        return pd.Index(int(last) + int(frequency) * np.arange(1, length + 1))
+    offset = to_offset(frequency)
+    if offset.rule_code.split("-")[0] in PHASED and not offset.is_on_offset(last):
+        wall = last.tz_localize(None)
+        start = offset.base.rollback(wall.normalize())
+        later = pd.date_range(start, periods=length + 1, freq=frequency)[1:] + (wall - start)
+        is_summer = np.zeros(length, dtype=bool)
+        return pd.DatetimeIndex(later.tz_localize(last.tz, ambiguous=is_summer, nonexistent="shift_forward"))
     return pd.date_range(last, periods=length + 1, freq=frequency)[1:]
 
 
 def season_length(frequency: str) -> int:
     """Steps in the season that a naive forecast repeats: a day, for steps shorter than one; else a week or a year.
 
+    A second, for steps shorter than that; 1 for steps that are no time.
+
     For example 24 for ``h``, 96 for ``15min``, 7 for ``D``, 52 for ``W-SAT``, 12 for ``MS``.
     """
+    if is_steps(frequency):
+        return 1
     offset = to_offset(frequency)
     base = offset.rule_code.split("-")[0]
     if base in _SEASONS:
         return max(1, _SEASONS[base] // offset.n)
-    day, step = pd.Timedelta(1, "D"), pd.Timedelta(offset)  # type: ignore[arg-type]  # a fixed step
-    return max(1, round(day / step))
+    step = pd.Timedelta(offset)  # type: ignore[arg-type]  # a fixed one
+    return max(1, round(pd.Timedelta(1, "D" if step >= pd.Timedelta(1, "s") else "s") / step))
 
 
-def seconds(index: pd.DatetimeIndex) -> NDArray[np.int64]:
-    """Time stamps as whole seconds since 1970-01-01 by their own clock, whatever unit they are stored in."""
+def seconds(index: Times) -> NDArray[np.int64]:
+    """Time stamps as whole seconds since 1970-01-01 by their own clock, whatever unit they are stored in; steps."""
+    if not isinstance(index, pd.DatetimeIndex):
+        return index.to_numpy(dtype=np.int64, copy=True)
     return index.tz_localize(None).as_unit("s").asi8.copy()

@@ -1,27 +1,35 @@
 """The grid of time stamps that a frequency allows: where a stamp lies on it, and which stamps are missing.
 
 A stamp is split into a *coordinate*, its number on the grid, and a *phase*, which tells grids of the same frequency
-apart: series on the hour and on the half hour are both hourly. The stamps of a regular series share one phase, and
-their coordinates rise by 1.
+apart: series on the hour and on the half hour are both hourly, the 1st and the 15th of each month both monthly. The
+stamps of a regular series share one phase, and their coordinates rise by 1. Steps are stamps, too.
 """
 
 from __future__ import annotations
 
 import re
+from numbers import Integral
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
-from tsattn.data.frequency import try_infer_frequency
-from tsattn.errors import UserError
+from tsattn.data.frequency import PHASED, Times, one_time, try_infer_frequency
+from tsattn.errors import UserError, shown
 
-__all__ = ["OFF_GRID", "Grid", "normalise_frequency", "usual_frequency"]
+__all__ = ["OFF_GRID", "Grid", "counts", "normalise_frequency", "usual_frequency"]
 
 OFF_GRID = -1  # the phase of a stamp that is on no grid of the frequency
 
 _DAY = 86_400_000_000_000  # nanoseconds
+_UNITS = (
+    (3_600_000_000_000, pd.offsets.Hour),
+    (60_000_000_000, pd.offsets.Minute),
+    (1_000_000_000, pd.offsets.Second),
+    (1_000_000, pd.offsets.Milli),
+    (1_000, pd.offsets.Micro),
+)
 _WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 # as pandas 1 wrote them; pandas 3 refuses them
@@ -33,6 +41,9 @@ _OLD_ALIASES = {
     "M": "ME",
     "BM": "BME",
     "SM": "SME",
+    "L": "ms",
+    "U": "us",
+    "N": "ns",
     "Q": "QE",
     "BQ": "BQE",
     "A": "YE",
@@ -44,15 +55,22 @@ _OLD_ALIASES = {
 }
 
 
-def normalise_frequency(frequency: str) -> str:
+def normalise_frequency(frequency: str | int) -> str:
     """A pandas frequency under one name in all versions; the aliases of older versions are understood.
 
     For example ``15min`` for ``15T``, ``ME`` for ``M``, ``W-SUN`` for ``W``, ``h`` for ``60min``, ``QS-JAN`` for
-    ``QS-OCT``, which is the same.
+    ``QS-OCT``, which is the same; ``1`` for series whose time counts steps.
 
     Raises:
-        UserError: for anything that is no frequency of a second or longer.
+        UserError: for anything that is no frequency.
     """
+    if isinstance(frequency, bool) or not isinstance(frequency, str | Integral):
+        raise UserError(
+            f"frequency must be a text such as h, D or MS, or for steps a whole number, not {shown(repr(frequency))}"
+        )
+    if (steps := str(frequency)).isdecimal() and int(steps) > 0:
+        return str(int(steps))
+    frequency = steps
     match = re.fullmatch(r"(\d*)([A-Z]+)(-[A-Z]+)?", frequency)
     text = frequency
     if match and match[2] in _OLD_ALIASES:
@@ -62,10 +80,11 @@ def normalise_frequency(frequency: str) -> str:
         step = _fixed_step(offset)
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
         raise UserError(
-            f"{frequency!r} is not a frequency; valid are those of pandas, such as 15min, h, D, B, W-SUN, MS, QE, YE"
+            f"{frequency!r} is not a frequency; valid are those of pandas, such as 15min, h, D, B, W-SUN, MS, QE, YE, "
+            "and 1 for whole numbers that count steps"
         ) from error
-    if offset.n < 1 or (step is not None and step % 1_000_000_000):
-        raise UserError(f"frequency {frequency!r} is not a positive number of whole seconds or calendar units")
+    if offset.n < 1:
+        raise UserError(f"frequency {frequency!r} is not a positive number of units of time")
     if step is not None:
         return str(_widest_unit(step).freqstr)
     # quarters that begin in January also begin in October; pandas 2 and 3 prefer different names
@@ -77,19 +96,18 @@ def normalise_frequency(frequency: str) -> str:
     return f"{quarter[1]}{quarter[2]}-{month}"
 
 
-def usual_frequency(index: pd.DatetimeIndex) -> str:
+def usual_frequency(index: Times) -> str:
     """The frequency that stamps with gaps have as a rule; some of them may still be off its grid.
 
     Regular stamps have the frequency that pandas infers. Otherwise the most frequent step decides: where more than
-    three in four stamps have the same time of day it is counted in days, business days, weeks, months, quarters or
-    years; else it is a fixed step of time.
+    three in four stamps have the same time of day it is counted in days, business days, weeks, half months, months,
+    quarters or years; else it is a fixed step of time.
 
     Args:
-        index: at least 3 rising time stamps.
-
-    Raises:
-        UserError: for steps of fractions of a second.
+        index: at least 3 rising time stamps, or steps.
     """
+    if not isinstance(index, pd.DatetimeIndex):
+        return str(_mode(np.diff(index.to_numpy())))
     return normalise_frequency(_usual_frequency(index))
 
 
@@ -104,6 +122,8 @@ def _usual_frequency(index: pd.DatetimeIndex) -> str:
     days = wall[at_usual_time] // _DAY
     usual = _mode(np.diff(days))
     weeks, weekdays = np.divmod(days + 3, 7)  # 1970-01-01 was a Thursday
+    if 5 <= usual <= 25 and (half_months := _usual_half_months(days)) is not None:
+        return half_months
     if usual >= 28:
         months = _usual_months(days)
         if months is not None:
@@ -116,58 +136,79 @@ def _usual_frequency(index: pd.DatetimeIndex) -> str:
 
 
 class Grid:
-    """Coordinates and phases of time stamps.
+    """Coordinates and phases of time stamps, or of steps.
 
     Calendar frequencies (days, business days, weeks, months, ...) count on the wall clock of the time zone; fixed
     steps, such as hours, count time itself.
 
     Args:
         span: stamps whose extent the grid must cover.
-        frequency: a pandas frequency.
+        frequency: a pandas frequency, or that of steps.
     """
 
-    def __init__(self, span: pd.DatetimeIndex, frequency: str) -> None:
+    def __init__(self, span: Times, frequency: str) -> None:
+        self.tz = span.tz if isinstance(span, pd.DatetimeIndex) else None
+        self.step: int | None
+        if not isinstance(span, pd.DatetimeIndex):
+            self.step = int(frequency)
+            self._is_time = False
+            return
+        self._is_time = True
         offset = to_offset(frequency)
-        self.tz = span.tz
         self.step = _fixed_step(offset)
         self.multiple = int(offset.n)
         self._anchors: NDArray[np.int64] = np.empty(0, np.int64)
         self._unit = 1  # of the anchors, in nanoseconds
+        self._reach = 0  # units that a stamp may lie behind its anchor
         if self.step is None:
             wall = span.tz_localize(None)
             first, last = wall.min().normalize(), wall.max().normalize() + pd.Timedelta(1, "D")
+            days = PHASED.get(offset.rule_code.split("-")[0], 0)
+            if days:
+                first = offset.base.rollback(first)
             anchors = _nanoseconds(pd.date_range(first, last, freq=offset.base))
             # business hours are the one calendar frequency shorter than a day
             self._unit = _DAY if not np.any(anchors % _DAY) else 1
             self._anchors = anchors // self._unit
+            self._reach = days
 
-    def split(self, stamps: pd.DatetimeIndex) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def split(self, stamps: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Coordinates and phases of stamps within the span, both `(rows,)`; the phase is `OFF_GRID` off the grid."""
         if self.step is not None:
-            time = _nanoseconds(stamps)
+            time = counts(stamps)
             return time // self.step, time % self.step
+        assert isinstance(stamps, pd.DatetimeIndex)
         wall = _nanoseconds(stamps.tz_localize(None))
         anchor, rest = wall // self._unit, wall % self._unit
-        number = np.searchsorted(self._anchors, anchor)
-        found = number < len(self._anchors)
-        found[found] = self._anchors[number[found]] == anchor[found]
-        phase = np.where(found, rest * self.multiple + number % self.multiple, OFF_GRID)
+        if not len(self._anchors):
+            return np.zeros(len(stamps), np.int64), np.full(len(stamps), OFF_GRID)
+        number = np.searchsorted(self._anchors, anchor, side="right") - 1
+        behind = np.where(number < 0, -1, anchor - self._anchors[number.clip(0)])
+        found = (number >= 0) & (behind >= 0) & (behind <= self._reach)
+        number = np.where(found, number, np.searchsorted(self._anchors, anchor))
+        phase = np.where(found, (behind * self._unit + rest) * self.multiple + number % self.multiple, OFF_GRID)
         return (number // self.multiple).astype(np.int64), phase.astype(np.int64)
 
-    def join(self, coordinates: NDArray[np.int64], phases: NDArray[np.int64]) -> pd.DatetimeIndex:
+    def join(self, coordinates: NDArray[np.int64], phases: NDArray[np.int64]) -> Times:
         """The stamps at coordinates within the span: the inverse of `split`, in nanoseconds.
 
         A wall-clock time that a change of clocks skips is moved behind the change.
         """
+        if self.step is not None and not self._is_time:
+            return one_time(pd.Index(coordinates * self.step + phases))
         if self.step is not None:
             index = pd.DatetimeIndex((coordinates * self.step + phases).view("M8[ns]"))
-            return index if self.tz is None else index.tz_localize("UTC").tz_convert(self.tz)
+            return pd.DatetimeIndex(index if self.tz is None else index.tz_localize("UTC").tz_convert(self.tz))
         number = coordinates * self.multiple + phases % self.multiple
         wall = self._anchors[number] * self._unit + phases // self.multiple
         index = pd.DatetimeIndex(wall.view("M8[ns]"))
-        if self.tz is None:
-            return index
-        return index.tz_localize(self.tz, ambiguous=np.zeros(len(index), dtype=bool), nonexistent="shift_forward")
+        is_summer = np.zeros(len(index), dtype=bool)
+        return pd.DatetimeIndex(index.tz_localize(self.tz, ambiguous=is_summer, nonexistent="shift_forward"))
+
+
+def counts(index: Times) -> NDArray[np.int64]:
+    """Time stamps as nanoseconds since 1970-01-01 UTC, steps as they are."""
+    return _nanoseconds(index) if isinstance(index, pd.DatetimeIndex) else index.to_numpy(dtype=np.int64)
 
 
 def _fixed_step(offset: pd.offsets.BaseOffset) -> int | None:
@@ -178,27 +219,61 @@ def _fixed_step(offset: pd.offsets.BaseOffset) -> int | None:
 
 
 def _widest_unit(step: int) -> pd.offsets.BaseOffset:
-    """A fixed step in hours, minutes or seconds, whichever goes without a fraction."""
-    for unit, offset in ((3600, pd.offsets.Hour), (60, pd.offsets.Minute), (1, pd.offsets.Second)):
-        if step % (unit * 1_000_000_000) == 0:
-            return offset(step // (unit * 1_000_000_000))
+    """A fixed step in hours, minutes, seconds or parts of them, whichever goes without a fraction."""
+    for unit, offset in _UNITS:
+        if step % unit == 0:
+            return offset(step // unit)
     return pd.offsets.Nano(step)
 
 
 def _usual_months(days: NDArray[np.int64]) -> str | None:
-    """The frequency in whole months of days of which most are first or last (business) days of months."""
-    span = pd.DatetimeIndex(days[[0, -1]].view("M8[D]").astype("M8[ns]"))
+    """The frequency in whole months of days of which most are first or last (business) days of months.
+
+    Or of which most are the same day of the month, up to the 28th.
+    """
+    span = _index(days[[0, -1]])
     best, on_best = "MS", np.zeros(len(days), dtype=bool)
+    first_days = days - _days_of_month(days) + 1
+    usual = _mode(_days_of_month(days))
     for alias in ("MS", "ME", "BMS", "BME"):
-        on_grid = Grid(span, alias).split(pd.DatetimeIndex(days.view("M8[D]").astype("M8[ns]")))[1] != OFF_GRID
+        on_grid = Grid(span, alias).split(_index(days))[1] != OFF_GRID
+        if alias == "MS":
+            on_grid = days - first_days + 1 == usual if usual <= 28 else np.zeros(len(days), dtype=bool)
         if on_grid.sum() > on_best.sum():
             best, on_best = alias, on_grid
     if 2 * on_best.sum() <= len(days) or on_best.sum() < 3:
         return None
+    if best == "MS":
+        days = first_days
     months: NDArray[np.int64] = days[on_best].view("M8[D]").astype("M8[M]").view(np.int64)
     step = _mode(np.diff(months))
     # pandas knows the names of quarters and years
-    return try_infer_frequency(_regular(pd.Timestamp(days[on_best][0].view("M8[D]")), 8, f"{step}{best}"))
+    return try_infer_frequency(_regular(_index(days[on_best][:1])[0], 8, f"{step}{best}"))
+
+
+def _usual_half_months(days: NDArray[np.int64]) -> str | None:
+    """The frequency of days of which all but a few are two days of each month, if they are so far apart."""
+    in_month = _days_of_month(days)
+    is_last = _days_of_month(days + 1) == 1
+    middles, how_often = np.unique(in_month[~is_last], return_counts=True)
+    if is_last.any() and how_often.size and 3 * (is_last.sum() + how_often.max()) > 2 * len(days):
+        middle = int(middles[how_often.argmax()])
+        if 13 <= middle <= 17 and 4 * is_last.sum() > len(days):
+            return f"SME-{middle}"
+    pair = np.sort(middles[np.argsort(-how_often, kind="stable")[:2]])
+    if len(pair) < 2 or pair[1] > 28 or 3 * np.isin(in_month, pair).sum() <= 2 * len(days):
+        return None
+    return f"SMS-{pair[1] - pair[0] + 1}"
+
+
+def _days_of_month(days: NDArray[np.int64]) -> NDArray[np.int64]:
+    dates = days.view("M8[D]")
+    numbers: NDArray[np.int64] = (dates - dates.astype("M8[M]").astype("M8[D]")).astype(np.int64) + 1
+    return numbers
+
+
+def _index(days: NDArray[np.int64]) -> pd.DatetimeIndex:
+    return pd.DatetimeIndex(days.view("M8[D]").astype("M8[ns]"))
 
 
 def _regular(first: pd.Timestamp, length: int, frequency: str) -> pd.DatetimeIndex:

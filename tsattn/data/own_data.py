@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from tsattn.data.datamodule import ForecastDataModule
+from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
-from tsattn.data.reader import panel_from_frame
+from tsattn.data.reader import check_max_filled, panel_from_frame
 from tsattn.data.split_rule import SplitRule
 from tsattn.data.splits import Split
 from tsattn.data.tables import as_frame, read_table, rows_of
+from tsattn.data.text_format import TextFormat
 
 __all__ = ["CSVDataModule", "FrameDataModule"]
 
@@ -22,7 +22,7 @@ class FrameDataModule(ForecastDataModule):
     """A frame of many series (long: a row a series and time stamp) or of one (wide: a row a time stamp).
 
     Every series is split alike: by fraction, by count or by date. Missing values are masked, gaps in time are filled
-    as missing; nothing is dropped. See `panel_from_frame` for what is read from a frame.
+    as missing; of what has a value nothing is dropped. See `panel_from_frame` for what is read from a frame.
 
     Args:
         frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``.
@@ -34,7 +34,13 @@ class FrameDataModule(ForecastDataModule):
         past_covariates: columns known for the past only.
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
-        frequency: pandas frequency; None infers it.
+        frequency: pandas frequency, or ``1`` where time counts steps; None infers it.
+        max_filled: the share of the rows of a series that may be filled as missing, where time stamps are missing.
+        date_format: how dates in text are written, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits
+            all of them.
+        separator: the character between the cells of CSV files.
+        decimal: the character before the decimals in CSV files.
+        encoding: of CSV files.
         train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
             given.
         val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
@@ -46,7 +52,7 @@ class FrameDataModule(ForecastDataModule):
         **sizes: lengths and batch sizes, see `ForecastDataModule`.
 
     Raises:
-        UserError: for two ways to split, or half of one.
+        UserError: for two ways to split, or half of one, and what text cannot be written in.
     """
 
     def __init__(
@@ -59,7 +65,12 @@ class FrameDataModule(ForecastDataModule):
         past_covariates: Sequence[str] = (),
         future_covariates: Sequence[str] = (),
         static: Sequence[str] = (),
-        frequency: str | None = None,
+        frequency: str | int | None = None,
+        max_filled: float = 0.5,
+        date_format: str | None = None,
+        separator: str = ",",
+        decimal: str = ".",
+        encoding: str = "utf-8",
         train_fraction: float | None = None,
         val_fraction: float | None = None,
         val_rows: int | None = None,
@@ -80,6 +91,9 @@ class FrameDataModule(ForecastDataModule):
             "static": tuple(static),
         }
         self.frequency = frequency
+        check_max_filled(max_filled)
+        self.max_filled = max_filled
+        self.text = TextFormat(separator, decimal, encoding, date_format)
         self.rule = SplitRule.of(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
 
     def load_panel(self) -> Panel:
@@ -88,9 +102,10 @@ class FrameDataModule(ForecastDataModule):
 
     def load_input(self, path: Path) -> Panel:
         """The series in a CSV or Parquet file."""
-        return self._panel(read_table(path, id_column=self.columns["id_column"]), str(path), rows_of(path))
+        named = {name: self.columns[name] for name in ("id_column", "time_column")}
+        return self._panel(read_table(path, text=self.text, **named), str(path), rows_of(path, self.text))
 
-    def split(self, time: pd.DatetimeIndex) -> Split:
+    def split(self, time: Times) -> Split:
         """As the arguments say."""
         return self.rule.split(time)
 
@@ -100,7 +115,15 @@ class FrameDataModule(ForecastDataModule):
             table, frequency = as_frame(table, source), task.frequency
             if set(task.channels) <= set(map(str, table.columns)):
                 columns = {**columns, "target": task.channels}  # of other columns none is a channel
-        return panel_from_frame(table, **columns, frequency=frequency, source=source, row_of=row_of)
+        return panel_from_frame(
+            table,
+            **columns,
+            frequency=frequency,
+            max_filled=self.max_filled,
+            text=self.text,
+            source=source,
+            row_of=row_of,
+        )
 
 
 class CSVDataModule(FrameDataModule):

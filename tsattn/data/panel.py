@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.frequency import future_index, infer_frequency
+from tsattn.data.frequency import Times, future_index, infer_frequency, one_time
+from tsattn.data.roles import NO_NAME
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import Task
 
@@ -28,10 +29,10 @@ class Panel:
     """Series on regular time grids, laid end to end (`rows` is the sum of their lengths).
 
     Attributes:
-        ids: the id of each series as given, in order of first appearance; ``("series",)`` for a wide table.
+        ids: the id of each series as given, sorted; ``("series",)`` for a wide table.
         channels: the target columns: one for most long tables, every value column of a wide one.
-        frequency: pandas frequency of all series.
-        time: `(rows,)` time stamps, in the time zone given.
+        frequency: pandas frequency of all series; a whole number where time counts steps.
+        time: `(rows,)` time stamps, in the time zone given, or steps.
         starts: `(S + 1,)` int64 first row of each series, and `rows`.
         values: `(rows, C)` float64, NaN where missing or filled.
         past_covariates: `(rows, P)` float64 covariates known for the past only, NaN where missing; None without.
@@ -52,7 +53,7 @@ class Panel:
     ids: tuple[Any, ...]
     channels: tuple[str, ...]
     frequency: str
-    time: pd.DatetimeIndex
+    time: Times
     starts: NDArray[np.int64]
     values: NDArray[np.float64]
     past_covariates: NDArray[np.float64] | None
@@ -77,7 +78,7 @@ class Panel:
         """`(S,)` rows of each series."""
         return np.diff(self.starts)
 
-    def time_of(self, series: int) -> pd.DatetimeIndex:
+    def time_of(self, series: int) -> Times:
         """The time stamps of a series, which is given by its number."""
         return self.time[self.starts[series] : self.starts[series + 1]]
 
@@ -114,17 +115,18 @@ class Panel:
         columns = [self.channels.index(name) for name in channels]
         return replace(self, channels=tuple(channels), values=self.values[:, columns])
 
-    def future_time(self, series: int, horizon: int) -> pd.DatetimeIndex:
+    def future_time(self, series: int, horizon: int) -> Times:
         """The `horizon` time stamps behind the last row of a series, which is given by its number."""
         return future_index(self.time[self.starts[series + 1] - 1], self.frequency, horizon)
 
-    def future_times(self, numbers: NDArray[np.int64], horizon: int) -> pd.DatetimeIndex:
+    def future_times(self, numbers: NDArray[np.int64], horizon: int) -> Times:
         """The same of some of the series, end to end."""
         # most series end at a few time stamps: of many, a calendar is too slow to be asked for each
         places, ends = pd.factorize(self.time[self.starts[1:][numbers] - 1])
         first, *others = (future_index(end, self.frequency, horizon) for end in ends)
         steps = places[:, None] * horizon + np.arange(horizon)
-        return pd.DatetimeIndex(first.append(others).take(steps.ravel()))
+        all_times = first.append(others).take(steps.ravel())
+        return one_time(all_times)
 
     def future_for(self, horizon: int) -> NDArray[np.float64] | None:
         """The future covariates of the `horizon` steps behind the last row of each series.
@@ -263,20 +265,21 @@ class Panel:
 
     def to_frame(self) -> pd.DataFrame:
         """The table that this panel would be read from: without the future of the covariates, gaps filled."""
-        frame = pd.DataFrame({self.time_name: self.time})
+        columns: dict[str, Any] = {}
         if not self.is_wide:
-            frame.insert(0, self.id_name, pd.Index([*self.ids], tupleize_cols=False).repeat(self.lengths))
+            columns[self.id_name] = pd.Index([*self.ids], tupleize_cols=False).repeat(self.lengths)
+        columns[self.time_name] = self.time
         for part, names in (
             (self.values, self.channels),
             (self.past_covariates, self.past_names),
             (self.future_covariates, self.future_names),
         ):
             if part is not None:
-                frame[list(names)] = part
+                columns.update(zip(names, part.T, strict=True))
         for k, (name, categories) in enumerate(zip(self.static_names, self.static_categories, strict=True)):
             assert self.static is not None
-            frame[name] = np.array(categories, dtype=object)[self.static[:, k]].repeat(self.lengths)
-        return frame
+            columns[name] = np.array(categories, dtype=object)[self.static[:, k]].repeat(self.lengths)
+        return pd.DataFrame(columns)
 
     def _rows_within(self, first: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
         """`(rows,)` whether a row of a series is from the row `first (S,)` of it on and before `end (S,)`."""
@@ -334,5 +337,5 @@ def wide_panel(frame: pd.DataFrame, source: str, *, frequency: str | None = None
         static_names=(),
         static_categories=(),
         is_wide=True,
-        time_name=str(frame.index.name or "date"),
+        time_name=str(frame.index.name or NO_NAME),
     )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from tsattn.data.datamodule import ForecastDataModule
+from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
 from tsattn.data.splits import Split
 from tsattn.errors import UserError
@@ -43,7 +42,7 @@ class PanelDataModule(ForecastDataModule):
         """There is none: forecasts start from the panel."""
         raise UserError(f"a panel is forecast from itself, not from {path}")
 
-    def split(self, time: pd.DatetimeIndex) -> Split:
+    def split(self, time: Times) -> Split:
         """See the class."""
         rows, L, T = len(time), self.context_length, self.prediction_length
         held_out = max(T, round(_HELD_OUT * rows))

@@ -12,17 +12,30 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data.columns import category_codes, column_name, column_names
+from tsattn.data.frequency import Times
+from tsattn.data.grid import normalise_frequency
 from tsattn.data.layout import Layout, lay_out
 from tsattn.data.messages import counted
 from tsattn.data.panel import Panel
-from tsattn.data.roles import Roles, check_roles, find_roles, plain_frame
-from tsattn.data.rows import SeriesRows, Table, future_rows, in_series, table_rows
+from tsattn.data.roles import (
+    NO_NAME,
+    Roles,
+    check_roles,
+    find_roles,
+    is_nameless,
+    plain_frame,
+    without_saved_index,
+)
+from tsattn.data.rows import SeriesRows, Table, TableRows, future_rows, in_series, table_rows, without_empty
 from tsattn.data.tables import opened
+from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["panel_from_frame"]
+__all__ = ["check_max_filled", "panel_from_frame"]
 
 logger = logging.getLogger("tsattn")
+
+_PLAIN = TextFormat()
 
 
 def panel_from_frame(
@@ -34,18 +47,23 @@ def panel_from_frame(
     past_covariates: Sequence[str] = (),
     future_covariates: Sequence[str] = (),
     static: Sequence[str] = (),
-    frequency: str | None = None,
+    frequency: str | int | None = None,
+    max_filled: float = 0.5,
+    text: TextFormat = _PLAIN,
     source: str = "the frame",
     future: Any = None,
     row_of: Callable[[int], str] | None = None,
-    zone_of: pd.DatetimeIndex | None = None,
+    zone_of: Times | None = None,
 ) -> Panel:
     """The series in a long table (a row a series and time stamp) or a wide one (a row a time stamp).
 
     A table is long if `id_column` is named or it has the columns ``unique_id`` or ``item_id``. Rows may come in any
-    order. A missing target is NaN; so is everything in the rows that fill a gap in time. What is done to a table
-    beyond that is logged to the logger ``tsattn``: rows sorted by time, gaps filled, values missing, columns not used,
-    series of the future left out that the table has not got.
+    order: series are sorted by their ids, rows by time. A missing target is NaN; so is everything in the rows that fill
+    a gap in time. What is done to a table beyond that is logged to the logger ``tsattn``: rows sorted by time, gaps
+    filled, values missing, columns not used, series left out that have no value at all (columns of a wide table, unless
+    they are listed), series of the future left out that the table has not got.
+
+    Time may be whole numbers that count steps, in the column of time stamps or as the index of a wide frame of numbers.
 
     With future covariates, the rows of a series behind the last one with a target are its future. Rows without a target
     need not repeat the static columns.
@@ -54,14 +72,16 @@ def panel_from_frame(
         table: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``; a
             pandas Series, which is a wide table of one column; or the path of a file for `read_table`.
         id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``.
-        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or a
-            DatetimeIndex.
+        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index of
+            time stamps or periods.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
             wide one every column without another role is a target unless this lists them.
         past_covariates: columns of numbers or bools known for the past only.
         future_covariates: columns of numbers or bools known for the future too.
         static: columns of categories that are constant within a series.
-        frequency: pandas frequency of the stamps; None infers it, even where there are gaps.
+        frequency: pandas frequency of the stamps, a whole number for steps; None infers it, even where there are gaps.
+        max_filled: the share of the rows of a series that may be filled.
+        text: how text is written, the dates of a frame too.
         source: what the table is, for messages.
         future: a frame, or file, of the ids, time stamps and future covariates behind the last row of each series.
         row_of: names a row (from 0) of the table in messages; by default ``the frame, row 1`` and so on.
@@ -72,19 +92,33 @@ def panel_from_frame(
     """
     id_column, time_column = column_name(id_column, "id_column"), column_name(time_column, "time_column")
     targets = None if target is None else column_names(target, "target")
-    table, source, own_row_of = opened(table, source, id_column)
-    frame = plain_frame(table, source, id_column, time_column)
+    check_max_filled(max_filled)
+    frequency = None if frequency is None else normalise_frequency(frequency)
+    table, source, own_row_of = opened(table, source, id_column, time_column, text)
+    row_of = own_row_of or row_of
+    frame, time_column = plain_frame(table, source, id_column, time_column, allow_steps=row_of is None)
     roles = replace(
         find_roles(frame, source, id_column, time_column, targets),
         past=column_names(past_covariates, "past_covariates"),
         future=column_names(future_covariates, "future_covariates"),
         static=column_names(static, "static"),
     )
+    if roles.is_wide and target is None:
+        frame = without_saved_index(frame, roles, source)
     roles = check_roles(frame, source, roles, every_target=target is None)
-    given = table_rows(Table(frame, roles, source, own_row_of or row_of), zone_of)
-    rows = in_series(given, None if future is None else future_rows(future, roles), source)
+    given = table_rows(Table(frame, roles, source, text, frequency, row_of), zone_of)
+    if roles.is_wide and target is None:
+        roles, given = _without_empty_columns(roles, given, source)
+    if future is not None:
+        counts_steps = None if isinstance(given.time, pd.DatetimeIndex) else "1"
+        rows = in_series(given, future_rows(future, roles, text, counts_steps), source)
+    else:
+        rows = in_series(given, None, source)
+    if not roles.is_wide:
+        rows, kept = without_empty(rows, source)
+        frame = frame if len(kept) == len(frame) else frame.iloc[kept]
     codes, categories = _categories(frame, roles, rows)
-    grids = _on_grids(rows, roles, frequency, source)
+    grids = _on_grids(rows, roles, frequency, source, max_filled)
     is_kept, ahead_starts = ~grids.is_ahead, grids.ahead_starts
     return Panel(
         ids=rows.names,
@@ -104,8 +138,18 @@ def panel_from_frame(
         static_categories=categories,
         is_wide=roles.is_wide,
         id_name=Panel.id_name if roles.id is None else roles.id,
-        time_name=roles.time,
+        time_name=NO_NAME if is_nameless(roles.time) else roles.time,
     )
+
+
+def check_max_filled(share: float) -> None:
+    """Refuse what is no share.
+
+    Raises:
+        UserError: naming what is valid.
+    """
+    if not 0 <= share <= 1:
+        raise UserError(f"max_filled must be from 0 to 1, a share of the rows of a series, not {share}")
 
 
 @dataclass(frozen=True)
@@ -143,9 +187,25 @@ def _categories(
     return category_codes(frame, roles.static, rows.series[own], rows.names, rows.where, may_lack)
 
 
-def _on_grids(rows: SeriesRows, roles: Roles, frequency: str | None, source: str) -> _Grids:
+def _without_empty_columns(roles: Roles, rows: TableRows, source: str) -> tuple[Roles, TableRows]:
+    """A wide table without the targets that have no value, which is logged; as it is if none has one."""
+    is_full = np.atleast_1d(~np.isnan(rows.values).all(axis=0))
+    if is_full.all() or not is_full.any():
+        return roles, rows
+    empty = [shown(name) for name, is_kept in zip(roles.target, is_full, strict=True) if not is_kept]
+    what = f"column {empty[0]}" if len(empty) == 1 else f"columns {one_of(empty)}"
+    logger.warning("%s: left out %s, without any value", source, what)
+    targets = tuple(name for name, is_kept in zip(roles.target, is_full, strict=True) if is_kept)
+    return replace(roles, target=targets), replace(rows, values=rows.values[:, is_full])
+
+
+def _on_grids(rows: SeriesRows, roles: Roles, frequency: str | None, source: str, max_filled: float) -> _Grids:
     """Rows sorted and their gaps filled; with future covariates, what is behind the last targets is the future."""
-    layout = lay_out(rows.time, rows.series, rows.names, frequency, rows.where, source, is_wide=roles.is_wide)
+    layout = lay_out(
+        *(rows.time, rows.series, rows.names, frequency, rows.where, source),
+        is_wide=roles.is_wide,
+        max_filled=max_filled,
+    )
     values, past, known = (layout.spread(part) for part in (rows.values, rows.past, rows.known))
     _refuse_empty(values, layout.starts, roles, rows.names, source)
     is_ahead = np.zeros(len(values), dtype=bool)

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["TIME_COLUMNS", "Roles", "check_roles", "find_roles", "plain_frame"]
+__all__ = [
+    "NO_NAME",
+    "TIME_COLUMNS",
+    "Roles",
+    "check_roles",
+    "find_roles",
+    "is_nameless",
+    "plain_frame",
+    "without_saved_index",
+]
 
 logger = logging.getLogger("tsattn")
 
 # id, time and target of the long tables that need no naming
 _LONG_TABLES = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
-TIME_COLUMNS = ("date", "ds", "timestamp")  # an index of time stamps without a name is called as the first
+TIME_COLUMNS = ("date", "ds", "timestamp")
+NO_NAME = "ds"  # what time stamps without a name are called
+# columns of forecasts, which ids and time stamps stand beside under their own names
+_OUTPUTS = ("predictions", "cutoff", "y", "target_name")
 
 
 @dataclass(frozen=True)
@@ -35,27 +49,73 @@ class Roles:
         return self.id is None
 
 
-def plain_frame(table: pd.DataFrame, source: str, id_column: str | None, time_column: str | None) -> pd.DataFrame:
+def plain_frame(
+    table: pd.DataFrame, source: str, id_column: str | None, time_column: str | None, *, allow_steps: bool = False
+) -> tuple[pd.DataFrame, str | None]:
     """The table as a frame over a plain index, its column names text, ids and time stamps in columns.
 
+    Args:
+        table: the table.
+        source: what it is, for messages.
+        id_column: the column of ids, if it was named.
+        time_column: the column of time stamps, if it was named.
+        allow_steps: whether an index of whole numbers beside columns of numbers alone counts steps.
+
+    Returns:
+        the frame, and the column of time stamps if it was named or was the index.
+
     Raises:
-        UserError: for two columns of one name, or an index of periods.
+        UserError: for two columns of one name.
     """
     frame = table.set_axis([str(name) for name in table.columns], axis=1)
-    known = {id_column, time_column, *(name for names in _LONG_TABLES for name in names), *TIME_COLUMNS}
-    levels = [name for name in frame.index.names if name in known and name is not None and name not in frame.columns]
-    if levels:
-        frame = frame.reset_index(level=levels)
-    elif isinstance(frame.index, pd.DatetimeIndex | pd.PeriodIndex):
-        wanted = TIME_COLUMNS if time_column is None else (time_column,)
-        if not set(wanted) & set(frame.columns) and (time_column is None or frame.index.name is None):
-            if isinstance(frame.index, pd.PeriodIndex):
-                raise UserError(f"the index of {source} holds periods; turn them into time stamps with .to_timestamp()")
-            frame = frame.set_axis(frame.index.rename(wanted[0]), axis=0).reset_index()
     columns = frame.columns
     if not columns.is_unique:
         raise UserError(f"{source} has two columns {shown(columns[columns.duplicated()][0])}")
-    return frame.reset_index(drop=True)
+    known = {id_column, time_column, *(name for names in _LONG_TABLES for name in names), *TIME_COLUMNS}
+    levels = [name for name in frame.index.names if name in known and name is not None and name not in columns]
+    wanted = {*TIME_COLUMNS} if time_column is None else {time_column}
+    index = frame.index
+    if levels:
+        frame = frame.reset_index(level=levels)
+    elif not wanted & {*columns} and (time_column is None or index.name is None):
+        is_time = isinstance(index, pd.DatetimeIndex | pd.PeriodIndex)
+        is_step = (
+            allow_steps and _counts_steps(frame) and not {id_column, *(names[0] for names in _LONG_TABLES)} & {*columns}
+        )
+        if is_time or is_step:
+            own = None if index.name is None or str(index.name) in columns else str(index.name)
+            time_column = time_column or own or NO_NAME
+            stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
+            frame = frame.set_axis(stamps.rename(time_column), axis=0).reset_index()
+    return frame.reset_index(drop=True), time_column
+
+
+def _counts_steps(frame: pd.DataFrame) -> bool:
+    is_number = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
+    return bool(pd.api.types.is_integer_dtype(frame.index) and frame.index.is_unique and is_number and all(is_number))
+
+
+def is_nameless(column: str) -> bool:
+    """Whether a file gives the column no name; pandas then makes one up."""
+    return re.fullmatch(r"(Unnamed: \d+(_level_\d+)?(\.\d+)*)?", column) is not None
+
+
+def without_saved_index(frame: pd.DataFrame, roles: Roles, source: str) -> pd.DataFrame:
+    """A wide table without what is left of the index of a frame that was saved: it counts the rows, and has no name."""
+    named = {roles.time, *roles.past, *roles.future, *roles.static}
+    saved = [
+        name
+        for name in frame.columns
+        if is_nameless(name)
+        and name not in named
+        and pd.api.types.is_integer_dtype(frame[name].dtype)
+        and np.array_equal(frame[name].to_numpy(), np.arange(len(frame)))
+    ]
+    for name in saved:
+        logger.warning(
+            "%s: column %s counts the rows, as a saved index does; it is not used", source, shown(repr(name))
+        )
+    return frame.drop(columns=saved)
 
 
 def find_roles(
@@ -76,6 +136,8 @@ def find_roles(
         id_column = usual[0]
     times = (*([] if usual is None else usual[1:2]), *TIME_COLUMNS)
     time = time_column or next((name for name in times if name in columns), None)
+    if time is None and len(columns) and is_nameless(frame.columns[0]) and _is_text(frame.iloc[:, 0]):
+        time = str(frame.columns[0])  # as pandas saves an index of time stamps
     if time is None:
         raise UserError(
             f"{source} has no time stamps to be found; valid are a long table with columns unique_id, ds, y or "
@@ -92,6 +154,11 @@ def find_roles(
     return Roles(id_column, time, target or ())
 
 
+def _is_text(column: pd.Series) -> bool:
+    kind = column.dtype
+    return not pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind) and len(column) > 0
+
+
 def check_roles(
     frame: pd.DataFrame, source: str, roles: Roles, *, every_target: bool, needs_target: bool = True
 ) -> Roles:
@@ -105,7 +172,8 @@ def check_roles(
         needs_target: whether the table must have a target.
 
     Raises:
-        UserError: for unknown columns, a column of two roles, and a table without the target that it needs.
+        UserError: for unknown columns, a column of two roles, a table without the target that it needs, ids or time
+            stamps named like a column of forecasts, and a target without a name that was not listed.
     """
     named = [
         *([("id", roles.id)] if roles.id is not None else []),
@@ -124,8 +192,19 @@ def check_roles(
                 f"column {shown(name)} of {source} is named as {role_of[name]} and as {role}; a column has one role"
             )
         role_of[name] = role
+    for role, name in named[: 1 if roles.id is None else 2]:
+        if name in _OUTPUTS or re.fullmatch(r"0?\.\d+", name):
+            raise UserError(
+                f"column {shown(name)} of {source} holds {'time stamps' if role == 'time' else 'ids'}, but forecasts "
+                f"have a column of that name; rename it (so are {one_of(_OUTPUTS)} and levels such as 0.5)"
+            )
     rest = tuple(name for name in frame.columns if name not in role_of)
     if roles.id is None and every_target:
+        if nameless := [name for name in rest if is_nameless(name)]:
+            raise UserError(
+                f"column {nameless[0]!r} of {source} has no name in the file and does not count its rows, so that it "
+                "is neither a series nor a saved index; name it, remove it, or list the targets"
+            )
         roles = replace(roles, target=rest)
     elif rest:
         names = one_of(map(shown, rest))

@@ -14,13 +14,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.columns import in_zone_of, match_ids, number_columns, series_numbers, time_stamps
+from tsattn.data.columns import match_ids, number_columns, series_numbers
+from tsattn.data.frequency import Times, one_time
 from tsattn.data.messages import quiet
-from tsattn.data.roles import TIME_COLUMNS, Roles, check_roles, plain_frame
+from tsattn.data.roles import Roles, check_roles, plain_frame
+from tsattn.data.stamps import in_zone_of, stamps_or_steps
 from tsattn.data.tables import opened
+from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["SeriesRows", "Table", "TableRows", "future_rows", "in_series", "table_rows"]
+__all__ = ["SeriesRows", "Table", "TableRows", "future_rows", "in_series", "table_rows", "without_empty"]
 
 logger = logging.getLogger("tsattn")
 
@@ -35,12 +38,16 @@ class Table:
         frame: its cells, not yet looked at.
         roles: which column is what.
         source: what the table is, for messages.
+        text: how its text is written.
+        frequency: that of its time stamps, if it is known.
         row_of: names a row (from 0) in messages; None for ``the frame, row 1`` and so on.
     """
 
     frame: pd.DataFrame
     roles: Roles
     source: str
+    text: TextFormat
+    frequency: str | None = None
     row_of: Callable[[int], str] | None = None
 
     def where(self, row: int) -> str:
@@ -53,7 +60,7 @@ class TableRows:
     """The rows of a table in the order given, every cell checked but those of ids and categories.
 
     Attributes:
-        time: `(R,)` time stamps.
+        time: `(R,)` time stamps, or steps.
         ids: `(R,)` series ids as given; None for a wide table.
         values: `(R, C)` float64 targets, NaN where missing, as in what follows.
         past: `(R, P)` float64 past covariates.
@@ -61,7 +68,7 @@ class TableRows:
         where: names a row (from 0) in messages.
     """
 
-    time: pd.DatetimeIndex
+    time: Times
     ids: pd.Series | None
     values: NDArray[np.float64]
     past: NDArray[np.float64]
@@ -75,9 +82,9 @@ class SeriesRows:
 
     Attributes:
         num_own: how many rows, the first ones, are of the table itself.
-        names: the S ids, in order of first appearance in the table.
+        names: the S ids, sorted.
         series: `(R,)` int64 number of the series of each row.
-        time: `(R,)` time stamps.
+        time: `(R,)` time stamps, or steps.
         values: `(R, C)` float64 targets, NaN where missing and in the rows of the future.
         past: `(R, P)` float64 past covariates, NaN where missing and in the rows of the future.
         known: `(R, F)` float64 future covariates, NaN where missing.
@@ -87,14 +94,14 @@ class SeriesRows:
     num_own: int
     names: tuple[Any, ...]
     series: NDArray[np.int64]
-    time: pd.DatetimeIndex
+    time: Times
     values: NDArray[np.float64]
     past: NDArray[np.float64]
     known: NDArray[np.float64]
     where: Callable[[int], str]
 
 
-def table_rows(table: Table, zone_of: pd.DatetimeIndex | None) -> TableRows:
+def table_rows(table: Table, zone_of: Times | None) -> TableRows:
     """The rows of a table, its time stamps in the zone of others if these are given.
 
     Raises:
@@ -110,25 +117,28 @@ def table_rows(table: Table, zone_of: pd.DatetimeIndex | None) -> TableRows:
     return rows
 
 
-def future_rows(frame: Any, roles: Roles) -> TableRows:
+def future_rows(frame: Any, roles: Roles, text: TextFormat, frequency: str | None) -> TableRows:
     """The rows of a frame or file of future values: ids, time stamps and future covariates alone, C = P = 0.
 
     Args:
         frame: as a user gives it.
         roles: those of the columns of the table that it is the future of.
+        text: how its text is written.
+        frequency: that of the table; ``1`` where it counts steps.
 
     Raises:
         UserError: for what is no such frame, and a cell that cannot be used, naming its row.
     """
     if not roles.future:
         raise UserError(f"{_FUTURE} needs the names of its columns in future_covariates")
-    # a time index without a name is called as in the table
-    time_column = None if roles.time == TIME_COLUMNS[0] else roles.time
     with quiet(False):  # the future is new, even where the table is not
-        plain = plain_frame(opened(frame, _FUTURE, roles.id)[0], _FUTURE, roles.id, time_column)
+        table, _, row_of = opened(frame, _FUTURE, roles.id, roles.time, text)
+        if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
+            table = table.rename_axis(index=None)  # whatever it is called, it is the time
+        plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)
         own = Roles(roles.id, roles.time, (), future=roles.future)
         own = check_roles(plain, _FUTURE, own, every_target=False, needs_target=False)
-        return _read(Table(plain, own, _FUTURE))
+        return _read(Table(plain, own, _FUTURE, text, frequency))
 
 
 def in_series(rows: TableRows, future: TableRows | None, source: str) -> SeriesRows:
@@ -140,32 +150,74 @@ def in_series(rows: TableRows, future: TableRows | None, source: str) -> SeriesR
         UserError: for an id that is none, or a future of other series or without the table's time zone.
     """
     num_own = len(rows.time)
+    series, names = series_numbers(rows.ids, num_own, rows.where)
     if future is not None:
-        rows = _joined(rows, future, source)
-    series, names = series_numbers(rows.ids, len(rows.time), rows.where)
-    count = int(series[:num_own].max()) + 1
-    if len(names) > count and (series[num_own:] >= count).all():
-        same = match_ids(names[count:], names[:count])
+        ahead, others = series_numbers(future.ids, len(future.time), future.where)
         number = {name: number for number, name in enumerate(names)}
-        series = np.array([number[same.get(name, name)] for name in names])[series]
-    kept = np.flatnonzero(series < count)
-    if len(kept) < len(series):
-        others = [names[number] for number in np.unique(series[series >= count])]
-        _log_left_out(others, names[:count], source, is_any_used=len(kept) > num_own)
-        rows, series = _taken(rows, kept), series[kept]
-    return SeriesRows(num_own, names[:count], series, rows.time, rows.values, rows.past, rows.known, rows.where)
+        same = {name: name for name in others if name in number} or match_ids(others, names)
+        owners = np.array([number[same[name]] if name in same else -1 for name in others])[ahead]
+        if not_there := [name for name in others if name not in same]:
+            _log_left_out(not_there, names, source, is_any_used=bool(same))
+        kept = np.flatnonzero(owners >= 0)
+        rows = _joined(rows, _taken(future, kept), source)
+        series = np.concatenate([series, owners[kept]])
+    return SeriesRows(num_own, names, series, rows.time, rows.values, rows.past, rows.known, rows.where)
 
 
-def _read(table: Table, zone_of: pd.DatetimeIndex | None = None) -> TableRows:
+def without_empty(rows: SeriesRows, source: str) -> tuple[SeriesRows, NDArray[np.int64]]:
+    """The rows without the series of which every target is missing, which is logged, and which of the own rows stay.
+
+    Raises:
+        UserError: if there is no other series.
+    """
+    has_value = np.zeros(len(rows.names), dtype=bool)
+    has_value[rows.series[~np.isnan(rows.values).all(axis=1)]] = True
+    if has_value.all():
+        return rows, np.arange(rows.num_own)
+    if not has_value.any():
+        raise UserError(f"{source}: every target of every series is missing; at least one is needed")
+    empty = [name for name, is_full in zip(rows.names, has_value, strict=True) if not is_full]
+    logger.warning(
+        "%s: left out %d of %d series, without any value: %s", source, len(empty), len(rows.names), listed(empty)
+    )
+    kept = np.flatnonzero(has_value[rows.series])
+    numbers = np.cumsum(has_value) - 1
+    own = kept[kept < rows.num_own]
+    some = SeriesRows(
+        num_own=len(own),
+        names=tuple(name for name, is_full in zip(rows.names, has_value, strict=True) if is_full),
+        series=numbers[rows.series[kept]],
+        time=rows.time[kept],
+        values=rows.values[kept],
+        past=rows.past[kept],
+        known=rows.known[kept],
+        where=lambda row: rows.where(int(kept[row])),
+    )
+    return some, own
+
+
+def listed(names: Sequence[Any]) -> str:
+    """The first ids of some, for messages."""
+    return one_of(shown(repr(name)) for name in names[:12]) + (", ..." if len(names) > 12 else "")
+
+
+def _read(table: Table, zone_of: Times | None = None) -> TableRows:
     frame, roles, where = table.frame, table.roles, table.where
     if not len(frame):
         raise UserError(f"{table.source} has no rows")
-    time = time_stamps(frame[roles.time], where)
+    ids = None if roles.id is None else frame[roles.id]
+    time = stamps_or_steps(
+        frame[roles.time],
+        where,
+        date_format=table.text.date_format,
+        ids=ids,
+        frequency=table.frequency,
+    )
     if zone_of is not None:
         time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
     return TableRows(
         time=time,
-        ids=None if roles.id is None else frame[roles.id],
+        ids=ids,
         values=number_columns(frame, roles.target, where, "target"),
         past=number_columns(frame, roles.past, where, "past covariate"),
         known=number_columns(frame, roles.future, where, "future covariate"),
@@ -180,8 +232,8 @@ def _joined(rows: TableRows, future: TableRows, source: str) -> TableRows:
         return np.concatenate([part, np.full((added, part.shape[1]), np.nan)])
 
     return TableRows(
-        time=pd.DatetimeIndex(rows.time.append(in_zone_of(rows.time, future.time, _FUTURE, source))),
-        ids=None if rows.ids is None else pd.concat([rows.ids, future.ids], ignore_index=True),
+        time=one_time(rows.time.append(in_zone_of(rows.time, future.time, _FUTURE, source))),
+        ids=None,
         values=longer(rows.values),
         past=longer(rows.past),
         known=np.concatenate([rows.known, future.known]),
@@ -207,10 +259,7 @@ def _log_left_out(others: Sequence[Any], names: Sequence[Any], source: str, *, i
     Raises:
         UserError: if all of them are not.
     """
-    left_out, valid = (
-        one_of(shown(repr(name)) for name in some[:12]) + (", ..." if len(some) > 12 else "")
-        for some in (others, names)
-    )
+    left_out, valid = listed(others), listed(names)
     if not is_any_used:
         raise UserError(f"{_FUTURE} is of series {left_out}, not of any in {source}; valid are {valid}")
     with quiet(False):

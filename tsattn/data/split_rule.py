@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from tsattn.data.frequency import Times
 from tsattn.data.splits import Split
 from tsattn.errors import UserError
 
@@ -62,9 +63,15 @@ class SplitRule:
             None if val_from is None or test_from is None else (_date(val_from), _date(test_from)),
         )
 
-    def split(self, time: pd.DatetimeIndex) -> Split:
-        """The split of a series with these time stamps."""
+    def split(self, time: Times) -> Split:
+        """The split of a series with these time stamps, or steps.
+
+        Raises:
+            UserError: for a split by date of series that count steps.
+        """
         if self.dates is not None:
+            if not isinstance(time, pd.DatetimeIndex):
+                raise UserError("the data count steps, so they are not split by date; give val_rows and test_rows")
             return Split.by_date(time, *self.dates_in(time.tz))
         return self.split_rows(len(time))
 
@@ -94,7 +101,8 @@ class SplitRule:
 
 
 def _date(text: str) -> pd.Timestamp:
-    stamp = pd.to_datetime(text, errors="coerce")
+    # strictly, as 01/02/2016 would be read with the month first
+    stamp = pd.to_datetime(str(text), format="ISO8601", errors="coerce")
     if not isinstance(stamp, pd.Timestamp):
         raise UserError(f"{text!r} is not a date; write it like 2016-07-01 or 2016-07-01 00:00")
     return stamp

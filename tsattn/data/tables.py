@@ -13,22 +13,34 @@ import pyarrow.parquet
 
 from tsattn.data.csv_cells import lines_of, read_cells
 from tsattn.data.files import check_columns, check_file, first_line
+from tsattn.data.roles import TIME_COLUMNS
+from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
 
 __all__ = ["as_frame", "read_table", "rows_of"]
 
 _ID_COLUMNS = ("unique_id", "item_id")
+_PLAIN = TextFormat()
 
 
-def read_table(path: str | Path, *, id_column: str | None = None) -> pd.DataFrame:
+def read_table(
+    path: str | Path,
+    *,
+    id_column: str | None = None,
+    time_column: str | None = None,
+    text: TextFormat = _PLAIN,
+) -> pd.DataFrame:
     """The table in a file, nothing checked but that it is one.
 
     Cells of a CSV file that are empty or read ``NA``, ``nan``, ``null`` and the like are missing. Its series ids are
-    kept as they are written (``NA`` and ``007`` are ids), unless all of them are plain whole numbers.
+    kept as they are written (``NA`` and ``007`` are ids), unless all of them are plain whole numbers; so are its dates,
+    where their format is given.
 
     Args:
-        path: a ``.csv`` file (UTF-8, commas, a header), or a ``.parquet`` or ``.pq`` file.
+        path: a ``.csv`` file with a header, or a ``.parquet`` or ``.pq`` file.
         id_column: the column of series ids, if it is neither ``unique_id`` nor ``item_id``.
+        time_column: the column of time stamps, if it is not ``date``, ``ds`` or ``timestamp``.
+        text: how a CSV file is written: by default with commas, decimal points, in UTF-8.
 
     Raises:
         UserError: naming the file and what is wrong with it, with the line where one is known.
@@ -37,33 +49,41 @@ def read_table(path: str | Path, *, id_column: str | None = None) -> pd.DataFram
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise UserError(f"{path} is no table that can be read; valid are .csv, .parquet and .pq files")
+    dates = () if text.date_format is None else TIME_COLUMNS if time_column is None else (time_column,)
     try:
-        return _read_parquet(path) if suffix != ".csv" else read_cells(path, ids=(id_column, *_ID_COLUMNS))
+        if suffix != ".csv":
+            return _read_parquet(path)
+        return read_cells(path, ids=(id_column, *_ID_COLUMNS), dates=dates, text=text)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or first_line(error)}") from error
     except MemoryError as error:
         raise UserError(f"{path} is too large for the memory of this machine, or is damaged") from error
 
 
-def rows_of(path: str | Path) -> Callable[[int], str]:
+def rows_of(path: str | Path, text: TextFormat = _PLAIN) -> Callable[[int], str]:
     """What names a row (from 0) of the table in a file: by the line of a CSV file, else by its number."""
     path = Path(path)
     if path.suffix.lower() == ".csv":
-        return lines_of(path)
+        return lines_of(path, text=text)
     return lambda row: f"{path}, row {row + 1}"
 
 
 def opened(
-    table: Any, source: str, id_column: str | None = None
+    table: Any,
+    source: str,
+    id_column: str | None = None,
+    time_column: str | None = None,
+    text: TextFormat = _PLAIN,
 ) -> tuple[pd.DataFrame, str, Callable[[int], str] | None]:
-    """The frame of a frame or of the path of a file, what messages call it, and what names its rows.
+    """The frame of a frame or of the path of a file, what messages call it, and what names its rows (of a file).
 
     Raises:
         UserError: as `as_frame` and `read_table` do.
     """
     if isinstance(table, str | Path):
         path = Path(table).expanduser()
-        return read_table(path, id_column=id_column), str(path), rows_of(path)
+        read = read_table(path, id_column=id_column, time_column=time_column, text=text)
+        return read, str(path), rows_of(path, text)
     return as_frame(table, source), source, None
 
 

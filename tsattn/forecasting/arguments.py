@@ -14,7 +14,7 @@ import torch
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import check_quantiles
 
-__all__ = ["check_accelerator", "folder_path", "has_accelerator", "levels", "positive_number", "whole_number"]
+__all__ = ["check_accelerator", "folder_path", "has_accelerator", "levels", "positive_number", "share", "whole_number"]
 
 _ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 
@@ -43,6 +43,17 @@ def positive_number(name: str, value: Any) -> float:
     """
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
         raise UserError(f"{name} must be a number above 0, not {shown(repr(value))}")
+    return float(value)
+
+
+def share(name: str, value: Any) -> float:
+    """A number from 0 to 1.
+
+    Raises:
+        UserError: for anything else.
+    """
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) <= 1:
+        raise UserError(f"{name} must be a number from 0 to 1, not {shown(repr(value))}")
     return float(value)
 
 

@@ -22,10 +22,11 @@ from tsattn.data.datamodule import check_sizes
 from tsattn.data.grid import normalise_frequency
 from tsattn.data.messages import quiet
 from tsattn.data.tables import opened
+from tsattn.data.text_format import TextFormat
 from tsattn.descriptions import Description
-from tsattn.errors import UserError, shown
+from tsattn.errors import UserError
 from tsattn.forecasting import model_folder
-from tsattn.forecasting.arguments import folder_path, has_accelerator, levels, positive_number, whole_number
+from tsattn.forecasting.arguments import folder_path, has_accelerator, levels, positive_number, share, whole_number
 from tsattn.forecasting.future import future_frame
 from tsattn.forecasting.model_folder import describe
 from tsattn.forecasting.module import ForecastingModule
@@ -46,7 +47,13 @@ class Forecaster:
     A frame is long (a row a series and time stamp: ``unique_id, ds, y``, ``item_id, timestamp, target``, or columns
     named here) or wide (a row a time stamp, a column a series), of pandas, polars or pyarrow. A pandas Series is a wide
     frame of one column, and the path of a CSV or Parquet file is taken wherever a frame is. Missing values and gaps in
-    time are masked: they are neither scored nor learnt from. Series may have different lengths.
+    time are masked: they are neither scored nor learnt from. Series may have different lengths. They are sorted by
+    their ids, so that the order of rows decides nothing, and forecasts come back in that order, with the columns of ids
+    and time stamps called as in the frame that they start from: ``unique_id`` for the columns of a wide frame, ``ds``
+    for an index without a name.
+
+    Time is time stamps, dates, periods (read as their first time stamps), text, or whole numbers that count steps (an
+    index of them, too, beside columns of numbers).
 
     What is done to a frame beyond that (rows sorted, columns not used, short series) is logged to the logger
     ``tsattn``, once for each frame that is given. Frames that come after `fit` may have another time zone than what was
@@ -65,7 +72,13 @@ class Forecaster:
         past_covariates: columns known for the past only.
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
-        frequency: pandas frequency of the data; None infers it.
+        frequency: pandas frequency of the data, or 1, 2, ... where time counts steps; None infers it.
+        max_filled: the share of the rows of a series that may be filled as missing, where time stamps are missing.
+        date_format: how dates in text are written, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits
+            all of them.
+        separator: the character between the cells of CSV files.
+        decimal: the character before the decimals in CSV files.
+        encoding: of CSV files.
         scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one.
         learning_rate: peak learning rate of AdamW.
         max_steps: optimizer steps.
@@ -99,7 +112,12 @@ class Forecaster:
         past_covariates: Sequence[str] = (),
         future_covariates: Sequence[str] = (),
         static: Sequence[str] = (),
-        frequency: str | None = None,
+        frequency: str | int | None = None,
+        max_filled: float = 0.5,
+        date_format: str | None = None,
+        separator: str = ",",
+        decimal: str = ".",
+        encoding: str = "utf-8",
         scaling: str = "series",
         learning_rate: float = 1e-3,
         max_steps: int = 1000,
@@ -125,10 +143,10 @@ class Forecaster:
         self.arguments["seed"] = whole_number("seed", seed, least=0, most=2**63 - 1)
         self.arguments["learning_rate"] = positive_number("learning_rate", learning_rate)
         self.arguments["quantiles"] = levels(quantiles)
-        if frequency is not None and not isinstance(frequency, str):
-            raise UserError(f"frequency must be a text such as h, D or MS, not {shown(repr(frequency))}")
         if frequency is not None:
             normalise_frequency(frequency)
+        self.arguments["max_filled"] = share("max_filled", max_filled)
+        self.text = TextFormat(separator, decimal, encoding, date_format)
         self.description = describe(backbone, attention)
         names = ("max_steps", "batch_size", "seed", "accelerator", "progress")
         self.options = TrainingOptions(**{name: self.arguments[name] for name in names})
@@ -199,9 +217,9 @@ class Forecaster:
                 in rows behind the last target. Series that are not in the frame are left out, which is logged.
 
         Returns:
-            a row a series and step, in the order of the frame: ids and time stamps (columns named as in the frame;
-            ``unique_id`` and ``ds`` for the columns of a wide one), ``predictions`` in original units, and a column for
-            each quantile, named after its level.
+            a row a series and step, sorted by ids: ids and time stamps (columns named as in the frame; ``unique_id``
+            for the columns of a wide one, which stay in their order, ``ds`` for time stamps without a name),
+            ``predictions`` in original units, and a column for each quantile, named after its level.
 
         Raises:
             UserError: for a frame that cannot be used, or future covariates that are not given or stop early.
@@ -394,8 +412,10 @@ class Forecaster:
 
     def _read(self, frame: Any, source: str, future: Any = None, task: Task | None = None) -> Panel:
         """A frame as a panel; as the model needs it, with its task."""
-        table, source, row_of = opened(frame, source, self.columns["id_column"])
+        named = self.columns["id_column"], self.columns["time_column"]
+        table, source, row_of = opened(frame, source, *named, self.text)
         options: dict[str, Any] = {**self.columns, "source": source, "row_of": row_of, "future": future}
+        options |= {"text": self.text, "max_filled": self.arguments["max_filled"]}
         if task is None:
             return panel_from_frame(table, **options, frequency=self.arguments["frequency"])
         if set(task.channels) <= set(map(str, table.columns)):
@@ -424,6 +444,8 @@ class Forecaster:
                 future_covariates=panel.future_names,
                 static=panel.static_names,
                 frequency=panel.frequency,
+                max_filled=1.0,  # what comes much later is still of the same series
+                text=self.text,  # of the future
                 source="the series",
                 future=future,
             ).for_task(self.task, "the series")

@@ -23,12 +23,14 @@ WRITERS = {
 
 
 def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: int = 0) -> pd.DataFrame:
-    """Forecasts beyond the end of each series: a row for each series (or channel) and step, in the order of the data.
+    """Forecasts beyond the end of each series: a row for each series (or channel) and step.
+
+    Series are sorted by their ids, channels stay in the order of the data.
 
     The columns are those of ids and time stamps as the data name them, ``predictions``, and one for each quantile,
     named after its level, ``0.1``; ``predictions`` is then the median. The channels of a wide table are series of their
-    own here, in the columns ``unique_id`` and ``ds``; where the series of a long table have several channels, these are
-    named in the column ``target_name``.
+    own here, in the column ``unique_id``; time stamps that are an index without a name are called ``ds``. Where the
+    series of a long table have several channels, these are named in the column ``target_name``.
 
     Args:
         forecasts: batches in original units, each `(B, T, C)`; `(B, T, C, Q)` where the task has Q quantiles.
@@ -41,7 +43,7 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: i
     rows = np.tile(np.arange(S * T).reshape(S, 1, T), (1, C, 1)).ravel()
     time = panel.future_times(np.arange(first, first + S), T).take(rows)
     if panel.is_wide:
-        frame = pd.DataFrame({"unique_id": np.repeat(list(task.channels), T), "ds": time})
+        frame = pd.DataFrame({panel.id_name: np.repeat(list(task.channels), T), panel.time_name: time})
     else:
         ids = pd.Index([*panel.ids[first : first + S]], tupleize_cols=False).repeat(C * T)
         frame = pd.DataFrame({panel.id_name: ids, panel.time_name: time})

@@ -23,6 +23,7 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from tsattn.data import Panel
+from tsattn.data.frequency import Times
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.forecasting.module import ForecastingModule
@@ -33,6 +34,7 @@ __all__ = ["SavedModel", "describe", "read", "write"]
 _FORMAT = "tsattn forecaster"
 _VERSION = 1
 _CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
+_READING = ("max_filled", "date_format", "separator", "decimal", "encoding")
 _ERRORS = "seasonal_error"
 _ARRAYS = ("starts", "values", "past_covariates", "future_covariates", "ahead", "ahead_starts", "static")
 _PLAIN = (
@@ -190,16 +192,18 @@ def _read_run(folder: Path) -> SavedModel:
 
 
 def _run_columns(config: Path, task: Task) -> dict[str, Any]:
-    """The columns of ids, time stamps and targets, as the data of a run were told of them."""
+    """The columns of ids, time stamps and targets, and how text is written, as the data of a run were told of them."""
     if not config.exists():
         return {}
     try:
         data = yaml.safe_load(config.read_text(encoding="utf-8"))["data"].get("init_args") or {}
         id_column, time_column, target = (data.get(name) for name in ("id_column", "time_column", "target"))
+        reading = {name: data[name] for name in _READING if data.get(name) is not None}
     except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{config} is not the configuration of a run: {' '.join(str(error).split())[:200]}") from error
     is_plain = id_column is None and target is None  # then they are found by their names, as they were
     return {
+        **reading,
         "id_column": id_column,
         "time_column": time_column,
         "target": None if is_plain else list(task.channels),
@@ -207,26 +211,30 @@ def _run_columns(config: Path, task: Task) -> dict[str, Any]:
 
 
 def _plain_history(panel: Panel) -> dict[str, Any]:
+    time = panel.time
+    zone, unit = (time.tz, time.unit) if isinstance(time, pd.DatetimeIndex) else (None, None)  # None: it counts steps
     return {
         **{name: getattr(panel, name) for name in _PLAIN},
-        "time_zone": None if panel.time.tz is None else str(panel.time.tz),
-        "time_unit": panel.time.unit,
+        "time_zone": None if zone is None else str(zone),
+        "time_unit": unit,
     }
 
 
 def _history_arrays(panel: Panel) -> dict[str, NDArray[Any]]:
     arrays = {name: getattr(panel, name) for name in _ARRAYS}
-    time = panel.time.tz_convert("UTC").tz_localize(None) if panel.time.tz is not None else panel.time
+    time = panel.time
     return {
-        "time": time.asi8.copy(),
+        "time": time.asi8.copy() if isinstance(time, pd.DatetimeIndex) else time.to_numpy(np.int64, copy=True),
         **{name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None},
     }
 
 
 def _history(plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Panel:
-    time = pd.DatetimeIndex(arrays["time"].view(f"M8[{plain['time_unit']}]"))
-    if plain["time_zone"] is not None:
-        time = time.tz_localize("UTC").tz_convert(plain["time_zone"])
+    time: Times = pd.Index(arrays["time"])
+    if plain["time_unit"] is not None:
+        time = pd.DatetimeIndex(arrays["time"].view(f"M8[{plain['time_unit']}]"))
+        if plain["time_zone"] is not None:
+            time = time.tz_localize("UTC").tz_convert(plain["time_zone"])
     fields: dict[str, Any] = {name: plain[name] for name in _PLAIN}
     for name in ("ids", "channels", "past_names", "future_names", "static_names"):
         fields[name] = tuple(fields[name])

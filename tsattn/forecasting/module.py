@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from tsattn.backbones import Backbone, build_backbone, complete_backbone
 from tsattn.batch import Batch
+from tsattn.data.frequency import is_steps
 from tsattn.errors import UserError, one_of
 from tsattn.forecasting.compilation import (
     check_compile_device,
@@ -124,6 +125,8 @@ class ForecastingModule(LightningModule):
             return
         task = replace(task, quantiles=self.quantiles)
         backbone = build_backbone(self.description, task)
+        if is_steps(task.frequency) and any(_has_calendar(part) for part in backbone.modules()):
+            raise UserError("blocks by the calendar need time stamps, and the series count steps; give their lengths")
         if self.activation_checkpointing:
             encoders = [part for part in backbone.modules() if isinstance(part, Encoder)]
             if not encoders:
@@ -317,6 +320,11 @@ class ForecastingModule(LightningModule):
             shared = self.trainer.world_size > 1
             self.log(f"{stage}_{name}", value.float(), prog_bar=prog_bar and name == "mse", sync_dist=shared)
         self.errors.reset()
+
+
+def _has_calendar(part: Any) -> bool:
+    """Whether an attention makes its blocks from time stamps."""
+    return getattr(getattr(part, "pattern", None), "calendar", None) is not None
 
 
 def _target(batch: Batch) -> Tensor:

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, Panel
-from tsattn.data.columns import in_zone_of
+from tsattn.data.frequency import is_steps, one_time
+from tsattn.data.roles import TIME_COLUMNS
+from tsattn.data.stamps import in_zone_of
 from tsattn.errors import UserError, one_of, shown
 from tsattn.forecasting.metrics import central_intervals
 from tsattn.forecasting.module import ForecastingModule
@@ -54,7 +56,7 @@ def plot_test_forecasts(
         past[~batch.past_observed.numpy()] = np.nan
         target[~batch.target_observed.numpy()] = np.nan
     assert batch.time is not None
-    stamps = pd.to_datetime(batch.time.numpy().ravel(), unit="s").to_numpy().reshape(batch.time.shape)
+    stamps = _stamps(batch.time.numpy(), task)
     shown = min(task.context_length, 2 * task.prediction_length)
     channels = list(range(task.num_channels))[-num_channels:]
     figure = Figure(figsize=(4.2 * len(numbers), 0.9 + 2.1 * len(channels)), layout="constrained")
@@ -71,12 +73,13 @@ def plot_test_forecasts(
             ]
             _draw_forecast(ax, stamps[column, L:], median[column, :, channel], bands)
             ax.axvline(stamps[column, L], color="0.7", lw=0.8, ls=":")
-            _tidy(ax)
+            _tidy(ax, task)
             if column == 0:
                 ax.set_ylabel(task.channels[channel])
             if row == 0:
-                start = pd.Timestamp(stamps[column, L])
-                ax.set_title(f"forecast from {start:%Y-%m-%d %H:%M}", fontsize=9)
+                start = stamps[column, L]
+                when = f"step {start}" if is_steps(task.frequency) else f"{pd.Timestamp(start):%Y-%m-%d %H:%M}"
+                ax.set_title(f"forecast from {when}", fontsize=9)
     handles = [*axes[0, 0].lines[1:3], *axes[0, 0].collections]
     figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
     figure.suptitle(title, fontsize=11)
@@ -98,14 +101,17 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
         UserError: for an id without a forecast or a history, or a frame that is no forecast.
     """
     levels = [str(level) for level in task.quantiles]
-    id_name, time_name = ("unique_id", "ds") if history.is_wide else (history.id_name, history.time_name)
+    id_name = history.id_name  # of another frame than the history, time may be called otherwise
+    time_name = next(
+        (name for name in (history.time_name, *TIME_COLUMNS) if name in forecast.columns), history.time_name
+    )
     lacking = [name for name in (id_name, time_name, "predictions", *levels) if name not in forecast.columns]
     if lacking:
         raise UserError(f"the frame is no forecast of this model: it has no column {lacking[0]}")
     known = forecast[id_name].drop_duplicates().tolist()
     if not known:
         raise UserError("the forecast has no rows")
-    stamps = in_zone_of(history.time, pd.DatetimeIndex(forecast[time_name]), "the forecast", "the history")
+    stamps = in_zone_of(history.time, one_time(pd.Index(forecast[time_name])), "the forecast", "the history")
     forecast = forecast.assign(**{time_name: stamps})
     chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
     unknown = [name for name in chosen if name not in known]
@@ -126,8 +132,8 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
         part = part if target is None else part[part["target_name"] == target]
         number = 0 if history.is_wide else history.ids.index(name)
         channel = history.channels.index(name if history.is_wide else target or history.channels[0])
-        stamps = pd.DatetimeIndex(part[time_name])
-        time = history.time_of(number)
+        stamps = one_time(pd.Index(part[time_name]))
+        time: Any = history.time_of(number)
         first, end = time.searchsorted(stamps.min()), time.searchsorted(stamps.max(), side="right")
         keep = max(2 * stamps.nunique(), task.season_length, 24)
         past = slice(max(0, int(first) - keep), int(end))
@@ -139,12 +145,12 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
                 (percent, piece[levels[low]].to_numpy(), piece[levels[high]].to_numpy())
                 for percent, low, high in central_intervals(task.quantiles)
             ]
-            stamps = pd.DatetimeIndex(piece[time_name])
+            stamps = one_time(pd.Index(piece[time_name]))
             _draw_forecast(ax, stamps, piece["predictions"].to_numpy(), bands)
             before = time[time < stamps.min()]
             ax.axvline(before[-1] if len(before) else stamps.min(), color="0.7", lw=0.8, ls=":")
         ax.set_ylabel(shown(name) if target is None else f"{shown(name)}, {target}")
-        _tidy(ax)
+        _tidy(ax, task)
     shades = axes[0].collections[: len(central_intervals(task.quantiles))]
     handles = [*axes[0].lines[:2], *shades]
     figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
@@ -159,13 +165,27 @@ def _draw_forecast(ax: Axes, stamps: Any, point: NDArray[Any], bands: Sequence[t
         ax.fill_between(stamps, low, high, color=ACCENT, alpha=alpha, lw=0, label=f"{percent:g} % interval")
 
 
-def _tidy(ax: Axes) -> None:
+def _stamps(time: NDArray[np.int64], task: Task) -> NDArray[Any]:
+    """The time of windows, `(windows, L + T)`, as an axis shows it; steps below a second begin with a whole one."""
+    if is_steps(task.frequency):
+        return time
+    step = pd.date_range("2000", periods=2, freq=task.frequency)
+    if step[1] - step[0] >= pd.Timedelta(1, "s"):
+        return time.astype("M8[s]").astype("M8[ns]")
+    since = (np.arange(time.shape[1]) * (step[1] - step[0]).value).astype("m8[ns]")
+    stamps: NDArray[Any] = time[:, :1].astype("M8[s]").astype("M8[ns]") + since
+    return stamps
+
+
+def _tidy(ax: Axes, task: Task) -> None:
     ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=8)
+    if is_steps(task.frequency):
+        return
     # 7 is the least that matplotlib finds steps for at any length; it warns of fewer
     locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    ax.tick_params(labelsize=8)
     ax.xaxis.get_offset_text().set_fontsize(8)
 
 

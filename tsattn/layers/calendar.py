@@ -29,10 +29,12 @@ class CalendarFeatures:
         count: K, the number of features: two for each cycle.
 
     Raises:
-        UserError: for a frequency of years.
+        UserError: for a frequency of years, or of steps.
     """
 
     def __init__(self, frequency: str) -> None:
+        if frequency.isdecimal():
+            raise UserError("calendar features need time stamps, and the series count steps; leave calendar false")
         stamps = pd.date_range("2001-01-01", periods=3, freq=frequency)
         step = (stamps[1:] - stamps[:-1]).min()
         self.phases = [phase for days, phase in _CYCLES if 2 * step <= pd.Timedelta(days, "D")]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pandas as pd
-
 from tsattn.data import ForecastDataModule
+from tsattn.data.frequency import Times
 from tsattn.data.splits import Split
 from tsattn.errors import UserError
 
@@ -48,7 +47,7 @@ def hold_out(data: ForecastDataModule, fold: Fold) -> None:
         raise UserError(f"rolling origins need data that are held in memory, which {type(data).__name__} does not")
     whole = data.split
 
-    def split(time: pd.DatetimeIndex) -> Split:
+    def split(time: Times) -> Split:
         return fold.split(whole(time))
 
     data.split = split  # type: ignore[method-assign]

@@ -192,7 +192,7 @@ def test_index_of_time_stamps_is_the_time(tmp_path: Path, toy_frame: pd.DataFram
     assert data.task is not None
     assert data.task.channels == ("wave", "drift")
     assert data.panel is not None
-    assert data.panel.time_name == "date"
+    assert data.panel.time_name == "ds"
     assert data.panel.time[0] == toy_frame.index[-1]
 
 

@@ -99,7 +99,7 @@ def test_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path, line_end: s
         pytest.param("date,x\n", ["no rows"], id="header only"),
         pytest.param("date\n2020-01-01\n", ["no columns of numbers"], id="dates only"),
         pytest.param("time,x\n2020-01-01,1\n", ["no date column 'date'", "time, x"], id="no date column"),
-        pytest.param("date;x\n2020-01-01;1\n", ["no date column 'date'", "date;x"], id="semicolons"),
+        pytest.param("date;x\n2020-01-01;1\n", ["separates its cells with ';'"], id="semicolons"),
         pytest.param(
             "date,x\n2020-01-01,1\n2020-13-01,2\n", ["line 3", "2020-13-01", "not a date", "2016-07-01"], id="bad date"
         ),
@@ -132,7 +132,7 @@ def test_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path, line_end: s
         pytest.param("date,x\n2020-01-01,1\n2020-01-02,2,3\n", ["line 3", "2 fields", "saw 3"], id="one row too long"),
         pytest.param('date,x\n2020-01-01,"1\n', ["not a regular CSV table"], id="open quote"),
         pytest.param(
-            "date,x\n2020-03-29T01:00+01:00,1\n2020-03-29T03:00+02:00,2\n", ["time zone"], id="two time zones"
+            "date,x\n2020-03-29T01:00+01:00,1\n2020-03-29T03:00,2\n", ["time zone"], id="a time zone in one row"
         ),
     ],
 )

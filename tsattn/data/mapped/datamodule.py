@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from tsattn.data.datamodule import ForecastDataModule
+from tsattn.data.frequency import Times
 from tsattn.data.mapped.build import Map, Wanted, open_or_build
 from tsattn.data.mapped.source import TableSource
 from tsattn.data.panel import Panel
 from tsattn.data.reader import panel_from_frame
+from tsattn.data.roles import NO_NAME
 from tsattn.data.split_rule import SplitRule
 from tsattn.data.splits import Split
 from tsattn.data.tables import read_table, rows_of
@@ -115,7 +116,7 @@ class MappedDataModule(ForecastDataModule):
             row_of=rows_of(path),
         )
 
-    def split(self, time: pd.DatetimeIndex) -> Split:
+    def split(self, time: Times) -> Split:
         """As the arguments say."""
         return self.rule.split(time)
 
@@ -150,5 +151,5 @@ class MappedDataModule(ForecastDataModule):
             static_categories=(),
             is_wide=id_name is None,
             id_name=Panel.id_name if id_name is None else id_name,
-            time_name="date" if time_name.startswith("__index_level_") else time_name,
+            time_name=NO_NAME if time_name.startswith("__index_level_") else time_name,
         )

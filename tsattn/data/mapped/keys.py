@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from tsattn.data.columns import time_stamps
 from tsattn.data.frequency import seconds
 from tsattn.data.grid import OFF_GRID, Grid, usual_frequency
 from tsattn.data.mapped.source import Rows, TableSource, plain
 from tsattn.data.split_rule import SplitRule
 from tsattn.data.splits import Split
+from tsattn.data.stamps import time_stamps
 from tsattn.errors import UserError, shown
 
 __all__ = ["Keys", "read_keys"]

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.columns import time_stamps
 from tsattn.data.csv_cells import lines_of, read_cells
 from tsattn.data.files import sha256_of
 from tsattn.data.frequency import infer_frequency
 from tsattn.data.public.cards import Card, CrLf, Flat, Missing, Oddity, Sentinel, UnevenStep
 from tsattn.data.public.download import reported
 from tsattn.data.public.wide_csv import read_csv, read_numbers
+from tsattn.data.stamps import time_stamps
 from tsattn.errors import UserError, one_of
 
 __all__ = ["differences", "frame_differences", "mask_sentinels", "read_card_file"]

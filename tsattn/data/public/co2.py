@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from tsattn.data.datamodule import ForecastDataModule
+from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
 from tsattn.data.public.wide_csv import check_frame, read_csv
 from tsattn.data.splits import Split
@@ -48,6 +49,6 @@ class CO2DataModule(ForecastDataModule):
         """A CSV file of weeks with a column ``co2``."""
         return self.wide_panel(read_csv(path, allow_missing=True), str(path))
 
-    def split(self, time: pd.DatetimeIndex) -> Split:
+    def split(self, time: Times) -> Split:
         """70 / 10 / 20 percent."""
         return Split.by_fraction(len(time), 0.7, 0.1)

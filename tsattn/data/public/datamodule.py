@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from tsattn.data.datamodule import ForecastDataModule
+from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
 from tsattn.data.public.card_file import mask_sentinels, read_card_file
 from tsattn.data.public.cards import CARDS, card_of
@@ -80,7 +81,7 @@ class PublicDataModule(ForecastDataModule):
         frame = frame.rename(columns=self.card.renamed)
         return self.wide_panel(mask_sentinels(frame, self.card) if self.clean else frame, str(path))
 
-    def split(self, time: pd.DatetimeIndex) -> Split:
+    def split(self, time: Times) -> Split:
         """The literature's, see `Card.split`."""
         return self.card.split(len(time))
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tsattn.data.columns import number_columns, time_stamps
+from tsattn.data.columns import number_columns
 from tsattn.data.csv_cells import lines_of, read_cells
+from tsattn.data.stamps import time_stamps
 from tsattn.errors import UserError, one_of, shown
 
 __all__ = ["check_frame", "read_csv", "read_numbers"]
