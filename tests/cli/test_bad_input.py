@@ -13,7 +13,6 @@ import torch
 
 from tests.cli.test_commands import TINY, fit, trained  # noqa: F401
 from tsattn.cli import main
-from tsattn.errors import UserError
 
 LINES = (
     "date,wave,drift",
@@ -208,9 +207,11 @@ def test_what_predict_refuses(
     assert not (run / "forecast.csv").exists()
 
 
-def test_debug_shows_where_it_went_wrong() -> None:
-    with pytest.raises(UserError, match="unknown command"):
-        main(["foo", "--debug"])
+def test_debug_shows_where_it_went_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["foo", "--debug"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback (most recent call last)")
+    assert said.splitlines()[-1].startswith("error: unknown command 'foo'")
 
 
 def test_a_plain_mistake_is_answered_at_once(tmp_path: Path) -> None:

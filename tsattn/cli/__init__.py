@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import traceback
 from collections.abc import Sequence
 
 from tsattn.errors import UserError, one_of
+from tsattn.passwords import masked
 
 __all__ = ["main"]
 
@@ -39,7 +41,7 @@ examples:
 options:
   COMMAND --help   every option of a command
   --version        the version
-  --debug          show the traceback of an error
+  --debug          show the traceback of an error, too
 
 A configuration is looked for as the file given, then in configs/, then among those that come with tsattn:
   {configs}
@@ -59,11 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(words)
     except UserError as error:
         if debug:
-            raise
-        print(f"error: {error}", file=sys.stderr)
+            print(masked(traceback.format_exc()), end="", file=sys.stderr)
+        print(f"error: {masked(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"interrupted{f': {stop}' if str(stop) else ''}", file=sys.stderr)
+        print(masked(f"interrupted{f': {stop}' if str(stop) else ''}"), file=sys.stderr)
         return 130
 
 

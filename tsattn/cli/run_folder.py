@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tsattn.errors import UserError
+from tsattn.passwords import without_password
 
 __all__ = ["RunFolder", "versions"]
 
@@ -107,7 +108,7 @@ def versions(command: list[str], device: str) -> dict[str, Any]:
     import torch
 
     return {
-        "command": command,
+        "command": [without_password(word) for word in command],
         "python": platform.python_version(),
         **{package: importlib.metadata.version(package) for package in _PACKAGES},
         "platform": platform.platform(),
