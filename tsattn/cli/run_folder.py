@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import platform
+import shutil
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -47,6 +50,11 @@ class RunFolder:
         self.best = self.checkpoints / "best.ckpt"
         self.last = self.checkpoints / "last.ckpt"
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint in it yet."""
+        return self.best.exists() or self.last.exists()
+
     @classmethod
     def dated(cls, root: str | Path, data: str, name: str) -> RunFolder:
         """A new folder `root/data/name/time`; two runs of one second are told apart by a number."""
@@ -76,6 +84,20 @@ class RunFolder:
         """Refuse a folder that exists."""
         if self.path.exists():
             raise UserError(f"the run folder {self.path} exists already; nothing is overwritten, name another")
+
+    @contextlib.contextmanager
+    def removed_if_it_fails(self, is_empty: Callable[[Exception], bool] = lambda error: True) -> Iterator[None]:
+        """Remove the folder again where an error ends what is done inside, unless it holds what is worth keeping.
+
+        Args:
+            is_empty: says of an error whether the folder holds nothing worth keeping.
+        """
+        try:
+            yield
+        except Exception as error:
+            if is_empty(error):
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def check_resumable(self) -> None:
         """Refuse a folder that no `fit` has begun, or whose `fit` came to its end."""

@@ -10,6 +10,7 @@ import pydoc
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,14 +18,16 @@ import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities import rank_zero_only
 
 from tsattn.cli.curve import count_epochs, curve_loggers, keep_curve
 from tsattn.cli.messages import sentence
+from tsattn.cli.output import say
 from tsattn.cli.run_folder import RunFolder, versions
+from tsattn.cli.trainer_checks import check_seed, check_trainer, class_problem
 from tsattn.data import (
     CO2DataModule,  # noqa: F401  (by its name)
     CSVDataModule,  # noqa: F401
@@ -80,7 +83,7 @@ def _is_first_process() -> bool:
 
 @rank_zero_only
 def _say(text: str) -> None:
-    print(text, flush=True)
+    say(text)
 
 
 class _Parser(LightningArgumentParser):
@@ -162,9 +165,14 @@ class TrainerCLI(LightningCLI):
     def _parse_ckpt_path(self) -> None:
         """Lightning would let a checkpoint silently override the command line; `on_load_checkpoint` refuses instead."""
 
+    def _set_seed(self) -> None:
+        check_seed(self._get(self.config, "seed_everything"))
+        super()._set_seed()
+
     def before_instantiate_classes(self) -> None:
         """Refuse what would make a result mean less than it says; fill in how long to train."""
         trainer = self.config[self.subcommand].trainer
+        check_trainer(trainer)
         for name, reason in _REFUSED.items():
             if trainer[name] not in (None, False, 0.0):
                 raise UserError(f"--trainer.{name} cannot be set: {reason}")
@@ -213,7 +221,7 @@ class TrainerCLI(LightningCLI):
         kwargs["callbacks"] = [*callbacks, *_bar(self.shows_bar)]
         try:
             return super().instantiate_trainer(**kwargs)
-        except (ValueError, TypeError, MisconfigurationException) as error:
+        except (ValueError, TypeError, ImportError, MisconfigurationException) as error:
             raise UserError(f"the trainer cannot be made: {' '.join(str(error).split())}") from error
 
     def before_fit(self) -> None:
@@ -240,15 +248,17 @@ class TrainerCLI(LightningCLI):
             _say(f"going on with {run.path} behind step {step}")
         else:
             run.create()
-            run.config.write_text(self._config_text())
-            run.write_json(run.versions, versions(["python", "-m", "tsattn", *self.typed], self._device))
+            with run.removed_if_it_fails():
+                run.config.write_text(self._config_text())
+                run.write_json(run.versions, versions(["python", "-m", "tsattn", *self.typed], self._device))
             _say(f"run folder: {run.path}")
 
     def fit(self, **kwargs: Any) -> None:
         """Train; an interruption leaves the checkpoints so far, and says how to go on."""
         started = time.perf_counter()
         try:
-            self.trainer.fit(**kwargs, weights_only=True)
+            with self._left_if_begun():
+                self.trainer.fit(**kwargs, weights_only=True)
         except SystemExit as stop:  # how Lightning ends a fit on Ctrl-C and on SIGTERM
             raise KeyboardInterrupt(self._how_to_go_on()) from stop
         except torch.OutOfMemoryError as error:
@@ -357,6 +367,15 @@ class TrainerCLI(LightningCLI):
             run.check_new()
         return run
 
+    def _left_if_begun(self) -> AbstractContextManager[None]:
+        """Removes a new run folder again where an error leaves neither a checkpoint nor a curve that explains it."""
+        run, resumed = self.run_folder, self.config[self.subcommand].resume
+        if run is None or resumed or not _is_first_process():
+            return contextlib.nullcontext()
+        return run.removed_if_it_fails(
+            lambda error: self.trainer.global_step == 0 or not (run.has_checkpoint or isinstance(error, UserError))
+        )
+
     def _is_left_alone(self) -> bool:
         """Whether this is the one process that tests: of several, all others are done when training is."""
         if self.trainer.world_size == 1:
@@ -429,9 +448,8 @@ class TrainerCLI(LightningCLI):
         return f"{task.data}, horizon {task.prediction_length}: {windows}"
 
     def _best_validation(self) -> torch.Tensor:
-        checkpoint = self.trainer.checkpoint_callback
-        assert isinstance(checkpoint, ModelCheckpoint)
-        best = checkpoint.best_model_score
+        checkpoints = self.trainer.checkpoint_callbacks  # the configuration may have others
+        best = next(one.best_model_score for one in checkpoints if isinstance(one, BestCheckpoint))
         assert best is not None
         return best
 
@@ -485,11 +503,16 @@ def user_errors() -> Iterator[None]:
         yield
     except MisconfigurationException as error:
         raise UserError(" ".join(str(error).split())) from error
-    except ValueError as error:  # the parser wraps what a class says of its arguments
+    except (ValueError, ImportError) as error:  # the parser wraps what a class says of its arguments
         found = find_user_error(error)
-        if found is None:
+        reason = class_problem(error)
+        if found is None and reason is None:
             raise
-        raise found from error
+        raise found or UserError(reason) from error
+    except RuntimeError as error:  # of EarlyStopping, once there is a metric
+        if "conditioned on metric" not in str(error):
+            raise
+        raise UserError(" ".join(str(error).split())) from error
 
 
 def _load(checkpoint: str) -> dict[str, Any]:
