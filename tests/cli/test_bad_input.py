@@ -156,9 +156,10 @@ def test_a_checkpoint_of_another_model_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     csv, run = trained
-    said = refusal(["test", "--run", str(run), "--attention", "swa"], capsys)
+    of_the_run = ["test", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "best.ckpt")]
+    said = refusal([*of_the_run, "--attention", "swa"], capsys)
     assert "the checkpoint is of another model: its backbone.attention is {'kind': 'mlr'" in said
-    said = refusal(["test", "--run", str(run), "--model.backbone.d_model", "32"], capsys)
+    said = refusal([*of_the_run, "--model.backbone.d_model", "32"], capsys)
     assert "its backbone.d_model is 16, but 32 is asked for" in said
     stranger = tmp_path / "stranger.ckpt"
     torch.save({"state_dict": {}, "pytorch-lightning_version": "2.6.6"}, stranger)

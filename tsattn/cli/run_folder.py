@@ -99,14 +99,34 @@ class RunFolder:
                 shutil.rmtree(self.path, ignore_errors=True)
             raise
 
-    def check_resumable(self) -> None:
-        """Refuse a folder that no `fit` has begun, or whose `fit` came to its end."""
+    def check_resumable(self, longer: bool = False) -> None:
+        """Refuse a folder that no `fit` has begun, or whose `fit` came to its end unless it is to be trained longer."""
         if not self.path.is_dir():
             raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has begun")
         if not self.config.exists():
             raise UserError(f"{self.path} is not the folder of a run: it has no {self.config.name}")
+        if self.metrics.exists() and not longer:
+            raise UserError(
+                f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
+                "max_epochs, or max_time) beside --resume trains it longer"
+            )
+
+    def extend(self, config: str, step: int, command: list[str]) -> None:
+        """Make a run one that is to be trained longer, whose results are to come; the former ones keep a name.
+
+        Args:
+            config: its configuration, with the new limits.
+            step: the step that it goes on behind.
+            command: that asked for it.
+        """
+        partial = self.config.with_name(self.config.name + ".partial")
+        partial.write_text(config)
+        partial.replace(self.config)
         if self.metrics.exists():
-            raise UserError(f"the run {self.path} is finished: its results are in {self.metrics}")
+            self.metrics.replace(self.path / f"metrics_step_{step}.json")
+        known = json.loads(self.versions.read_text()) if self.versions.exists() else {}
+        again = {"step": step, "command": [without_password(word) for word in command]}
+        self.write_json(self.versions, {**known, "extensions": [*known.get("extensions", []), again]})
 
     def check_trained(self) -> None:
         """Refuse a folder without the best checkpoint of a `fit`."""

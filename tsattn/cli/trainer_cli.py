@@ -24,6 +24,8 @@ from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities import rank_zero_only
 
 from tsattn.cli.curve import count_epochs, curve_loggers, keep_curve
+from tsattn.cli.drawing import draw, figure_path, span
+from tsattn.cli.extension import check_longer, is_longer
 from tsattn.cli.messages import sentence
 from tsattn.cli.output import say
 from tsattn.cli.run_folder import RunFolder, versions
@@ -48,7 +50,9 @@ from tsattn.forecasting import (
     plot_test_forecasts,
     score_table,
 )
+from tsattn.forecasting.arguments import whole_number
 from tsattn.forecasting.future import check_output, write_frame
+from tsattn.forecasting.rolling import beyond_training
 from tsattn.forecasting.training.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress
 from tsattn.forecasting.training.checkpoint_io import AtomicCheckpointIO
 from tsattn.forecasting.training.fitting import quiet_lightning, train_as_one_epoch
@@ -158,7 +162,16 @@ class TrainerCLI(LightningCLI):
             parser.add_argument(
                 "--input", type=str | None, default=None, help="forecast beyond the end of this CSV file"
             )
+            parser.add_argument(
+                "--horizon", type=int | None, default=None, help="steps to forecast (default: those trained for)"
+            )
             parser.add_argument("--output", type=str | None, default=None, help="a .csv or .parquet file to write")
+            parser.add_argument(
+                "--figure",
+                type=bool | str,
+                default=True,
+                help="a .png, .pdf or .svg file to draw the forecast into (default: beside the output; false: none)",
+            )
             parser.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
         return parser
 
@@ -244,6 +257,9 @@ class TrainerCLI(LightningCLI):
         if self.config[self.subcommand].resume:
             checkpoint = self.config[self.subcommand].ckpt_path
             step = 0 if checkpoint is None else _load(checkpoint)["global_step"]
+            if is_longer(self.config[self.subcommand].trainer, run):
+                check_longer(self.datamodule.training_batches // self.trainer.accumulate_grad_batches, step, run)
+                run.extend(self._config_text(), step, ["python", "-m", "tsattn", *self.typed])
             keep_curve(self.trainer.loggers, run.curve, step)
             _say(f"going on with {run.path} behind step {step}")
         else:
@@ -328,18 +344,23 @@ class TrainerCLI(LightningCLI):
         folder = RunFolder(config.run).forecast if config.run else Path("forecast.csv")
         output = Path(config.output) if config.output else folder
         check_output(output, config.overwrite)
+        figure = figure_path(config.figure, output, config.overwrite)
         if config.input:
             self.datamodule.forecast_from(config.input)
+        self.datamodule.horizon = None if config.horizon is None else whole_number("--horizon", config.horizon)
         self._set_up("predict", kwargs["ckpt_path"])
+        horizon = self.datamodule.horizon or self._task.prediction_length
+        if (told := beyond_training(self._task, horizon)) is not None:
+            logging.getLogger("tsattn").warning(told)
         forecasts: Any = self.trainer.predict(
             self.model, self.datamodule, ckpt_path=kwargs["ckpt_path"], weights_only=True
         )
-        task = self._task
-        frame = future_frame(forecasts, task, self.datamodule.panel)
+        panel: Panel = self.datamodule.panel
+        frame = future_frame(forecasts, self._task, panel)
         write_frame(frame, output)
-        stamps = frame.iloc[:, 1]
-        what = f"{task.prediction_length} steps of {self._extent}"
-        _say(f"{output}: {what}, {stamps.min()} to {stamps.max()}, in original units")
+        _say(f"{output}: {counted(horizon, 'step')} of {self._extent}, {span(frame.iloc[:, 1])}, in original units")
+        if figure is not None:
+            _say(draw(frame, panel, self._task, figure))
 
     @property
     def _task(self) -> Task:

@@ -54,13 +54,16 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: i
     return frame.assign(**{name: part.numpy().ravel() for name, part in {"predictions": point, **quantiles}.items()})
 
 
-def check_output(path: Path, overwrite: bool, endings: Collection[str] = tuple(WRITERS)) -> None:
+def check_output(
+    path: Path, overwrite: bool, endings: Collection[str] = tuple(WRITERS), option: str = "--output"
+) -> None:
     """Refuse a path that cannot be written to, before any work is done.
 
     Args:
         path: of the file.
         overwrite: whether one that is there may be replaced.
         endings: that it may have.
+        option: that names it.
 
     Raises:
         UserError: saying why not.
@@ -70,7 +73,7 @@ def check_output(path: Path, overwrite: bool, endings: Collection[str] = tuple(W
     if path.is_dir():
         raise UserError(f"{path} is a folder, not a file")
     if path.exists() and not overwrite:
-        raise UserError(f"{path} exists already; name another file with --output, or add --overwrite")
+        raise UserError(f"{path} exists already; name another file with {option}, or add --overwrite")
     if not path.parent.is_dir():
         raise UserError(f"the folder {path.parent} of {path.name} is not there")
     with _all_or_nothing(path) as partial:  # what may be written is known to the system alone
