@@ -15,6 +15,10 @@ import torch
 
 from tsattn.attention import KINDS, attention_arguments
 from tsattn.cli import main
+from tsattn.cli.arguments import prepare
+from tsattn.cli.trainer_cli import session
+from tsattn.cli.trial_cli import TrialCLI
+from tsattn.tuning import check_search, read_search
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "forecasting"
@@ -56,6 +60,20 @@ def test_the_attentions_run() -> None:
         exec(block, names)
         shapes.append(tuple(names["y"].shape))
     assert shapes == [(2, 336, 512), (1, 1, 512)]
+
+
+def test_the_search_file_is_one_that_tune_takes(tmp_path: Path) -> None:
+    (search,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "search.yaml").write_text(search)
+    rows = "date,a\n" + "".join(
+        f"2020-01-{day + 1:02d} {hour:02d}:00,{hour}\n" for day in range(31) for hour in range(24)
+    )
+    (tmp_path / "toy.csv").write_text(rows)
+    data = ["--data=CSVDataModule", f"--data.path={tmp_path / 'toy.csv'}", "--data.context_length=24"]
+    words = [*data, "--data.prediction_length=4", "--model.backbone.d_model=64", "--trainer.accelerator=cpu"]
+    with session():
+        cli = TrialCLI(prepare(["fit", *words, "--trainer.max_steps=1"]))
+        check_search(read_search(tmp_path / "search.yaml"), cli.base, cli.build)
 
 
 def test_the_cost_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,6 @@ import torch
 
 from tests.cli.test_commands import TINY, fit, trained  # noqa: F401
 from tsattn.cli import main
-from tsattn.errors import UserError
 
 LINES = (
     "date,wave,drift",
@@ -172,9 +171,10 @@ def test_a_checkpoint_of_another_model_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     csv, run = trained
-    said = refusal(["test", "--run", str(run), "--attention", "swa"], capsys)
+    of_the_run = ["test", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "best.ckpt")]
+    said = refusal([*of_the_run, "--attention", "swa"], capsys)
     assert "the checkpoint is of another model: its backbone.attention is {'kind': 'mlr'" in said
-    said = refusal(["test", "--run", str(run), "--model.backbone.d_model", "32"], capsys)
+    said = refusal([*of_the_run, "--model.backbone.d_model", "32"], capsys)
     assert "its backbone.d_model is 16, but 32 is asked for" in said
     stranger = tmp_path / "stranger.ckpt"
     torch.save({"state_dict": {}, "pytorch-lightning_version": "2.6.6"}, stranger)
@@ -223,9 +223,11 @@ def test_what_predict_refuses(
     assert not (run / "forecast.csv").exists()
 
 
-def test_debug_shows_where_it_went_wrong() -> None:
-    with pytest.raises(UserError, match="unknown command"):
-        main(["foo", "--debug"])
+def test_debug_shows_where_it_went_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["foo", "--debug"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback (most recent call last)")
+    assert said.splitlines()[-1].startswith("error: unknown command 'foo'")
 
 
 def test_a_plain_mistake_is_answered_at_once(tmp_path: Path) -> None:

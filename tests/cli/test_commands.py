@@ -178,6 +178,7 @@ def test_predict_writes_into_the_run_folder_once(
         assert main(["predict", "--run", str(run), "--overwrite"]) == 0
     finally:
         output.unlink(missing_ok=True)
+        (run / "forecast_plot.png").unlink(missing_ok=True)
 
 
 def test_a_run_works_without_its_data_where_an_input_is_given(trained: tuple[Path, Path], tmp_path: Path) -> None:

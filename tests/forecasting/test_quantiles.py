@@ -319,7 +319,8 @@ def test_the_commands_take_quantiles(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (frame.predictions == frame["0.5"]).all()
     assert frame.predictions.between(300, 450).all()
     capsys.readouterr()
-    assert main(["test", "--run", str(run), "--model.quantiles", "[0.5]"]) == 2
+    words = ["test", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "best.ckpt")]
+    assert main([*words, "--model.quantiles", "[0.5]"]) == 2
     said = capsys.readouterr().err
     assert "the checkpoint is of another model: its quantiles are [0.1, 0.5, 0.9], but [0.5] are asked for" in said
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,10 +38,16 @@ pytestmark = [
 
 
 class Server:
-    """A PostgreSQL on loopback with a folder of its own, run by an unprivileged user: it refuses to be root."""
+    """A PostgreSQL on loopback with a folder of its own, run by an unprivileged user: it refuses to be root.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: its own.
+        password: of its one user, who may come without by default.
+    """
+
+    def __init__(self, folder: Path, password: str | None = None) -> None:
         self.folder = folder
+        self.password = password
         bin_folder = programs()
         assert bin_folder is not None
         self.bin = bin_folder
@@ -53,6 +61,10 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
         self.url = f"postgresql://tsattn@127.0.0.1:{self.port}/postgres"
         options = ["-U", "tsattn", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        if password is not None:
+            (folder / "password").write_text(password)
+            (folder / "password").chmod(0o644)
+            options[3:4] = ["scram-sha-256", "--pwfile", str(folder / "password")]
         command = [*self.as_user, str(self.bin / "initdb"), "-D", str(folder / "data"), *options]
         ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -75,7 +87,7 @@ class Server:
         while time.monotonic() < until:
             assert self.process.poll() is None, (self.folder / "log").read_text()
             try:
-                psycopg.connect(self.url, connect_timeout=1).close()
+                psycopg.connect(self.url, connect_timeout=1, password=self.password).close()
             except psycopg.OperationalError:  # not yet
                 time.sleep(0.1)
             else:
@@ -83,10 +95,10 @@ class Server:
         raise AssertionError((self.folder / "log").read_text())
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
+@pytest.fixture(params=[None])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="tsattn-postgres-"))  # pytest's own is closed to other users
-    made = Server(folder)
+    made = Server(folder, request.param)
     try:
         made.start()
         yield made
@@ -139,3 +151,58 @@ def test_a_server_that_went_down_is_gone_on_with(server: Server, tmp_path: Path)
     trials = made.trials(server.url)
     assert states(trials) == {"COMPLETE": 2}
     assert trials[0] == done
+
+
+SECRET = "hunter-2-2"
+
+
+def process_arguments() -> list[bytes]:
+    """With which words the processes of this machine were started."""
+    seen = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended since
+            seen.append(path.read_bytes())
+    return seen
+
+
+@pytest.mark.parametrize("server", [SECRET], indirect=True, ids=["with a password"])
+def test_a_password_comes_from_the_environment_or_a_passfile_and_is_seen_nowhere(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    passfile = tmp_path / "passfile"
+    passfile.write_text(f"127.0.0.1:{server.port}:*:tsattn:{SECRET}\n")
+    passfile.chmod(0o600)
+    given = {
+        "url": {"TSATTN_STORAGE": server.url.replace("@", f":{SECRET}@")},
+        "password": {"TSATTN_STORAGE": server.url, "PGPASSWORD": SECRET},
+        "passfile": {"TSATTN_STORAGE": server.url, "PGPASSFILE": str(passfile)},
+        "wrong": {"TSATTN_STORAGE": server.url.replace("@", ":wrong-3-3@"), "PGPASSWORD": SECRET},
+    }
+    made = toy(tmp_path, gate=True)
+    # the children of this one would show what they were started with
+    environment = {**os.environ, **given["url"]}
+    words = [sys.executable, "-m", "tsattn", *made.words("--trials", "1")]
+    with (tmp_path / "said").open("w") as said:
+        worker = subprocess.Popen(words, env=environment, stdout=said, stderr=said)
+        until = time.monotonic() + 120
+        while not list(tmp_path.glob("waits.*")) and time.monotonic() < until:
+            assert worker.poll() is None, (tmp_path / "said").read_text()
+            time.sleep(0.05)
+        seen = process_arguments()
+        (tmp_path / "gate").unlink()
+        assert worker.wait(120) == 0, (tmp_path / "said").read_text()
+    assert len(seen) > 1
+    assert not any(SECRET.encode() in line for line in seen)
+    for number, (name, environment) in enumerate(given.items()):
+        with monkeypatch.context() as patched:
+            for variable, value in environment.items():
+                patched.setenv(variable, value)
+            assert made.tune("--trials", str(number + 1)) == (2 if name == "wrong" else 0)
+    passfile.unlink()
+    out, err = capfd.readouterr()
+    assert "cannot be reached: connection failed" in err
+    assert "password authentication failed" in err
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    for secret in (SECRET, "wrong-3-3"):
+        assert secret not in out + err
+        assert [path for path in files if secret.encode() in path.read_bytes()] == []

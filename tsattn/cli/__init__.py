@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import sys
+import traceback
 from collections.abc import Sequence
 
+from tsattn.cli.output import drop_output
 from tsattn.errors import UserError, one_of
+from tsattn.passwords import masked
 
 __all__ = ["main"]
 
@@ -39,7 +43,7 @@ examples:
 options:
   COMMAND --help   every option of a command
   --version        the version
-  --debug          show the traceback of an error
+  --debug          show the traceback of an error, too
 
 A configuration is looked for as the file given, then in configs/, then among those that come with tsattn:
   {configs}
@@ -47,7 +51,7 @@ A configuration is looked for as the file given, then in configs/, then among th
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit code: 0, 2 for a mistake in what was asked for, 130 if it was interrupted.
+    """Run a command and return the exit code: 0, 2 for a mistake or a full disk, 130 if interrupted, 141 if unread.
 
     Args:
         argv: the words after ``python -m tsattn``; those of this process by default.
@@ -56,15 +60,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        return _run(words)
-    except UserError as error:
+        code = _run(words)
+        sys.stdout.flush()  # what fails at that is said here
+        return code
+    except BrokenPipeError:  # whoever read this has seen enough
+        drop_output()
+        return 141
+    except (UserError, OSError) as error:
         if debug:
+            print(masked(traceback.format_exc()), end="", file=sys.stderr)
+        print(f"error: {masked(_sentence(error))}", file=sys.stderr)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if debug or not (isinstance(error, MemoryError) or re.search("allocate memory|out of memory", str(error))):
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print("error: the memory of this machine is not enough; ask for less at once", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"interrupted{f': {stop}' if str(stop) else ''}", file=sys.stderr)
+        print(masked(f"interrupted{f': {stop}' if str(stop) else ''}"), file=sys.stderr)
         return 130
+
+
+def _sentence(error: UserError | OSError) -> str:
+    """What is wrong; of the system's errors, such as a full disk, with the file if it names one."""
+    if isinstance(error, UserError):
+        return str(error)
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename else f"the system refuses to go on: {reason}"
 
 
 def _run(words: list[str]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tsattn.cli.run_folder import RunFolder
+from tsattn.cli.run_words import Pair, of_a_resumed_run, of_a_trained_run, read_config
 from tsattn.errors import UserError, one_of
 
 __all__ = ["config_names", "find_config", "prepare", "take_attention"]
@@ -24,29 +24,30 @@ def prepare(words: list[str]) -> list[str]:
     Every `--name=value` becomes two words. A configuration is found by its bare name. `--attention` stands for
     `--model.backbone.attention`; flags that reach into the description of backbone or attention are merged with that of
     the configuration into one complete description. `--run DIR` of a finished run brings its configuration and best
-    checkpoint, `fit --resume DIR` that of an unfinished one and its last.
+    checkpoint, `fit --resume DIR` that of an unfinished one, or one that is to be trained longer, and its last.
 
     Raises:
-        UserError: if a configuration or run folder is not there, or a description cannot be merged.
+        UserError: if a configuration or run folder is not there, a flag would do nothing beside the folder, or a
+            description cannot be merged.
     """
     command, *rest = words
     pairs = _pairs(rest)
     wants_help = any(name in ("-h", "--help") or name.endswith(".help") for name, _ in pairs)
     if command != "fit" and not wants_help:
-        folder = next((value for name, value in reversed(pairs) if name == "--run"), None)
-        if folder is not None:
-            pairs = [*_from_run(folder), *pairs]
+        folders = [value for name, value in pairs if name == "--run"]
+        if folders:
+            pairs = of_a_trained_run(command, pairs, folders[-1])
         elif all(name != "--ckpt_path" for name, _ in pairs):
             raise UserError(f"{command} needs a trained model: --run DIR, the folder that `fit` has written")
     if command == "fit" and any(name == "--resume" for name, _ in pairs) and not wants_help:
-        pairs = _resumed(pairs)
+        pairs = of_a_resumed_run(pairs)
     if command == "fit" and not pairs:
         raise UserError(f"fit needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
     plain, configs, overrides = [], [], []
     for name, value in pairs:
         if name in ("-c", "--config") and value is not None:
             configs.append(find_config(value))
-            _read_config(configs[-1])
+            read_config(configs[-1])
             value = str(configs[-1])
         elif _names(name, "--attention"):
             name = _ATTENTION + name.removeprefix("--attention")
@@ -95,9 +96,9 @@ def find_config(name: str, what: str = "configuration", pattern: str = "*.yaml")
     raise UserError(f"no {what} {name}: neither a file nor one of {one_of(config_names(pattern))}")
 
 
-def _pairs(words: list[str]) -> list[tuple[str, str | None]]:
+def _pairs(words: list[str]) -> list[Pair]:
     """Flags with their values; a word without a flag stands alone."""
-    pairs: list[tuple[str, str | None]] = []
+    pairs: list[Pair] = []
     for word in words:
         if word.startswith("-") and not _is_number(word):
             name, equals, value = word.partition("=")
@@ -129,40 +130,13 @@ def _config_folders() -> list[Path]:
     return [folder for folder in (Path("configs"), package / "configs", package.parent / "configs") if folder.is_dir()]
 
 
-def _from_run(folder: str) -> list[tuple[str, str | None]]:
-    run = RunFolder(folder)
-    run.check_trained()
-    return [("--config", str(run.config)), ("--ckpt_path", str(run.best))]
-
-
-def _resumed(pairs: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
-    """What goes on with a run as it was: its configuration, and its last checkpoint if there is one yet."""
-    folder = dict(pairs)["--resume"]
-    if len(pairs) > 1 or folder is None:
-        raise UserError("fit --resume DIR goes on with a run as it was, and takes no other option")
-    run = RunFolder(folder)
-    run.check_resumable()
-    checkpoint: list[tuple[str, str | None]] = [("--ckpt_path", str(run.last))] if run.last.exists() else []
-    return [("--config", str(run.config)), *checkpoint, ("--resume", folder)]
-
-
 def _configured_backbone(configs: list[Path]) -> object:
     """The description of the backbone in the last configuration that has one."""
     backbone: object = "transformer"
     for path in configs:
-        model = _read_config(path).get("model")
+        model = read_config(path).get("model")
         backbone = (model.get("backbone") if isinstance(model, Mapping) else None) or backbone
     return backbone
-
-
-def _read_config(path: Path) -> Mapping[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, Mapping):
-        raise UserError(f"{path} is not a configuration: it must hold the keys data, model and trainer")
-    return content
 
 
 def _names(flag: str, root: str) -> bool:

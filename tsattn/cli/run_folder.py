@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import platform
+import shutil
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tsattn.errors import UserError
+from tsattn.passwords import without_password
 
 __all__ = ["RunFolder", "versions"]
 
@@ -46,6 +50,11 @@ class RunFolder:
         self.best = self.checkpoints / "best.ckpt"
         self.last = self.checkpoints / "last.ckpt"
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint in it yet."""
+        return self.best.exists() or self.last.exists()
+
     @classmethod
     def dated(cls, root: str | Path, data: str, name: str) -> RunFolder:
         """A new folder `root/data/name/time`; two runs of one second are told apart by a number."""
@@ -76,14 +85,48 @@ class RunFolder:
         if self.path.exists():
             raise UserError(f"the run folder {self.path} exists already; nothing is overwritten, name another")
 
-    def check_resumable(self) -> None:
-        """Refuse a folder that no `fit` has begun, or whose `fit` came to its end."""
+    @contextlib.contextmanager
+    def removed_if_it_fails(self, is_empty: Callable[[Exception], bool] = lambda error: True) -> Iterator[None]:
+        """Remove the folder again where an error ends what is done inside, unless it holds what is worth keeping.
+
+        Args:
+            is_empty: says of an error whether the folder holds nothing worth keeping.
+        """
+        try:
+            yield
+        except Exception as error:
+            if is_empty(error):
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def check_resumable(self, longer: bool = False) -> None:
+        """Refuse a folder that no `fit` has begun, or whose `fit` came to its end unless it is to be trained longer."""
         if not self.path.is_dir():
             raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has begun")
         if not self.config.exists():
             raise UserError(f"{self.path} is not the folder of a run: it has no {self.config.name}")
+        if self.metrics.exists() and not longer:
+            raise UserError(
+                f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
+                "max_epochs, or max_time) beside --resume trains it longer"
+            )
+
+    def extend(self, config: str, step: int, command: list[str]) -> None:
+        """Make a run one that is to be trained longer, whose results are to come; the former ones keep a name.
+
+        Args:
+            config: its configuration, with the new limits.
+            step: the step that it goes on behind.
+            command: that asked for it.
+        """
+        partial = self.config.with_name(self.config.name + ".partial")
+        partial.write_text(config)
+        partial.replace(self.config)
         if self.metrics.exists():
-            raise UserError(f"the run {self.path} is finished: its results are in {self.metrics}")
+            self.metrics.replace(self.path / f"metrics_step_{step}.json")
+        known = json.loads(self.versions.read_text()) if self.versions.exists() else {}
+        again = {"step": step, "command": [without_password(word) for word in command]}
+        self.write_json(self.versions, {**known, "extensions": [*known.get("extensions", []), again]})
 
     def check_trained(self) -> None:
         """Refuse a folder without the best checkpoint of a `fit`."""
@@ -107,7 +150,7 @@ def versions(command: list[str], device: str) -> dict[str, Any]:
     import torch
 
     return {
-        "command": command,
+        "command": [without_password(word) for word in command],
         "python": platform.python_version(),
         **{package: importlib.metadata.version(package) for package in _PACKAGES},
         "platform": platform.platform(),

@@ -10,6 +10,7 @@ import pydoc
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,14 +19,18 @@ import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities import rank_zero_only
 
 from tsattn.cli.curve import count_epochs, curve_loggers, keep_curve
+from tsattn.cli.drawing import draw, figure_path, span
+from tsattn.cli.extension import check_longer, is_longer
 from tsattn.cli.messages import sentence, under_key
+from tsattn.cli.output import say
 from tsattn.cli.run_folder import RunFolder, versions
+from tsattn.cli.trainer_checks import check_seed, check_trainer, class_problem
 from tsattn.data import (
     CO2DataModule,  # noqa: F401  (by its name)
     CSVDataModule,  # noqa: F401
@@ -46,7 +51,9 @@ from tsattn.forecasting import (
     plot_test_forecasts,
     score_table,
 )
+from tsattn.forecasting.arguments import whole_number
 from tsattn.forecasting.future import check_output, write_frame
+from tsattn.forecasting.rolling import beyond_training
 from tsattn.forecasting.training.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress
 from tsattn.forecasting.training.checkpoint_io import AtomicCheckpointIO
 from tsattn.forecasting.training.fitting import quiet_lightning, train_as_one_epoch
@@ -83,7 +90,7 @@ def _is_first_process() -> bool:
 
 @rank_zero_only
 def _say(text: str) -> None:
-    print(text, flush=True)
+    say(text)
 
 
 class _Parser(LightningArgumentParser):
@@ -161,16 +168,30 @@ class TrainerCLI(LightningCLI):
             parser.add_argument(
                 "--input", type=str | None, default=None, help="forecast beyond the end of this CSV file"
             )
+            parser.add_argument(
+                "--horizon", type=int | None, default=None, help="steps to forecast (default: those trained for)"
+            )
             parser.add_argument("--output", type=str | None, default=None, help="a .csv or .parquet file to write")
+            parser.add_argument(
+                "--figure",
+                type=bool | str,
+                default=True,
+                help="a .png, .pdf or .svg file to draw the forecast into (default: beside the output; false: none)",
+            )
             parser.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
         return parser
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would let a checkpoint silently override the command line; `on_load_checkpoint` refuses instead."""
 
+    def _set_seed(self) -> None:
+        check_seed(self._get(self.config, "seed_everything"))
+        super()._set_seed()
+
     def before_instantiate_classes(self) -> None:
         """Refuse what would make a result mean less than it says; fill in how long to train."""
         trainer = self.config[self.subcommand].trainer
+        check_trainer(trainer)
         for name, reason in _REFUSED.items():
             if trainer[name] not in (None, False, 0.0):
                 raise UserError(f"--trainer.{name} cannot be set: {reason}")
@@ -219,7 +240,7 @@ class TrainerCLI(LightningCLI):
         kwargs["callbacks"] = [*callbacks, *_bar(self.shows_bar)]
         try:
             return super().instantiate_trainer(**kwargs)
-        except (ValueError, TypeError, MisconfigurationException) as error:
+        except (ValueError, TypeError, ImportError, MisconfigurationException) as error:
             raise UserError(f"the trainer cannot be made: {' '.join(str(error).split())}") from error
 
     def before_fit(self) -> None:
@@ -242,19 +263,24 @@ class TrainerCLI(LightningCLI):
         if self.config[self.subcommand].resume:
             checkpoint = self.config[self.subcommand].ckpt_path
             step = 0 if checkpoint is None else _load(checkpoint)["global_step"]
+            if is_longer(self.config[self.subcommand].trainer, run):
+                check_longer(self.datamodule.training_batches // self.trainer.accumulate_grad_batches, step, run)
+                run.extend(self._config_text(), step, ["python", "-m", "tsattn", *self.typed])
             keep_curve(self.trainer.loggers, run.curve, step)
             _say(f"going on with {run.path} behind step {step}")
         else:
             run.create()
-            run.config.write_text(self._config_text())
-            run.write_json(run.versions, versions(["python", "-m", "tsattn", *self.typed], self._device))
+            with run.removed_if_it_fails():
+                run.config.write_text(self._config_text())
+                run.write_json(run.versions, versions(["python", "-m", "tsattn", *self.typed], self._device))
             _say(f"run folder: {run.path}")
 
     def fit(self, **kwargs: Any) -> None:
         """Train; an interruption leaves the checkpoints so far, and says how to go on."""
         started = time.perf_counter()
         try:
-            self.trainer.fit(**kwargs, weights_only=True)
+            with self._left_if_begun():
+                self.trainer.fit(**kwargs, weights_only=True)
         except SystemExit as stop:  # how Lightning ends a fit on Ctrl-C and on SIGTERM
             raise KeyboardInterrupt(self._how_to_go_on()) from stop
         except torch.OutOfMemoryError as error:
@@ -324,18 +350,23 @@ class TrainerCLI(LightningCLI):
         folder = RunFolder(config.run).forecast if config.run else Path("forecast.csv")
         output = Path(config.output) if config.output else folder
         check_output(output, config.overwrite)
+        figure = figure_path(config.figure, output, config.overwrite)
         if config.input:
             self.datamodule.forecast_from(config.input)
+        self.datamodule.horizon = None if config.horizon is None else whole_number("--horizon", config.horizon)
         self._set_up("predict", kwargs["ckpt_path"])
+        horizon = self.datamodule.horizon or self._task.prediction_length
+        if (told := beyond_training(self._task, horizon)) is not None:
+            logging.getLogger("tsattn").warning(told)
         forecasts: Any = self.trainer.predict(
             self.model, self.datamodule, ckpt_path=kwargs["ckpt_path"], weights_only=True
         )
-        task = self._task
-        frame = future_frame(forecasts, task, self.datamodule.panel)
+        panel: Panel = self.datamodule.panel
+        frame = future_frame(forecasts, self._task, panel)
         write_frame(frame, output)
-        stamps = frame.iloc[:, 1]
-        what = f"{task.prediction_length} steps of {self._extent}"
-        _say(f"{output}: {what}, {stamps.min()} to {stamps.max()}, in original units")
+        _say(f"{output}: {counted(horizon, 'step')} of {self._extent}, {span(frame.iloc[:, 1])}, in original units")
+        if figure is not None:
+            _say(draw(frame, panel, self._task, figure))
 
     @property
     def _task(self) -> Task:
@@ -362,6 +393,15 @@ class TrainerCLI(LightningCLI):
         if _is_first_process():
             run.check_new()
         return run
+
+    def _left_if_begun(self) -> AbstractContextManager[None]:
+        """Removes a new run folder again where an error leaves neither a checkpoint nor a curve that explains it."""
+        run, resumed = self.run_folder, self.config[self.subcommand].resume
+        if run is None or resumed or not _is_first_process():
+            return contextlib.nullcontext()
+        return run.removed_if_it_fails(
+            lambda error: self.trainer.global_step == 0 or not (run.has_checkpoint or isinstance(error, UserError))
+        )
 
     def _is_left_alone(self) -> bool:
         """Whether this is the one process that tests: of several, all others are done when training is."""
@@ -435,9 +475,8 @@ class TrainerCLI(LightningCLI):
         return f"{task.data}, horizon {task.prediction_length}: {windows}"
 
     def _best_validation(self) -> torch.Tensor:
-        checkpoint = self.trainer.checkpoint_callback
-        assert isinstance(checkpoint, ModelCheckpoint)
-        best = checkpoint.best_model_score
+        checkpoints = self.trainer.checkpoint_callbacks  # the configuration may have others
+        best = next(one.best_model_score for one in checkpoints if isinstance(one, BestCheckpoint))
         assert best is not None
         return best
 
@@ -491,11 +530,16 @@ def user_errors() -> Iterator[None]:
         yield
     except MisconfigurationException as error:
         raise UserError(" ".join(str(error).split())) from error
-    except ValueError as error:  # the parser wraps what a class says of its arguments
+    except (ValueError, ImportError) as error:  # the parser wraps what a class says of its arguments
         found = find_user_error(error)
-        if found is None:
+        reason = class_problem(error)
+        if found is None and reason is None:
             raise
-        raise found from error
+        raise found or UserError(reason) from error
+    except RuntimeError as error:  # of EarlyStopping, once there is a metric
+        if "conditioned on metric" not in str(error):
+            raise
+        raise UserError(" ".join(str(error).split())) from error
 
 
 def _load(checkpoint: str) -> dict[str, Any]:

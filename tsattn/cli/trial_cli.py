@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningCLI
 
+from tsattn.cli.output import say
 from tsattn.cli.run_folder import versions
 from tsattn.cli.trainer_cli import TrainerCLI, user_errors
 from tsattn.data import ForecastDataModule, Panel
@@ -45,7 +45,7 @@ class TrialCLI(TrainerCLI):
         base: the configuration of these words, complete, as plain data.
     """
 
-    say = staticmethod(functools.partial(print, flush=True))
+    say = staticmethod(say)
 
     def __init__(self, args: list[str]) -> None:
         self.base: dict[str, Any] = {}

@@ -10,25 +10,32 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tsattn.cli.arguments import config_names, find_config, prepare
 from tsattn.cli.messages import SentenceParser
+from tsattn.cli.slurm import slurm_script
 from tsattn.errors import UserError, one_of
+from tsattn.passwords import without_password
 
 if TYPE_CHECKING:
     from optuna import Study
-    from optuna.trial import FrozenTrial
 
     from tsattn.cli.trial_cli import TrialCLI
     from tsattn.tuning import Search
 
-__all__ = ["run"]
+__all__ = ["STORAGE", "run"]
 
+STORAGE = "TSATTN_STORAGE"  # the variable of the environment that may hold the URL of the storage
 _SEARCHES = "search/*.yaml"
+_SEEN = (
+    "warning: everybody on this machine can see a password on a command line, which is why it is written nowhere else; "
+    f"give the URL in {STORAGE}, or the password in PGPASSWORD or a passfile"
+)
 
 _DESCRIPTION = """\
 Search for better values of a configuration. Trials are measured on the validation part, never on the test part.
@@ -53,11 +60,18 @@ def run(words: list[str]) -> int:
         raise UserError(f"tune needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
     if any(word.partition("=")[0] in ("--run", "--ckpt_path") for word in rest):
         raise UserError("tune has no --run and no --ckpt_path: its results lie in --study, and trials start afresh")
+    if "://" in (options.study or ""):
+        raise UserError("--study is a folder; the URL of a database is for --storage")
     prepared = prepare(["fit", *rest])
     file = find_config(options.search, "search space", _SEARCHES)
     folder = Path(options.study) if options.study else _default_folder(rest, file)
+    shown = [without_password(word) for word in words]
+    options.password_typed = shown != words
+    if options.password_typed:
+        print(_SEEN, file=sys.stderr)
+    options.storage = options.storage or os.environ.get(STORAGE) or None
     if options.slurm:
-        print(_slurm_script(words, folder, options.slurm), end="")
+        print(slurm_script(shown, folder, options.slurm), end="")
         return 0
     if options.test and (folder / "test").exists():
         raise UserError(f"{folder / 'test'} exists: the best trial is tested once, and that was done")
@@ -69,7 +83,7 @@ def run(words: list[str]) -> int:
     search = read_search(file)
     with session(), _stopped_by_signals():
         cli = TrialCLI(prepared)
-        _tune(cli, search, folder, options, words)
+        _tune(cli, search, folder, options, shown)
     if options.test:
         from tsattn.cli.trainer_cli import run as run_fit
 
@@ -96,7 +110,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--timeout", type=_seconds, metavar="TIME", help="start no trial after 90s, 30m, 2h or 1h30m")
     parser.add_argument("--study", metavar="DIR", help="the folder (default: runs/tune/CONFIG-SEARCH); names the study")
-    parser.add_argument("--storage", metavar="URL", help="a database instead of the journal in the folder")
+    parser.add_argument(
+        "--storage",
+        metavar="URL",
+        help="a database instead of the journal in the folder "
+        f"(default: ${STORAGE}); its password belongs into ${STORAGE}, PGPASSWORD or a passfile",
+    )
     parser.add_argument(
         "--cv", type=_folds, default=0, metavar="K", help="validate on K rolling origins before the test part"
     )
@@ -135,6 +154,7 @@ def _default_folder(rest: list[str], search: Path) -> Path:
 
 def _tune(cli: TrialCLI, search: Search, folder: Path, options: argparse.Namespace, words: list[str]) -> None:
     """Check everything, run the trials, and write down what they found."""
+    from tsattn.cli.study_folder import write_study
     from tsattn.tuning import Budget, check_search, counted, open_storage, open_study, run_study
 
     check_search(search, cli.base, cli.build)
@@ -163,7 +183,7 @@ def _tune(cli: TrialCLI, search: Search, folder: Path, options: argparse.Namespa
     command = ["python", "-m", "tsattn", "tune", *words]
 
     def write() -> None:
-        _write(cli, study, search, folder, folds=options.cv, as_it_is=as_it_is, command=command)
+        write_study(cli, study, search, folder, folds=options.cv, as_it_is=as_it_is, command=command)
 
     try:
         run_study(
@@ -178,74 +198,10 @@ def _tune(cli: TrialCLI, search: Search, folder: Path, options: argparse.Namespa
         )
     except KeyboardInterrupt as stop:
         write()
-        raise KeyboardInterrupt(f"go on with `{shlex.join(command)}`") from stop
+        where = f"; give the password in {STORAGE}, PGPASSWORD or a passfile" if options.password_typed else ""
+        raise KeyboardInterrupt(f"go on with `{shlex.join(command)}`{where}") from stop
     write()
     _say_result(cli, study, folder)
-
-
-def _write(
-    cli: TrialCLI,
-    study: Study,
-    search: Search,
-    folder: Path,
-    *,
-    folds: int,
-    as_it_is: Mapping[str, Any] | None,
-    command: list[str],
-) -> None:
-    """Write the files of the study folder, each all or nothing: several processes may do so at once."""
-    from tsattn.tuning import best_trial
-    from tsattn.tuning.report import front, importances, plot_front, plot_history, plot_importances, trial_table
-
-    trials = study.get_trials(deepcopy=False)
-    _replace(folder / "trials.csv", trial_table(study, search).to_csv(index=False))
-    best = best_trial(study)
-    if best is None:
-        return
-    configs = {}
-    for trial in {one.number: one for one in [*front(study), best]}.values():
-        score = f"validation MSE {trial.values[0]:.6g}" + (f", the mean of {folds} rolling origins" if folds else "")
-        head = f"# trial {trial.number} of the study {study.study_name}: {score}\n"
-        configs[f"trial_{trial.number}.yaml"] = head + cli.config_text(search.applied(cli.base, trial.params))
-    _replace(folder / "best.yaml", configs[f"trial_{best.number}.yaml"])
-    if len(search.objectives) > 1:
-        (folder / "front").mkdir(exist_ok=True)
-        for name, text in configs.items():
-            _replace(folder / "front" / name, text)
-        for file in (folder / "front").glob("trial_*.yaml"):
-            if file.name not in configs:  # beaten since
-                file.unlink(missing_ok=True)
-    shares = importances(study)
-    default = next((t for t in trials if as_it_is and t.params == as_it_is and t.state.name == "COMPLETE"), None)
-    states = [trial.state.name.lower() for trial in trials]
-    summary = {
-        "study": study.study_name,
-        "data": cli.datamodule.name,
-        "objectives": list(search.objectives),
-        "constraints": dict(search.constraints),
-        "validation": f"mean of {folds} rolling origins" if folds else "the validation part",
-        "trials": {state: states.count(state) for state in sorted(set(states))},
-        "best": {"trial": best.number, "values": best.values, "params": best.params, **_facts(best)},
-        "configuration_as_it_is": default and {"trial": default.number, "values": default.values, **_facts(default)},
-        "front": [trial.number for trial in front(study)],
-        "importance": shares,
-        "versions": cli.versions(command),
-    }
-    _replace(folder / "study.json", json.dumps(summary, indent=2) + "\n")
-    figures = {"history": plot_history(study)}
-    if shares:
-        figures["importance"] = plot_importances(shares)
-    if len(search.objectives) > 1:
-        figures["front"] = plot_front(study, search)
-    for name, figure in figures.items():
-        partial = folder / f".{name}.{os.getpid()}.png"
-        figure.savefig(partial, dpi=130)
-        partial.replace(folder / f"{name}.png")
-
-
-def _facts(trial: FrozenTrial) -> dict[str, Any]:
-    names = ("parameters", "flops", "seconds", "memory", "step", "seed", "errors")
-    return {name: trial.user_attrs.get(name) for name in names}
 
 
 def _say_result(cli: TrialCLI, study: Study, folder: Path) -> None:
@@ -263,12 +219,6 @@ def _say_result(cli: TrialCLI, study: Study, folder: Path) -> None:
     cli.say(f"train and test it with `python -m tsattn fit --config {folder / 'best.yaml'}`")
 
 
-def _replace(file: Path, text: str) -> None:
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.replace(file)
-
-
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[None]:
     """SIGTERM, as a scheduler sends it at the end of the time, stops like Ctrl-C."""
@@ -283,29 +233,3 @@ def _stopped_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _slurm_script(words: list[str], folder: Path, workers: int) -> str:
-    """A job array, every task of which runs the same command and shares the study."""
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip or word.startswith("--slurm="):
-            skip = False
-        elif word == "--slurm":
-            skip = True
-        else:
-            kept.append(word)
-    command = shlex.join(["python", "-m", "tsattn", "tune", *kept])
-    return f"""\
-#!/bin/bash
-#SBATCH --job-name={folder.name}
-#SBATCH --array=1-{workers}
-#SBATCH --ntasks=1
-#SBATCH --cpus-per-task=4
-#SBATCH --output={folder.name}_%a.txt
-#SBATCH --signal=TERM@60
-# SIGTERM, a minute before the end of the time, queues the running trial again. Submit once more to go on.
-# The journal needs a folder that all nodes share; else give --storage.
-srun {command}
-"""

@@ -55,6 +55,7 @@ class ForecastDataModule(LightningDataModule):
             nothing is fitted again.
         panel: the series in original units. Set by `setup`.
         parts: the parts that must have windows.
+        horizon: steps that `predict_dataloader` is for, of any number; None for `prediction_length`.
         training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
     """
 
@@ -92,6 +93,7 @@ class ForecastDataModule(LightningDataModule):
         self.num_workers = num_workers
         self.resident_gb = resident_gb
         self.scaling = scaling
+        self.horizon: int | None = None
         self.training_batches: int | None = None
         self.task: Task | None = None
         self.panel: Panel | None = None
@@ -214,7 +216,7 @@ class ForecastDataModule(LightningDataModule):
         series = self.series  # refuses to be asked for before setup
         assert self.panel is not None
         assert self.task is not None
-        windows = FutureWindows(self.panel, series, self.task)
+        windows = FutureWindows(self.panel, series, self.task, self.horizon)
         return DataLoader(windows, batch_size=self.eval_batch_size, **self._loader_options())
 
     def wide_panel(self, frame: pd.DataFrame, source: str) -> Panel:

@@ -31,7 +31,7 @@ from tsattn.forecasting.future import future_frame
 from tsattn.forecasting.model_folder import describe
 from tsattn.forecasting.module import ForecastingModule
 from tsattn.forecasting.plots import plot_forecast
-from tsattn.forecasting.rolling import forecast_batches
+from tsattn.forecasting.rolling import beyond_training, forecast_batches
 from tsattn.forecasting.scores import score_panel, seasonal_errors
 from tsattn.forecasting.training.fitting import TrainingOptions, fit_to_panel
 from tsattn.task import Task
@@ -238,13 +238,8 @@ class Forecaster:
         with quiet(frame is None):
             panel = self._history(future) if frame is None else self._read(frame, "the frame", future, task)
             frames = self._frames(panel, steps)
-        if steps > task.prediction_length:
-            also = "; past covariates keep their last value" if task.past_covariates else ""
-            warnings.warn(
-                f"horizon {steps} is longer than the {task.prediction_length} steps that the model was trained for: "
-                f"forecasts are fed back as context, errors add up and intervals are too narrow{also}",
-                stacklevel=3,
-            )
+        if (told := beyond_training(task, steps)) is not None:
+            warnings.warn(told, stacklevel=3)
         return frames
 
     def cross_validate(

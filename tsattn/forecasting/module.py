@@ -30,6 +30,7 @@ from tsattn.forecasting.compilation import (
 )
 from tsattn.forecasting.errors import ForecastErrors
 from tsattn.forecasting.losses import choose_loss, masked_loss
+from tsattn.forecasting.rolling import rolled_forecast
 from tsattn.forecasting.units import Units
 from tsattn.layers import Encoder
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
@@ -104,6 +105,7 @@ class ForecastingModule(LightningModule):
         self.backbone: Backbone | None = None
         self.errors: ForecastErrors | None = None
         self.units: Units | None = None
+        self._horizon: int | None = None  # of `predict_step`, where it is another than the model was trained for
 
     @property
     def name(self) -> str:
@@ -149,6 +151,7 @@ class ForecastingModule(LightningModule):
         if datamodule is not None:
             self.build(datamodule.task)
             self.units = Units(datamodule.series.mean, datamodule.series.scale)
+            self._horizon = datamodule.horizon
         elif self.task is None:
             raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
         if stage == "fit" and self.compile_mode is not None:
@@ -230,8 +233,10 @@ class ForecastingModule(LightningModule):
         self._log_errors("test", prog_bar=False)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The forecast `(B, T, C)` in original units, `(B, T, C, Q)` with quantiles."""
-        return self.original_units(self(batch), batch.series_id)
+        """The forecast `(B, T, C)` in original units, `(B, T, C, Q)` with quantiles; T is the `horizon` of the data."""
+        assert self.task is not None
+        horizon = self._horizon or self.task.prediction_length
+        return self.original_units(rolled_forecast(self, batch, horizon), batch.series_id)
 
     def original_units(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
         """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units, float64.

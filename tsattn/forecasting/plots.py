@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, DayLocator
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -24,8 +25,12 @@ from tsattn.forecasting.module import ForecastingModule
 from tsattn.forecasting.style import ACCENT, INK
 from tsattn.task import MEDIAN, Task
 
-__all__ = ["plot_forecast", "plot_test_forecasts"]
+__all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
 
+_HISTORY = 60  # steps of a season that are drawn even before the shortest forecast
+# of ticks at the start of a year, month, day and so on, and of what all have in common: a lone tick counts as a second
+_DATES = ["", "%Y", "%b", "%b-%d", "%b-%d", "%b-%d"]
+_DATE_OFFSETS = ["", "%Y", "%Y-%b", "%Y", "%Y", "%Y"]
 _SHADES = 0.15, 0.3  # opacity of the widest interval and of the narrowest
 
 
@@ -34,6 +39,8 @@ def plot_test_forecasts(
     model: ForecastingModule, data: ForecastDataModule, title: str, num_windows: int = 3, num_channels: int = 3
 ) -> Figure:
     """Truth and forecast for a few test windows (columns, evenly spread in time) and channels (rows), original units.
+
+    The windows of a long table are named by the ids of their series.
 
     Quantiles are drawn as the median with a band for each central interval, the wider the lighter.
 
@@ -57,7 +64,8 @@ def plot_test_forecasts(
         target[~batch.target_observed.numpy()] = np.nan
     assert batch.time is not None
     stamps = _stamps(batch.time.numpy(), task)
-    shown = min(task.context_length, 2 * task.prediction_length)
+    dates, ids = are_dates(stamps.ravel()), _ids(data, batch)
+    before = min(task.context_length, 2 * task.prediction_length)
     channels = list(range(task.num_channels))[-num_channels:]
     figure = Figure(figsize=(4.2 * len(numbers), 0.9 + 2.1 * len(channels)), layout="constrained")
     axes = figure.subplots(len(channels), len(numbers), squeeze=False, sharex="col")
@@ -65,7 +73,7 @@ def plot_test_forecasts(
         for column in range(len(numbers)):
             ax: Axes = axes[row, column]
             L = task.context_length
-            ax.plot(stamps[column, L - shown : L], past[column, -shown:, channel], color=INK, lw=1.1)
+            ax.plot(stamps[column, L - before : L], past[column, -before:, channel], color=INK, lw=1.1)
             ax.plot(stamps[column, L:], target[column, :, channel], color=INK, lw=1.1, alpha=0.55, label="truth")
             bands = [
                 (percent, forecast[column, :, channel, low], forecast[column, :, channel, high])
@@ -73,13 +81,12 @@ def plot_test_forecasts(
             ]
             _draw_forecast(ax, stamps[column, L:], median[column, :, channel], bands)
             ax.axvline(stamps[column, L], color="0.7", lw=0.8, ls=":")
-            _tidy(ax, task)
+            _tidy(ax, task, dates)
             if column == 0:
                 ax.set_ylabel(task.channels[channel])
             if row == 0:
-                start = stamps[column, L]
-                when = f"step {start}" if is_steps(task.frequency) else f"{pd.Timestamp(start):%Y-%m-%d %H:%M}"
-                ax.set_title(f"forecast from {when}", fontsize=9)
+                start = f"forecast from {_moment(stamps[column, L], dates)}"
+                ax.set_title(f"{shown(ids[column])}\n{start}" if ids else start, fontsize=9)
     handles = [*axes[0, 0].lines[1:3], *axes[0, 0].collections]
     figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
     figure.suptitle(title, fontsize=11)
@@ -135,11 +142,11 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
         stamps = one_time(pd.Index(part[time_name]))
         time: Any = history.time_of(number)
         first, end = time.searchsorted(stamps.min()), time.searchsorted(stamps.max(), side="right")
-        keep = max(2 * stamps.nunique(), task.season_length, 24)
+        pieces = [piece for _, piece in part.groupby("cutoff")] if "cutoff" in part.columns else [part]
+        keep = _history_length(max(len(piece) for piece in pieces), task.season_length)
         past = slice(max(0, int(first) - keep), int(end))
         values = history.values[history.starts[number] : history.starts[number + 1], channel]
         ax.plot(time[past], values[past], color=INK, lw=1.1, label="observed")
-        pieces = [piece for _, piece in part.groupby("cutoff")] if "cutoff" in part.columns else [part]
         for piece in pieces:  # one for each origin of a cross-validation
             bands = [
                 (percent, piece[levels[low]].to_numpy(), piece[levels[high]].to_numpy())
@@ -149,8 +156,9 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
             _draw_forecast(ax, stamps, piece["predictions"].to_numpy(), bands)
             before = time[time < stamps.min()]
             ax.axvline(before[-1] if len(before) else stamps.min(), color="0.7", lw=0.8, ls=":")
-        ax.set_ylabel(shown(name) if target is None else f"{shown(name)}, {target}")
-        _tidy(ax, task)
+        # a long name takes several lines, or it would reach into the axes above and below
+        ax.set_ylabel(textwrap.fill(shown(name) if target is None else f"{shown(name)}, {target}", 24))
+        _tidy(ax, task, are_dates(time))
     shades = axes[0].collections[: len(central_intervals(task.quantiles))]
     handles = [*axes[0].lines[:2], *shades]
     figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
@@ -177,15 +185,43 @@ def _stamps(time: NDArray[np.int64], task: Task) -> NDArray[Any]:
     return stamps
 
 
-def _tidy(ax: Axes, task: Task) -> None:
+def _history_length(horizon: int, season: int) -> int:
+    """Steps to draw before a forecast: two horizons, and a season where that does not make the forecast tiny."""
+    return max(2 * horizon, 24, min(season, max(4 * horizon, _HISTORY)))
+
+
+def are_dates(stamps: Any) -> bool:
+    """Whether all time stamps are midnights, so that a time of day says nothing; numbers of steps are not."""
+    stamps = pd.Index(stamps)
+    return isinstance(stamps, pd.DatetimeIndex) and bool((stamps == stamps.normalize()).all())
+
+
+def _moment(stamp: Any, dates: bool) -> str:
+    if isinstance(stamp, int | np.integer):
+        return f"step {stamp}"
+    return f"{pd.Timestamp(stamp):{'%Y-%m-%d' if dates else '%Y-%m-%d %H:%M'}}"
+
+
+def _ids(data: ForecastDataModule, batch: Batch) -> list[Any]:
+    """The id of the series of each window; none of those of a wide table."""
+    assert data.panel is not None
+    if data.panel.is_wide or batch.series_id is None:
+        return []
+    return [data.panel.ids[number] for number in batch.series_id.tolist()]
+
+
+def _tidy(ax: Axes, task: Task, dates: bool) -> None:
+    """Bare axes with few ticks; where time stamps are dates, none within a day and no label with a time of day."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=8)
     if is_steps(task.frequency):
         return
+    first, last = ax.get_xlim()  # in days
     # 7 is the least that matplotlib finds steps for at any length; it warns of fewer
-    locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+    locator = DayLocator() if dates and last - first < 3 else AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    formats = {"zero_formats": _DATES, "offset_formats": _DATE_OFFSETS} if dates else {}
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, **formats))  # type: ignore[no-untyped-call]
     ax.xaxis.get_offset_text().set_fontsize(8)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,11 +12,24 @@ from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, scaled_series
-from tsattn.forecasting.module import ForecastingModule
 from tsattn.forecasting.units import Units
-from tsattn.task import MEDIAN
+from tsattn.task import MEDIAN, Task
 
-__all__ = ["forecast_batches", "rolled_forecast"]
+if TYPE_CHECKING:
+    from tsattn.forecasting.module import ForecastingModule
+
+__all__ = ["beyond_training", "forecast_batches", "rolled_forecast"]
+
+
+def beyond_training(task: Task, horizon: int) -> str | None:
+    """What is to be known of a horizon that is longer than was trained for; None of another."""
+    if horizon <= task.prediction_length:
+        return None
+    also = "; past covariates keep their last value" if task.past_covariates else ""
+    return (
+        f"horizon {horizon} is longer than the {task.prediction_length} steps that the model was trained for: "
+        f"forecasts are fed back as context, errors add up and intervals are too narrow{also}"
+    )
 
 
 def rolled_forecast(model: ForecastingModule, batch: Batch, horizon: int) -> Tensor:

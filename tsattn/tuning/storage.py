@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import warnings
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from tsattn.errors import UserError
+from tsattn.passwords import scrubbed, without_password
 from tsattn.tuning.dotted import get_at, paths
 from tsattn.tuning.samplers import SeededSampler
 from tsattn.tuning.search import Search
@@ -36,7 +38,8 @@ def open_storage(url: str | None, folder: Path) -> BaseStorage:
     """The storage behind an Optuna URL, by default a journal in the folder of the study.
 
     Args:
-        url: e.g. ``postgresql://user@host/database``, ``sqlite:///study.db``, or None.
+        url: e.g. ``postgresql://user@host/database``, ``sqlite:///study.db``, or None. A password in it is in no
+            message; without one, PostgreSQL's driver looks for it in `PGPASSWORD` and in a passfile.
         folder: of the study; it must be there.
 
     Raises:
@@ -48,7 +51,9 @@ def open_storage(url: str | None, folder: Path) -> BaseStorage:
         return JournalStorage(JournalFileBackend(str(journal)))
     if url.startswith("postgresql://"):
         url = url.replace("postgresql://", "postgresql+psycopg://", 1)  # the driver of the extra
-    shown = _without_password(url)
+    shown = without_password(url)
+    if re.match(r"[^@]*://[^@]*@[^/?]*@", url):
+        raise UserError(f"the storage {shown} has an @ in its password or user, which a URL must spell %40")
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
@@ -56,16 +61,17 @@ def open_storage(url: str | None, folder: Path) -> BaseStorage:
             raise UserError(
                 f"the storage {shown} needs a driver; for PostgreSQL: pip install tsattn[postgres]"
             ) from error
-        except (ArgumentError, NoSuchModuleError) as error:
+        except (ArgumentError, NoSuchModuleError, ValueError, TypeError):
+            # from nothing: what a library says of a URL may hold all of it
             raise UserError(
                 f"{shown} is not the URL of a storage; valid are such as postgresql://USER@HOST/DATABASE and "
                 f"sqlite:///FILE"
-            ) from error
+            ) from None
         except SQLAlchemyError as error:
             if attempt == _ATTEMPTS:
                 why = str(getattr(error, "orig", None) or error)
-                reason = " ".join(why.split())[:200]
-                raise UserError(f"the storage {shown} cannot be reached: {reason}") from error
+                reason = " ".join(scrubbed(why, url).split())[:200]
+                raise UserError(f"the storage {shown} cannot be reached: {reason}") from None
             time.sleep(0.2 * attempt)
     raise AssertionError("the last attempt returns or raises")
 
@@ -142,12 +148,6 @@ def _mend(journal: Path) -> None:
                 os.fsync(file.fileno())
     finally:
         lock.release()
-
-
-def _without_password(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    login, at, host = rest.rpartition("@")
-    return f"{scheme}{separator}{login.partition(':')[0]}{at}{host}"
 
 
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)

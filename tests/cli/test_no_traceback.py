@@ -1,0 +1,201 @@
+"""What Lightning, the disk or the terminal would answer with a traceback: one sentence, and no folder left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from tests.cli.test_bad_input import refusal
+from tests.cli.test_commands import TINY, trained  # noqa: F401
+from tsattn.cli import main
+from tsattn.cli.run_folder import RunFolder
+from tsattn.errors import UserError
+from tsattn.forecasting.future import check_output, write_figure, write_frame
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seed_everything=-1"], "--seed_everything must be from 0 to 4294967295, or true or false, not -1"),
+        (["--seed_everything=99999999999"], "--seed_everything must be from 0 to 4294967295"),
+        (["--trainer.val_check_interval", "0"], "--trainer.val_check_interval must be a number of steps, at least 1"),
+        (["--trainer.val_check_interval=0.0"], "or a share of an epoch above 0 and at most 1.0, not 0.0"),
+        (["--trainer.val_check_interval=1.5"], "or a share of an epoch above 0 and at most 1.0, not 1.5"),
+        (
+            ["--trainer.val_check_interval=00:00:01:00"],
+            "must be a number of steps or a share of an epoch, not 00:00:01",
+        ),
+        (["--trainer.check_val_every_n_epoch=0"], "--trainer.check_val_every_n_epoch must be at least 1, not 0"),
+        (["--trainer.max_time=00:00:00:00"], "--trainer.max_time must be above 0: there is nothing to train"),
+        (["--trainer.max_steps=-7"], "--trainer.max_steps must be above 0, or -1 for no limit, not -7"),
+        (["--trainer.limit_train_batches=-3"], "must be a number of batches, or a share of 0.0 to 1.0, not -3"),
+        (["--trainer.limit_val_batches=1.5"], "must be a number of batches, or a share of 0.0 to 1.0, not 1.5"),
+        (["--trainer.gradient_clip_val=-1"], "--trainer.gradient_clip_val must be at least 0"),
+        (["--trainer.gradient_clip_val=.nan"], "--trainer.gradient_clip_val must be at least 0"),
+        (["--trainer.log_every_n_steps=-1"], "--trainer.log_every_n_steps must be at least 0, not -1"),
+        (["--trainer.num_nodes=0"], "--trainer.num_nodes must be at least 1, not 0"),
+        (["--trainer.logger=CometLogger"], "CometLogger needs a package that is not installed: Requirement 'comet"),
+        (["--trainer.callbacks+=RichProgressBar"], "RichProgressBar needs a package that is not installed: "),
+        (["--trainer.callbacks={class_path: Timer, init_args: {duration: x}}"], "Timer cannot be made: "),
+        (["--trainer.accelerator=tpu"], "the trainer cannot be made: Requirement 'torch_xla"),
+        (["--trainer.profiler=nonsense"], "the trainer cannot be made: When passing string value for the `profiler`"),
+        (["--run=/dev/null/run"], "the run folder /dev/null/run cannot be made: Not a directory"),
+        ([f"--run={'x' * 300}"], "xxx: File name too long"),
+    ],
+    ids=lambda value: value[0][:40] if isinstance(value, list) else "",
+)
+def test_what_the_trainer_would_fail_over_is_one_sentence(
+    words: list[str], message: str, toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert main(["fit", *TINY, f"--data.path={toy_csv}", *words]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1 or "Exception ignored" in err  # of Lightning's half-made profilers
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--trainer.limit_val_batches=0.0001"], "Please increase the `limit_val_batches` argument"),
+        (
+            ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=nonsense"],
+            "Early stopping conditioned on metric `nonsense` which is not available",
+        ),
+    ],
+    ids=["no batch", "no metric"],
+)
+def test_a_training_that_does_not_begin_leaves_no_folder(
+    words: list[str], message: str, toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "runs" / "run"
+    assert main(["fit", *TINY, f"--data.path={toy_csv}", f"--run={run}", *words]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+    assert not run.exists()
+
+
+def test_a_disk_that_is_full_when_a_run_begins_leaves_no_folder(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: RunFolder, file: Path, content: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(file))
+
+    monkeypatch.setattr(RunFolder, "write_json", full)
+    run = tmp_path / "run"
+    assert main(["fit", *TINY, f"--data.path={toy_csv}", f"--run={run}"]) == 2
+    assert f"error: {run / 'versions.json'}: No space left on device" in capsys.readouterr().err
+    assert not run.exists()
+
+
+def test_other_checkpoints_of_the_configuration_do_not_stand_in_for_the_best(toy_csv: Path, tmp_path: Path) -> None:
+    more = "{class_path: ModelCheckpoint, init_args: {dirpath: %s, every_n_train_steps: 2}}" % (tmp_path / "more")
+    words = [*TINY, f"--data.path={toy_csv}", f"--run={tmp_path / 'run'}", f"--trainer.callbacks+={more}"]
+    assert main(["fit", *words]) == 0
+    assert list((tmp_path / "more").iterdir())
+
+
+# output
+
+
+def read_only(self: Path, *args: Any, **options: Any) -> Any:
+    raise OSError(errno.EROFS, "Read-only file system", str(self))
+
+
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [
+        (lambda path: check_output(path, overwrite=False), "out.csv"),
+        (lambda path: write_frame(pd.DataFrame({"a": [1]}), path), "out.csv"),
+        (lambda path: write_frame(pd.DataFrame({"a": [1]}), path), "out.parquet"),
+        (lambda path: write_figure(Figure(), path), "out.png"),
+    ],
+    ids=["before", "csv", "parquet", "figure"],
+)
+def test_a_read_only_disk_is_one_sentence(
+    write: Callable[[Path], object], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for method in ("touch", "unlink", "replace"):  # on such a disk even what is not there cannot be unlinked
+        monkeypatch.setattr(Path, method, read_only)
+    with pytest.raises(UserError, match=rf"{name} cannot be written: Read-only file system"):
+        write(tmp_path / name)
+
+
+def test_a_read_only_disk_is_found_before_anything_is_computed(
+    trained: tuple[Path, Path],  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Path, "touch", read_only)
+    monkeypatch.setattr("tsattn.cli.trainer_cli.TrainerCLI._set_up", lambda *args: pytest.fail("it was computed"))
+    message = refusal(["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv")], capsys)
+    assert message.endswith("out.csv cannot be written: Read-only file system")
+
+
+def test_an_output_that_is_a_folder_is_refused(
+    trained: tuple[Path, Path],  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "out.csv").mkdir()
+    words = ["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv"), "--overwrite"]
+    assert "out.csv is a folder, not a file" in refusal(words, capsys)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_too_little_memory_is_one_sentence(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def greedy(words: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr("tsattn.cli.cost.run", greedy)
+    assert "error: the memory of this machine is not enough" in refusal(["cost"], capsys)
+
+
+# a terminal, or what stands in its place
+
+
+def unread() -> Any:
+    """A stream whose reader is gone."""
+    read, write = os.pipe()
+    os.close(read)
+    return os.fdopen(write, "w")
+
+
+def test_a_fit_whose_output_is_no_longer_read_ends_its_work(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", unread())
+    assert main(["fit", *TINY, f"--data.path={toy_csv}", f"--run={tmp_path / 'run'}"]) == 0
+    assert (tmp_path / "run" / "metrics.json").exists()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["datasets", "list"]], ids=" ".join)
+def test_a_list_that_is_no_longer_read_ends_without_a_word(words: list[str]) -> None:
+    stream = unread()
+    ended = subprocess.run([sys.executable, "-m", "tsattn", *words], stdout=stream, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_cannot_be_written_is_one_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "tsattn", "--help"]
+        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr == "error: the system refuses to go on: No space left on device\n"

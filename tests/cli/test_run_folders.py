@@ -1,0 +1,175 @@
+"""What a run folder is used for: which options do something beside it, a horizon, a figure, and a longer training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from tests.cli.test_bad_input import refusal
+from tests.cli.test_commands import TINY, trained  # noqa: F401
+from tsattn import load
+from tsattn.cli import main
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["test", "--model.learning_rate", "5"],
+            "--model.learning_rate would do nothing beside --run: a trained model",
+        ),
+        (["validate", "--model.mup=true"], "--model.mup would do nothing beside --run"),
+        (["test", "--attention", "swa"], "--attention would do nothing beside --run"),
+        (["test", "--attention.ranks", "[4]"], "--attention.ranks would do nothing beside --run"),
+        (["predict", "--trainer.max_steps=5"], "--trainer.max_steps would do nothing beside --run"),
+        (["test", "--trainer", "{max_steps: 5}"], "--trainer would do nothing beside --run"),
+        (["test", "--seed_everything=3"], "--seed_everything would do nothing beside --run"),
+        (["test", "--data.batch_size=3"], "--data.batch_size would do nothing beside --run"),
+        (["test", "--data.init_args.context_length=24"], "context_length would do nothing beside --run"),
+        (["test", "--config", "co2_mlr.yaml"], "test --run takes the configuration of the run; valid beside it are"),
+        (
+            ["predict", "--input", "x.csv", "--data.path", "y.csv"],
+            "--data.path would do nothing beside --run and --inp",
+        ),
+        (["test", "--data.eval_batch_siz=3"], "did you mean"),
+        (["test", "--horizon=3"], "unknown argument --horizon"),
+        (["predict", "--horizon=0"], "--horizon must be at least 1, not 0"),
+        (["predict", "--horizon=far"], "--horizon must be a whole number, not far"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    words: list[str],
+    message: str,
+    trained: tuple[Path, Path],  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert message in refusal([words[0], "--run", str(trained[1]), *words[1:]], capsys)
+
+
+def test_the_refusal_names_what_works_and_that_works(
+    trained: tuple[Path, Path],  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    csv, run = trained
+    named = refusal(["test", "--run", str(run), "--model.mup=true"], capsys).split("valid are ")[1].split(", ")
+    assert {"--ckpt_path", "--data.path", "--data.eval_batch_size", "--trainer.precision"} <= set(named)
+    words = [f"--data.path={csv}", "--data.eval_batch_size=7", "--trainer.precision=64-true", "--trainer.devices=1"]
+    assert main(["test", "--run", str(run), *words, "--trainer.accelerator", "cpu"]) == 0
+
+
+# a horizon
+
+
+def test_predict_takes_a_horizon_as_the_forecaster_does(
+    trained: tuple[Path, Path],  # noqa: F811
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    csv, run = trained
+    for horizon in (5, 12, 30):
+        output = tmp_path / f"{horizon}.csv"
+        capfd.readouterr()
+        assert main(["predict", "--run", str(run), "--horizon", str(horizon), "--output", str(output)]) == 0
+        out, err = capfd.readouterr()
+        assert f"{horizon} steps of 2 channels" in out
+        assert ("horizon 30 is longer than the 12 steps that the model was trained for" in err) == (horizon == 30)
+        frame = pd.read_csv(output, parse_dates=["ds"])
+        with pytest.warns(UserWarning, match="longer than") if horizon == 30 else np.errstate():
+            expected = load(run).predict(str(csv), horizon=horizon)
+        np.testing.assert_allclose(frame.predictions, expected.predictions, rtol=1e-4)
+        assert frame.ds.tolist() == expected.ds.tolist()
+
+
+# a figure
+
+
+def test_predict_draws_its_forecast_and_says_where(
+    trained: tuple[Path, Path],  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv")]
+    assert main(words) == 0
+    assert f"{tmp_path / 'out_plot.png'}: 2 channels, drawn\n" in capsys.readouterr().out
+    assert (tmp_path / "out_plot.png").stat().st_size > 5000
+    (tmp_path / "out.csv").unlink()
+    assert "out_plot.png exists already; name another file with --figure, or add --over" in refusal(words, capsys)
+    assert main([*words, "--figure", "false"]) == 0
+    assert main([*words, "--overwrite", "--figure", str(tmp_path / "mine.svg")]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"out.csv", "out_plot.png", "mine.svg"}
+    capsys.readouterr()
+    assert "mine.doc must end in .png or .pdf or .svg" in refusal(
+        [*words, "--overwrite", "--figure", "mine.doc"], capsys
+    )
+
+
+def test_the_figure_of_fit_is_not_that_of_predict(
+    trained: tuple[Path, Path],  # noqa: F811
+) -> None:
+    run = trained[1]
+    before = (run / "forecast.png").read_bytes()
+    try:
+        assert main(["predict", "--run", str(run)]) == 0
+        assert (run / "forecast_plot.png").exists()
+        assert (run / "forecast.png").read_bytes() == before
+    finally:
+        for name in ("forecast.csv", "forecast_plot.png"):
+            (run / name).unlink(missing_ok=True)
+
+
+# a longer training
+
+
+def long_words(csv: Path, run: Path, steps: int) -> list[str]:
+    words = [word for word in TINY if "max_epochs" not in word]
+    steps_of = [f"--trainer.max_steps={steps}", "--trainer.val_check_interval=1", "--model.warmup_steps=0"]
+    return ["fit", *words, *steps_of, f"--data.path={csv}", f"--run={run}"]
+
+
+def test_a_finished_run_is_trained_longer(
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    assert main(long_words(toy_csv, run, 3)) == 0
+    first = json.loads((run / "metrics.json").read_text())
+    capsys.readouterr()
+    for words, message in (
+        ([], f"the run {run} is finished: its results are in {run / 'metrics.json'}; --trainer.max_steps (or max_epo"),
+        (["--trainer.max_steps=3"], "is trained for 3 steps already, and 3 are asked for in all: --trainer.max_steps"),
+        (["--trainer.max_steps=2"], "is trained for 3 steps already, and 2 are asked for in all"),
+        (["--model.mup=true"], "takes no other option than --trainer.max_steps, --trainer.max_epochs, --trainer.max_t"),
+    ):
+        assert main(["fit", "--resume", str(run), *words]) == 2
+        assert message in capsys.readouterr().err
+        assert json.loads((run / "metrics.json").read_text()) == first
+    assert main(["fit", "--resume", str(run), "--trainer.max_steps=6"]) == 0
+    assert "behind step 3" in capsys.readouterr().out
+    assert json.loads((run / "metrics_step_3.json").read_text()) == first
+    assert json.loads((run / "metrics.json").read_text())["best_step"] > first["best_step"]
+    curve = pd.read_csv(run / "metrics.csv").dropna(subset="val_mse")
+    assert curve.step.tolist() == [0, 1, 2, 3, 4, 5]
+    assert yaml.safe_load((run / "config.yaml").read_text())["trainer"]["max_steps"] == 6
+    versions = json.loads((run / "versions.json").read_text())
+    assert versions["extensions"][0]["step"] == 3
+    assert versions["command"][3:5] == ["fit", TINY[0]]
+
+
+def test_an_extension_that_is_killed_goes_on(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main(long_words(toy_csv, run, 3)) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("tsattn.cli.trainer_cli.TrainerCLI.after_fit", lambda self: None)
+        # epochs take the place of the steps that the run had; a batch of the toy's 6 is a step
+        assert main(["fit", "--resume", str(run), "--trainer.max_epochs=1"]) == 0
+    assert not (run / "metrics.json").exists()
+    assert main(["fit", "--resume", str(run)]) == 0
+    assert (run / "metrics.json").exists()
+    assert pd.read_csv(run / "metrics.csv").dropna(subset="val_mse").step.tolist() == [0, 1, 2, 3, 4, 5]

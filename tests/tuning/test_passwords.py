@@ -1,0 +1,173 @@
+"""The password of a storage reaches the database, and no file, line of output or process beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.storages import RDBStorage
+
+from tests.tuning.cases import toy
+from tsattn.cli import main, tune
+from tsattn.passwords import masked, scrubbed, without_password
+from tsattn.tuning import storage as storages
+
+SECRET = "hunter-2-2"
+URL = f"postgresql://ann:{SECRET}@db.example/studies"
+BARE = "postgresql://ann@db.example/studies"
+
+
+@pytest.fixture
+def reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The URLs that a database is asked for, in whose place there is a file."""
+    urls: list[str] = []
+
+    def opened(url: str, **options: Any) -> RDBStorage:
+        urls.append(url)
+        return RDBStorage(f"sqlite:///{tmp_path / 'database'}", **options)
+
+    monkeypatch.setattr(storages, "RDBStorage", opened)
+    return urls
+
+
+def leaks(folder: Path, capfd: pytest.CaptureFixture[str], secret: str = SECRET) -> list[str]:
+    """Files that hold the password, in their names or content, and the lines of output that do."""
+    out, err = capfd.readouterr()
+    assert out + err, "something was said"
+    said = [line for line in (out + err).splitlines() if secret in line]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    written = [str(path) for path in files if secret.encode() in path.read_bytes()]
+    return said + written + [str(path) for path in folder.rglob("*") if secret in str(path)]
+
+
+@pytest.mark.parametrize("given", ["typed", "typed with =", "environment", "query"])
+def test_a_study_holds_no_password(
+    given: str, reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made, words = toy(tmp_path), ["--trials", "1"]
+    url = URL if given != "query" else f"postgresql://db.example/studies?user=ann&password={SECRET}"
+    if given == "environment":
+        monkeypatch.setenv("TSATTN_STORAGE", URL)
+    else:
+        words += [f"--storage={url}"] if "=" in given else ["--storage", url]
+    assert made.tune(*words, *(["--test"] if given == "typed" else [])) == 0
+    assert reached == [url.replace("postgresql://", "postgresql+psycopg://")]
+    assert not (made.study / "journal.log").exists()
+    command = made.summary()["versions"]["command"]
+    assert ("--storage" in " ".join(command)) == (given != "environment")
+    typed = "everybody on this machine can see a password" in (told := capfd.readouterr()).err
+    assert typed == (given != "environment")
+    print(told.out, told.err)
+    assert leaks(tmp_path, capfd) == []
+
+
+def test_what_is_typed_comes_before_the_environment(
+    reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TSATTN_STORAGE", "postgresql://other/studies")
+    assert toy(tmp_path).tune("--trials", "1", "--storage", BARE) == 0
+    assert reached == [BARE.replace("postgresql", "postgresql+psycopg")]
+    monkeypatch.setenv("TSATTN_STORAGE", "")
+    assert toy(tmp_path).tune("--trials", "1", "--study", str(tmp_path / "journal")) == 0
+    assert (tmp_path / "journal" / "journal.log").exists()
+
+
+def test_a_job_script_holds_no_password(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert toy(tmp_path).tune("--trials", "1", "--storage", URL, "--slurm", "2") == 0
+    script, _ = capfd.readouterr()
+    assert f"--storage {BARE}\n" in script
+    assert "sbatch passes TSATTN_STORAGE and PGPASSWORD on" in script
+    print(script)
+    assert leaks(tmp_path, capfd) == []
+
+
+def test_the_message_at_ctrl_c_holds_no_password(
+    reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*given: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tsattn.tuning.run_study", stopped)
+    assert toy(tmp_path).tune("--trials", "1", "--storage", URL) == 130
+    err = capfd.readouterr().err
+    assert f"--storage {BARE}`; give the password in TSATTN_STORAGE, PGPASSWORD or a passfile\n" in err
+    print(err)
+    assert leaks(tmp_path, capfd) == []
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--storage", f"postgresql://ann:{SECRET}@127.0.0.1:1/studies"], "ann@127.0.0.1:1/studies cannot be reached"),
+        (["--storage", f"postgresql://ann:{SECRET}/studies"], "postgresql+psycopg://ann/studies is not the URL of a"),
+        (["--storage", f"postgresql://ann:x@{SECRET}@db/studies"], "has an @ in its password or user, which a URL"),
+        (["--storage", f"sqlite://ann:{SECRET}@db/studies"], "sqlite://ann@db/studies is not the URL of a storage"),
+        (["--storage", f"pg://ann:{SECRET}@db/studies"], "pg://ann@db/studies is not the URL of a storage"),
+        ([f"postgresql://ann:{SECRET}@db/studies"], "unknown argument postgresql://ann@db/studies"),
+        ([f"--storge=postgresql://ann:{SECRET}@db/studies"], "unknown argument --storge"),
+        (["--study", f"postgresql://ann:{SECRET}@db/studies"], "--study is a folder; the URL of a database is for"),
+        (["--config", f"postgresql://ann:{SECRET}@db/studies"], "no configuration postgresql://ann@db/studies"),
+    ],
+    ids=["unreachable", "no host", "at", "sqlite", "dialect", "no flag", "typo", "study", "config"],
+)
+def test_no_mistake_shows_a_password(
+    words: list[str],
+    message: str,
+    debug: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(storages, "_ATTEMPTS", 1)
+    monkeypatch.chdir(tmp_path)
+    made = toy(tmp_path)
+    assert made.tune("--trials", "1", *words, *(["--debug"] if debug else [])) == 2
+    err = capfd.readouterr().err
+    assert message in err
+    assert ("Traceback" in err) == debug
+    print(err)
+    assert leaks(tmp_path, capfd) == []
+
+
+def test_the_versions_of_a_run_hold_no_password(tmp_path: Path) -> None:
+    from tsattn.cli.run_folder import versions
+
+    assert versions(["fit", f"--trainer.logger.init_args.uri={URL}"], "cpu")["command"][1].endswith(BARE)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:pw@h:5432/db", "postgresql://me@h:5432/db"),
+        ("--storage=postgresql+psycopg://me:p w@h/db", "--storage=postgresql+psycopg://me@h/db"),
+        ("postgresql://me:p/w?x@h/db?sslmode=require", "postgresql://me@h/db?sslmode=require"),
+        ("postgresql://me:p@w@h/db", "postgresql://me@h/db"),
+        ("postgresql://:pw@[::1]:5432/db", "postgresql://@[::1]:5432/db"),
+        ("postgresql://h/db?user=me&password=pw&sslmode=require", "postgresql://h/db?user=me&sslmode=require"),
+        ("postgresql://h/db?PASSWORD=pw", "postgresql://h/db"),
+        ("postgresql://me:pw", "postgresql://me"),
+        ("postgresql://me@h/db?passfile=/home/me/.pgpass", None),
+        ("postgresql://h:5432/db", None),
+        ("postgresql://[::1]:5432/db", None),
+        ("sqlite:////tmp/study.db", None),
+        ("runs/a:b@c", None),
+    ],
+)
+def test_passwords_are_taken_out_of_urls_and_nothing_else(url: str, shown: str | None) -> None:
+    assert without_password(url) == (url if shown is None else shown)
+    if " " not in url:
+        assert masked(f"go on with {url} now") == f"go on with {url if shown is None else shown} now"
+
+
+def test_what_is_said_of_a_url_holds_its_password_in_no_spelling() -> None:
+    said = scrubbed('failed for "p%40w" and "p@w" at postgresql://me:p%40w@h/db', "postgresql://me:p%40w@h/db")
+    assert said == 'failed for "***" and "***" at postgresql://me@h/db'
+
+
+def test_the_environment_is_named_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["tune", "--help"])
+    assert tune.STORAGE == "TSATTN_STORAGE"
+    assert "(default: $TSATTN_STORAGE)" in " ".join(capsys.readouterr().out.split())

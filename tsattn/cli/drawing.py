@@ -1,0 +1,60 @@
+"""The figure of `predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from tsattn.data import Panel
+from tsattn.data.messages import counted
+from tsattn.forecasting.future import check_output, write_figure
+from tsattn.forecasting.plots import are_dates, plot_forecast
+from tsattn.task import Task
+
+__all__ = ["draw", "figure_path", "span"]
+
+_ENDINGS = (".png", ".pdf", ".svg")
+_MOST = 6  # series in a figure
+
+
+def figure_path(asked: str | bool, output: Path, overwrite: bool) -> Path | None:
+    """Where to draw; None for nowhere.
+
+    Args:
+        asked: a file; true for one beside the output, ``NAME_plot.png``, false for none.
+        output: of the forecast.
+        overwrite: whether a file that is there may be replaced.
+
+    Raises:
+        UserError: if it cannot be written there.
+    """
+    if asked is False:
+        return None
+    path = output.with_name(f"{output.stem}_plot.png") if asked is True else Path(asked)
+    check_output(path, overwrite, endings=_ENDINGS, option="--figure")
+    return path
+
+
+def draw(frame: pd.DataFrame, panel: Panel, task: Task, path: Path) -> str:
+    """Draw the first series of a forecast behind their history, and say what was drawn and where.
+
+    Args:
+        frame: from `future_frame`.
+        panel: the series that were forecast from.
+        task: what was forecast.
+        path: of the figure.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    write_figure(plot_forecast(frame, panel, task, most=_MOST), path)
+    series, what = frame.iloc[:, 0].nunique(), "channel" if panel.is_wide else "series"
+    drawn = counted(series, what) if series <= _MOST else f"the first {_MOST} of {counted(series, what)}"
+    return f"{path}: {drawn}, drawn"
+
+
+def span(stamps: pd.Series[pd.Timestamp]) -> str:
+    """``FIRST to LAST``; without times of day where all are midnights."""
+    first, last = (str(stamp.date() if are_dates(stamps) else stamp) for stamp in (stamps.min(), stamps.max()))
+    return f"{first} to {last}"

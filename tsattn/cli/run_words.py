@@ -1,0 +1,116 @@
+"""The words that a run folder brings: of a trained model, and of a training that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tsattn.cli.run_folder import RunFolder
+from tsattn.errors import UserError, one_of
+
+__all__ = ["LIMITS", "Pair", "of_a_resumed_run", "of_a_trained_run", "read_config"]
+
+Pair = tuple[str, str | None]  # a flag and its value
+
+LIMITS = ("max_steps", "max_epochs", "max_time")  # of the Trainer: how long it trains
+
+# of the data, what a trained model knows already
+_KNOWN = (
+    *("context_length", "prediction_length", "batch_size", "scaling", "frequency"),
+    *("target", "past_covariates", "future_covariates", "static"),
+)
+_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
+_TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
+_OF_PREDICT = ("callbacks", "inference_mode", "profiler")
+# these have a sentence of their own
+_REFUSED = ("devices", "num_nodes", "limit_test_batches", "limit_predict_batches", "overfit_batches", "barebones")
+
+
+def of_a_trained_run(command: str, pairs: list[Pair], folder: str | None) -> list[Pair]:
+    """The configuration and best checkpoint of a finished run, before what was typed.
+
+    Raises:
+        UserError: if it is no such run, or for a flag that would do nothing; the message names those that do something.
+    """
+    if folder is None:
+        raise UserError("--run needs a folder")
+    run = RunFolder(folder)
+    run.check_trained()
+    data = read_config(run.config).get("data")
+    arguments = data.get("init_args") if isinstance(data, Mapping) else None
+    has_input = command == "predict" and any(name == "--input" for name, _ in pairs)
+    idle = _KNOWN + (("resident_gb",) if command == "predict" else ())
+    if has_input:
+        idle += (*_SPLIT, "path", "root", "folder", "verify")
+    trainer = _TRAINER + (_OF_PREDICT if command == "predict" else ())
+    own = ("--horizon", "--input", "--output", "--figure", "--overwrite") if command == "predict" else ()
+    valid = [
+        *own,
+        "--ckpt_path",
+        *(f"--data.{name}" for name in arguments or {} if name not in idle),
+        *(f"--trainer.{name}" for name in trainer),
+    ]
+    for name, _ in pairs:
+        if name in ("-c", "--config"):
+            raise UserError(f"{command} --run takes the configuration of the run; valid beside it are {one_of(valid)}")
+        if _does_nothing(name, idle, trainer) or (has_input and name in ("--data", "--data.class_path")):
+            also = " and --input" if has_input and name.startswith("--data") else ""
+            raise UserError(
+                f"{name} would do nothing beside --run{also}: a trained model stays as it is; valid are {one_of(valid)}"
+            )
+    return [("--config", str(run.config)), ("--ckpt_path", str(run.best)), *pairs]
+
+
+def of_a_resumed_run(pairs: list[Pair]) -> list[Pair]:
+    """What goes on with a run as it was: its configuration, and its last checkpoint if there is one yet.
+
+    A limit of the Trainer takes the place of all those that the run had.
+
+    Raises:
+        UserError: for any other flag, or a folder that nothing can go on with.
+    """
+    folder = dict(pairs)["--resume"]
+    limits = {name: value for name, value in pairs if name != "--resume"}
+    names = [f"--trainer.{name}" for name in LIMITS]
+    if folder is None or not limits.keys() <= set(names):
+        raise UserError(
+            f"fit --resume DIR goes on with a run as it was, and takes no other option than {one_of(names)}, "
+            "to train it longer"
+        )
+    run = RunFolder(folder)
+    run.check_resumable(longer=bool(limits))
+    if limits:
+        limits = {"--trainer.max_steps": "-1", "--trainer.max_epochs": "-1", "--trainer.max_time": "null", **limits}
+    checkpoint: list[Pair] = [("--ckpt_path", str(run.last))] if run.last.exists() else []
+    return [("--config", str(run.config)), *checkpoint, ("--resume", folder), *limits.items()]
+
+
+def read_config(path: Path) -> Mapping[str, Any]:
+    """The content of a configuration.
+
+    Raises:
+        UserError: if it is none.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path} is not a configuration: it must hold the keys data, model and trainer")
+    return content
+
+
+def _does_nothing(name: str, idle: Iterable[str], trainer: Iterable[str]) -> bool:
+    """Whether a flag changes neither which data a trained model is given nor how it computes."""
+    if "print_config" in name:
+        return False
+    root, _, rest = name.removeprefix("--").partition(".")
+    part = rest.removeprefix("init_args.").partition(".")[0].removesuffix("+")
+    if root == "data":
+        return part in idle
+    if root == "trainer":
+        return part not in (*trainer, *_REFUSED)
+    return root in ("model", "attention", "seed_everything")
