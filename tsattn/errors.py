@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
-__all__ = ["UserError", "find_user_error", "one_of", "shown", "whole_number"]
+__all__ = ["UserError", "find_user_error", "is_whole_number", "one_of", "shown", "whole_number"]
 
 
 class UserError(ValueError):
@@ -22,21 +22,25 @@ def one_of(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def whole_number(name: str, value: object, *, least: int = 1) -> int:
+def is_whole_number(value: object) -> bool:
+    """Whether this is an int, or what stands for one, as those of numpy do; a bool is none."""
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
+
+
+def whole_number(name: str, value: Any, *, least: int = 1) -> int:
     """The whole number that `value` is.
 
     Args:
         name: what it is, for the message.
-        value: an int, or what stands for one, as those of numpy do; no bool.
+        value: see `is_whole_number`.
         least: the least that it may be.
 
     Raises:
         UserError: for anything else, and for less.
     """
-    number = operator.index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else None
-    if number is None or number < least:
+    if not is_whole_number(value) or operator.index(value) < least:
         raise UserError(f"{name} must be at least {least} and a whole number, not {value!r}")
-    return number
+    return operator.index(value)
 
 
 def shown(cell: object) -> str:

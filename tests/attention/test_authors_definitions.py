@@ -214,7 +214,7 @@ def test_costs_and_roles_follow_the_divisor(side: str) -> None:
     assert form.score_params == count.score_params == NUM_HEADS * D * s * (4 + 16)
     assert form.projection_flops == count.projection_flops
     assert form.score_flops == count.score_flops
-    assert attention.projection.mup_fans() == {"left": (16 * s, 16), "right": (4, 4 * s)}
+    assert attention.projection.mup_fans() == {"left": (16 * s, NUM_HEADS * 16), "right": (4, NUM_HEADS * 4 * s)}
     dense = torch.randn(D, D, dtype=torch.float64)
     assert BTT.project(dense, s, divisor="above").left.shape == (4, 16, 16 * s)
 

@@ -197,7 +197,7 @@ def test_what_is_no_longer_held_is_not_taken_back(description: dict[str, Any], r
             lambda k: (T * 1 + min(T, 5 + max(k - 1, 0)) * 3) * 4,
         ),
     ],
-    ids=str,
+    ids=["standard", "swa", "btt", "mlr", "global_swa"],
 )
 def test_the_keys_kept_for_it_are_counted(description: dict[str, Any], places: Any, rewind: int) -> None:
     attention = decoder(description, length=T)

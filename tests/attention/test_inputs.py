@@ -206,14 +206,14 @@ def test_sizes_that_are_none_are_refused(description: Any, sizes: dict[str, Any]
 def test_sizes_are_checked_without_a_description_too() -> None:
     from tsattn.attention import BTTAttention, GlobalSlidingWindowAttention, SlidingWindowAttention, StandardAttention
 
-    for kind, more in (
-        (SlidingWindowAttention, {"window_size": 2.5}),
-        (GlobalSlidingWindowAttention, {"global_rank": 1.5}),
-        (BTTAttention, {"tt_rank": 1.5}),
-        (StandardAttention, {"head_dim": 0}),
-        (StandardAttention, {"num_kv_heads": 2.0}),
+    for kind, more, message in (
+        (SlidingWindowAttention, {"window_size": 2.5}, "window_size must be at least 1 and a whole number, not 2.5"),
+        (GlobalSlidingWindowAttention, {"global_rank": 1.5}, "global_rank must be from 1 to 4, .* not 1.5"),
+        (BTTAttention, {"tt_rank": 1.5}, "tt_rank must be at least 1 and a whole number, not 1.5"),
+        (StandardAttention, {"head_dim": 0}, "head_dim must be at least 1 and a whole number, not 0"),
+        (StandardAttention, {"num_kv_heads": 2.0}, "num_kv_heads 2.0 must divide num_heads 4"),
     ):
-        with pytest.raises(UserError, match=f"{next(iter(more))} must be at least 1 and a whole number"):
+        with pytest.raises(UserError, match=message):
             kind(16, 4, **more)  # type: ignore[arg-type]
     assert StandardAttention(np.int64(16), np.int32(4)).d_model == 16
 

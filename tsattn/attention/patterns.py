@@ -24,7 +24,7 @@ from tsattn.attention.caches import (
     WindowCache,
     own_cache,
 )
-from tsattn.errors import UserError, one_of, whole_number
+from tsattn.errors import UserError, is_whole_number, one_of, whole_number
 from tsattn.ops.calendar import calendar_block_ids
 from tsattn.ops.full import full_attention, softmax_attention, wide
 from tsattn.ops.masks import allowed_pairs, floor_divide, level_block_ids, window_pairs
@@ -271,8 +271,7 @@ class GlobalSlidingWindowPattern(Pattern):
     ) -> None:
         if scaling not in self.SCALINGS:
             raise UserError(f"scaling must be one of {', '.join(self.SCALINGS)}, not {scaling!r}")
-        global_rank = whole_number("global_rank", global_rank)
-        if not 1 <= global_rank <= width:
+        if not is_whole_number(global_rank) or not 1 <= global_rank <= width:
             raise UserError(f"global_rank must be from 1 to {width}, the components of a head, not {global_rank}")
         if combine not in self.COMBINATIONS:
             raise UserError(f"combine must be one of {', '.join(self.COMBINATIONS)}, not {combine!r}")

@@ -13,7 +13,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from tsattn.errors import UserError, whole_number
+from tsattn.errors import UserError, is_whole_number, whole_number
 from tsattn.structured import BTT, DIVISORS, MLBTC, MLR, Level, LevelShape
 
 __all__ = [
@@ -327,7 +327,6 @@ def key_heads(num_heads: int, num_kv_heads: int | None) -> int:
     num_heads = whole_number("num_heads", num_heads)
     if num_kv_heads is None:
         return num_heads
-    num_kv_heads = whole_number("num_kv_heads", num_kv_heads)
-    if num_heads % num_kv_heads:
+    if not is_whole_number(num_kv_heads) or num_kv_heads < 1 or num_heads % num_kv_heads:
         raise UserError(f"num_kv_heads {num_kv_heads} must divide num_heads {num_heads}")
     return num_kv_heads
