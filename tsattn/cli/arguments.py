@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tsattn.cli.run_folder import RunFolder
+from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, one_of
 
 __all__ = ["config_names", "find_config", "prepare", "take_attention"]
@@ -148,7 +149,7 @@ def _resumed(pairs: list[tuple[str, str | None]]) -> list[tuple[str, str | None]
 
 def _configured_backbone(configs: list[Path]) -> object:
     """The description of the backbone in the last configuration that has one."""
-    backbone: object = "transformer"
+    backbone: object = DEFAULT_BACKBONE
     for path in configs:
         model = _read_config(path).get("model")
         backbone = (model.get("backbone") if isinstance(model, Mapping) else None) or backbone
