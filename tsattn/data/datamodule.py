@@ -51,9 +51,9 @@ class ForecastDataModule(LightningDataModule):
         scaling: ``global``, all series by one mean and standard deviation a channel; ``series``, each by its own, so
             that small ones count as much as large ones.
         val_windows: validation windows that are scored at each validation of a training: ``all``, a number of them, or
-            ``auto``, as many as take less than a quarter of the time of training (half the windows trained on since the
-            last one). Fewer than all are spread over all series and their time, the same ones each time. Outside of a
-            training, and for testing, all windows are scored.
+            ``auto``, as many as take less than a quarter of the time of training: a third of the windows trained on
+            since the last one. Fewer than all are spread over all series and their time, the same ones each time.
+            Outside of a training, and for testing, all windows are scored.
 
     Attributes:
         task: sizes, channels, frequency and scaler. Set by `setup`; a task set before (from a trained model) is obeyed,

@@ -224,7 +224,7 @@ def _check_magnitude(
 ) -> None:
     """Refuse values `(rows, C)` whose squares single precision cannot add up, or whose variance double cannot hold."""
     is_bad = ~(np.abs(scaled) < _LARGEST) & ~missing
-    is_bad |= _each_row(~np.isfinite(scale), panel) & ~missing
+    is_bad |= ~np.isfinite(_each_row(scale, panel)) & ~missing
     if not is_bad.any():
         return
     row, channel = divmod(int(np.where(is_bad, np.abs(panel.values), -np.inf).argmax()), is_bad.shape[1])

@@ -17,9 +17,9 @@ _WARMUP_SHARE, _MOST_WARMUP = 10, 100
 _CHECKS = 20  # validations in a training, at most
 _STEPS_BETWEEN = 10  # validations, at least: each costs more than its windows
 _PATIENCE = 7  # validations
-# A window takes about a third of the time to forecast that it takes to train on, as there is no backward pass, and its
-# errors take some more: half as many windows as were trained on stay below a quarter of the time.
-_TRAINED_A_SCORED = 2
+# A window takes a third of the time to forecast that it takes to train on, as there is no backward pass, and its errors
+# of all quantiles take nearly as long: a third as many windows as were trained on stay below a quarter of the time.
+_TRAINED_A_SCORED = 3
 _ENOUGH = 512  # windows by which one model is told from another: rather fewer validations than fewer windows
 _FEWEST_SCORED = 32
 
@@ -69,9 +69,9 @@ def choose_interval(steps: int, windows_a_step: int, available: int) -> int:
 
 
 def scored_windows(trained: int, available: int) -> int:
-    """How many of the validation windows to score after so many training windows: half as many.
+    """How many of the validation windows to score after so many training windows: a third as many.
 
-    That takes about a sixth of the time of training, and less than a quarter. It is 32 windows at least, if there are
-    as many.
+    That takes less than a quarter of the time of training (`benchmarks/validation.py`). It is 32 windows at least, if
+    there are as many.
     """
     return min(available, max(_FEWEST_SCORED, trained // _TRAINED_A_SCORED))
