@@ -117,14 +117,12 @@ class TrialCLI(TrainerCLI):
             **kwargs,
         )
 
-    def _check_steps(self) -> None:
-        """As for `fit`, but all validation windows are scored, if nothing else is said: trials must be comparable."""
-        super()._check_steps()
-        self.datamodule.scored_windows = None
-
     def _run_subcommand(self, subcommand: str) -> None:
         """Nothing is run; keep the configuration."""
         self.base = complete(yaml.safe_load(self._config_text()))
+        data = self.base["data"]["init_args"]
+        if data.get("val_windows") == "auto":  # as many as a training affords: trials must be comparable
+            data["val_windows"] = "all"
 
     def _data(self, description: Mapping[str, Any], fold: Fold | None) -> ForecastDataModule:
         """The datamodule that was just made, or the same one from before, set up; the series are read once."""
