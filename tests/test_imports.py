@@ -10,7 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "tsattn"
 
 # neutral ground: records and helpers that everything may use and that use nothing of the package but each other
-GROUND = {"errors", "batch", "task", "descriptions", "constants", "passwords"}
+GROUND = {"errors", "batch", "task", "descriptions", "constants", "passwords", "checksums"}
 LAYERS = ["structured", "ops", "attention", "layers", "backbones", "forecasting", "tuning", "cli"]
 # what each may import beside the ground and the layers below it
 BESIDE = {"data": set(), "optim": set(), "forecasting": {"data", "optim"}, "tuning": {"data"}, "cli": {"data", "optim"}}

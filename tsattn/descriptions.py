@@ -14,9 +14,11 @@ from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from tsattn.errors import UserError, one_of
 
-__all__ = ["Description", "check_types", "defaults", "keyword_arguments", "parse"]
+__all__ = ["DEFAULT_BACKBONE", "Description", "check_types", "defaults", "keyword_arguments", "parse"]
 
 Description: TypeAlias = str | Mapping[str, Any]
+
+DEFAULT_BACKBONE = "patchtst"  # on the command line and in Python, where none is named
 
 T = TypeVar("T")
 

@@ -50,13 +50,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_fit_leaves_everything_in_its_folder(trained: tuple[Path, Path]) -> None:
     _, run = trained
     files = {path.relative_to(run) for path in run.rglob("*") if path.is_file()}
-    wanted = {"config.yaml", "metrics.json", "metrics.csv", "versions.json", "forecast.png"}
+    wanted = {"config.yaml", "metrics.json", "metrics.csv", "versions.json", "forecast.png", "SHA256SUMS", ".lock"}
     own = {str(path) for path in files if path.parts[0] != "tensorboard"}
     assert own == wanted | {"checkpoints/best.ckpt", "checkpoints/last.ckpt"}
     assert len(files) == len(own) + 2, "for TensorBoard"
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["test_windows"] == 120 - 12 + 1
-    names = ["transformer_mlr", "ridge (context 204)", "seasonal naive (24 steps)", "persistence"]
+    names = ["patchtst_mlr", "ridge (context 204)", "seasonal naive (24 steps)", "persistence"]
     assert list(metrics["test"]) == names
     scale = {"wave": 3 / np.sqrt(2), "drift": 0.01 * 420 / np.sqrt(12)}
     for line in metrics["test"].values():
@@ -93,7 +93,7 @@ def test_another_seed_gives_another_model(trained: tuple[Path, Path], tmp_path: 
     config, other = str(run / "config.yaml"), tmp_path / "other"
     assert main(["fit", "--config", config, "--run", str(other), "--seed_everything", "2"]) == 0
     first, second = (json.loads((folder / "metrics.json").read_text())["test"] for folder in (run, other))
-    assert first["transformer_mlr"] != second["transformer_mlr"]
+    assert first["patchtst_mlr"] != second["patchtst_mlr"]
     assert first["persistence"] == second["persistence"]
 
 
@@ -101,7 +101,7 @@ def test_runs_are_filed_by_data_and_model(toy_csv: Path, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         assert main(["fit", *TINY, f"--data.path={toy_csv}", "--attention", "[swa, standard]"]) == 0
-    runs = list((tmp_path / "runs" / "toy" / "transformer_swa_standard").iterdir())
+    runs = list((tmp_path / "runs" / "toy" / "patchtst_swa_standard").iterdir())
     assert len(runs) == 2
     assert {path.name for path in tmp_path.iterdir()} == {"runs", "toy.csv"}
 
@@ -121,7 +121,7 @@ def test_validate_measures_the_validation_part(trained: tuple[Path, Path], capsy
     table = capsys.readouterr().out
     assert f"{60 - 12 + 1} validation windows" in table
     best = json.loads((run / "metrics.json").read_text())["validation_mse"]
-    assert f"{best:8.3f}" in next(row for row in table.splitlines() if "transformer_mlr" in row)
+    assert f"{best:8.3f}" in next(row for row in table.splitlines() if "patchtst_mlr" in row)
 
 
 def test_predict_goes_beyond_the_end_in_original_units(trained: tuple[Path, Path], tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_tensorboard_has_the_curve_too(toy_csv: Path, tmp_path: Path) -> None:
 def test_every_precision_trains(toy_csv: Path, tmp_path: Path, precision: str) -> None:
     assert fit(toy_csv, tmp_path / "run", f"--trainer.precision={precision}") == 0
     test = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
-    assert np.isfinite(test["transformer_standard"]["mse"])
+    assert np.isfinite(test["patchtst_standard"]["mse"])
 
 
 def test_a_backbone_by_its_name_replaces_that_of_the_configuration(toy_csv: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_long_file_with_covariates_is_fitted_tested_and_forecast(
     assert metrics["data"] == "shops"
     # of b, a and d: the part behind 80 percent; c is too short for a horizon
     assert metrics["test_windows"] == (12 - 3) + (10 - 3) + (20 - 3)
-    assert {"transformer_standard", "persistence"} < set(metrics["test"])
+    assert {"patchtst_standard", "persistence"} < set(metrics["test"])
     assert main(["test", "--run", str(run)]) == 0
     assert "33 test windows, 4 series" in capsys.readouterr().out
     assert main(["predict", "--run", str(run), "--output", str(tmp_path / "own.csv")]) == 0

@@ -44,7 +44,7 @@ def prepared(kind: str, device: str, **options: Any) -> ForecastDataModule:
     frame, columns = KINDS[kind]()
     data = FrameDataModule(frame, context_length=12, prediction_length=4, batch_size=8, **columns, **options)
     data.setup("fit")
-    strategy, state = SimpleNamespace(root_device=torch.device(device)), SimpleNamespace(status="running")
+    strategy, state = SimpleNamespace(root_device=torch.device(device)), SimpleNamespace(status="running", fn="fit")
     data.trainer = SimpleNamespace(strategy=strategy, state=state, global_rank=0, world_size=1)  # type: ignore[assignment]
     return data
 

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tsattn.cli.run_words import Pair, of_a_resumed_run, of_a_trained_run, read_config
+from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, one_of
 
 __all__ = ["config_names", "find_config", "prepare", "take_attention"]
@@ -132,7 +133,7 @@ def _config_folders() -> list[Path]:
 
 def _configured_backbone(configs: list[Path]) -> object:
     """The description of the backbone in the last configuration that has one."""
-    backbone: object = "transformer"
+    backbone: object = DEFAULT_BACKBONE
     for path in configs:
         model = read_config(path).get("model")
         backbone = (model.get("backbone") if isinstance(model, Mapping) else None) or backbone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import platform
 import shutil
@@ -12,6 +13,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import BaseFileLock, FileLock, Timeout
+
+from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
 from tsattn.errors import UserError
 from tsattn.passwords import without_password
 
@@ -25,6 +29,7 @@ class RunFolder:
 
     Args:
         path: the folder.
+        renamed: whether a new folder takes another name, with a number behind it, where this one is taken.
 
     Attributes:
         config: complete configuration, YAML that `fit --config` takes.
@@ -36,10 +41,13 @@ class RunFolder:
         checkpoints: folder of the checkpoints.
         best: the checkpoint with the lowest validation error.
         last: the last checkpoint.
+        checksums: sha256 of the checkpoints of a run that came to its end.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, renamed: bool = False) -> None:
         self.path = Path(path)
+        self.renamed = renamed
+        self._lock: BaseFileLock | None = None
         self.config = self.path / "config.yaml"
         self.metrics = self.path / "metrics.json"
         self.versions = self.path / "versions.json"
@@ -49,6 +57,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.best = self.checkpoints / "best.ckpt"
         self.last = self.checkpoints / "last.ckpt"
+        self.checksums = self.path / CHECKSUMS
 
     @property
     def has_checkpoint(self) -> bool:
@@ -57,32 +66,64 @@ class RunFolder:
 
     @classmethod
     def dated(cls, root: str | Path, data: str, name: str) -> RunFolder:
-        """A new folder `root/data/name/time`; two runs of one second are told apart by a number."""
-        stem = Path(root) / data / name / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-        path, number = stem, 1
-        while path.exists():
-            number += 1
-            path = stem.with_name(f"{stem.name}_{number}")
-        return cls(path)
+        """A new folder `root/data/name/time`; runs of one second are told apart by a number when they are made."""
+        return cls(Path(root) / data / name / datetime.now().strftime("%Y-%m-%d_%H-%M-%S"), renamed=True)
 
-    def create(self) -> None:
-        """Make the folder.
+    def create(self) -> RunFolder:
+        """Make the folder, for this process alone; it is the one that was named, or the one renamed.
 
         Raises:
             UserError: if it exists already, or cannot be made.
         """
+        for number in itertools.count(1):
+            run = RunFolder(self.path if number == 1 else self.path.with_name(f"{self.path.name}_{number}"))
+            try:
+                run.path.parent.mkdir(parents=True, exist_ok=True)
+                run.path.mkdir()  # whoever makes it has it
+                run.checkpoints.mkdir()
+            except FileExistsError as error:
+                if self.renamed:
+                    continue
+                raise UserError(
+                    f"the run folder {self.path} exists already; nothing is overwritten, name another"
+                ) from error
+            except OSError as error:
+                raise UserError(f"the run folder {self.path} cannot be made: {error.strerror}") from error
+            run.hold()
+            return run
+        raise AssertionError("numbers do not end")
+
+    def hold(self) -> None:
+        """Keep other processes from training here, until `release` or the end of this process, however it ends.
+
+        Raises:
+            UserError: if another one does.
+        """
+        lock = FileLock(self.path / ".lock")
         try:
-            self.checkpoints.mkdir(parents=True, exist_ok=False)
-        except FileExistsError as error:
-            raise UserError(
-                f"the run folder {self.path} exists already; nothing is overwritten, name another"
-            ) from error
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise UserError(f"another process is training {self.path} now: wait until it ends, or stop it") from error
         except OSError as error:
-            raise UserError(f"the run folder {self.path} cannot be made: {error.strerror}") from error
+            raise UserError(f"the run folder {self.path} cannot be written to: {error.strerror}") from error
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let others train here."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def begin(self) -> None:
+        """Forget the checksums of an earlier end: checkpoints are written anew."""
+        self.checksums.unlink(missing_ok=True)
+
+    def seal(self) -> None:
+        """Write the checksums of the best and the last checkpoint, which `check_trained` compares."""
+        write_checksums(self.path, [file for file in (self.best, self.last) if file.exists()])
 
     def check_new(self) -> None:
         """Refuse a folder that exists."""
-        if self.path.exists():
+        if self.path.exists() and not self.renamed:
             raise UserError(f"the run folder {self.path} exists already; nothing is overwritten, name another")
 
     @contextlib.contextmanager
@@ -129,7 +170,7 @@ class RunFolder:
         self.write_json(self.versions, {**known, "extensions": [*known.get("extensions", []), again]})
 
     def check_trained(self) -> None:
-        """Refuse a folder without the best checkpoint of a `fit`."""
+        """Refuse a folder without the best checkpoint of a `fit`, or with another one than was written."""
         if not self.path.is_dir():
             raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has written")
         for file in (self.config, self.best):
@@ -137,6 +178,7 @@ class RunFolder:
                 raise UserError(
                     f"{self.path} is not the folder of a trained model: it has no {file.relative_to(self.path)}"
                 )
+        check_checksums(self.path)
 
     def write_json(self, file: Path, content: dict[str, Any]) -> None:
         """Write plain data, all or nothing."""

@@ -54,7 +54,7 @@ from tsattn.forecasting import (
 from tsattn.forecasting.arguments import whole_number
 from tsattn.forecasting.future import check_output, write_frame
 from tsattn.forecasting.rolling import beyond_training
-from tsattn.forecasting.training.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress
+from tsattn.forecasting.training.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress, StopEarly
 from tsattn.forecasting.training.checkpoint_io import AtomicCheckpointIO
 from tsattn.forecasting.training.fitting import quiet_lightning, train_as_one_epoch
 from tsattn.forecasting.training.precision import FULL_PRECISION, default_precision
@@ -64,12 +64,12 @@ from tsattn.task import Task
 
 __all__ = ["TrainerCLI", "run", "session", "user_errors"]
 
-DEFAULT_EPOCHS = 10
-
 _DESCRIPTION = """
 --attention KIND (or a description, as {kind: mlr, ranks: [4, 2, 2]}) switches the attention of the backbone;
 --attention.ARGUMENT and --model.backbone.ARGUMENT set one argument of it. --debug shows the traceback of an error.
 """
+
+_TRAINER_DEFAULTS = {"devices": 1, "gradient_clip_val": 1.0, "log_every_n_steps": 10, "num_sanity_val_steps": 0}
 
 # options of the Trainer under which a table would not say what it seems to
 _REFUSED = {
@@ -121,22 +121,27 @@ class TrainerCLI(LightningCLI):
         self.run_folder: RunFolder | None = None
         self.typed = typed
         self.throughput = Throughput()
-        super().__init__(
-            ForecastingModule,
-            ForecastDataModule,
-            subclass_mode_data=True,
-            save_config_callback=None,  # the run folder saves the configuration
-            seed_everything_default=1,
-            trainer_defaults={"devices": 1, "gradient_clip_val": 1.0, "log_every_n_steps": 10},
-            parser_class=_Parser,
-            parser_kwargs={
-                "prog": "python -m tsattn",
-                "allow_abbrev": False,
-                **{name: {"description": _DESCRIPTION} for name in self.subcommands()},
-            },
-            auto_configure_optimizers=False,
-            args=args,
-        )
+        self.stopping = StopEarly("val_mse")
+        try:
+            super().__init__(
+                ForecastingModule,
+                ForecastDataModule,
+                subclass_mode_data=True,
+                save_config_callback=None,  # the run folder saves the configuration
+                seed_everything_default=1,
+                trainer_defaults=_TRAINER_DEFAULTS,
+                parser_class=_Parser,
+                parser_kwargs={
+                    "prog": "python -m tsattn",
+                    "allow_abbrev": False,
+                    **{name: {"description": _DESCRIPTION} for name in self.subcommands()},
+                },
+                auto_configure_optimizers=False,
+                args=args,
+            )
+        finally:
+            if self.run_folder is not None:
+                self.run_folder.release()
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -202,9 +207,11 @@ class TrainerCLI(LightningCLI):
             )
         if self.subcommand == "fit" and trainer.limit_val_batches == 0:
             raise UserError("--trainer.limit_val_batches must be above 0: validation chooses the checkpoint")
-        if trainer.max_epochs is None:
-            bounded = trainer.max_steps != -1 or trainer.max_time is not None
-            trainer.max_epochs = -1 if bounded else DEFAULT_EPOCHS
+        is_bounded = trainer.max_epochs is not None or trainer.max_steps != -1 or trainer.max_time is not None
+        self.chooses_steps = not is_bounded
+        # epochs that are asked for are validated one by one
+        is_timed = trainer.val_check_interval is not None or trainer.check_val_every_n_epoch != 1
+        self.chooses_validation = trainer.max_epochs is None and not is_timed
         if isinstance(trainer.val_check_interval, int):
             trainer.check_val_every_n_epoch = None  # an interval in steps counts across epochs
         if trainer.precision is None and not _sets_precision(trainer.plugins):
@@ -214,22 +221,18 @@ class TrainerCLI(LightningCLI):
         trainer.use_distributed_sampler = False  # the loaders share windows out themselves
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """The Trainer, writing its curve and checkpoints into the run folder."""
+        """The Trainer, which will write its curve and checkpoints into the run folder."""
         given = self._get(self.config_init, "trainer")
         callbacks = _listed(given.callbacks)
+        if given.max_epochs is None:
+            kwargs["max_epochs"] = -1  # none: see `_check_steps`
         if self.subcommand == "fit" and not given.fast_dev_run:
             self.run_folder = self._new_run_folder()
-            kwargs["logger"] = given.logger is not False and [
-                *curve_loggers(self.run_folder.path),
-                *_listed(given.logger),
-            ]
-            callbacks += [
-                BestCheckpoint(self.run_folder.checkpoints, "val_mse"),
-                SaveProgress(self.run_folder.last),
-                ExactResume(),
-                FiniteLoss(),
-                self.throughput,
-            ]
+            kwargs["logger"] = False  # until there is a folder, see `_write_into`
+            self.best = BestCheckpoint(self.run_folder.checkpoints, "val_mse")
+            self.progress = SaveProgress(self.run_folder.last)
+            stopping = [self.stopping] if self.chooses_steps else []
+            callbacks += [*stopping, self.best, self.progress, ExactResume(), FiniteLoss(), self.throughput]
             kwargs["plugins"] = [*_listed(given.plugins), AtomicCheckpointIO()]
         else:
             kwargs["logger"] = False
@@ -257,23 +260,29 @@ class TrainerCLI(LightningCLI):
         self.model.check_device(self.trainer.strategy.root_device)
         precision = "" if self.trainer.precision == FULL_PRECISION else f", {self.trainer.precision}"
         _say(f"{self.model.name}: {parameters:,} parameters, on {self._device}{devices}{precision}")
+        if self.chooses_steps or self.chooses_validation:
+            _say(f"training: {self.plan}")
         run = self.run_folder
-        if run is None or not _is_first_process():
+        if run is None:
             return
-        if self.config[self.subcommand].resume:
+        resumed, is_first = self.config[self.subcommand].resume, _is_first_process()
+        if is_first and not resumed:
+            run = self.run_folder = run.create()
+        with run.removed_if_it_fails() if is_first and not resumed else contextlib.nullcontext():
+            self._write_into(run)
+            if is_first and not resumed:
+                run.config.write_text(self._config_text())
+                run.write_json(run.versions, versions(["python", "-m", "tsattn", *self.typed], self._device))
+                _say(f"run folder: {run.path}")
+        if is_first and resumed:
             checkpoint = self.config[self.subcommand].ckpt_path
             step = 0 if checkpoint is None else _load(checkpoint)["global_step"]
             if is_longer(self.config[self.subcommand].trainer, run):
                 check_longer(self.datamodule.training_batches // self.trainer.accumulate_grad_batches, step, run)
                 run.extend(self._config_text(), step, ["python", "-m", "tsattn", *self.typed])
             keep_curve(self.trainer.loggers, run.curve, step)
+            run.begin()
             _say(f"going on with {run.path} behind step {step}")
-        else:
-            run.create()
-            with run.removed_if_it_fails():
-                run.config.write_text(self._config_text())
-                run.write_json(run.versions, versions(["python", "-m", "tsattn", *self.typed], self._device))
-            _say(f"run folder: {run.path}")
 
     def fit(self, **kwargs: Any) -> None:
         """Train; an interruption leaves the checkpoints so far, and says how to go on."""
@@ -322,9 +331,11 @@ class TrainerCLI(LightningCLI):
                 "test": {name: line.to_dict() for name, line in scores.items()},
                 "best_step": checkpoint["global_step"],
                 "validation_mse": float(self._best_validation()),
+                "validation_windows": self.plan.scored,
                 "parameters": sum(p.numel() for p in self.model.parameters()),
                 "seed": self._get(self.config, "seed_everything"),
                 "training": {
+                    "steps": self.trainer.global_step,
                     "seconds": round(self.seconds, 1),
                     "windows_per_second": None if speed is None else round(speed, 1),
                     "peak_memory_bytes": self.throughput.peak_memory_bytes,
@@ -334,6 +345,7 @@ class TrainerCLI(LightningCLI):
         plot_test_forecasts(self.model, self.datamodule, f"{self.model.name} on {task.data}").savefig(
             run.figure, dpi=130
         )
+        run.seal()
         _say(f"\n* lowest scaled MSE\nresults: {run.path}")
 
     def validate(self, **kwargs: Any) -> None:
@@ -388,7 +400,14 @@ class TrainerCLI(LightningCLI):
     def _new_run_folder(self) -> RunFolder:
         config = self.config[self.subcommand]
         if config.resume:
-            return RunFolder(config.resume)
+            run = RunFolder(config.resume)
+            if _is_first_process():
+                run.hold()
+                # it may have come to its end before it was left
+                run.check_resumable(is_longer(config.trainer, run))
+            if config.ckpt_path is None and run.last.exists():  # written since the words were read
+                config.ckpt_path = self.config_init[self.subcommand].ckpt_path = str(run.last)
+            return run
         run = RunFolder(config.run) if config.run else RunFolder.dated("runs", self.datamodule.name, self.model.name)
         if _is_first_process():
             run.check_new()
@@ -402,6 +421,14 @@ class TrainerCLI(LightningCLI):
         return run.removed_if_it_fails(
             lambda error: self.trainer.global_step == 0 or not (run.has_checkpoint or isinstance(error, UserError))
         )
+
+    def _write_into(self, run: RunFolder) -> None:
+        """Let the Trainer write its curve and checkpoints into a folder."""
+        self.best.dirpath, self.progress.path = str(run.checkpoints), run.last
+        given = self._get(self.config_init, "trainer").logger
+        self.trainer.loggers = [] if given is False else [*curve_loggers(run.path), *_listed(given)]
+        batches = self.datamodule.train_dataloader().batches.epoch_length
+        count_epochs(self.trainer.loggers, batches / self.trainer.accumulate_grad_batches)
 
     def _is_left_alone(self) -> bool:
         """Whether this is the one process that tests: of several, all others are done when training is."""
@@ -422,10 +449,10 @@ class TrainerCLI(LightningCLI):
         self.model.build(self.datamodule.task)
 
     def _check_steps(self) -> None:
-        """Refuse a training of no steps; validate at least once, at the end."""
-        train_as_one_epoch(self.trainer, self.datamodule)
-        batches = self.datamodule.train_dataloader().batches.epoch_length
-        count_epochs(self.trainer.loggers, batches / self.trainer.accumulate_grad_batches)
+        """Find how long to train and when to validate; refuse a training of no steps."""
+        choices = {"choose_steps": self.chooses_steps, "choose_validation": self.chooses_validation}
+        self.plan = train_as_one_epoch(self.trainer, self.datamodule, **choices)
+        self.stopping.patience = self.plan.patience
 
     def _how_to_go_on(self) -> str:
         run = self.run_folder

@@ -17,6 +17,7 @@ from tsattn.cli.run_folder import versions
 from tsattn.cli.trainer_cli import TrainerCLI, user_errors
 from tsattn.data import ForecastDataModule, Panel
 from tsattn.errors import UserError
+from tsattn.forecasting.training.callbacks import StopEarly
 from tsattn.tuning import Built, Fold, hold_out
 from tsattn.tuning.dotted import complete
 
@@ -31,6 +32,7 @@ _SIZES = (
     "num_workers",
     "resident_gb",
     "scaling",
+    "val_windows",
 )
 _HELD = 12  # datamodules that are kept set up
 
@@ -101,7 +103,11 @@ class TrialCLI(TrainerCLI):
         """The Trainer of the configuration, which leaves no files."""
         given = self._get(self.config_init, "trainer").callbacks
         listed = given if isinstance(given, list) else [given] if given else []
-        kwargs["callbacks"] = [callback for callback in listed if not isinstance(callback, ModelCheckpoint)]
+        if self._get(self.config_init, "trainer").max_epochs is None:
+            kwargs["max_epochs"] = -1
+        self.stopping = StopEarly("val_mse")  # of this trial
+        stopping = [self.stopping] if self.chooses_steps else []
+        kwargs["callbacks"] = [*(each for each in listed if not isinstance(each, ModelCheckpoint)), *stopping]
         return LightningCLI.instantiate_trainer(
             self,
             logger=False,
@@ -114,6 +120,9 @@ class TrialCLI(TrainerCLI):
     def _run_subcommand(self, subcommand: str) -> None:
         """Nothing is run; keep the configuration."""
         self.base = complete(yaml.safe_load(self._config_text()))
+        data = self.base["data"]["init_args"]
+        if data.get("val_windows") == "auto":  # as many as a training affords: trials must be comparable
+            data["val_windows"] = "all"
 
     def _data(self, description: Mapping[str, Any], fold: Fold | None) -> ForecastDataModule:
         """The datamodule that was just made, or the same one from before, set up; the series are read once."""

@@ -5,27 +5,28 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
 from lightning.pytorch import LightningDataModule
-from lightning.pytorch.trainer.states import TrainerStatus
+from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data.frequency import Times, season_length
 from tsattn.data.future_windows import FutureWindows
-from tsattn.data.loading import OrderedBatches, ShuffledBatches, TrainingLoader
+from tsattn.data.loading import OrderedBatches, ShuffledBatches, TrainingLoader, spread
 from tsattn.data.panel import Panel, wide_panel
 from tsattn.data.scaling import fit_task_scalers, scaled_series
 from tsattn.data.splits import PART_WORDS, Split, all_origins
 from tsattn.data.windows import Series, WindowDataset
-from tsattn.errors import UserError
+from tsattn.errors import UserError, shown
 from tsattn.task import Task
 
-__all__ = ["ForecastDataModule", "check_sizes"]
+__all__ = ["ForecastDataModule", "check_sizes", "check_val_windows"]
 
 logger = logging.getLogger("tsattn")
 
@@ -49,6 +50,10 @@ class ForecastDataModule(LightningDataModule):
             larger ones are cut on the host and sent in the background. With `num_workers` they always are.
         scaling: ``global``, all series by one mean and standard deviation a channel; ``series``, each by its own, so
             that small ones count as much as large ones.
+        val_windows: validation windows that are scored at each validation of a training: ``all``, a number of them, or
+            ``auto``, as many as take less than a quarter of the time of training: a third of the windows trained on
+            since the last one. Fewer than all are spread over all series and their time, the same ones each time.
+            Outside of a training, and for testing, all windows are scored.
 
     Attributes:
         task: sizes, channels, frequency and scaler. Set by `setup`; a task set before (from a trained model) is obeyed,
@@ -57,6 +62,7 @@ class ForecastDataModule(LightningDataModule):
         parts: the parts that must have windows.
         horizon: steps that `predict_dataloader` is for, of any number; None for `prediction_length`.
         training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
+        scored_windows: what ``auto`` comes to in a training, set before it; None for all windows.
     """
 
     name: str
@@ -72,6 +78,7 @@ class ForecastDataModule(LightningDataModule):
         num_workers: int = 0,
         resident_gb: float = 8.0,
         scaling: str = "global",
+        val_windows: int | Literal["auto", "all"] = "auto",
     ) -> None:
         super().__init__()
         self.name = name
@@ -84,6 +91,7 @@ class ForecastDataModule(LightningDataModule):
         )
         if num_workers < 0:
             raise UserError(f"num_workers must be at least 0, not {num_workers}")
+        check_val_windows(val_windows)
         if not resident_gb >= 0:
             raise UserError(f"resident_gb must be at least 0, not {resident_gb}")
         self.context_length = context_length
@@ -94,7 +102,9 @@ class ForecastDataModule(LightningDataModule):
         self.resident_gb = resident_gb
         self.scaling = scaling
         self.horizon: int | None = None
+        self.val_windows = val_windows
         self.training_batches: int | None = None
+        self.scored_windows: int | None = None
         self.task: Task | None = None
         self.panel: Panel | None = None
         self._input: Path | None = None
@@ -175,15 +185,29 @@ class ForecastDataModule(LightningDataModule):
         return TrainingLoader(windows, batches, **self._loader_options(windows, device))
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """Validation windows in the order of series and time; of several processes each has its share of them."""
+        """Validation windows in the order of series and time; of several processes each has its share of them.
+
+        In a training these are as many as `val_windows` says.
+        """
         rank, world_size = self._process
         series, device = self._at_the_trainer()
-        return self._eval_loader(self._windows(series, "val", self.context_length), world_size, rank, device)
+        windows = self._windows(series, "val", self.context_length)
+        is_fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
+        numbers = spread(len(windows), self.num_scored(len(windows)) if is_fitting else len(windows))
+        return self._eval_loader(windows, numbers[rank::world_size], device)
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """Test windows in the order of series and time."""
         series, device = self._at_the_trainer()
-        return self._eval_loader(self._windows(series, "test", self.context_length), device=device)
+        windows = self._windows(series, "test", self.context_length)
+        return self._eval_loader(windows, range(len(windows)), device)
+
+    def num_scored(self, available: int) -> int:
+        """How many of the validation windows each validation of a training scores."""
+        if self.val_windows == "all":
+            return available
+        most = self.scored_windows if self.val_windows == "auto" else int(self.val_windows)
+        return available if most is None else min(most, available)
 
     def teardown(self, stage: str) -> None:
         """Free the memory of the device (called by the Trainer at its end)."""
@@ -201,7 +225,8 @@ class ForecastDataModule(LightningDataModule):
             context_length: L; the model's own by default.
             every: 1 for all windows, k for each k-th of them.
         """
-        return self._eval_loader(self.windows(part, context_length), every)
+        windows = self.windows(part, context_length)
+        return self._eval_loader(windows, range(0, len(windows), every))
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """Send what is not there yet, without waiting for it (called by the Trainer)."""
@@ -284,9 +309,8 @@ class ForecastDataModule(LightningDataModule):
         return self._resident[1], device
 
     def _eval_loader(
-        self, windows: WindowDataset, every: int = 1, first: int = 0, device: torch.device = _HOST
+        self, windows: WindowDataset, numbers: range | NDArray[np.int64], device: torch.device = _HOST
     ) -> DataLoader[Batch]:
-        numbers = range(first, len(windows), every)
         batches = OrderedBatches(numbers, self.eval_batch_size, self._resident_on(windows))
         return DataLoader(windows, batch_sampler=batches, **self._loader_options(windows, device))  # type: ignore[arg-type]
 
@@ -326,6 +350,13 @@ def check_sizes(scaling: str, **sizes: int) -> None:
             raise UserError(f"{what} must be at least 1, not {size}")
     if scaling not in SCALINGS:
         raise UserError(f"scaling must be one of {', '.join(SCALINGS)}, not {scaling!r}")
+
+
+def check_val_windows(val_windows: object) -> None:
+    """Refuse what is neither a number of windows, nor ``auto`` or ``all``."""
+    is_number = isinstance(val_windows, int) and not isinstance(val_windows, bool) and val_windows >= 1
+    if val_windows not in ("auto", "all") and not is_number:
+        raise UserError(f"val_windows must be auto, all or a number of at least 1, not {shown(repr(val_windows))}")
 
 
 def _as_is(batch: Any) -> Any:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Sampler
 from tsattn.batch import Batch
 from tsattn.data.windows import WindowDataset
 
-__all__ = ["OrderedBatches", "ShuffledBatches", "TrainingLoader"]
+__all__ = ["OrderedBatches", "ShuffledBatches", "TrainingLoader", "spread"]
 
 _PERMUTED = 10_000_000  # a shuffled list of more windows would take more memory than the data
 _DRAWN = 1000  # batches that are drawn at once where there are more
@@ -121,16 +121,28 @@ class ShuffledBatches(Sampler[NDArray[np.int64] | Tensor]):
         return mine.contiguous() if isinstance(mine, Tensor) else np.ascontiguousarray(mine)
 
 
+def spread(num_windows: int, most: int) -> range | NDArray[np.int64]:
+    """The numbers of at most so many windows, rising and spread evenly over all of them: the same each time.
+
+    One is drawn from each of `most` stretches of the windows, which lie in the order of series and time. At equal
+    distances they might all be of the same hour, or of the same rows of each series.
+    """
+    if most >= num_windows:
+        return range(num_windows)
+    ends = np.arange(most + 1) * num_windows // most
+    return np.random.default_rng(0).integers(ends[:-1], ends[1:])
+
+
 class OrderedBatches(Sampler[NDArray[np.int64] | Tensor]):
     """The numbers of the windows of each batch, in order.
 
     Args:
-        windows: the numbers of all of them.
+        windows: the numbers of all of them, ``(n,)``.
         batch_size: windows in a batch, at most.
         device: see `ShuffledBatches`.
     """
 
-    def __init__(self, windows: range, batch_size: int, device: torch.device | None = None) -> None:
+    def __init__(self, windows: range | NDArray[np.int64], batch_size: int, device: torch.device | None = None) -> None:
         self.windows = windows
         self.batch_size = batch_size
         self.device = device
@@ -140,11 +152,8 @@ class OrderedBatches(Sampler[NDArray[np.int64] | Tensor]):
 
     def __iter__(self) -> Iterator[NDArray[np.int64] | Tensor]:
         for start in range(0, len(self.windows), self.batch_size):
-            some = self.windows[start : start + self.batch_size]
-            if self.device is None:
-                yield np.arange(some.start, some.stop, some.step)
-            else:
-                yield torch.arange(some.start, some.stop, some.step, device=self.device)
+            some = np.asarray(self.windows[start : start + self.batch_size])
+            yield some if self.device is None else torch.as_tensor(some, device=self.device)
 
 
 class TrainingLoader(DataLoader[Batch]):

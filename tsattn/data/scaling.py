@@ -20,7 +20,7 @@ from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.splits import Split
 from tsattn.data.windows import Series
-from tsattn.errors import UserError
+from tsattn.errors import UserError, shown
 from tsattn.task import Task
 
 __all__ = [
@@ -36,6 +36,8 @@ __all__ = [
 
 logger = logging.getLogger("tsattn")
 
+_LARGEST = 1e17  # standard deviations from the mean: a thousand squares of it are a number of single precision
+
 
 def fit_scaler(values: NDArray[np.float64], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each column over the observed training rows; a constant column has scale 1.
@@ -50,7 +52,8 @@ def fit_scaler(values: NDArray[np.float64], names: Sequence[str]) -> tuple[tuple
     empty = np.flatnonzero(np.isnan(values).all(axis=0))
     if empty.size:
         raise UserError(f"channel {names[empty[0]]} has no value in the {len(values)} training rows")
-    scaler = StandardScaler().fit(values)
+    with np.errstate(over="ignore", invalid="ignore"):  # `scaled_series` refuses values that are too large
+        scaler = StandardScaler().fit(values)
     return tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist())
 
 
@@ -74,8 +77,9 @@ def fit_series_scalers(
         return mean
 
     counts = np.add.reduceat(known, starts[:-1], dtype=np.int64)
-    mean = mean_of(values)
-    scale = np.sqrt(mean_of((values - mean.repeat(lengths, axis=0)) ** 2))
+    with np.errstate(over="ignore"):  # `scaled_series` refuses values that are too large
+        mean = mean_of(values)
+        scale = np.sqrt(mean_of((values - mean.repeat(lengths, axis=0)) ** 2))
     # what rounding leaves of a constant is no scale
     constant = ~(scale > 10 * np.finfo(np.float64).eps * np.abs(mean))
     return mean, np.where(constant, 1.0, scale)
@@ -190,11 +194,16 @@ def scaled_series(panel: Panel, task: Task, history: NDArray[np.int64] | None = 
 
     A missing value is imputed for the model's input by the last observed one of its series (so nothing is seen ahead
     of its time), at the very start by the mean; the mask of observed values keeps it out of loss and metrics.
+
+    Raises:
+        UserError: for a value so large that nothing could be computed with it, naming series and time stamp.
     """
     mean, scale = series_units(panel, task, history)
-    scaled = panel.values - _each_row(mean, panel)
-    scaled /= _each_row(scale, panel)
-    missing = np.isnan(scaled)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = panel.values - _each_row(mean, panel)
+        scaled /= _each_row(scale, panel)
+    missing = np.isnan(panel.values)
+    _check_magnitude(scaled, scale, missing, panel)
     past = len(task.past_covariates)
     past_units, future_units = _covariate_units(task, slice(None, past)), _covariate_units(task, slice(past, None))
     return Series(
@@ -207,6 +216,22 @@ def scaled_series(panel: Panel, task: Task, history: NDArray[np.int64] | None = 
         past_covariates=_covariates(panel.past_covariates, past_units, panel),
         future_covariates=_covariates(panel.future_covariates, future_units, panel),
         static=None if panel.static is None else torch.from_numpy(panel.static),
+    )
+
+
+def _check_magnitude(
+    scaled: NDArray[np.float64], scale: NDArray[np.float64], missing: NDArray[np.bool_], panel: Panel
+) -> None:
+    """Refuse values `(rows, C)` whose squares single precision cannot add up, or whose variance double cannot hold."""
+    is_bad = ~(np.abs(scaled) < _LARGEST) & ~missing
+    is_bad |= ~np.isfinite(_each_row(scale, panel)) & ~missing
+    if not is_bad.any():
+        return
+    row, channel = divmod(int(np.where(is_bad, np.abs(panel.values), -np.inf).argmax()), is_bad.shape[1])
+    name = panel.channels[channel] if panel.is_wide else panel.ids[panel.starts.searchsorted(row, side="right") - 1]
+    raise UserError(
+        f"series {shown(name)} has the value {panel.values[row, channel]:g} at {panel.time[row]}, too large to compute "
+        "with: mend it, leave it empty, or give the series in a larger unit"
     )
 
 

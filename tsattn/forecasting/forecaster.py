@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from tsattn.backbones import complete_backbone
 from tsattn.data import Panel, PanelDataModule, panel_from_frame
 from tsattn.data.columns import column_name, column_names, match_ids
-from tsattn.data.datamodule import check_sizes
+from tsattn.data.datamodule import check_sizes, check_val_windows
 from tsattn.data.grid import normalise_frequency
 from tsattn.data.messages import quiet
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
-from tsattn.descriptions import Description
+from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
 from tsattn.forecasting import model_folder
 from tsattn.forecasting.arguments import folder_path, has_accelerator, levels, positive_number, share, whole_number
@@ -34,6 +34,7 @@ from tsattn.forecasting.plots import plot_forecast
 from tsattn.forecasting.rolling import beyond_training, forecast_batches
 from tsattn.forecasting.scores import score_panel, seasonal_errors
 from tsattn.forecasting.training.fitting import TrainingOptions, fit_to_panel
+from tsattn.forecasting.training.random_state import own_random_state
 from tsattn.task import Task
 
 __all__ = ["Forecaster", "load"]
@@ -81,9 +82,13 @@ class Forecaster:
         encoding: of CSV files.
         scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one.
         learning_rate: peak learning rate of AdamW.
-        max_steps: optimizer steps.
+        max_steps: optimizer steps. By default about 20 epochs, but 400 steps at least and 1000 at most, and fewer where
+            the validation error no longer falls.
         batch_size: windows in a training batch.
         eval_batch_size: windows in a batch of forecasts: what bounds the memory of `predict`.
+        val_windows: validation windows that are scored each time, to choose the best weights: ``all``, a number of
+            them, or ``auto``, as many as take less than a quarter of the time of training. Fewer than all are spread
+            over all series and their time, the same ones each time.
         seed: of weights, order and dropout.
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         progress: whether training shows a bar.
@@ -100,7 +105,7 @@ class Forecaster:
 
     def __init__(
         self,
-        backbone: Description = "patchtst",
+        backbone: Description = DEFAULT_BACKBONE,
         attention: Description | Sequence[Description] | None = None,
         *,
         context_length: int = 336,
@@ -120,9 +125,10 @@ class Forecaster:
         encoding: str = "utf-8",
         scaling: str = "series",
         learning_rate: float = 1e-3,
-        max_steps: int = 1000,
+        max_steps: int | None = None,
         batch_size: int = 32,
         eval_batch_size: int = 256,
+        val_windows: int | Literal["auto", "all"] = "auto",
         seed: int = 1,
         accelerator: str = "auto",
         progress: bool = False,
@@ -138,8 +144,10 @@ class Forecaster:
         }
         # plain data, as all that is saved
         self.arguments |= self.columns
-        for name in ("context_length", "prediction_length", "max_steps", "batch_size", "eval_batch_size"):
+        for name in ("context_length", "prediction_length", "batch_size", "eval_batch_size"):
             self.arguments[name] = whole_number(name, self.arguments[name])
+        if max_steps is not None:
+            self.arguments["max_steps"] = whole_number("max_steps", max_steps)
         self.arguments["seed"] = whole_number("seed", seed, least=0, most=2**63 - 1)
         self.arguments["learning_rate"] = positive_number("learning_rate", learning_rate)
         self.arguments["quantiles"] = levels(quantiles)
@@ -155,6 +163,7 @@ class Forecaster:
         self.seasonal_error: NDArray[np.float64] | None = None
         # a mistake shows before any data is read
         check_sizes(scaling)
+        check_val_windows(val_windows)
         self._new_model()
 
     def __repr__(self) -> str:
@@ -386,23 +395,20 @@ class Forecaster:
 
     def _trained(self, panel: Panel) -> ForecastingModule:
         data = self._data(panel)
-        with torch.random.fork_rng():
-            torch.manual_seed(self.options.seed)
+        with own_random_state(self.options.seed):  # of the weights
             model = self._new_model()
             fit_to_panel(model, data, self.options)
         return model
 
     def _new_model(self) -> ForecastingModule:
-        warmup = min(100, self.options.max_steps // 10)
         return ForecastingModule(
             self.description,
             learning_rate=self.arguments["learning_rate"],
-            warmup_steps=warmup,
             quantiles=self.arguments["quantiles"],
         )
 
     def _data(self, panel: Panel) -> PanelDataModule:
-        names = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling")
+        names = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
         return PanelDataModule(panel, **{name: self.arguments[name] for name in names})
 
     def _read(self, frame: Any, source: str, future: Any = None, task: Task | None = None) -> Panel:

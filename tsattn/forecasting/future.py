@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from tsattn.data import Panel
-from tsattn.errors import UserError
+from tsattn.errors import UserError, shown
 from tsattn.task import MEDIAN, Task
 
 __all__ = ["WRITERS", "check_output", "future_frame", "write_figure", "write_frame"]
@@ -39,9 +39,13 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: i
         task: what was forecast.
         panel: the series.
         first: the number of the first series that there is a forecast for.
+
+    Raises:
+        UserError: for a forecast that is not finite, naming the series.
     """
     values = torch.cat([*forecasts]).double().cpu().transpose(1, 2)  # (S, C, T) or (S, C, T, Q)
     S, C, T = values.shape[:3]
+    _check_finite(values, task, panel, first)
     rows = np.tile(np.arange(S * T).reshape(S, 1, T), (1, C, 1)).ravel()
     time = panel.future_times(np.arange(first, first + S), T).take(rows)
     if panel.is_wide:
@@ -81,6 +85,19 @@ def check_output(
     with _all_or_nothing(path) as partial:  # what may be written is known to the system alone
         partial.touch()
         partial.unlink()
+
+
+def _check_finite(values: Tensor, task: Task, panel: Panel, first: int) -> None:
+    """Refuse forecasts `(S, C, ...)` that are no numbers."""
+    is_good = values.isfinite().flatten(2).all(-1)
+    if bool(is_good.all()):
+        return
+    number, channel = (~is_good).nonzero()[0].tolist()
+    name = task.channels[channel] if panel.is_wide else panel.ids[first + number]
+    raise UserError(
+        f"the forecast of series {shown(name)} is not finite: its last {task.context_length} rows hold values far "
+        "outside of those that were trained on, or the model is damaged"
+    )
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 import shutil
@@ -22,11 +21,13 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
+from tsattn.checksums import check_checksums, sha256
 from tsattn.data import Panel
 from tsattn.data.frequency import Times
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
-from tsattn.forecasting.module import ForecastingModule
+from tsattn.forecasting.module import ForecastingModule, check_weights
+from tsattn.forecasting.training.random_state import own_random_state
 from tsattn.task import Task
 
 __all__ = ["SavedModel", "describe", "read", "write"]
@@ -100,7 +101,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             "arguments": dict(saved.arguments),
             "task": model.task.to_dict(),
             "history": None if history is None else _plain_history(history),
-            "sha256": {name: _sha256(partial / name) for name in files},
+            "sha256": {name: sha256(partial / name) for name in files},
         }
         (partial / _CONTENT).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
         partial.chmod(0o755)
@@ -141,9 +142,10 @@ def read(folder: Path) -> SavedModel:
         raise UserError(f"{folder} is of format {version}; this version of tsattn reads format {_VERSION}")
     try:
         for name, digest in content["sha256"].items():
-            if name not in (_WEIGHTS, _HISTORY) or _sha256(folder / name) != digest:
+            if name not in (_WEIGHTS, _HISTORY) or sha256(folder / name) != digest:
                 raise _damaged(folder, f"{name} is not the file that was saved")
         weights = load_file(folder / _WEIGHTS)
+        check_weights(weights, str(folder))
         has_history = content["history"] is not None
         arrays = load_arrays(folder / _HISTORY) if has_history else {}
         history = _history(content["history"], arrays) if has_history else None
@@ -162,14 +164,17 @@ def read(folder: Path) -> SavedModel:
 def _built(arguments: Mapping[str, Any], task: Task) -> ForecastingModule:
     description = describe(arguments["backbone"], arguments["attention"])
     model = ForecastingModule(description, quantiles=task.quantiles)
-    model.build(task)
+    with own_random_state():  # what the weights start from is drawn, and a training in another thread draws, too
+        model.build(task)
     return model.eval()
 
 
 def _read_run(folder: Path) -> SavedModel:
     checkpoint = folder / "checkpoints" / "best.ckpt"
+    check_checksums(folder)
     try:
-        model = ForecastingModule.load_from_checkpoint(checkpoint, map_location="cpu", weights_only=True)
+        with own_random_state():  # see `_built`
+            model = ForecastingModule.load_from_checkpoint(checkpoint, map_location="cpu", weights_only=True)
     except UserError:
         raise
     except Exception as error:  # torch.load raises many kinds for a file that is no checkpoint
@@ -241,11 +246,6 @@ def _history(plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Pa
     fields["static_categories"] = tuple(map(tuple, fields["static_categories"]))
     fields.update({name: arrays.get(name) for name in _ARRAYS})
     return Panel(time=time, **fields)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _damaged(folder: Path, why: str) -> UserError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from tsattn.backbones import Backbone, build_backbone, complete_backbone
 from tsattn.batch import Batch
 from tsattn.data.frequency import is_steps
+from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, one_of
 from tsattn.forecasting.compilation import (
     check_compile_device,
@@ -31,12 +32,13 @@ from tsattn.forecasting.compilation import (
 from tsattn.forecasting.errors import ForecastErrors
 from tsattn.forecasting.losses import choose_loss, masked_loss
 from tsattn.forecasting.rolling import rolled_forecast
+from tsattn.forecasting.training.length import choose_warmup
 from tsattn.forecasting.units import Units
 from tsattn.layers import Encoder
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
 from tsattn.task import Task, check_quantiles
 
-__all__ = ["ForecastingModule"]
+__all__ = ["ForecastingModule", "check_weights"]
 
 _CHECKPOINT_KEY = "tsattn"
 
@@ -51,7 +53,8 @@ class ForecastingModule(LightningModule):
         backbone: description of the backbone: its kind, or ``{kind: transformer, attention: mlr, ...}``.
         learning_rate: peak learning rate of AdamW.
         weight_decay: weight decay of AdamW, on matrices only.
-        warmup_steps: steps over which the learning rate rises; then it falls along a cosine to zero.
+        warmup_steps: steps over which the learning rate rises; then it falls along a cosine to zero. By default a tenth
+            of all steps, and at most 100.
         loss: ``mse``, ``mae`` or ``huber``, over observed targets on the scale of the data; by default ``mse``, and
             ``pinball`` with quantiles, which no other loss trains.
         mup: follow the muP learning rules of `tsattn.optim`, under which one learning rate serves every width: each
@@ -72,10 +75,10 @@ class ForecastingModule(LightningModule):
 
     def __init__(
         self,
-        backbone: str | dict[str, Any] = "transformer",
+        backbone: str | dict[str, Any] = DEFAULT_BACKBONE,
         learning_rate: float = 1e-3,
         weight_decay: float = 0.01,
-        warmup_steps: int = 100,
+        warmup_steps: int | None = None,
         loss: str | None = None,
         mup: bool = False,
         quantiles: Sequence[float] = (),
@@ -86,7 +89,7 @@ class ForecastingModule(LightningModule):
         if not learning_rate > 0:
             raise UserError(f"learning_rate must be above 0, not {learning_rate}")
         for name, value in (("weight_decay", weight_decay), ("warmup_steps", warmup_steps)):
-            if not value >= 0:
+            if value is not None and not value >= 0:
                 raise UserError(f"{name} must be at least 0, not {value}")
         check_compile_mode(compile_mode)
         quantiles = list(check_quantiles(quantiles))  # plain data, as all that is saved
@@ -142,7 +145,7 @@ class ForecastingModule(LightningModule):
             mup_init_(backbone)
         self.backbone = backbone
         self.errors = ForecastErrors(task.num_channels, task.quantiles)
-        self.units = Units([task.mean], [task.scale])
+        self.units = Units.of_task(task)
         self.task = task
 
     def setup(self, stage: str) -> None:
@@ -257,7 +260,9 @@ class ForecastingModule(LightningModule):
             optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
         else:
             optimizer = adamw([self.backbone], self.learning_rate, self.weight_decay, fused=fused)
-        schedule = warmup_cosine(optimizer, self.warmup_steps, self.trainer.estimated_stepping_batches)
+        steps = self.trainer.estimated_stepping_batches
+        warmup = choose_warmup(steps) if self.warmup_steps is None else self.warmup_steps
+        schedule = warmup_cosine(optimizer, warmup, steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
@@ -283,11 +288,12 @@ class ForecastingModule(LightningModule):
         """Build for the task of the checkpoint, or refuse it if it belongs to another model.
 
         Raises:
-            UserError: naming both models.
+            UserError: naming both models, or the weight that is not finite.
         """
         saved = checkpoint.get(_CHECKPOINT_KEY)
         if saved is None:
             raise UserError("the checkpoint was not written by tsattn")
+        check_weights(checkpoint.get("state_dict", {}), "the checkpoint")
         description = complete_backbone(saved["backbone"])  # an older one lacks arguments that came later
         if description != self.description:
             raise UserError(f"the checkpoint is of another model: {_difference(description, self.description)}")
@@ -330,6 +336,21 @@ class ForecastingModule(LightningModule):
 def _has_calendar(part: Any) -> bool:
     """Whether an attention makes its blocks from time stamps."""
     return getattr(getattr(part, "pattern", None), "calendar", None) is not None
+
+
+def check_weights(weights: Mapping[str, Tensor], source: str) -> None:
+    """Refuse weights that no training leaves.
+
+    Args:
+        weights: by name.
+        source: where they are from, as the message says it.
+
+    Raises:
+        UserError: naming the first weight that is not finite.
+    """
+    for name, weight in weights.items():
+        if not bool(weight.isfinite().all()):
+            raise UserError(f"{source} is damaged: its weight {name} holds numbers that are not finite")
 
 
 def _target(batch: Batch) -> Tensor:

@@ -91,7 +91,8 @@ def forecast_batches(
     series = scaled_series(panel, model.task)
     units = Units(series.mean, series.scale)
     windows = FutureWindows(panel, series, model.task, horizon)
-    loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is)
+    # a generator of its own: else it draws from torch's, and so into a training in another thread
+    loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
     return _forecasts(model.to(device).eval(), loader, horizon, units, device)
 
 

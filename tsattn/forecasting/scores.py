@@ -77,7 +77,8 @@ def score_panel(
     rows = {}
     for title, (forecaster, context) in forecasters.items():
         windows = WindowDataset(series, origins, context, T)
-        loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is)
+        # a generator of its own: else it draws from torch's, and so into a training in another thread
+        loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
         rows[title] = _score(forecaster, loader, units, divisor, task)
     return pd.DataFrame.from_dict(rows, orient="index")
 

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tsattn.errors import UserError
 from tsattn.forecasting.metrics import EXACT
+from tsattn.task import Task
 
 __all__ = ["Units"]
 
@@ -29,14 +31,27 @@ class Units(nn.Module):
         for name, table in (("mean", mean), ("scale", scale)):
             self.register_buffer(name, torch.as_tensor(table, dtype=EXACT), persistent=False)
 
+    @classmethod
+    def of_task(cls, task: Task) -> Units:
+        """The units of the series that a task names in its `ids`, in that order; `(1, C)` where all share one scale."""
+        if task.scaling == "series":
+            return cls(task.series_mean, task.series_scale)
+        return cls([task.mean], [task.scale])
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         moved: nn.Module = super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
         return moved
 
     def of(self, series_id: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and scale of the windows of these series `(B,)`: two `(B, 1, C)`, or `(1, 1, C)` if all share one."""
-        if len(self.mean) == 1 or series_id is None:
-            return self.mean[:1, None], self.scale[:1, None]
+        """Mean and scale of the windows of these series `(B,)`: two `(B, 1, C)`, or `(1, 1, C)` if all share one.
+
+        Raises:
+            UserError: without the series of each window, where each has a scale of its own.
+        """
+        if len(self.mean) == 1:
+            return self.mean[:, None], self.scale[:, None]
+        if series_id is None:
+            raise UserError(f"each of the {len(self.mean)} series has a scale of its own: give series_id, (B,)")
         return self.mean[series_id, None], self.scale[series_id, None]
 
     def restore(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from tsattn.errors import UserError
 
-__all__ = ["BestCheckpoint", "ExactResume", "FiniteLoss", "SaveProgress"]
+__all__ = ["BestCheckpoint", "ExactResume", "FiniteLoss", "SaveProgress", "StopEarly"]
 
 
 class ExactResume(Callback):
@@ -68,9 +69,10 @@ class ExactResume(Callback):
 
 
 class BestCheckpoint(ModelCheckpoint):
-    """The weights of the lowest validation error, as ``best.ckpt``, and the newest, as ``last.ckpt``.
+    """The weights of the lowest validation error, as ``best.ckpt``, and those of each validation, as ``last.ckpt``.
 
-    A run folder may be moved: what was the best there is so still. Lightning's own forgets it.
+    Lightning's own keeps the last only where it is the best, too. A run folder may be moved: what was the best there is
+    so still, which Lightning's own forgets.
 
     Args:
         folder: of the checkpoints.
@@ -78,7 +80,13 @@ class BestCheckpoint(ModelCheckpoint):
     """
 
     def __init__(self, folder: Path, monitor: str) -> None:
-        super().__init__(folder, "best", monitor=monitor, save_last=True, enable_version_counter=False)
+        super().__init__(folder, "best", monitor=monitor, enable_version_counter=False)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the weights as the best, if they are, and as the last."""
+        super().on_validation_end(trainer, pl_module)
+        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt")
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the best error if its weights are in the folder; a training that goes on in a new one has none."""
@@ -89,9 +97,46 @@ class BestCheckpoint(ModelCheckpoint):
                 "best_model_path": str(best),
                 "best_k_models": {str(best): state_dict["best_model_score"]},
                 "kth_best_model_path": str(best),
-                "last_model_path": str(best.with_name("last.ckpt")),
             }
             super().load_state_dict({**state_dict, **there})
+
+
+class StopEarly(EarlyStopping):
+    """Ends a training whose validation error has not come down for some validations.
+
+    Args:
+        monitor: the validation error.
+
+    Attributes:
+        patience: validations without a lower error, after which training ends; None never ends it. It is not part of
+            a checkpoint.
+    """
+
+    patience: int | None  # type: ignore[assignment]
+
+    def __init__(self, monitor: str) -> None:
+        super().__init__(monitor, check_finite=False, check_on_train_epoch_end=False)
+        self.patience = None
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on counting; the patience is that of this training."""
+        super().load_state_dict({**state_dict, "patience": self.patience})
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End at once what had come to its end before it was killed."""
+        trainer.should_stop = trainer.should_stop or self._is_over
+
+    def _evaluate_stopping_criteria(self, current: Tensor) -> tuple[bool, str | None]:
+        """Count."""
+        if current < self.best_score.to(current.device):
+            self.best_score, self.wait_count = current, 0
+        else:
+            self.wait_count += 1
+        return self._is_over, None
+
+    @property
+    def _is_over(self) -> bool:
+        return self.patience is not None and self.wait_count >= self.patience
 
 
 class FiniteLoss(Callback):

@@ -1,0 +1,137 @@
+"""A run folder has one process that trains in it, whoever comes second."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from tsattn.cli import main
+from tsattn.cli.run_folder import RunFolder
+from tsattn.errors import UserError
+from tsattn.forecasting import ForecastingModule
+
+TINY = "--model.backbone={kind: patchtst, d_model: 8, num_layers: 1, num_heads: 2}"
+SIZES = ["--data.context_length=24", "--data.prediction_length=6", "--trainer.accelerator=cpu"]
+
+HOLDER = """
+import sys, time
+from tsattn.cli.run_folder import RunFolder
+run = RunFolder(sys.argv[1])
+run.hold()
+print("held", flush=True)
+time.sleep(300)
+"""
+
+
+def words(csv: Path, *more: str) -> list[str]:
+    return ["fit", "--data=CSVDataModule", f"--data.path={csv}", *SIZES, TINY, *more]
+
+
+def test_two_runs_of_one_second_have_a_folder_each(tmp_path: Path) -> None:
+    named = [RunFolder.dated(tmp_path, "toy", "model") for _ in range(3)]
+    while len({run.path for run in named}) > 1:  # a second has passed in between
+        named = [RunFolder.dated(tmp_path, "toy", "model") for _ in range(3)]
+    made = [run.create() for run in named]
+    assert [run.path.name for run in made] == [named[0].path.name + end for end in ("", "_2", "_3")]
+    assert all(run.checkpoints.is_dir() for run in made)
+
+
+def test_a_folder_that_was_taken_meanwhile_is_left_to_who_has_it(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    build = ForecastingModule.build
+
+    def late(self: ForecastingModule, task: object) -> None:
+        for path in tmp_path.glob("runs"):
+            raise AssertionError(f"{path} is made before model and data are")
+        for number in ("", "_2"):
+            (tmp_path / "runs" / "toy" / "patchtst_standard" / f"now{number}").mkdir(parents=True)
+        monkeypatch.setattr(ForecastingModule, "build", build)
+        build(self, task)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ForecastingModule, "build", late)
+    folder = Path("runs") / "toy" / "patchtst_standard"
+    monkeypatch.setattr(RunFolder, "dated", lambda *_: RunFolder(folder / "now", renamed=True))
+    assert main(words(toy_csv, "--trainer.max_steps=2")) == 0
+    assert [*(folder / "now").iterdir()] == [*(folder / "now_2").iterdir()] == []
+    run = RunFolder(folder / "now_3")
+    for file in (run.config, run.metrics, run.versions, run.curve, run.figure, run.best, run.last, run.checksums):
+        assert file.exists(), file
+
+
+def test_a_named_folder_is_made_once(tmp_path: Path) -> None:
+    RunFolder(tmp_path / "run").create()
+    with pytest.raises(UserError, match="exists already; nothing is overwritten"):
+        RunFolder(tmp_path / "run").create()
+
+
+def test_who_resumes_a_run_that_goes_on_elsewhere_is_told(
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main(words(toy_csv, "--trainer.max_steps=2", f"--run={run}")) == 0
+    (run / "metrics.json").unlink()  # it has not come to its end
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(run)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        capsys.readouterr()
+        assert main(["fit", "--resume", str(run)]) == 2
+        assert f"error: another process is training {run} now: wait until it ends, or stop it\n" in (
+            capsys.readouterr().err
+        )
+        holder.kill()
+    assert main(["fit", "--resume", str(run)]) == 0, "the lock ends with the process"
+    assert (run / "metrics.json").exists()
+
+
+def test_a_run_that_ended_while_it_was_waited_for_is_not_begun_again(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main(words(toy_csv, "--trainer.max_steps=2", f"--run={run}")) == 0
+    metrics = (run / "metrics.json").read_text()
+    (run / "metrics.json").unlink()
+    hold = RunFolder.hold
+
+    def late(self: RunFolder) -> None:
+        hold(self)
+        (run / "metrics.json").write_text(metrics)
+
+    monkeypatch.setattr(RunFolder, "hold", late)
+    assert main(["fit", "--resume", str(run)]) == 2
+    assert "is finished: its results are in" in capsys.readouterr().err
+    assert json.loads((run / "metrics.json").read_text()) == json.loads(metrics)
+
+
+def test_last_is_written_at_every_validation_better_or_not(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, steps = tmp_path / "run", []
+
+    def worse(self: ForecastingModule, stage: str, prog_bar: bool) -> None:
+        last = run / "checkpoints" / "last.ckpt"
+        if stage == "val":
+            steps.append(torch.load(last, weights_only=True)["global_step"] if last.exists() else None)
+        assert self.errors is not None
+        for name, value in self.errors.compute().items():
+            self.log(f"{stage}_{name}", value.float())
+        if stage == "val":
+            self.log("val_mse", 1.0 + self.trainer.global_step)
+        self.errors.reset()
+
+    monkeypatch.setattr(ForecastingModule, "_log_errors", worse)
+    assert main(words(toy_csv, "--trainer.max_steps=9", "--trainer.val_check_interval=2", f"--run={run}")) == 0
+    assert steps == [None, 2, 4, 6]
+    steps = [
+        torch.load(run / "checkpoints" / f"{name}.ckpt", weights_only=True)["global_step"] for name in ("best", "last")
+    ]
+    assert steps == [2, 8]
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert pd.read_csv(run / "metrics.csv")["val_mse"].count() == 4
