@@ -265,9 +265,24 @@ def test_logits_change_alike_at_every_width_of_a_head(kind: str, qk_norm: bool) 
     assert 0.5 < growth["mup"] < 2 < growth["head"]
 
 
-def test_logits_of_bilinear_mlr_change_alike_where_the_ranks_stay() -> None:
-    description = {"kind": "bilinear_mlr", "ranks": [8, 4, 4], "scaling": "mup"}
-    assert 0.5 < change_of_the_logits(1024, description) / change_of_the_logits(64, description) < 2
+def growth_of_bilinear_mlr(scaling: str, *, ranks_grow: bool) -> float:
+    small, large = (
+        change_of_the_logits(width, {"kind": "bilinear_mlr", "ranks": ranks, "scaling": scaling})
+        for width, factor in ((64, 1), (1024, 16))
+        for ranks in [[rank * (factor if ranks_grow else 1) for rank in (8, 4, 4)]]
+    )
+    return large / small
+
+
+def test_logits_of_bilinear_mlr_change_alike_where_the_ranks_grow_with_the_width() -> None:
+    """By the authors' factor `8 / (p_l r_l)` for this; by the root of it they change by the root of the width."""
+    assert 0.5 < growth_of_bilinear_mlr("mup_language", ranks_grow=True) < 2
+    assert growth_of_bilinear_mlr("mup", ranks_grow=True) > 2
+
+
+def test_logits_of_bilinear_mlr_fall_no_faster_than_the_cap_where_the_ranks_stay() -> None:
+    """Its factors start at their cap, whose share of `1 / sqrt(fan_in)` falls by the root of the width."""
+    assert math.sqrt(64 / 1024) < growth_of_bilinear_mlr("mup", ranks_grow=False) < 1
 
 
 PROJECTIONS: dict[str, Callable[[int], Projection]] = {
