@@ -18,6 +18,13 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tsattn.attention.caches import Cache
+from tsattn.attention.inputs import (
+    check_bias,
+    check_mask,
+    rows_of_blocks,
+    rows_of_global_tokens,
+    rows_of_positions,
+)
 from tsattn.attention.norms import component_norm
 from tsattn.attention.patterns import Pattern, Tokens
 from tsattn.attention.projections import Projection, key_heads
@@ -203,7 +210,7 @@ class Attention(nn.Module):
                 raise UserError(f"context must hold as many rows as x, {x.shape[0]}, not {context.shape[0]}")
         source = x if context is None else context
         tokens = self._tokens(x, source, context is not None, attention_mask, positions, blocks, global_tokens)
-        self._check_bias(x, source, bias)
+        check_bias(bias, (x.shape[0], self.num_heads, x.shape[1], source.shape[1]))
         if attention_mask is not None:
             # what stands in padded places, infinities and NaN too, meets weights of zero, which would not undo it
             source = source.masked_fill(~attention_mask[..., None], 0.0)
@@ -251,7 +258,7 @@ class Attention(nn.Module):
             )
         if cache.batch_size != B or N < 1:
             raise UserError(f"x must hold new tokens of the cache's {cache.batch_size} sequences, not {B} x {N} tokens")
-        _check_mask(mask, B, N)
+        check_mask(mask, B, N)
         if self.pattern.needs_max_length and self.max_length is not None:
             length = max(cache.new_tokens(N, mask, x.device).after)
             if self.max_length < length:
@@ -301,29 +308,11 @@ class Attention(nn.Module):
         if blocks is not None and not self.pattern.takes_blocks:
             raise UserError(f"{type(self).__name__} takes no blocks; only the multi-level pattern does")
         B, S = source.shape[:2]
-        _check_mask(attention_mask, B, S)
-        if global_tokens is not None:
-            if global_tokens.dtype != torch.bool or global_tokens.shape not in ((S,), (1, S), (B, S)):
-                raise UserError(
-                    f"global_tokens must be bool of shape {(S,)} or {(B, S)}, "
-                    f"not {global_tokens.dtype} of shape {tuple(global_tokens.shape)}"
-                )
-            global_tokens = global_tokens if global_tokens.dim() == 2 else global_tokens[None]
-        if blocks is not None:
-            if not _is_whole(blocks) or blocks.dim() != 3 or blocks.shape[1:] not in ((1, S), (B, S)):
-                raise UserError(
-                    f"blocks must be whole numbers of shape (levels, {B}, {S}), "
-                    f"not {blocks.dtype} of shape {tuple(blocks.shape)}"
-                )
-            blocks = blocks.long()
+        check_mask(attention_mask, B, S)
+        global_tokens = None if global_tokens is None else rows_of_global_tokens(global_tokens, B, S)
+        blocks = None if blocks is None else rows_of_blocks(blocks, B, S)
         if positions is not None:
-            if not _is_whole(positions) or positions.shape not in ((S,), (1, S), (B, S)):
-                raise UserError(
-                    f"positions must be whole numbers of shape {(S,)} or {(B, S)}, "
-                    f"not {positions.dtype} of shape {tuple(positions.shape)}"
-                )
-            # products of narrow ones would overflow
-            key_positions = (positions if positions.dim() == 2 else positions[None]).long()
+            key_positions = rows_of_positions(positions, B, S)
         else:
             if self.pattern.needs_max_length and self.max_length is not None and self.max_length < S:
                 raise UserError(f"{S} tokens are more than max_length {self.max_length}, which the blocks divide")
@@ -358,31 +347,6 @@ class Attention(nn.Module):
             dtype = self.value.weight.dtype
             if tokens.dtype != dtype:
                 raise UserError(f"{name} must be {dtype} as this attention's weights are, not {tokens.dtype}")
-
-    def _check_bias(self, x: Tensor, source: Tensor, bias: Tensor | None) -> None:
-        if bias is None:
-            return
-        if not bias.is_floating_point():
-            raise UserError(
-                f"bias must hold floating-point numbers, which are added to the logits, not {bias.dtype}; "
-                "-inf forbids a pair, and attention_mask says which tokens are real"
-            )
-        whole = (x.shape[0], self.num_heads, x.shape[1], source.shape[1])
-        sizes = zip(reversed(bias.shape), reversed(whole), strict=False)
-        if bias.dim() > 4 or any(size not in (1, full) for size, full in sizes):
-            raise UserError(f"bias must be broadcastable to {whole}, not of shape {tuple(bias.shape)}")
-
-
-def _check_mask(mask: Tensor | None, rows: int, length: int) -> None:
-    if mask is not None and (mask.shape != (rows, length) or mask.dtype != torch.bool):
-        raise UserError(
-            f"attention_mask must be bool of shape {(rows, length)}, True at real tokens, "
-            f"not {mask.dtype} of shape {tuple(mask.shape)}"
-        )
-
-
-def _is_whole(t: Tensor) -> bool:
-    return not (t.is_floating_point() or t.is_complex() or t.dtype == torch.bool)
 
 
 def head_size(d_model: int, num_heads: int, head_dim: int | None) -> int:

@@ -1,0 +1,34 @@
+"""Attention of a few new tokens to what a cache keeps, as each pattern decodes."""
+
+from __future__ import annotations
+
+from einops import rearrange
+from torch import Tensor
+
+from tsattn.attention.caches import NewTokens
+from tsattn.ops.full import softmax_attention, wide
+from tsattn.ops.masks import allowed_pairs
+
+__all__ = ["mix", "pair_scores", "seen_by"]
+
+
+def seen_by(new: NewTokens, keys: Tensor) -> Tensor | None:
+    """`(1 | B, 1, n, S)`: which new tokens may see which positions `(1, S)`; None where a single one sees all."""
+    return None if new.even and new.count == 1 else allowed_pairs(new.positions, keys, causal=True)
+
+
+def pair_scores(q: Tensor, k: Tensor) -> Tensor:
+    """`q k^T (B, H, n, S)` of q `(B, H | 1, n, r)` and k `(B, G', S, r)`, which no head that shares it copies."""
+    heads = max(q.shape[1], k.shape[1])
+    grouped = rearrange(q, "B (G h) n r -> B G (h n) r", G=min(q.shape[1], k.shape[1]))
+    return (wide(grouped) @ wide(k).transpose(-1, -2)).reshape(q.shape[0], heads, q.shape[2], k.shape[2])
+
+
+def mix(logits: Tensor, v: Tensor, *, allowed: Tensor | None, dropout_p: float) -> Tensor:
+    """Softmax of the logits `(B, H, n, S)` over the allowed pairs `(1 | B, 1, n, S)`, times v `(B, G, S, E)`."""
+    heads, groups = logits.shape[1], v.shape[1]
+    grouped = rearrange(logits, "B (G h) n S -> B G (h n) S", G=groups)
+    if allowed is not None:
+        allowed = allowed.repeat(1, 1, heads // groups, 1)
+    mixed = softmax_attention(grouped, v, allowed=allowed, bias=None, dropout_p=dropout_p)
+    return rearrange(mixed, "B G (h n) E -> B (G h) n E", h=heads // groups)

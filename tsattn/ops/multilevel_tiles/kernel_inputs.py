@@ -1,0 +1,20 @@
+"""What the tiles are given, as their kernel takes it."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["one_width", "scales_of_levels"]
+
+
+def one_width(*tensors: Tensor) -> list[Tensor]:
+    """The tensors as the kernel, which checks nothing, takes them: components side by side, of one number."""
+    width = max(t.shape[-1] for t in tensors)
+    padded = [F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in tensors]
+    return [t if t.stride(-1) == 1 else t.contiguous() for t in padded]
+
+
+def scales_of_levels(num_levels: int, scale: float, divide_by_active: bool) -> tuple[float, ...]:
+    """Factor of the logits of pairs that share 0, 1, ... levels."""
+    return tuple(scale / max(1, shared) if divide_by_active else scale for shared in range(num_levels + 1))
