@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
 from tsattn.attention import build_attention
+from tsattn.backbones import build_backbone
+from tsattn.batch import Batch
 from tsattn.constants import ModuleWithConstants
+from tsattn.forecasting.units import Units
 from tsattn.layers.quantiles import QuantileFan
+from tsattn.task import Task
 
 LEVELS = (0.1, 0.5, 0.9)
 
@@ -38,9 +43,33 @@ def test_models_made_on_meta_get_their_constants_back() -> None:
     for buffer in emptied.buffers():
         buffer.fill_(7)
     emptied.to_empty(device="cpu").load_state_dict(real.state_dict())
-    for module in (filled, hollow, emptied, copy.deepcopy(hollow)):
+    for module in (filled, hollow, emptied, copy.deepcopy(hollow), copy.deepcopy(hollow).to("cpu")):
         for found, one in zip(outputs(module), expected, strict=True):
             torch.testing.assert_close(found, one, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "patchtst"])
+def test_backbones_made_on_meta_forecast_what_they_did(kind: str) -> None:
+    task = Task("toy", 24, 8, ("a", "b"), "h", 24, (0.0,) * 2, (1.0,) * 2, quantiles=LEVELS)
+    description = {"kind": kind, "d_model": 16, "num_heads": 2, "attention": "mlr"}
+    if kind == "transformer":
+        description["positions"] = "rotary"
+    torch.manual_seed(0)
+    real = build_backbone(description, task).eval()
+    with torch.device("meta"):
+        hollow = build_backbone(description, task).eval()
+    hollow.load_state_dict(real.state_dict(), assign=True)
+    batch = Batch(torch.randn(3, 24, 2), torch.randn(3, 8, 2))
+    torch.testing.assert_close(hollow.to("cpu")(batch), real(batch), rtol=0, atol=0)
+
+
+def test_units_made_on_meta_restore() -> None:
+    with torch.device("meta"):
+        units = Units([[1.0, 2.0]], [[3.0, 4.0]])
+    restored = copy.deepcopy(units).to_empty(device="cpu").restore(torch.ones(1, 5, 2))
+    assert torch.equal(restored, torch.tensor([4.0, 6.0]).expand(1, 5, 2).double())
+    assert torch.equal(units.to("cpu").restore(torch.ones(1, 5, 2)), restored)
+    assert units.to(torch.bfloat16).mean.dtype == torch.float64
 
 
 def test_constants_follow_casts_and_stay_out_of_state_dicts() -> None:
@@ -53,5 +82,5 @@ def test_constants_follow_casts_and_stay_out_of_state_dicts() -> None:
 
 def test_whole_numbers_are_never_cast() -> None:
     module = ModuleWithConstants()
-    module.register_constant("order", [2, 0, 1], torch.long)
+    module.register_constant("order", [2, 0, 1], torch.long, cast=False)
     assert torch.equal(module.to(torch.bfloat16).get_buffer("order"), torch.tensor([2, 0, 1]))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,26 +21,39 @@ class ModuleWithConstants(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._constants: dict[str, list[float] | list[int]] = {}
+        self._constants: dict[str, tuple[Any, torch.dtype, bool]] = {}
 
-    def register_constant(self, name: str, values: Sequence[float] | Sequence[int], dtype: torch.dtype) -> None:
-        """A buffer of these numbers `(len(values),)`; floating-point ones are cast with the module."""
-        self._constants[name] = [*values]
-        self.register_buffer(name, torch.tensor(self._constants[name], dtype=dtype), persistent=False)
+    def register_constant(self, name: str, values: Any, dtype: torch.dtype, *, cast: bool) -> None:
+        """A buffer of these numbers, a list or an array.
+
+        Args:
+            name: of the buffer.
+            values: its numbers.
+            dtype: their type.
+            cast: whether the type changes with that of the module.
+        """
+        self._constants[name] = np.asarray(values), dtype, cast
+        self.register_buffer(name, torch.tensor(self._constants[name][0], dtype=dtype), persistent=False)
 
     def fill_constants(self, device: torch.device) -> None:
-        """Fill in on this device the constants that hold nothing, being on ``meta``."""
+        """Bring constants to this device that were left behind on ``meta`` by an assignment of weights."""
         for name in self._constants:
-            if self.get_buffer(name).is_meta and device.type != "meta":
+            if self.get_buffer(name).is_meta != (device.type == "meta"):
                 self._fill(name, device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        for name in self._constants:
+            if self.get_buffer(name).is_meta:
+                try:
+                    fn(self.get_buffer(name))
+                except NotImplementedError:  # what holds no numbers cannot be moved, only made
+                    self._fill(name, torch.device("cpu"))
         moved: nn.Module = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name in self._constants:
-            if not self.get_buffer(name).is_meta:
-                self._fill(name, self.get_buffer(name).device)
+            self._fill(name, self.get_buffer(name).device)
         return moved
 
     def _fill(self, name: str, device: torch.device) -> None:
-        values, dtype = self._constants[name], self.get_buffer(name).dtype
+        values, dtype, cast = self._constants[name]
+        dtype = self.get_buffer(name).dtype if cast else dtype
         self.register_buffer(name, torch.tensor(values, dtype=dtype, device=device), persistent=False)

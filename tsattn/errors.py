@@ -24,7 +24,13 @@ def one_of(names: Iterable[str]) -> str:
 
 def is_whole_number(value: object) -> bool:
     """Whether this is an int, or what stands for one, as those of numpy do; a bool is none."""
-    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
+        return False
+    try:
+        operator.index(value)
+    except TypeError:  # a tensor or array of something else
+        return False
+    return True
 
 
 def whole_number(name: str, value: Any, *, least: int = 1) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,27 @@ def test_padding_that_holds_no_number_changes_nothing(case: str, junk: float, ca
             results.append([out, *torch.autograd.grad(out.square().sum(), [x, *attention.parameters()])])
         for one, other in zip(*results, strict=True):
             torch.testing.assert_close(other, one, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("align", ["start", "end"])
+def test_blocks_are_those_of_the_length_that_holds_now(align: str) -> None:
+    """A pattern that two modules share, or whose module is given another length, keeps nothing of the other."""
+    description = {"kind": "mlr", "ranks": [2, 2], "blocks": [1, 4], "align": align}
+    sizes: dict[str, Any] = {"d_model": D_MODEL, "num_heads": NUM_HEADS}
+    long, short = (build_attention(description, **sizes, max_length=length).double() for length in (96, 40))
+    x = tokens(1, 40)
+    expected = [attention.eval()(x) for attention in (long, short)]
+    shared = long.pattern
+    short.pattern = shared
+    for impl in ("auto", "tiles", "reference"):
+        long.impl = short.impl = impl
+        for attention, one in zip((long, short), expected, strict=True):
+            torch.testing.assert_close(attention(x), one, rtol=0, atol=1e-12)
+    long.max_length = 40
+    fresh = copy.deepcopy(long)
+    torch.testing.assert_close(long(x), fresh(x), rtol=0, atol=0)
+    long.impl = "reference"
+    torch.testing.assert_close(long(x), fresh(x), rtol=0, atol=1e-12)
 
 
 def test_padding_that_holds_no_number_changes_nothing_across_sequences() -> None:

@@ -12,10 +12,12 @@ from torch import Tensor
 from torch._dynamo.exc import Unsupported
 from torch._subclasses import FakeTensorMode
 from torch.func import functional_call, grad, jvp, vmap
+from torch.utils.checkpoint import checkpoint
 
 from tests.attention.cases import CASES, D_MODEL, ELSEWHERE, build, each_impl
 from tsattn.attention import Attention
 from tsattn.errors import UserError
+from tsattn.ops import full_attention
 
 FEW = ("standard-grouped", "swa", "global_swa", "btt-query", "mlbtc-grouped", "mlr-deep", "mlr-active", "mlr-lengths")
 # short, where `auto` writes scores out, and long, where it takes a fused path
@@ -135,6 +137,50 @@ def test_second_derivatives(case: str, length: int, given: str) -> None:
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-7)
 
 
+@pytest.mark.parametrize("impl", ["reference", "sdpa"])
+def test_a_key_that_comes_from_the_query_counts_once(impl: str) -> None:
+    """Gradients of which a graph is made are those of which none is, also where inputs depend on each other."""
+    x = tokens(1, 2, 6)[..., :4].requires_grad_()
+    for inputs in ((x, x, x), (x, 2 * x, x.flip(2))):
+        out = full_attention(*inputs, impl=impl).square().sum()
+        (plain,) = torch.autograd.grad(out, x, retain_graph=True)
+        (with_graph,) = torch.autograd.grad(out, x, create_graph=True)
+        torch.testing.assert_close(with_graph, plain, rtol=1e-10, atol=1e-12)
+        expected = full_attention(*inputs, impl="reference").square().sum()
+        (first,) = torch.autograd.grad(expected, x, create_graph=True)
+        seconds = [
+            torch.autograd.grad(gradient.square().sum(), x, retain_graph=True) for gradient in (with_graph, first)
+        ]
+        torch.testing.assert_close(*seconds, rtol=1e-9, atol=1e-9)
+
+
+@cases
+def test_gradients_of_which_a_graph_is_made_under_checkpointing(case: str) -> None:
+    attention = build(case, length=40)
+    x = tokens(2, 40).requires_grad_()
+    for _ in each_impl(attention):
+        (expected,) = torch.autograd.grad(attention(x).square().sum(), x)
+        out = checkpoint(attention, x, use_reentrant=False).square().sum()
+        (found,) = torch.autograd.grad(out, x, create_graph=True)
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@cases
+@lengths
+def test_jacobians_of_torch_func(case: str, length: int) -> None:
+    attention = build(case, length=length)
+    x = tokens(1, length)
+    for _ in each_impl(attention):
+        out, pull_back = torch.func.vjp(attention, x)
+        leaf = x.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(attention(leaf), leaf, out)
+        torch.testing.assert_close(pull_back(out)[0], expected, rtol=1e-9, atol=1e-9)
+        jacobian = torch.func.jacrev(lambda x: attention(x)[0, 0, :2])(x)
+        leaf = x.clone().requires_grad_()
+        (row,) = torch.autograd.grad(attention(leaf)[0, 0, 1], leaf)
+        torch.testing.assert_close(jacobian[1], row, rtol=1e-9, atol=1e-9)
+
+
 def test_a_product_with_the_hessian_of_tiles() -> None:
     attention = build("mlr-deep", length=40)
     x, direction = tokens(1, 40), tokens(1, 40).flip(1)
@@ -233,6 +279,15 @@ def test_an_exported_program_takes_every_length(case: str) -> None:
     sizes = ({0: torch.export.Dim("rows"), 1: torch.export.Dim("tokens", min=2, max=400)},)
     for impl in ("auto", "reference"):
         attention.impl = impl
+        masked = torch.export.export(
+            attention,
+            (torch.randn(2, 300, D_MODEL),),
+            {"attention_mask": padding(300)},
+            dynamic_shapes={"x": sizes[0], "attention_mask": sizes[0]},
+        ).module()
+        x, mask = torch.randn(2, 40, D_MODEL), padding(40)
+        found, expected = (run(x, attention_mask=mask) * mask[..., None] for run in (masked, attention))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
         program = torch.export.export(attention, (torch.randn(2, 300, D_MODEL),), dynamic_shapes=sizes).module()
         for length in (7, 96, 300, 399):
             x = torch.randn(3, length, D_MODEL)

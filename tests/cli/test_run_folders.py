@@ -79,11 +79,11 @@ def test_predict_takes_a_horizon_as_the_forecaster_does(
         out, err = capfd.readouterr()
         assert f"{horizon} steps of 2 channels" in out
         assert ("horizon 30 is longer than the 12 steps that the model was trained for" in err) == (horizon == 30)
-        frame = pd.read_csv(output, parse_dates=["ds"])
+        frame = pd.read_csv(output, parse_dates=["date"])
         with pytest.warns(UserWarning, match="longer than") if horizon == 30 else np.errstate():
             expected = load(run).predict(str(csv), horizon=horizon)
         np.testing.assert_allclose(frame.predictions, expected.predictions, rtol=1e-4)
-        assert frame.ds.tolist() == expected.ds.tolist()
+        assert frame.date.tolist() == expected.date.tolist()
 
 
 # a figure

@@ -101,8 +101,8 @@ class Attention(nn.Module):
         self.num_heads = whole_number("num_heads", num_heads)
         self.num_kv_heads = key_heads(num_heads, num_kv_heads)
         self.head_dim = head_size(d_model, num_heads, head_dim)
-        if not 0 <= dropout < 1:
-            raise UserError(f"attention dropout must lie in [0, 1), not {dropout}")
+        if not isinstance(dropout, float | int) or not 0 <= dropout < 1:
+            raise UserError(f"attention dropout must lie in [0, 1), not {dropout!r}")
         if impl not in pattern.impls:
             raise UserError(f"attention impl {impl!r} is unknown here; valid: {', '.join(pattern.impls)}")
         if pattern.needs_max_length and max_length is None:
@@ -222,8 +222,9 @@ class Attention(nn.Module):
 
         Args:
             batch_size: B.
-            rewind: tokens that `Cache.crop` can take back at any time, as speculative decoding needs it. A window, and
-                each level of multi-level attention, keeps `rewind - 1` keys more for that.
+            rewind: tokens that `Cache.crop` can take back from the furthest that a sequence has been, as speculative
+                decoding needs it. A window, and each level of multi-level attention, keeps `rewind - 1` keys more for
+                that.
 
         Raises:
             UserError: if this attention cannot decode: it is not causal, aligns positions to the end, or has a pattern
@@ -248,6 +249,8 @@ class Attention(nn.Module):
         self._check_decodes()
         if given:
             raise UserError(f"a cache holds plain sequences: {', '.join(given)} cannot be given with it")
+        if not isinstance(cache, Cache):
+            raise UserError(f"cache must be what new_cache gave, not a {type(cache).__name__}")
         B, N = x.shape[:2]
         own = self.pattern.new_cache(cache.batch_size, self.max_length)
         if cache.kind != own.kind:
@@ -371,6 +374,7 @@ def logit_scale(projection: Projection, scaling: str | float) -> float:
 
 def check_scaling(scaling: str | float, names: Sequence[str]) -> None:
     """Refuse what is neither one of the names nor a factor."""
-    known = scaling in names if isinstance(scaling, str) else not isinstance(scaling, bool) and 0 < scaling < math.inf
+    is_number = isinstance(scaling, float | int) and not isinstance(scaling, bool)
+    known = scaling in names if isinstance(scaling, str) else is_number and 0 < scaling < math.inf
     if not known:
         raise UserError(f"scaling must be {', '.join(names)} or a number above 0, not {scaling!r}")

@@ -20,8 +20,6 @@ from functools import singledispatch
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
     FakeTensorMode,
 )
 from torch.utils.flop_counter import FlopCounterMode
@@ -228,15 +226,9 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     heads_and_widths = (*((t.shape[1], t.shape[3]) for t in (q, k)), (attention.num_kv_heads, attention.head_dim))
     with fake:
         tensors = [torch.empty(1, heads, tokens, width) for heads, width in heads_and_widths]
-    with torch.no_grad():
-        try:
-            with fake:
-                known = _known_tokens(attention, tokens, max_length, "cpu")
-                executed = executed_flops(lambda: attend(tensors, known, "auto"))
-        except (DataDependentOutputException, DynamicOutputShapeException):
-            # how levels are cut goes by the values of the positions: these are real then, and all else is not
-            known = _known_tokens(attention, tokens, max_length, "cpu")
-            executed = executed_flops(lambda: attend(tensors, known, "auto"))
+    with torch.no_grad(), fake:
+        known = _known_tokens(attention, tokens, max_length, "cpu")
+        executed = executed_flops(lambda: attend(tensors, known, "auto"))
     return MeasuredCost(
         score_params=sum(p.numel() for p in attention.projection.parameters() if p.dim() > 1),
         projection_flops=projecting.get_total_flops(),
@@ -377,7 +369,7 @@ def _known_tokens(attention: Attention, tokens: int, max_length: int, device: st
     """T tokens of which nothing else is said, as `Attention` hands them to its pattern."""
     every = torch.ones(1, tokens, dtype=torch.bool, device=device)
     positions = real_positions(every, align=attention.pattern.align, max_length=max_length)
-    return Tokens(positions, positions, max_length=max_length, by_default=device != "meta")
+    return Tokens(positions, positions, max_length=max_length, by_default=device != "meta", counted=True)
 
 
 def _queries_and_keys(attention: Attention, tokens: int) -> tuple[Tensor, Tensor]:

@@ -62,7 +62,7 @@ class RotaryEmbedding(ModuleWithConstants):
             order.reverse()
         self.base = base
         # whole numbers, which a cast of the model to low precision does not round
-        self.register_constant("order", order, torch.long)
+        self.register_constant("order", order, torch.long, cast=False)
 
     @property
     def frequencies(self) -> Tensor:

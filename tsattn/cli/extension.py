@@ -9,7 +9,7 @@ from tsattn.cli.run_folder import RunFolder
 from tsattn.cli.run_words import LIMITS, read_config
 from tsattn.errors import UserError
 
-__all__ = ["check_longer", "is_longer"]
+__all__ = ["check_longer", "has_another_end", "is_longer"]
 
 
 def is_longer(trainer: Any, run: RunFolder) -> bool:
@@ -19,8 +19,13 @@ def is_longer(trainer: Any, run: RunFolder) -> bool:
         trainer: the configuration of the Trainer.
         run: its folder.
     """
+    return run.metrics.exists() or has_another_end(trainer, run)
+
+
+def has_another_end(trainer: Any, run: RunFolder) -> bool:
+    """Whether a run that goes on has another end than before; the arguments are those of `is_longer`."""
     before = read_config(run.config).get("trainer") or {}
-    return run.metrics.exists() or any(_plain(getattr(trainer, name)) != before.get(name) for name in LIMITS)
+    return any(_plain(getattr(trainer, name)) != before.get(name) for name in LIMITS)
 
 
 def check_longer(steps: int, step: int, run: RunFolder) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.metadata
 import itertools
 import json
+import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator
@@ -78,7 +80,7 @@ class RunFolder:
         for number in itertools.count(1):
             run = RunFolder(self.path if number == 1 else self.path.with_name(f"{self.path.name}_{number}"))
             try:
-                run.path.parent.mkdir(parents=True, exist_ok=True)
+                self._make_parent()
                 run.path.mkdir()  # whoever makes it has it
                 run.checkpoints.mkdir()
             except FileExistsError as error:
@@ -92,6 +94,12 @@ class RunFolder:
             run.hold()
             return run
         raise AssertionError("numbers do not end")
+
+    def _make_parent(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:  # a file stands in its place
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
     def hold(self) -> None:
         """Keep other processes from training here, until `release` or the end of this process, however it ends.

@@ -26,7 +26,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from tsattn.cli.curve import count_epochs, curve_loggers, keep_curve
 from tsattn.cli.drawing import draw, figure_path, span
-from tsattn.cli.extension import check_longer, is_longer
+from tsattn.cli.extension import check_longer, has_another_end, is_longer
 from tsattn.cli.messages import sentence, under_key
 from tsattn.cli.output import say
 from tsattn.cli.run_folder import RunFolder, versions
@@ -404,7 +404,7 @@ class TrainerCLI(LightningCLI):
             if _is_first_process():
                 run.hold()
                 # it may have come to its end before it was left
-                run.check_resumable(is_longer(config.trainer, run))
+                run.check_resumable(run.config.exists() and has_another_end(config.trainer, run))
             if config.ckpt_path is None and run.last.exists():  # written since the words were read
                 config.ckpt_path = self.config_init[self.subcommand].ckpt_path = str(run.last)
             return run

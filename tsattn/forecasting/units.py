@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from tsattn.constants import ModuleWithConstants
 from tsattn.errors import UserError
 from tsattn.forecasting.metrics import EXACT
 from tsattn.task import Task
@@ -15,7 +14,7 @@ from tsattn.task import Task
 __all__ = ["Units"]
 
 
-class Units(nn.Module):
+class Units(ModuleWithConstants):
     """Mean and scale of every series, kept precise when the model around them is cast to another precision.
 
     Args:
@@ -29,7 +28,7 @@ class Units(nn.Module):
     def __init__(self, mean: Any, scale: Any) -> None:
         super().__init__()
         for name, table in (("mean", mean), ("scale", scale)):
-            self.register_buffer(name, torch.as_tensor(table, dtype=EXACT), persistent=False)
+            self.register_constant(name, table, EXACT, cast=False)
 
     @classmethod
     def of_task(cls, task: Task) -> Units:
@@ -37,10 +36,6 @@ class Units(nn.Module):
         if task.scaling == "series":
             return cls(task.series_mean, task.series_scale)
         return cls([task.mean], [task.scale])
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
-        moved: nn.Module = super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
-        return moved
 
     def of(self, series_id: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean and scale of the windows of these series `(B,)`: two `(B, 1, C)`, or `(1, 1, C)` if all share one.
@@ -56,6 +51,7 @@ class Units(nn.Module):
 
     def restore(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
         """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units (float64)."""
+        self.fill_constants(scaled.device)
         mean, scale = self.of(series_id)
         if scaled.dim() == 4:
             mean, scale = mean[..., None], scale[..., None]

@@ -48,7 +48,8 @@ class QuantileFan(ModuleWithConstants):
         self.num_outputs = max(1, len(self.levels))
         self.below = self.levels.index(MEDIAN) if self.levels else 0
         z = [NormalDist().inv_cdf(level) for level in self.levels]
-        self.register_constant("normal", [high - low for low, high in pairwise(z)], torch.get_default_dtype())
+        steps = [high - low for low, high in pairwise(z)]
+        self.register_constant("normal", steps, torch.get_default_dtype(), cast=True)
 
     def forward(self, median: Tensor, raw: Tensor) -> Tensor:
         """The quantiles, in the order of the levels.

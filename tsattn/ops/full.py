@@ -74,7 +74,7 @@ def softmax_attention(
 ) -> Tensor:
     """`softmax(logits + bias) v` over the allowed pairs; logits `(B, H, N, S)`, v `(B, H, S, E)`."""
     if bias is not None:
-        logits = logits + bias.to(logits.dtype)
+        logits = logits + _finite_as(bias, logits.dtype)
         finite = ~torch.isneginf(bias)
         allowed = finite if allowed is None else allowed & finite
     if allowed is not None:
@@ -84,6 +84,13 @@ def softmax_attention(
     if allowed is not None:
         weights = weights.masked_fill(~allowed, 0.0)
     return (F.dropout(weights, dropout_p) @ wide(v)).to(v.dtype)
+
+
+def _finite_as(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bias in another type, in which a large finite one must not become infinite by rounding; -inf becomes finite."""
+    exact = bias.to(torch.promote_types(bias.dtype, dtype))
+    largest = torch.finfo(dtype).max
+    return exact.clamp(-largest, largest).to(dtype)
 
 
 def full_attention_sdpa(
@@ -97,10 +104,7 @@ def full_attention_sdpa(
     mask = allowed
     if bias is not None:
         forbidden = torch.isneginf(bias)
-        # a large finite bias must not become -inf, which forbids, by rounding
-        low = torch.finfo(q.dtype).min
-        exact = bias.to(torch.promote_types(bias.dtype, q.dtype))
-        bias = exact.clamp(min=low).to(q.dtype).masked_fill(forbidden, -torch.inf)
+        bias = _finite_as(bias, q.dtype).masked_fill(forbidden, -torch.inf)
         if allowed is not None:
             bias = bias.masked_fill(~allowed, -torch.inf)
         empty = torch.isneginf(bias).all(-1, keepdim=True)

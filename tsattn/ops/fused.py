@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tsattn.ops.modes import is_readable
-
 __all__ = ["fused_attention"]
 
 
@@ -28,12 +26,25 @@ def fused_attention(
 
     Returns:
         `(B, H, N, W)`. Where the gradient is itself to be differentiated (`create_graph=True`), it is computed anew
-        with every logit written out, in memory quadratic in the number of tokens.
+        with every logit written out, in memory quadratic in the number of tokens; not under checkpointing.
     """
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p, scale=scale)
-    if is_readable(q, k, v, out) and type(out.grad_fn).__name__ == "ScaledDotProductFlashAttentionForCpuBackward0":
+    if _makes_a_plain_node() and type(out.grad_fn).__name__ == "ScaledDotProductFlashAttentionForCpuBackward0":
         out.grad_fn.register_hook(_differentiable_gradients)  # type: ignore[union-attr]
     return out
+
+
+def _makes_a_plain_node() -> bool:
+    """Whether the node of a call runs in this very graph, and its inputs can be read twice.
+
+    A transformation of `torch.func` ends before its gradients are differentiated; what checkpointing saves, as what
+    hooks save elsewhere, may be read once. There PyTorch's error stands: the kernel has no second derivative.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._autograd._top_saved_tensors_default_hooks(False) is None
+    )
 
 
 def _differentiable_gradients(
@@ -41,12 +52,14 @@ def _differentiable_gradients(
 ) -> tuple[Tensor | None, ...] | None:
     """The gradients of the kernel's node as functions of its inputs; None, to leave them, where no graph is made.
 
-    The inputs come from the node, not from a closure, so that nothing is kept alive that checkpointing would free.
+    The inputs come from the node, not from a closure, which would keep them alive.
     """
     if not torch.is_grad_enabled():
         return None
     node: Any = torch._C._current_autograd_node()
-    q, k, v, mask = node._saved_query, node._saved_key, node._saved_value, node._saved_attn_mask
+    # other names, so that a key that was made from the query, or is the query, counts as itself alone
+    q, k, v = (t.view_as(t) for t in (node._saved_query, node._saved_key, node._saved_value))
+    mask = node._saved_attn_mask
     exact = torch.promote_types(q.dtype, torch.float32)
     logits = q.to(exact) @ k.to(exact).transpose(-1, -2) * node._saved_scale
     if mask is not None:

@@ -47,7 +47,7 @@ IMPLS = ("auto", "reference", "sdpa", "tiles", "triton")
 
 # those that can divide the logits of a pair by the levels that it shares
 DIVIDING_IMPLS = ("auto", "reference", "tiles")
-UNREADABLE = "it must look at the tokens, which a graph, torch.func or meta tensors hide; reference need not"
+UNREADABLE = "it must look at the tokens, which a graph, torch.vmap or meta tensors hide; reference works without"
 CANNOT_DIVIDE = "it cannot divide the logits of a pair by its active levels, which reference and tiles can"
 
 
@@ -113,7 +113,7 @@ def multilevel_attention(
         positions = torch.arange(q.shape[2], device=q.device)[None]
     if not (v.shape[0] and v.shape[2]):
         impl = "reference"  # no pair to score, which the kernels do not take
-    readable = is_readable(blocks, positions, key_mask, global_tokens)
+    readable = layouts is not None or is_readable(blocks, positions, key_mask, global_tokens)
     whole = bias is None and not dropout_p and forward_ad._current_level < 0
     regular = regular and key_mask is None and global_tokens is None
     if torch.compiler.is_compiling() and impl in ("auto", "tiles") and q.device.type == "cpu" and regular and whole:
@@ -140,9 +140,10 @@ def multilevel_attention(
     if impl == "auto":
         score_bytes = v.shape[0] * max(q.shape[1], v.shape[1]) * q.shape[2] ** 2 * wide(q).element_size()
         fits = [name for name, reason in why_not.items() if reason is None]
-        if not readable:  # then nobody knows how wide the components would be spread
-            fits = [name for name in fits if name in ("reference", "triton")]
-        impl = _choose(fits, q.device, layouts, blocks, ranks, score_bytes)
+        if readable:
+            impl = _choose(fits, q.device, layouts, blocks, ranks, score_bytes)
+        else:  # nobody knows how wide the components would be spread
+            impl = "triton" if "triton" in fits else "reference"
     elif why_not[impl] is not None:
         raise UserError(f"impl {impl} cannot compute this multi-level attention: {why_not[impl]}")
     if impl == "tiles" and layouts is not None and not isinstance(layouts, str):
@@ -175,7 +176,16 @@ def _choose(
     ranks: Sequence[int],
     score_bytes: int,
 ) -> str:
-    """The implementation that `auto` takes, of those that can compute what is asked for."""
+    """The implementation that `auto` takes, of those that can compute what is asked for.
+
+    Args:
+        fits: those that can.
+        device: of the tensors.
+        layouts: see `multilevel_attention`.
+        blocks: see `multilevel_attention`.
+        ranks: see `multilevel_attention`.
+        score_bytes: of all scores, written out.
+    """
     if "triton" in fits:
         return "triton"
     if device.type == "cpu" and score_bytes <= CACHED_SCORES and len(ranks) > 1:
@@ -183,7 +193,7 @@ def _choose(
     if device.type == "cpu" and "tiles" in fits and layouts is not None and not isinstance(layouts, str):
         narrow = _spread_width(layouts, ranks) <= NARROW_SPREAD_WIDTH
         return "sdpa" if narrow and "sdpa" in fits else "tiles"
-    if "sdpa" not in fits:
+    if "sdpa" not in fits or not is_readable(blocks):
         return "reference"
     spread = sum(n * r for n, r in zip(_num_blocks(blocks, blocks), ranks, strict=True))
     return "sdpa" if spread <= MAX_SPREAD_WIDTH else "reference"

@@ -87,7 +87,7 @@ def sliding_window_attention(
         if name == "flex":
             reason = _why_not_flex(q, v, bias, dropout_p)
         else:
-            reason = _why_not_blocks(positions, key_mask, global_tokens, bias) if name == "blocks" else None
+            reason = _why_not_blocks(T, positions, key_mask, global_tokens, bias) if name == "blocks" else None
         if reason is None:
             impl = name
             break
@@ -143,12 +143,14 @@ def _why_not_flex(q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float) -
 
 
 def _why_not_blocks(
-    positions: Tensor | None, key_mask: Tensor | None, global_tokens: Tensor | None, bias: Tensor | None
+    length: int, positions: Tensor | None, key_mask: Tensor | None, global_tokens: Tensor | None, bias: Tensor | None
 ) -> str | None:
     if bias is not None:
         return "it takes no bias"
+    if torch.compiler.is_exporting() and not isinstance(length, int):
+        return "it cuts a length that must be known; reference and sdpa take any in one program"
     if not is_readable(positions, key_mask if positions is not None else None, global_tokens):
-        return "it must look at the tokens, which a graph, torch.func or meta tensors hide; reference and sdpa need not"
+        return "it must look at the tokens, which a graph, torch.vmap or meta tensors hide; reference and sdpa work so"
     reason = why_no_fused_derivative()
     if positions is None or reason is not None:
         return reason

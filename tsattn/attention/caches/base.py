@@ -5,17 +5,19 @@ Shape letters as in `tsattn.attention.caches`.
 
 from __future__ import annotations
 
+import operator
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, Self, TypeGuard, TypeVar
+from typing import Any, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tsattn.attention.caches.rows import NewTokens, Rows
-from tsattn.errors import UserError
+from tsattn.errors import UserError, is_whole_number, whole_number
 
 __all__ = ["Cache", "own_cache"]
 
@@ -28,7 +30,7 @@ class Cache(ABC):
 
     Args:
         batch_size: B.
-        rewind: tokens that `crop` can take back at any time.
+        rewind: tokens that `crop` can take back from the furthest that a sequence has been.
 
     Attributes:
         batch_size: B, changed by `reorder`.
@@ -36,13 +38,11 @@ class Cache(ABC):
     """
 
     def __init__(self, batch_size: int, rewind: int = 0) -> None:
-        if batch_size < 1:
-            raise UserError(f"batch_size of a cache must be at least 1, not {batch_size}")
-        if not _is_whole(rewind) or rewind < 0:
+        self.batch_size = whole_number("batch_size of a cache", batch_size)
+        if not is_whole_number(rewind) or rewind < 0:
             raise UserError(f"rewind of a cache must be a number of tokens, 0 or more, not {rewind!r}")
-        self.batch_size = batch_size
-        self.rewind = rewind
-        self._lengths = (0,) * batch_size
+        self.rewind = operator.index(rewind)
+        self._lengths = (0,) * self.batch_size
         # the most that each sequence has held: what a later token has overwritten stays lost after a crop
         self._longest = self._lengths
         self._owner: weakref.ref[nn.Module] | None = None
@@ -51,6 +51,11 @@ class Cache(ABC):
     def lengths(self) -> tuple[int, ...]:
         """Tokens seen of each sequence, padding left out; its next one has this position."""
         return self._lengths
+
+    @property
+    def _furthest(self) -> tuple[int, ...]:
+        """The most tokens that each sequence has held."""
+        return self._longest
 
     @property
     def length(self) -> int:
@@ -64,7 +69,10 @@ class Cache(ABC):
 
     @property
     def croppable(self) -> tuple[int, ...]:
-        """How many tokens `crop` can take back of each sequence now: `rewind` of them, or more if they are held."""
+        """How many tokens `crop` can take back of each sequence now.
+
+        `rewind` of them from the furthest that the sequence has been, or more if they are held.
+        """
         return tuple(now - first for now, first in zip(self.lengths, self._earliest(), strict=True))
 
     def belongs_to(self, attention: nn.Module) -> bool:
@@ -106,9 +114,9 @@ class Cache(ABC):
         Raises:
             UserError: an index of no sequence, or none at all.
         """
-        given = indices.tolist() if isinstance(indices, Tensor) else indices
+        given = indices.tolist() if isinstance(indices, Tensor | np.ndarray) else indices
         rows = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
-        if not rows or not all(_is_whole(row) and 0 <= row < self.batch_size for row in rows):
+        if not rows or not all(is_whole_number(row) and 0 <= row < self.batch_size for row in rows):
             last = self.batch_size - 1
             raise UserError(f"a cache is reordered by a list of sequences, from 0 to {last}, not by {given!r}")
         self._reorder(indices.long() if isinstance(indices, Tensor) else torch.tensor(rows), rows)
@@ -125,22 +133,22 @@ class Cache(ABC):
         """
         kept = self._kept(lengths)
         possible = self.croppable
-        for now, then, most in zip(self.lengths, kept, possible, strict=True):
+        for now, then, most, furthest in zip(self.lengths, kept, possible, self._furthest, strict=True):
             if now - then > most:
                 raise UserError(
                     f"this cache can take back {most} of its {now} tokens, not {now - then}: "
-                    f"new_cache(..., rewind={now - then}) keeps what that needs"
+                    f"new_cache(..., rewind={furthest - then}) keeps what that needs"
                 )
         self._crop(kept)
 
     def _kept(self, lengths: int | Sequence[int] | Tensor) -> tuple[int, ...]:
         """The length of each sequence after a crop, checked."""
-        given = lengths.tolist() if isinstance(lengths, Tensor) else lengths
-        if _is_whole(given):
+        given: Any = lengths.tolist() if isinstance(lengths, Tensor | np.ndarray) else lengths
+        if is_whole_number(given):
             kept = [given] * self.batch_size if given >= 0 else [now + given for now in self.lengths]
         else:
             kept = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
-        fits = all(map(_is_whole, kept)) and len(kept) == self.batch_size
+        fits = all(map(is_whole_number, kept)) and len(kept) == self.batch_size
         if not fits or not all(0 <= then <= now for then, now in zip(kept, self.lengths, strict=True)):
             held = self.length if len(set(self.lengths)) == 1 else list(self.lengths)
             raise UserError(
@@ -209,10 +217,6 @@ class Cache(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_owner": None}  # no attention outlives its process
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 CacheT = TypeVar("CacheT", bound=Cache)

@@ -251,6 +251,10 @@ class SplitCache(Cache):
         return self.parts[0].lengths
 
     @property
+    def _furthest(self) -> tuple[int, ...]:
+        return self.parts[0]._furthest
+
+    @property
     def key_rows(self) -> Sequence[Rows]:
         """See `Cache`; those of every part."""
         return [rows for part in self.parts for rows in part.key_rows]

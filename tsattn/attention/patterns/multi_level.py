@@ -113,7 +113,8 @@ class MultiLevelPattern(Pattern):
         if self.lengths is None:
             return self.numbers
         last = tokens.max_length if self.align == "end" and tokens.max_length is not None else length
-        return [-(-last // size) for size in self.lengths]
+        # an exported program takes any length
+        return [-(-last // size) for size in self.lengths] if isinstance(last, int) else None
 
     def blocks_at(self, time: Tensor | None) -> Tensor | None:
         """See `Pattern`."""
