@@ -37,7 +37,10 @@ def check_checksums(folder: Path) -> None:
     if not sums.exists():
         return
     try:
-        for line in sums.read_text(encoding="utf-8").splitlines():
+        lines = sums.read_text(encoding="utf-8").splitlines()
+        if not lines:
+            raise ValueError("no checksum")
+        for line in lines:
             digest, name = line.split(maxsplit=1)
             if not (folder / name).is_file() or sha256(folder / name) != digest:
                 raise UserError(f"{folder} is damaged: {name} is not the file that was written")

@@ -110,6 +110,38 @@ def test_a_run_that_ended_while_it_was_waited_for_is_not_begun_again(
     assert json.loads((run / "metrics.json").read_text()) == json.loads(metrics)
 
 
+def test_a_longer_training_validates_at_its_end_too(toy_csv: Path, tmp_path: Path) -> None:
+    """Where nobody says how often: the limits of the former training are not taken for epochs that are asked for."""
+    run = tmp_path / "run"
+    assert main(words(toy_csv, "--trainer.max_steps=40", f"--run={run}")) == 0
+    last = run / "checkpoints" / "last.ckpt"
+    assert torch.load(last, weights_only=True)["global_step"] == 40
+    assert main(["fit", "--resume", str(run), "--trainer.max_steps=60"]) == 0
+    assert torch.load(last, weights_only=True)["global_step"] == 60
+    validated = pd.read_csv(run / "metrics.csv").dropna(subset="val_mse").step
+    assert validated.max() == 59
+    assert ((validated > 40) & (validated < 59)).any()
+
+
+def test_a_run_is_not_gone_on_with_from_another_checkpoint_than_was_written(
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main(words(toy_csv, "--trainer.max_steps=4", f"--run={run}")) == 0
+    last, sums = run / "checkpoints" / "last.ckpt", run / "SHA256SUMS"
+    checkpoint, written = torch.load(last, weights_only=True), sums.read_text()
+    whole = last.read_bytes()
+    torch.save({**checkpoint, "state_dict": {k: 1.5 * v for k, v in checkpoint["state_dict"].items()}}, last)
+    assert main(["fit", "--resume", str(run), "--trainer.max_steps=6"]) == 2
+    assert "is damaged: checkpoints/last.ckpt is not the file that was written" in capsys.readouterr().err
+    last.write_bytes(whole)
+    sums.write_text("")
+    assert main(["test", "--run", str(run)]) == 2
+    assert "is damaged: SHA256SUMS cannot be read" in capsys.readouterr().err
+    sums.write_text(written)
+    assert main(["fit", "--resume", str(run), "--trainer.max_steps=6"]) == 0
+
+
 def test_last_is_written_at_every_validation_better_or_not(
     toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +164,6 @@ def test_last_is_written_at_every_validation_better_or_not(
     steps = [
         torch.load(run / "checkpoints" / f"{name}.ckpt", weights_only=True)["global_step"] for name in ("best", "last")
     ]
-    assert steps == [2, 8]
+    assert steps == [2, 9], "the end is kept where no validation falls on it"
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert pd.read_csv(run / "metrics.csv")["val_mse"].count() == 4

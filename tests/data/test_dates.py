@@ -59,6 +59,27 @@ def test_two_digit_years_with_the_day_first_keep_their_order_and_are_told_of(cap
     assert logged(caplog) == ["the dates in column ds are read as %d/%m/%y: 25/12/19 is 2019-12-25"]
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "frequency", "form", "cell"),
+    [
+        ("1935-12-31", "2010-12-31", "YE", "%d/%m/%y", "31/12/40"),
+        ("1949-01-01", "1960-12-01", "MS", "%b-%y", "Jan-49"),
+    ],
+)
+def test_two_digit_years_of_either_century_are_refused(
+    first: str, last: str, frequency: str, form: str, cell: str
+) -> None:
+    text = frame_of(pd.date_range(first, last, freq=frequency).strftime(form))
+    assert f"the year of {cell} may be of this century or of the last; write years with four digits" in refusal(text)
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y %H.%M", "%Y-%m-%d %H.%M"])
+def test_a_dot_between_hour_and_minute_is_no_fraction_of_a_second(form: str) -> None:
+    text = frame_of(pd.date_range("2020-01-01", periods=48, freq="30min").strftime(form))
+    assert "is not a date; write dates like 2016-07-01 00:00:00, or give their date_format" in refusal(text)
+    assert panel_from_frame(text, text=TextFormat(date_format=form)).frequency == "30min"
+
+
 @pytest.mark.parametrize("form", ["%d/%m/%y", "%d/%m/%Y", "%m/%d/%Y"])
 def test_of_two_formats_that_fit_the_one_with_regular_steps_is_taken(form: str) -> None:
     stamps = pd.date_range("2020-01-01", periods=30, freq="MS")

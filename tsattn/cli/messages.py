@@ -62,11 +62,19 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
             name.strip("'") for some in re.findall(r"Literal\[([^\]]*)\]", expected) for name in some.split(", ")
         ]
         if choices:
-            return f"--{key[1].removeprefix('--')} must be one of {one_of(dict.fromkeys(choices))}, {_not(value)}"
+            number = ", or a whole number" if "<class 'int'>" in expected else ""
+            return f"{_flag(key[1], names)} must be one of {one_of(dict.fromkeys(choices))}{number}, {_not(value)}"
         types = [name for name in re.findall(r"<class '(?:\w+\.)*(\w+)'>", expected) if name != "NoneType"]
         kinds = " or ".join(_KINDS.get(name, name) for name in dict.fromkeys(types)) or "another kind of value"
-        return f"--{key[1].removeprefix('--')} must be {kinds}, {_not(value)}"
+        return f"{_flag(key[1], names)} must be {kinds}, {_not(value)}"
     return " ".join(message.split())[:400]
+
+
+def _flag(key: str, names: Iterable[str]) -> str:
+    """The flag of a key, also of one that the parser names without the class that it is an argument of."""
+    flag = f"--{key.removeprefix('--')}"
+    full = [name for name in names if name.endswith(f".{key}")]
+    return full[0] if flag not in names and len(full) == 1 else flag
 
 
 def under_key(text: str, message: str) -> str:

@@ -157,8 +157,9 @@ class RunFolder:
         if self.metrics.exists() and not longer:
             raise UserError(
                 f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
-                "max_epochs, or max_time) beside --resume trains it longer"
+                "max_epochs, or max_time) beside --resume, above what it was trained for, trains it longer"
             )
+        check_checksums(self.path)
 
     def extend(self, config: str, step: int, command: list[str]) -> None:
         """Make a run one that is to be trained longer, whose results are to come; the former ones keep a name.
@@ -172,7 +173,9 @@ class RunFolder:
         partial.write_text(config)
         partial.replace(self.config)
         if self.metrics.exists():
-            self.metrics.replace(self.path / f"metrics_step_{step}.json")
+            former = self.path / f"metrics_step_{step}.json"
+            numbered = (former.with_stem(f"{former.stem}_{number}") for number in itertools.count(2))
+            self.metrics.replace(next(file for file in itertools.chain([former], numbered) if not file.exists()))
         known = json.loads(self.versions.read_text()) if self.versions.exists() else {}
         again = {"step": step, "command": [without_password(word) for word in command]}
         self.write_json(self.versions, {**known, "extensions": [*known.get("extensions", []), again]})

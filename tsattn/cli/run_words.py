@@ -19,7 +19,7 @@ LIMITS = ("max_steps", "max_epochs", "max_time")  # of the Trainer: how long it 
 
 # of the data, what a trained model knows already
 _KNOWN = (
-    *("context_length", "prediction_length", "batch_size", "scaling", "frequency"),
+    *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows"),
     *("target", "past_covariates", "future_covariates", "static"),
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
@@ -42,9 +42,9 @@ def of_a_trained_run(command: str, pairs: list[Pair], folder: str | None) -> lis
     data = read_config(run.config).get("data")
     arguments = data.get("init_args") if isinstance(data, Mapping) else None
     has_input = command == "predict" and any(name == "--input" for name, _ in pairs)
-    idle = _KNOWN + (("resident_gb",) if command == "predict" else ())
+    idle = _KNOWN + (("resident_gb", *_SPLIT) if command == "predict" else ())
     if has_input:
-        idle += (*_SPLIT, "path", "root", "folder", "verify")
+        idle += ("path", "root", "folder", "verify")
     trainer = _TRAINER + (_OF_PREDICT if command == "predict" else ())
     own = ("--horizon", "--input", "--output", "--figure", "--overwrite") if command == "predict" else ()
     valid = [

@@ -207,11 +207,12 @@ class TrainerCLI(LightningCLI):
             )
         if self.subcommand == "fit" and trainer.limit_val_batches == 0:
             raise UserError("--trainer.limit_val_batches must be above 0: validation chooses the checkpoint")
-        is_bounded = trainer.max_epochs is not None or trainer.max_steps != -1 or trainer.max_time is not None
+        counts_epochs = trainer.max_epochs not in (None, -1)
+        is_bounded = counts_epochs or trainer.max_steps not in (None, -1) or trainer.max_time is not None
         self.chooses_steps = not is_bounded
         # epochs that are asked for are validated one by one
         is_timed = trainer.val_check_interval is not None or trainer.check_val_every_n_epoch != 1
-        self.chooses_validation = trainer.max_epochs is None and not is_timed
+        self.chooses_validation = not counts_epochs and not is_timed
         if isinstance(trainer.val_check_interval, int):
             trainer.check_val_every_n_epoch = None  # an interval in steps counts across epochs
         if trainer.precision is None and not _sets_precision(trainer.plugins):

@@ -42,6 +42,7 @@ _ISO, _QUARTERS, _WEEKS = "ISO 8601", "2020Q1", "2020-W01"
 _ADVICE = "write dates like 2016-07-01 00:00:00, or give their date_format"
 _DATE_ALONE = 10  # characters in a date without a time of day, at most
 _MOST = 0.9  # the share of dates that a format must fit to be what was meant
+_LAST_SHORT_YEAR = 2039  # later ones, of two digits, are as likely of the last century
 _SAMPLE = 1000  # dates that a format is tried on before it is tried on all
 _LONG_MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november"),
@@ -49,7 +50,7 @@ _LONG_MONTHS = (
 )
 _MONTHS = tuple(name[:3] for name in _LONG_MONTHS)
 _TIME = re.compile(
-    r"(?P<gap>[T ]+)(?P<hour>\d{1,2})(?P<minute>:\d\d)?(?P<second>:\d\d)?(?P<part>\.\d+)?"
+    r"(?P<gap>[T ]+)(?P<hour>\d{1,2})(?P<minute>:\d\d)?(?:(?P<second>:\d\d)(?P<part>\.\d+)?)?"
     r"(?P<half> ?[AaPp][Mm])?(?P<blank> ?)(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
 )
 
@@ -102,6 +103,13 @@ def parse_dates(
         if meant:
             raise _unfitting(cells, texts, codes, meant, where)
     if "%y" in form:
+        late = fitting[form].year > _LAST_SHORT_YEAR
+        if late.any():
+            row = _row_of(codes, late)
+            raise UserError(
+                f"{where(row)}: the year of {shown(cells.iloc[row])} may be of this century or of the last; "
+                "write years with four digits"
+            )
         logger.warning(
             "the dates in column %s are read as %s: %s is %s",
             shown(cells.name),

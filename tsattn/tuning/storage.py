@@ -63,8 +63,9 @@ def open_storage(url: str | None, folder: Path) -> BaseStorage:
             ) from error
         except (ArgumentError, NoSuchModuleError, ValueError, TypeError):
             # from nothing: what a library says of a URL may hold all of it
+            name = shown if "://" in shown else "what --storage says"
             raise UserError(
-                f"{shown} is not the URL of a storage; valid are such as postgresql://USER@HOST/DATABASE and "
+                f"{name} is not the URL of a storage; valid are such as postgresql://USER@HOST/DATABASE and "
                 f"sqlite:///FILE"
             ) from None
         except SQLAlchemyError as error:

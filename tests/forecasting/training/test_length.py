@@ -68,6 +68,12 @@ def test_validation_comes_twenty_times_at_most_and_costs_a_third_of_the_windows(
     assert scored >= min(available, 32)
 
 
+def test_the_last_validation_is_at_the_end_where_the_steps_can_be_divided() -> None:
+    for steps in (150, 400, 640, 800, 850, 1000):
+        assert steps % choose_interval(steps, 32, 60) == 0
+    assert 997 // choose_interval(997, 32, 60) == 20, "a prime number cannot, and loses no validation by it"
+
+
 def test_one_backbone_and_one_length_on_the_command_line_and_in_python(
     csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -190,9 +190,9 @@ class FiniteLoss(Callback):
 
 
 class SaveProgress(Callback):
-    """Saves a training every few minutes, and when Ctrl-C or SIGTERM ends it; a second Ctrl-C ends it at once.
+    """Saves a training every few minutes, at its end, and when Ctrl-C or SIGTERM ends it; a second one ends it at once.
 
-    It saves behind a whole step of the optimizer only, so that nothing of a step is done twice or lost.
+    It saves after a whole step of the optimizer only, so that nothing of a step is done twice or lost.
 
     Args:
         path: of the checkpoint.
@@ -219,7 +219,10 @@ class SaveProgress(Callback):
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         is_time = time.monotonic() - self._saved > self.every
-        if is_time or self._asked or trainer.received_sigterm:
+        is_end = batch_idx + 1 == trainer.num_training_batches
+        if is_end and trainer.val_check_batch:  # a validation that falls on the end keeps it
+            is_end = (batch_idx + 1) % trainer.val_check_batch != 0
+        if is_time or is_end or self._asked or trainer.received_sigterm:
             trainer.save_checkpoint(self.path)
             self._saved = time.monotonic()
         if self._asked:

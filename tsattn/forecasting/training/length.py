@@ -56,7 +56,9 @@ def choose_warmup(steps: float) -> int:
 
 
 def choose_interval(steps: int, windows_a_step: int, available: int) -> int:
-    """Steps from one validation to the next, of which there are twenty at most, and one at the end.
+    """Steps from one validation to the next, of which there are twenty at most.
+
+    The last is at the end, where fewer, but half of them at least, divide the steps.
 
     Args:
         steps: of the whole training.
@@ -65,7 +67,8 @@ def choose_interval(steps: int, windows_a_step: int, available: int) -> int:
     """
     affordable = steps * windows_a_step // _TRAINED_A_SCORED // max(1, min(available, _ENOUGH))
     checks = max(1, min(_CHECKS, steps // _STEPS_BETWEEN, affordable))
-    return steps // checks
+    even = [count for count in range(checks, checks // 2, -1) if steps % count == 0]
+    return steps // (even[0] if even else checks)
 
 
 def scored_windows(trained: int, available: int) -> int:
