@@ -21,7 +21,7 @@ def is_readable(*tensors: Tensor | None) -> bool:
 
 
 def _has_numbers(tensor: Tensor) -> bool:
-    while torch._C._functorch.is_gradtrackingtensor(tensor):  # a gradient of torch.func hides nothing
+    while torch._C._functorch.is_gradtrackingtensor(tensor):  # its numbers can be read
         tensor = torch._C._functorch.get_unwrapped(tensor)
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     return not (wrapped or tensor.is_meta or isinstance(tensor, FakeTensor))

@@ -87,8 +87,8 @@ def make_plan(
         blocks: for each level, coarse to fine, the first token of every block and, last, the number of tokens. Each
             level's starts are among those of the next.
         ranks: components of each level.
-        causal: leave out keys behind their query's block.
-        globals_at: for each token behind the blocks, which shares every level with every token, the number of tokens
+        causal: leave out keys after their query's block.
+        globals_at: for each token after the blocks, which shares every level with every token, the number of tokens
             of the blocks that come before it in time; rising.
         merge_levels: whether a leaf may hold several levels; otherwise the tokens of a leaf share every level.
     """
@@ -119,7 +119,7 @@ def make_plan(
         )
         for (level, _, num_queries, num_keys), places in groups.items()
     ]
-    # under causality, only the tokens behind a global one see it, and it only those before
+    # under causality, only the tokens after a global one see it, and it only those before
     for first, count, before in _runs(globals_at) if causal else [(0, num_global, 0)] * (num_global > 0):
         own, unseen = length + first, length - before
         if unseen:
