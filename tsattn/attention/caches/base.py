@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tsattn.attention.caches.rows import NewTokens, Rows
-from tsattn.errors import UserError, is_whole_number, whole_number
+from tsattn.errors import UserError, is_whole_number
 
 __all__ = ["Cache", "own_cache"]
 
@@ -38,7 +38,9 @@ class Cache(ABC):
     """
 
     def __init__(self, batch_size: int, rewind: int = 0) -> None:
-        self.batch_size = whole_number("batch_size of a cache", batch_size)
+        if not is_whole_number(batch_size) or batch_size < 1:
+            raise UserError(f"batch_size of a cache must be at least 1, not {batch_size!r}")
+        self.batch_size = operator.index(batch_size)
         if not is_whole_number(rewind) or rewind < 0:
             raise UserError(f"rewind of a cache must be a number of tokens, 0 or more, not {rewind!r}")
         self.rewind = operator.index(rewind)
