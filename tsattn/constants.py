@@ -36,7 +36,7 @@ class ModuleWithConstants(nn.Module):
         self.register_buffer(name, torch.tensor(self._constants[name][0], dtype=dtype), persistent=False)
 
     def fill_constants(self, device: torch.device) -> None:
-        """Bring constants to this device that were left behind on ``meta`` by an assignment of weights."""
+        """Bring constants to this device that were left on ``meta`` by an assignment of weights."""
         for name in self._constants:
             if self.get_buffer(name).is_meta != (device.type == "meta"):
                 self._fill(name, device)

@@ -30,6 +30,8 @@ from tsattn.cli import main
         (["test", "--trainer", "{max_steps: 5}"], "--trainer would do nothing beside --run"),
         (["test", "--seed_everything=3"], "--seed_everything would do nothing beside --run"),
         (["test", "--data.batch_size=3"], "--data.batch_size would do nothing beside --run"),
+        (["validate", "--data.val_windows=all"], "--data.val_windows would do nothing beside --run"),
+        (["predict", "--data.test_rows=50"], "--data.test_rows would do nothing beside --run"),
         (["test", "--data.init_args.context_length=24"], "context_length would do nothing beside --run"),
         (["test", "--config", "co2_mlr.yaml"], "test --run takes the configuration of the run; valid beside it are"),
         (
