@@ -27,7 +27,7 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
     limits = ["--trainer.limit_val_batches=1", "--data.eval_batch_size=512", "--trainer.accelerator=cpu"]
     assert main([*words, *limits]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["test_windows"] == {"co2": 407, "ETTh1": 2785}[metrics["data"]]
+    assert metrics["test_windows"] == {"co2": 407, "ETTh1": 2785, "vic_electricity": 20948}[metrics["data"]]
     assert len(metrics["test"]) == 4
     saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (

@@ -263,6 +263,37 @@ class Panel:
             static=None if self.static is None else self.static[numbers],
         )
 
+    def channels_as_series(self) -> Panel:
+        """The channels of a wide table as series of their own, sorted by name, with one channel ``y``; ids are names.
+
+        Each has the whole time and all covariates.
+
+        Raises:
+            UserError: if the table was not wide.
+        """
+        if not self.is_wide:
+            raise UserError("the table has series already; only the channels of a wide table become series")
+        order = np.argsort(np.array(self.channels, dtype=object))
+        S, steps = len(order), int(self.ahead_starts[-1])
+
+        def repeated(part: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if part is None else np.tile(part, (S, 1))
+
+        return replace(
+            self,
+            ids=tuple(self.channels[number] for number in order),
+            channels=("y",),
+            time=self.time.take(np.tile(np.arange(len(self.time)), S)),
+            starts=np.arange(S + 1) * len(self.values),
+            values=np.ascontiguousarray(self.values.T[order]).reshape(-1, 1),
+            past_covariates=repeated(self.past_covariates),
+            future_covariates=repeated(self.future_covariates),
+            ahead=repeated(self.ahead),
+            ahead_starts=np.arange(S + 1) * steps,
+            static=repeated(self.static),
+            is_wide=False,
+        )
+
     def to_frame(self) -> pd.DataFrame:
         """The table that this panel would be read from: without the future of the covariates, gaps filled."""
         columns: dict[str, Any] = {}

@@ -244,3 +244,21 @@ def test_another_file_of_numbers_alone_is_refused(
     with pytest.raises(UserError, match=message) as caught:
         PublicDataModule("solar", root=str(bare.parent)).load_frame()
     assert str(bare) in str(caught.value)
+
+
+@pytest.mark.real_data
+def test_channels_as_series() -> None:
+    data = PublicDataModule("vic_electricity", channels_as_series=True, scaling="series", prediction_length=48)
+    wide = PublicDataModule("vic_electricity", prediction_length=48)
+    data.setup("fit")
+    wide.setup("fit")
+    assert data.panel is not None
+    assert wide.panel is not None
+    assert (data.panel.ids, data.panel.channels, len(data.panel)) == (("Demand", "Temperature"), ("y",), 2)
+    assert len(data.windows("test")) == 2 * len(wide.windows("test"))
+    rows = len(wide.panel.values)
+    for number in range(2):
+        assert (data.panel.time_of(number) == wide.panel.time).all()
+        assert (data.panel.values[number * rows : (number + 1) * rows, 0] == wide.panel.values[:, number]).all()
+    with pytest.raises(UserError, match="has series already"):
+        data.panel.channels_as_series()

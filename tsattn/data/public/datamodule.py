@@ -32,13 +32,22 @@ class PublicDataModule(ForecastDataModule):
             downloaded into it once.
         clean: whether numbers that stand for missing values are masked, so that none is scored. Not the benchmark's
             protocol, so the data set is then called ``NAME_clean``.
+        channels_as_series: whether each channel is a series of its own, with one channel ``y``, for a model of many
+            series.
         **sizes: lengths and batch sizes, see `ForecastDataModule`.
 
     Raises:
         UserError: for an unknown name, or where there is nothing to clean.
     """
 
-    def __init__(self, name: str = "ETTh1", root: str | None = None, clean: bool = False, **sizes: Any) -> None:
+    def __init__(
+        self,
+        name: str = "ETTh1",
+        root: str | None = None,
+        clean: bool = False,
+        channels_as_series: bool = False,
+        **sizes: Any,
+    ) -> None:
         self.card = card_of(name, files_only=True)
         if clean and not self.card.sentinels:
             valid = one_of(card.name for card in CARDS.values() if card.sentinels)
@@ -48,6 +57,7 @@ class PublicDataModule(ForecastDataModule):
         super().__init__(f"{name}_clean" if clean else name, **sizes)
         self.root = root
         self.clean = clean
+        self.channels_as_series = channels_as_series
 
     def prepare_data(self) -> None:
         """Download the file if it is not there (called on one process only)."""
@@ -55,8 +65,8 @@ class PublicDataModule(ForecastDataModule):
             self._fetch()
 
     def load_panel(self) -> Panel:
-        """The whole file as one series."""
-        return self.wide_panel(self.load_frame(), self.name)
+        """The whole file as one series, or each of its channels as one."""
+        return self._panel(self.load_frame(), self.name)
 
     def load_frame(self) -> pd.DataFrame:
         """The whole file.
@@ -79,11 +89,15 @@ class PublicDataModule(ForecastDataModule):
         date_column, columns = self.card.date_column or "date", self.card.channels
         frame = read_csv(path, date_column=date_column, allow_missing=self.clean, columns=columns)
         frame = frame.rename(columns=self.card.renamed)
-        return self.wide_panel(mask_sentinels(frame, self.card) if self.clean else frame, str(path))
+        return self._panel(mask_sentinels(frame, self.card) if self.clean else frame, str(path))
 
     def split(self, time: Times) -> Split:
         """The literature's, see `Card.split`."""
         return self.card.split(len(time))
+
+    def _panel(self, frame: pd.DataFrame, source: str) -> Panel:
+        panel = self.wide_panel(frame, source)
+        return panel.channels_as_series() if self.channels_as_series else panel
 
     def _fetch(self) -> Path:
         return fetch(self.card, data_root(self.root))
