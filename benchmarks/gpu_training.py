@@ -38,8 +38,8 @@ import torch
 import yaml
 
 from tsattn.data import PublicDataModule
-from tsattn.forecasting import ForecastingModule
 from tsattn.ops import executed_flops
+from tsattn.training import ForecastingModule
 
 CONFIG = Path(__file__).parents[1] / "configs" / "etth1_mlr_paper.yaml"
 KINDS = ("standard", "swa", "global_swa", "btt", "bilinear_mlr", "mlbtc", "mlr")

@@ -33,7 +33,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from tsattn.data import MappedDataModule
-from tsattn.forecasting import ForecastingModule
+from tsattn.training import ForecastingModule
 
 CHANNELS, SERIES, CONTEXT, HORIZON, BATCH = 16, 100, 336, 96, 32
 AT_MOST_GB = 1.5

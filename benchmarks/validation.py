@@ -27,8 +27,8 @@ import torch
 
 from tsattn.data import Panel, PanelDataModule, panel_from_frame
 from tsattn.descriptions import DEFAULT_BACKBONE
-from tsattn.forecasting import ForecastingModule
-from tsattn.forecasting.training.fitting import TrainingOptions, fit_to_panel
+from tsattn.training import ForecastingModule
+from tsattn.training.fitting import TrainingOptions, fit_to_panel
 
 SERIES, ROWS = 2000, 1000
 QUANTILES = (0.1, 0.5, 0.9)

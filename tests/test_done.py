@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import REAL_ROOT
 from tsattn.cli import main
 from tsattn.data import CO2DataModule, PublicDataModule
-from tsattn.forecasting import baseline_scores
+from tsattn.evaluation import baseline_scores
 
 pytestmark = pytest.mark.real_data
 

@@ -10,10 +10,17 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "tsattn"
 
 # neutral ground: records and helpers that everything may use and that use nothing of the package but each other
-GROUND = {"errors", "batch", "task", "descriptions", "constants", "passwords", "checksums"}
-LAYERS = ["structured", "ops", "attention", "layers", "backbones", "forecasting", "tuning", "cli"]
+GROUND = {"errors", "batch", "task", "descriptions", "constants", "passwords", "checksums", "checks"}
+LAYERS = [
+    *("structured", "ops", "attention", "layers", "backbones", "evaluation", "training", "predictors", "figures"),
+    *("experiments", "forecaster", "tuning", "cli"),
+]
 # what each may import beside the ground and the layers below it
-BESIDE = {"data": set(), "optim": set(), "forecasting": {"data", "optim"}, "tuning": {"data"}, "cli": {"data", "optim"}}
+BESIDE: dict[str, set[str]] = {
+    "data": set(),
+    "optim": set(),
+    **{part: {"data", "optim"} for part in LAYERS[LAYERS.index("evaluation") :]},
+}
 
 
 def imports() -> dict[str, set[str]]:

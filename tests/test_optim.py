@@ -25,12 +25,13 @@ from tsattn.backbones import Transformer
 from tsattn.batch import Batch
 from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
-from tsattn.forecasting import ForecastingModule, baseline_scores
+from tsattn.evaluation import baseline_scores
 from tsattn.layers import DirectHead, TokenEmbedding
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_
 from tsattn.structured import LevelShape
 from tsattn.structured.btt import block_sizes
 from tsattn.task import Task
+from tsattn.training import ForecastingModule
 
 L, T, C = 24, 8, 2
 RATE, DECAY = 1e-3, 0.01

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from tsattn.batch import Batch
     from tsattn.data import CO2DataModule, CSVDataModule, ForecastDataModule, FrameDataModule, PublicDataModule
     from tsattn.errors import UserError
-    from tsattn.forecasting import Forecaster, ForecastingModule, load
+    from tsattn.forecaster import Forecaster, load
     from tsattn.task import Task
+    from tsattn.training import ForecastingModule
 
 _HOMES = {
     "Attention": "tsattn.attention",
@@ -24,15 +25,15 @@ _HOMES = {
     "CO2DataModule": "tsattn.data",
     "CSVDataModule": "tsattn.data",
     "ForecastDataModule": "tsattn.data",
-    "Forecaster": "tsattn.forecasting",
-    "ForecastingModule": "tsattn.forecasting",
+    "Forecaster": "tsattn.forecaster",
+    "ForecastingModule": "tsattn.training",
     "FrameDataModule": "tsattn.data",
     "PublicDataModule": "tsattn.data",
     "Task": "tsattn.task",
     "UserError": "tsattn.errors",
     "build_attention": "tsattn.attention",
     "build_backbone": "tsattn.backbones",
-    "load": "tsattn.forecasting",
+    "load": "tsattn.forecaster",
 }
 
 __all__ = [

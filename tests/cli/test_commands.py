@@ -16,7 +16,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tsattn.cli import main
-from tsattn.forecasting import ForecastingModule
+from tsattn.training import ForecastingModule
 
 TINY = [
     "--data=CSVDataModule",

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from tsattn.cli import main
-from tsattn.forecasting import ForecastingModule
-from tsattn.forecasting.training.checkpoint_io import AtomicCheckpointIO
+from tsattn.training import ForecastingModule
+from tsattn.training.checkpoint_io import AtomicCheckpointIO
 
 MODEL = "--model.backbone={kind: transformer, d_model: 16, num_heads: 2, dropout: 0.3}"
 SIZES = ["--data.context_length=24", "--data.prediction_length=8", "--data.batch_size=64"]
@@ -35,7 +35,7 @@ WAYS = {
 STOPPED = """
 import os, signal, sys
 from lightning.pytorch.callbacks import Callback
-from tsattn.forecasting.training.callbacks import FiniteLoss
+from tsattn.training.callbacks import FiniteLoss
 step, number, sent = int(sys.argv[1]), int(sys.argv[2]), []
 def stop(self, trainer, module, batch, batch_idx):
     if trainer.global_step == step and not sent:

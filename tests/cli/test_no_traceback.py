@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from tests.cli.test_bad_input import refusal
 from tests.cli.test_commands import TINY, trained  # noqa: F401
 from tsattn.cli import main
-from tsattn.cli.run_folder import RunFolder
 from tsattn.errors import UserError
-from tsattn.forecasting.future import check_output, write_figure, write_frame
+from tsattn.experiments.run_folder import RunFolder
+from tsattn.forecaster.frames import check_output, write_figure, write_frame
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from tsattn.cli import main
-from tsattn.cli.run_folder import RunFolder
 from tsattn.errors import UserError
-from tsattn.forecasting import ForecastingModule
+from tsattn.experiments.run_folder import RunFolder
+from tsattn.training import ForecastingModule
 
 TINY = "--model.backbone={kind: patchtst, d_model: 8, num_layers: 1, num_heads: 2}"
 SIZES = ["--data.context_length=24", "--data.prediction_length=6", "--trainer.accelerator=cpu"]
 
 HOLDER = """
 import sys, time
-from tsattn.cli.run_folder import RunFolder
+from tsattn.experiments.run_folder import RunFolder
 run = RunFolder(sys.argv[1])
 run.hold()
 print("held", flush=True)

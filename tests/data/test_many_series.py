@@ -23,9 +23,11 @@ from tsattn.data.scaling import series_units
 from tsattn.data.splits import all_origins
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError
-from tsattn.forecasting import ForecastErrors, ForecastingModule, baseline_scores, future_frame
-from tsattn.forecasting.units import Units
+from tsattn.evaluation import ForecastErrors, baseline_scores
+from tsattn.evaluation.units import Units
+from tsattn.forecaster import future_frame
 from tsattn.task import Task
+from tsattn.training import ForecastingModule
 
 L, T = 12, 4
 SIZES: dict[str, Any] = {"context_length": L, "prediction_length": T, "eval_batch_size": 16}

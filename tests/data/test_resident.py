@@ -22,7 +22,7 @@ from tsattn.data import ForecastDataModule, FrameDataModule
 from tsattn.data import datamodule as module
 from tsattn.data.loading import OrderedBatches
 from tsattn.errors import UserError
-from tsattn.forecasting import ForecastingModule
+from tsattn.training import ForecastingModule
 
 
 def wide(gaps: bool) -> pd.DataFrame:

@@ -137,7 +137,7 @@ def test_no_mistake_shows_a_password(
 
 
 def test_the_versions_of_a_run_hold_no_password(tmp_path: Path) -> None:
-    from tsattn.cli.run_folder import versions
+    from tsattn.experiments.run_folder import versions
 
     assert versions(["fit", f"--trainer.logger.init_args.uri={URL}"], "cpu")["command"][1].endswith(BARE)
 

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from tests.tuning.cases import SEARCH, Toy, states, toy
 from tsattn.cli.trainer_cli import session
 from tsattn.errors import UserError
-from tsattn.forecasting import ForecastingModule
+from tsattn.training import ForecastingModule
 from tsattn.tuning import Built, Fold, run_trial
 from tsattn.tuning import trial as trial_module
 

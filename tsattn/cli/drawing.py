@@ -8,8 +8,8 @@ import pandas as pd
 
 from tsattn.data import Panel
 from tsattn.data.messages import counted
-from tsattn.forecasting.future import check_output, write_figure
-from tsattn.forecasting.plots import are_dates, plot_forecast
+from tsattn.figures.forecasts import are_dates, plot_forecast
+from tsattn.forecaster.frames import check_output, write_figure
 from tsattn.task import Task
 
 __all__ = ["draw", "figure_path", "span"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from tsattn.cli.run_folder import RunFolder
 from tsattn.cli.run_words import LIMITS, read_config
 from tsattn.errors import UserError
+from tsattn.experiments.run_folder import RunFolder
 
 __all__ = ["check_longer", "has_another_end", "is_longer"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from tsattn.cli.run_folder import RunFolder
 from tsattn.errors import UserError, one_of
+from tsattn.experiments.run_folder import RunFolder
 
 __all__ = ["LIMITS", "Pair", "of_a_resumed_run", "of_a_trained_run", "read_config"]
 

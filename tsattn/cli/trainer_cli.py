@@ -24,13 +24,11 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities import rank_zero_only
 
-from tsattn.cli.curve import count_epochs, curve_loggers, keep_curve
+from tsattn.checks import whole_number
 from tsattn.cli.drawing import draw, figure_path, span
 from tsattn.cli.extension import check_longer, has_another_end, is_longer
 from tsattn.cli.messages import sentence, under_key
 from tsattn.cli.output import say
-from tsattn.cli.run_folder import RunFolder, versions
-from tsattn.cli.trainer_checks import check_seed, check_trainer, class_problem
 from tsattn.data import (
     CO2DataModule,  # noqa: F401  (by its name)
     CSVDataModule,  # noqa: F401
@@ -43,24 +41,22 @@ from tsattn.data import (
 )
 from tsattn.data.messages import counted
 from tsattn.errors import UserError, find_user_error
-from tsattn.forecasting import (
-    ForecastingModule,
-    Score,
-    baseline_scores,
-    future_frame,
-    plot_test_forecasts,
-    score_table,
-)
-from tsattn.forecasting.arguments import whole_number
-from tsattn.forecasting.future import check_output, write_frame
-from tsattn.forecasting.rolling import beyond_training
-from tsattn.forecasting.training.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress, StopEarly
-from tsattn.forecasting.training.checkpoint_io import AtomicCheckpointIO
-from tsattn.forecasting.training.fitting import quiet_lightning, train_as_one_epoch
-from tsattn.forecasting.training.precision import FULL_PRECISION, default_precision
-from tsattn.forecasting.training.progress import LossBar
-from tsattn.forecasting.training.throughput import Throughput
+from tsattn.evaluation import Score, baseline_scores, score_table
+from tsattn.experiments.run_folder import RunFolder, versions
+from tsattn.figures import plot_test_forecasts
+from tsattn.forecaster import future_frame
+from tsattn.forecaster.frames import check_output, write_frame
 from tsattn.task import Task
+from tsattn.training import ForecastingModule
+from tsattn.training.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress, StopEarly
+from tsattn.training.checkpoint_io import AtomicCheckpointIO
+from tsattn.training.curve import count_epochs, curve_loggers, keep_curve
+from tsattn.training.fitting import quiet_lightning, train_as_one_epoch
+from tsattn.training.precision import FULL_PRECISION, default_precision
+from tsattn.training.progress import LossBar
+from tsattn.training.rolling import beyond_training
+from tsattn.training.throughput import Throughput
+from tsattn.training.trainer_checks import check_seed, check_trainer, class_problem
 
 __all__ = ["TrainerCLI", "run", "session", "user_errors"]
 

@@ -13,11 +13,11 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningCLI
 
 from tsattn.cli.output import say
-from tsattn.cli.run_folder import versions
 from tsattn.cli.trainer_cli import TrainerCLI, user_errors
 from tsattn.data import ForecastDataModule, Panel
 from tsattn.errors import UserError
-from tsattn.forecasting.training.callbacks import StopEarly
+from tsattn.experiments.run_folder import versions
+from tsattn.training.callbacks import StopEarly
 from tsattn.tuning import Built, Fold, hold_out
 from tsattn.tuning.dotted import complete
 

@@ -13,7 +13,7 @@ from optuna import Study
 from optuna.importance import get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
-from tsattn.forecasting.style import ACCENT, INK, OTHERS
+from tsattn.figures.style import ACCENT, INK, OTHERS
 from tsattn.tuning.search import Search
 from tsattn.tuning.study import best_trial
 from tsattn.tuning.worker import REASON

@@ -20,8 +20,8 @@ from optuna_integration import PyTorchLightningPruningCallback
 
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
-from tsattn.forecasting import ForecastingModule
 from tsattn.ops import executed_flops
+from tsattn.training import ForecastingModule
 from tsattn.tuning.rolling import Fold
 from tsattn.tuning.search import Search
 from tsattn.tuning.worker import REASON

@@ -29,7 +29,8 @@ from tsattn.data.mapped import build as mapped_build
 from tsattn.data.mapped import source as mapped_source
 from tsattn.data.mapped import store as mapped_store
 from tsattn.errors import UserError
-from tsattn.forecasting import ForecastingModule, future_frame
+from tsattn.forecaster import future_frame
+from tsattn.training import ForecastingModule
 
 SIZES: dict[str, Any] = {"context_length": 24, "prediction_length": 6, "eval_batch_size": 50}
 LONG: dict[str, Any] = {"target": ["y", "z"], **SIZES}

@@ -1,0 +1,341 @@
+"""Forecasts of quantiles from the task to the frame, the figure and the command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from lightning.pytorch import Trainer
+
+from tsattn.backbones import PatchTST, Ridge, Transformer, build_backbone
+from tsattn.batch import Batch
+from tsattn.cli import main
+from tsattn.data import CSVDataModule, wide_panel
+from tsattn.errors import UserError
+from tsattn.evaluation import Score, score_table
+from tsattn.evaluation.metrics import Coverage
+from tsattn.figures import plot_test_forecasts
+from tsattn.forecaster import future_frame
+from tsattn.task import Task
+from tsattn.training import ForecastingModule
+from tsattn.training.losses import masked_loss
+
+LEVELS = (0.1, 0.5, 0.75, 0.9)
+L, T, C = 24, 8, 3
+TASK = Task("toy", L, T, ("a", "b", "c"), "h", 24, (1.0, 2.0, 3.0), (1.0, 10.0, 0.1), LEVELS)
+BACKBONES = [
+    {"kind": "transformer", "channels": "mixed"},
+    {"kind": "transformer", "channels": "independent"},
+    {"kind": "patchtst"},
+]
+SMALL = {"kind": "transformer", "d_model": 16, "num_heads": 2}
+
+
+def batch(seed: int = 0, size: int = 5) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    return Batch(torch.randn(size, L, C, generator=generator), torch.randn(size, T, C, generator=generator))
+
+
+def built(description: dict[str, Any], task: Task = TASK) -> Any:
+    torch.manual_seed(0)
+    return build_backbone({"d_model": 16, "num_heads": 2, **description}, task).eval()
+
+
+def trainer(folder: Path, **more: Any) -> Trainer:
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return Trainer(default_root_dir=folder, accelerator="cpu", **quiet, **more)
+
+
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        ((0.0, 0.5), r"quantiles must lie between 0 and 1, ends excluded, not 0\.0, 0\.5"),
+        ((0.5, 1.0), "quantiles must lie between 0 and 1"),
+        ((0.5, float("nan")), "quantiles must lie between 0 and 1"),
+        ((0.9, 0.5, 0.1), r"quantiles must rise, each given once, not 0\.9, 0\.5, 0\.1"),
+        ((0.5, 0.5), "quantiles must rise, each given once"),
+        ((0.1, 0.9), r"quantiles must include 0\.5, the median, which is the point forecast, not only 0\.1, 0\.9"),
+    ],
+)
+def test_levels_that_are_no_quantiles_are_refused(levels: tuple[float, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        replace(TASK, quantiles=levels)
+    with pytest.raises(UserError, match=message):
+        ForecastingModule(SMALL, quantiles=levels)
+
+
+def test_a_task_travels_as_plain_data_and_an_older_one_forecasts_points() -> None:
+    data = json.loads(json.dumps(TASK.to_dict()))
+    assert Task.from_dict(data) == TASK
+    del data["quantiles"]
+    assert Task.from_dict(data) == replace(TASK, quantiles=())
+
+
+@pytest.mark.parametrize("description", BACKBONES, ids=str)
+@pytest.mark.parametrize("linear_path", ["none", "learned", "ridge"])
+def test_backbones_emit_quantiles_that_do_not_cross(description: dict[str, Any], linear_path: str) -> None:
+    backbone = built({**description, "linear_path": linear_path})
+    # far from where it starts, in windows of many scales
+    with torch.no_grad():
+        for parameter in backbone.head.parameters():
+            parameter.normal_(std=3.0)
+    window = batch()
+    window.past = window.past * torch.tensor([1e-3, 1.0, 1e3])
+    forecast = backbone(window)
+    assert forecast.shape == (5, T, C, len(LEVELS))
+    assert (forecast.diff(dim=-1) >= 0).all()
+    assert (forecast[..., 0] < forecast[..., -1]).any()
+
+
+@pytest.mark.parametrize("description", BACKBONES, ids=str)
+def test_every_channel_has_its_own_quantiles(description: dict[str, Any]) -> None:
+    """An output belongs to one step, channel and level: the axes are not mixed up on the way."""
+    backbone = built({**description, "linear_path": "none"})
+    last = backbone.head.value if isinstance(backbone, Transformer) else backbone.head.flat
+    with torch.no_grad():
+        last.weight.zero_()
+        last.bias.zero_()
+    flat = batch()
+    forecast = backbone(flat)
+    level, spread = flat.past.mean(1)[:, None, :, None], flat.past.std(1, correction=0)[:, None, :, None]
+    normal = torch.tensor([NormalDist().inv_cdf(level) for level in LEVELS])
+    torch.testing.assert_close(forecast, (level + spread * normal).expand_as(forecast), rtol=1e-3, atol=1e-4)
+    with torch.no_grad():
+        # the median of the last channel, at every step; PatchTST has all its channels in one output
+        row = 0 if last.out_features in (len(LEVELS), T * len(LEVELS)) else 2 * len(LEVELS)
+        last.bias[row] = 7.0
+    moved = (backbone(flat) - forecast) / spread
+    if isinstance(backbone, PatchTST):
+        assert moved[:, 0].round().unique().tolist() == [7]
+        assert moved[:, 1:].abs().max() < 1e-3
+    else:
+        independent = backbone.independent
+        assert moved[:, :, 2].round().unique().tolist() == [7]
+        assert moved[:, :, :2].round().unique().tolist() == ([7] if independent else [0])
+
+
+@pytest.mark.parametrize("description", BACKBONES, ids=str)
+def test_the_median_starts_from_the_ridge(description: dict[str, Any]) -> None:
+    batches = [batch(seed, 40) for seed in range(3)]
+    backbone = built({**description, "linear_path": "ridge"})
+    backbone.warm_start(batches)
+    forecast = backbone(batches[0])
+    torch.testing.assert_close(forecast[..., 1].double(), Ridge(batches)(batches[0]), rtol=1e-4, atol=1e-4)
+    spread = batches[0].past.std(1, correction=0)[:, None]
+    expected = spread * (NormalDist().inv_cdf(0.9) - NormalDist().inv_cdf(0.1))
+    torch.testing.assert_close(forecast[..., -1] - forecast[..., 0], expected.expand(-1, T, -1), rtol=1e-3, atol=1e-4)
+
+
+def test_quantiles_change_nothing_of_a_point_forecast() -> None:
+    """The parameters of a point forecast are those of before there were quantiles."""
+    for description in BACKBONES:
+        backbone = built({**description, "linear_path": "learned"}, replace(TASK, quantiles=()))
+        assert backbone(batch()).shape == (5, T, C)
+        outputs = {"transformer": 1 if description.get("channels") == "independent" else C, "patchtst": T}
+        last = [p for name, p in backbone.named_parameters() if name.startswith("head.")][-1]
+        assert last.shape == (outputs[description["kind"]],)
+        assert not [name for name in backbone.state_dict() if "fan" in name]
+
+
+def test_the_pinball_loss_is_the_mean_over_observed_targets_and_levels() -> None:
+    forecast, target = torch.randn(2, 6, 3, 4).double(), torch.randn(2, 6, 3).double()
+    observed = torch.rand(2, 6, 3) > 0.4
+    error = target[..., None] - forecast
+    losses = torch.stack([2 * e * (q - (e < 0).double()) for e, q in zip(error.unbind(-1), LEVELS, strict=True)], -1)
+    junk = torch.where(observed, target, 1e3)
+    torch.testing.assert_close(masked_loss("pinball", forecast, junk, observed, LEVELS), losses[observed].mean())
+    torch.testing.assert_close(masked_loss("pinball", forecast, target, None, LEVELS), losses.mean())
+    assert masked_loss("pinball", forecast, target, ~torch.ones_like(observed), LEVELS) == 0
+    median = masked_loss("pinball", forecast[..., :1], target, None, (0.5,))
+    torch.testing.assert_close(median, masked_loss("mae", forecast[..., 0], target, None))
+
+
+def test_the_loss_follows_from_what_is_forecast() -> None:
+    assert ForecastingModule(SMALL).loss == "mse"
+    assert ForecastingModule(SMALL, loss="mae").loss == "mae"
+    assert ForecastingModule(SMALL, quantiles=LEVELS).loss == "pinball"
+    assert ForecastingModule(SMALL, quantiles=LEVELS, loss="pinball").loss == "pinball"
+    for name in ("mse", "mae", "huber"):
+        with pytest.raises(UserError, match=f"loss {name} trains a point forecast: with quantiles the loss is pinball"):
+            ForecastingModule(SMALL, loss=name, quantiles=LEVELS)
+    with pytest.raises(UserError, match="loss pinball needs quantiles; without them the loss is one of mse, mae"):
+        ForecastingModule(SMALL, loss="pinball")
+
+
+def test_half_precision_keeps_the_original_units() -> None:
+    model = ForecastingModule(SMALL, quantiles=(0.1, 0.5))
+    model.build(replace(TASK, mean=(371.3,) * C, scale=(1.0,) * C))
+    model.to(torch.bfloat16)
+    scaled = torch.tensor([-0.25, 0.0], dtype=torch.bfloat16).expand(1, T, C, 2)
+    expected = torch.tensor([371.05, 371.3], dtype=torch.float64).expand(1, T, C, 2)
+    torch.testing.assert_close(model.original_units(scaled), expected)
+
+
+def test_a_backbone_of_points_takes_no_quantiles() -> None:
+    description = {"kind": "tests.backbones.test_backbones.Flat"}
+    assert build_backbone(description, replace(TASK, quantiles=()))
+    with pytest.raises(UserError, match=r"Flat forecasts points only: it takes no quantiles"):
+        build_backbone(description, TASK)
+
+
+def test_a_frame_has_a_column_for_each_quantile() -> None:
+    task = replace(TASK, prediction_length=2, channels=("a", "b"))
+    forecast = torch.arange(16.0).view(2, 2, 4)
+    rows = pd.DataFrame({"a": 1.0, "b": 2.0}, index=pd.date_range("2020-01-01", periods=5, freq="h"))
+    frame = future_frame([forecast[None]], task, wide_panel(rows, "toy"))
+    assert list(frame.columns) == ["unique_id", "ds", "predictions", "0.1", "0.5", "0.75", "0.9"]
+    assert frame["0.1"].tolist() == [0, 8, 4, 12]
+    assert frame["0.9"].tolist() == [3, 11, 7, 15]
+    assert frame.predictions.tolist() == frame["0.5"].tolist() == [1, 9, 5, 13]
+
+
+def test_the_table_leaves_the_quantiles_of_a_point_forecast_blank() -> None:
+    point = Score(0.5, 0.6, 5.0, 6.0, 9)
+    scores = {"mine": replace(point, mse=0.4, quantile={"wql": 0.125, "crps_original": 2.5, "coverage_80": 0.783})}
+    table = score_table("toy", {**scores, "persistence": point}).splitlines()
+    assert table[2].split() == ["MSE", "MAE", "MSE", "MAE", "WQL", "CRPS", "80"]
+    assert table[3].split() == ["mine", "0.400", "0.600", "5", "6", "0.1250", "2.5", "78.3", "*"]
+    assert table[3].index("78.3") + 4 == table[2].index("80") + 2
+    assert table[4].split() == ["persistence", "0.500", "0.600", "5", "6"]
+    plain = score_table("toy", {"persistence": point}).splitlines()
+    assert "WQL" not in plain[2]
+
+
+@pytest.fixture
+def noisy_csv(tmp_path: Path) -> Path:
+    """A daily wave whose noise is four times as large in the second half of the day."""
+    rng = np.random.default_rng(0)
+    hours = np.arange(4000)
+    noise = np.where(hours % 24 < 12, 0.25, 1.0) * rng.standard_normal(len(hours))
+    index = pd.date_range("2020-01-01", periods=len(hours), freq="h", name="date")
+    path = tmp_path / "noisy.csv"
+    pd.DataFrame({"noisy": 50 + 5 * (np.sin(2 * np.pi * hours / 24) + noise)}, index=index).to_csv(path)
+    return path
+
+
+def test_training_finds_calibrated_quantiles(noisy_csv: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    data = CSVDataModule(str(noisy_csv), context_length=48, prediction_length=24, batch_size=64)
+    backbone = {**SMALL, "num_layers": 1, "linear_path": "ridge", "dropout": 0.0}
+    model = ForecastingModule(backbone, learning_rate=3e-3, warmup_steps=20, quantiles=(0.1, 0.25, 0.5, 0.75, 0.9))
+    fitted = trainer(tmp_path, max_epochs=8)
+    fitted.fit(model, data)
+    (metrics,) = fitted.test(model, data, verbose=False)
+    assert metrics["test_coverage_80"] == pytest.approx(0.8, abs=0.1)
+    assert metrics["test_coverage_50"] == pytest.approx(0.5, abs=0.1)
+    assert metrics["test_mae"] == pytest.approx(metrics["test_mae_original"] / data.task.scale[0], rel=1e-4)
+    # the interval knows the hours of large noise
+    quiet, loud = Coverage(model.quantiles), Coverage(model.quantiles)
+    for window in data.test_dataloader():
+        calm = (window.time[:, 48:] // 3600 % 24 < 12)[..., None]
+        quiet.update(model(window), window.target, calm)
+        loud.update(model(window), window.target, ~calm)
+    for coverage in (quiet, loud):
+        assert coverage.compute()["coverage_80"].item() == pytest.approx(0.8, abs=0.1)
+    # and comes back in original units: 2 * 1.28 times the noise, which is 5 in loud hours
+    (forecast,) = fitted.predict(model, data)  # type: ignore[misc]
+    assert forecast.shape == (1, 24, 1, 5)
+    width = (forecast[..., -1] - forecast[..., 0]).flatten()
+    calm = torch.tensor(pd.date_range(data.panel.time[-1], periods=25, freq="h")[1:].hour < 12)
+    assert width[~calm].mean().item() == pytest.approx(12.8, rel=0.3)
+    assert width[calm].mean() < 0.5 * width[~calm].mean()
+    figure = plot_test_forecasts(model, data, "title", num_windows=2)
+    bands = figure.axes[0].collections
+    assert [band.get_label() for band in bands] == ["80 % interval", "50 % interval"]
+    heights = [np.ptp(band.get_paths()[0].vertices[:, 1]) for band in bands]
+    assert heights[0] > heights[1] > 0
+    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == ["truth", "median"]
+    past, truth, median = figure.axes[0].lines[:3]
+    assert (len(past.get_ydata()), len(truth.get_ydata()), len(median.get_ydata())) == (48, 24, 24)
+
+
+def test_a_checkpoint_keeps_its_quantiles(toy_csv: Path, tmp_path: Path) -> None:
+    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
+    model = ForecastingModule(SMALL, quantiles=np.array([0.1, 0.5]))  # type: ignore[arg-type]
+    fitted = trainer(tmp_path, max_steps=1)
+    fitted.fit(model, data)
+    path = tmp_path / "model.ckpt"
+    fitted.save_checkpoint(path)
+    loaded = ForecastingModule.load_from_checkpoint(path, weights_only=True)
+    assert loaded.task == model.task
+    assert loaded.task.quantiles == loaded.quantiles == (0.1, 0.5)
+    window = next(iter(data.test_dataloader()))
+    assert torch.equal(loaded.eval()(window), model.eval()(window))
+    with pytest.raises(UserError, match=r"its quantiles are \[0\.1, 0\.5\], but none are asked for"):
+        ForecastingModule(SMALL).on_load_checkpoint(torch.load(path, weights_only=True))
+
+
+def test_a_checkpoint_from_before_there_were_quantiles_loads(toy_csv: Path, tmp_path: Path) -> None:
+    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
+    model = ForecastingModule(SMALL)
+    fitted = trainer(tmp_path, max_steps=1)
+    fitted.fit(model, data)
+    path = tmp_path / "model.ckpt"
+    fitted.save_checkpoint(path)
+    checkpoint = torch.load(path, weights_only=True)
+    del checkpoint["tsattn"]["task"]["quantiles"]
+    del checkpoint["hyper_parameters"]["quantiles"]
+    checkpoint["hyper_parameters"]["loss"] = "mse"
+    torch.save(checkpoint, path)
+    loaded = ForecastingModule.load_from_checkpoint(path, weights_only=True)
+    assert loaded.loss == "mse"
+    window = next(iter(data.test_dataloader()))
+    assert torch.equal(loaded.eval()(window), model.eval()(window))
+
+
+CO2 = ["fit", "--config", "co2_mlr.yaml", "--data.context_length=16", "--attention=mlr", "--model.backbone.d_model=16"]
+TINY = ["--trainer.max_steps=4", "--trainer.val_check_interval=2", "--trainer.accelerator=cpu"]
+
+
+def test_the_commands_take_quantiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    assert main([*CO2, *TINY, "--model.quantiles", "[0.1, 0.5, 0.9]", "--run", str(run)]) == 0
+    assert "WQL" in capsys.readouterr().out
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["model"]["quantiles"] == [0.1, 0.5, 0.9]
+    test = json.loads((run / "metrics.json").read_text())["test"]
+    assert {"wql", "crps", "crps_original", "coverage_80"} <= set(test["transformer_mlr"])
+    assert "wql" not in test["persistence"]
+    assert "val_wql" in pd.read_csv(run / "metrics.csv").columns
+    for command in ("test", "validate"):
+        assert main([command, "--run", str(run)]) == 0
+        assert "WQL" in capsys.readouterr().out
+    assert main(["predict", "--run", str(run)]) == 0
+    frame = pd.read_csv(run / "forecast.csv")
+    assert list(frame.columns) == ["unique_id", "date", "predictions", "0.1", "0.5", "0.9"]
+    assert (frame["0.1"] < frame["0.5"]).all()
+    assert (frame["0.5"] < frame["0.9"]).all()
+    assert (frame.predictions == frame["0.5"]).all()
+    assert frame.predictions.between(300, 450).all()
+    capsys.readouterr()
+    words = ["test", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "best.ckpt")]
+    assert main([*words, "--model.quantiles", "[0.5]"]) == 2
+    said = capsys.readouterr().err
+    assert "the checkpoint is of another model: its quantiles are [0.1, 0.5, 0.9], but [0.5] are asked for" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model.quantiles", "[0.1, 0.9]"], "quantiles must include 0.5, the median"),
+        (["--model.quantiles", "[0.5, 5]"], "quantiles must lie between 0 and 1, ends excluded, not 0.5, 5.0"),
+        (["--model.quantiles", "[0.5, high]"], "--model.quantiles must be a number, not high"),
+        (["--model.quantiles", "0.5"], "--model.quantiles must be a list, not 0.5"),
+        (["--model.quantiles", "[0.5]", "--model.loss", "mse"], "loss mse trains a point forecast: with quantiles"),
+        (["--model.loss", "pinball"], "loss pinball needs quantiles; without them the loss is one of mse, mae, huber"),
+    ],
+)
+def test_wrong_quantiles_are_refused_by_the_command(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main([*CO2, "--run", str(tmp_path / "run"), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

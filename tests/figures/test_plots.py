@@ -1,0 +1,105 @@
+"""Figures of forecasts: whose forecast it is, how much came before, and no times of day where there are none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from tsattn.data import FrameDataModule, Panel, panel_from_frame
+from tsattn.figures import plot_test_forecasts
+from tsattn.figures.forecasts import plot_forecast
+from tsattn.task import Task
+from tsattn.training import ForecastingModule
+
+
+def panel(frequency: str, rows: int = 2000) -> Panel:
+    time = pd.date_range("2020-01-01", periods=max(3, rows), freq=frequency, name="date")
+    table = pd.DataFrame({"load": np.arange(len(time), dtype=float)}, index=time)
+    return panel_from_frame(table, source="toy").until(np.array([rows]))
+
+
+def task(horizon: int, season: int, frequency: str) -> Task:
+    return Task("toy", 48, horizon, ("load",), frequency, season, (0.0,), (1.0,))
+
+
+def drawn(frequency: str, season: int, horizon: int, rows: int = 2000) -> Figure:
+    history = panel(frequency, rows)
+    time = history.future_time(0, horizon)
+    forecast = pd.DataFrame({"unique_id": "load", "ds": time, "predictions": 1.0})
+    figure = plot_forecast(forecast, history, task(horizon, season, frequency))
+    figure.canvas.draw()
+    return figure
+
+
+def points_before(figure: Figure) -> int:
+    return len(np.asarray(figure.axes[0].lines[0].get_xdata()))
+
+
+@pytest.mark.parametrize(
+    ("frequency", "season", "horizon", "before"),
+    [
+        ("5min", 288, 12, 60),  # not a day of 288 points
+        ("5min", 288, 96, 288),
+        ("h", 24, 24, 48),
+        ("h", 24, 1, 24),
+        ("MS", 12, 12, 24),
+        ("W-SUN", 52, 4, 52),  # a year
+        ("D", 7, 365, 730),
+    ],
+)
+def test_history_is_as_long_as_horizon_and_season_ask_for(
+    frequency: str, season: int, horizon: int, before: int
+) -> None:
+    assert points_before(drawn(frequency, season, horizon, rows=1000)) == before
+
+
+def test_the_origins_of_a_cross_validation_lengthen_no_history() -> None:
+    history = panel("h")
+    stamps = history.time[-48:]
+    forecast = pd.DataFrame({"unique_id": "load", "ds": stamps, "predictions": 1.0})
+    forecast["cutoff"] = np.repeat([stamps[0], stamps[12], stamps[24], stamps[36]], 12)
+    figure = plot_forecast(forecast, history, task(12, 24, "h"))
+    assert points_before(figure) == 24 + 48
+
+
+@pytest.mark.parametrize(("frequency", "season"), [("MS", 12), ("YS", 1), ("D", 7), ("W-SUN", 52), ("QS", 4)])
+@pytest.mark.parametrize("rows", [1, 2, 3, 200])
+def test_dates_have_no_time_of_day(frequency: str, season: int, rows: int) -> None:
+    figure = drawn(frequency, season, 1, rows)
+    axis = figure.axes[0].xaxis
+    labels = [label.get_text() for label in axis.get_ticklabels()] + [axis.get_offset_text().get_text()]
+    assert any(labels)
+    assert not [label for label in labels if ":" in label]
+
+
+def test_hours_keep_their_time_of_day() -> None:
+    axis = drawn("h", 24, 6).axes[0].xaxis
+    assert any(":" in label.get_text() for label in axis.get_ticklabels())
+
+
+def test_the_test_windows_of_a_long_table_are_named_by_their_series() -> None:
+    rows = 60
+    frames = [
+        pd.DataFrame({"unique_id": name, "ds": pd.date_range("2020-01-01", periods=rows, freq="MS"), "y": range(rows)})
+        for name in ("Harbour", "Mill", "Bridge")
+    ]
+    long = FrameDataModule(pd.concat(frames, ignore_index=True), context_length=12, prediction_length=3)
+    wide = FrameDataModule(
+        frames[0].set_index("ds")[["y"]].astype(float), context_length=12, prediction_length=3, name="wide"
+    )
+    titles = {}
+    for name, data in {"long": long, "wide": wide}.items():
+        data.setup("fit")
+        model = ForecastingModule({"kind": "transformer", "d_model": 8, "num_heads": 2})
+        assert data.task is not None
+        model.build(data.task)
+        model.units = model.units.__class__(data.series.mean, data.series.scale)  # type: ignore[union-attr]
+        figure = plot_test_forecasts(model, data, "the title")
+        assert figure.get_suptitle() == "the title"
+        titles[name] = [ax.get_title() for ax in figure.axes[:3]]
+    assert [title.split("\n")[0] for title in titles["long"]] == list(long.panel.ids)  # type: ignore[union-attr]
+    assert all(title.split("\n")[1].startswith("forecast from 20") for title in titles["long"])
+    assert all(title.startswith("forecast from 20") for title in titles["wide"])
+    assert not [title for some in titles.values() for title in some if ":" in title]

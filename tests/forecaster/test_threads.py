@@ -1,0 +1,63 @@
+"""Several threads fit, load and predict as each would alone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import tsattn
+from tsattn.forecaster import Forecaster
+
+SMALL: dict[str, Any] = {
+    "backbone": {"kind": "patchtst", "d_model": 16, "num_layers": 1, "num_heads": 2, "dropout": 0.3},
+    "context_length": 24,
+    "prediction_length": 6,
+    "max_steps": 60,
+    "accelerator": "cpu",
+}
+
+
+def wave() -> pd.DataFrame:
+    rng, rows = np.random.default_rng(0), 200
+    values = np.sin(np.arange(rows) / 4) + 0.1 * rng.standard_normal(rows)
+    return pd.DataFrame({"date": pd.date_range("2024-01-01", periods=rows, freq="h"), "wave": values})
+
+
+@pytest.mark.timeout(300)
+def test_threads_give_the_forecasts_of_one(tmp_path: Path) -> None:
+    alone = {seed: Forecaster(**SMALL, seed=seed).fit(wave()) for seed in (1, 2)}
+    expected = {seed: forecaster.predict() for seed, forecaster in alone.items()}
+    alone[1].save(tmp_path / "model")
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+
+    def predict(_: int) -> pd.DataFrame:
+        return alone[1].predict()
+
+    def load(_: int) -> pd.DataFrame:
+        return tsattn.load(tmp_path / "model").predict()
+
+    with ThreadPoolExecutor(4) as threads:
+        fits = {seed: threads.submit(lambda seed=seed: Forecaster(**SMALL, seed=seed).fit(wave())) for seed in (1, 2)}
+        others = [*threads.map(predict, range(20)), *threads.map(load, range(5))]
+        for seed, fit in fits.items():
+            pd.testing.assert_frame_equal(fit.result().predict(), expected[seed])
+    for forecast in others:
+        pd.testing.assert_frame_equal(forecast, expected[1])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_forecast_and_a_model_that_is_read_draw_no_random_numbers(tmp_path: Path) -> None:
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(wave())
+    forecaster.save(tmp_path / "model")
+    before = torch.get_rng_state()
+    forecaster.predict()
+    forecaster.evaluate(wave().assign(date=lambda frame: frame["date"] + pd.Timedelta(hours=200)))
+    tsattn.load(tmp_path / "model").predict()
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,319 @@
+"""torch.compile and activation checkpointing by an argument: the same training, faster or in less memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+from tsattn.backbones import Backbone, build_backbone
+from tsattn.batch import Batch
+from tsattn.cli import main
+from tsattn.data import CSVDataModule
+from tsattn.errors import UserError
+from tsattn.layers import Encoder
+from tsattn.optim import mup_init_
+from tsattn.task import Task
+from tsattn.training import ForecastingModule
+from tsattn.training.compilation import (
+    COMPILE_MODES,
+    check_compile_device,
+    compiler_errors,
+    hold_gradients,
+    start_compiled,
+    stop_compiled,
+    uses_cuda_graphs,
+)
+
+ATTENTION: dict[str, Any] = {
+    "standard": "standard",
+    "mlr": {"kind": "mlr", "ranks": [4, 2, 2]},
+    "btt": "btt",
+    "swa": {"kind": "swa", "window_size": 5},
+}
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+class Plain(Backbone):
+    """The last value and a learned step: no encoder."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.step = nn.Parameter(torch.zeros(task.prediction_length, 1))
+
+    def forward(self, batch: Batch) -> Tensor:
+        return batch.past[:, -1:] + self.step
+
+
+def task(**more: Any) -> Task:
+    return Task("toy", 48, 12, ("a", "b"), "h", 24, (0.0, 0.0), (1.0, 1.0), **more)
+
+
+def batch(size: int = 3) -> Batch:
+    torch.manual_seed(1)
+    start = 3600 * torch.arange(size)[:, None] * 999
+    return Batch(
+        torch.randn(size, 48, 2),
+        past_observed=torch.rand(size, 48, 2) > 0.1,
+        time=start + 3600 * torch.arange(60),
+        past_covariates=torch.randn(size, 48, 1),
+        future_covariates=torch.randn(size, 60, 1),
+        static=torch.zeros(size, 1, dtype=torch.long),
+    )
+
+
+def value_and_gradients(backbone: Backbone, windows: Batch) -> list[Tensor]:
+    out = backbone(windows)
+    weights = [*backbone.parameters()]
+    return [out, *torch.autograd.grad(out.square().mean(), weights, materialize_grads=True)]
+
+
+def check_compiles_whole(backbone: Backbone, recompute: bool) -> None:
+    """One graph for each size of batch, of the values and gradients of eager execution."""
+    for part in backbone.modules():
+        if isinstance(part, Encoder):
+            part.recompute = recompute
+    expected = value_and_gradients(backbone, batch())
+    torch.compiler.reset()
+    counters.clear()
+    backbone.compile(backend="aot_eager", dynamic=False, fullgraph=True)
+    for one, other in zip(value_and_gradients(backbone, batch()), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize(("kind", "recompute"), [("transformer", False), ("patchtst", True)])
+def test_a_backbone_compiles_whole(kind: str, recompute: bool, attention: str) -> None:
+    description = {"kind": kind, "d_model": 16, "num_heads": 2, "dropout": 0.0, "attention": ATTENTION[attention]}
+    check_compiles_whole(build_backbone(description, task()), recompute)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "patchtst"])
+def test_a_backbone_with_all_that_it_can_have_compiles_whole(kind: str) -> None:
+    everything = task(
+        quantiles=(0.1, 0.5, 0.9),
+        past_covariates=("p",),
+        future_covariates=("f",),
+        static=("s",),
+        categories=(("x", "y"),),
+    )
+    attention = {"kind": "mlr", "ranks": [4, 2, 2], "scaling": "mup"}
+    options = {"linear_path": "learned", "calendar": True, "positions": "rotary", "dropout": 0.0}
+    backbone = build_backbone(
+        {"kind": kind, "d_model": 16, "num_heads": 2, "attention": attention, **options}, everything
+    )
+    mup_init_(backbone)
+    check_compiles_whole(backbone, recompute=True)
+
+
+def test_compiled_models_do_not_use_up_the_compilations_of_later_ones() -> None:
+    """torch compiles one function at most 8 times; here there are 5 models of 2 sizes of one class."""
+    for width in range(8, 48, 8):
+        backbone = build_backbone({"kind": "transformer", "d_model": width, "num_heads": 2, "num_layers": 1}, task())
+        start_compiled(backbone, "default")
+        backbone.compile(backend="eager", dynamic=False)  # without the time of inductor
+        counters.clear()
+        for size in (2, 3):
+            backbone(batch(size))
+        assert counters["stats"]["unique_graphs"] == 2, f"width {width}"
+        stop_compiled(backbone)
+        backbone(batch(4))
+        assert counters["stats"]["unique_graphs"] == 2
+
+
+def words(csv: Path, run: Path) -> list[str]:
+    return [
+        "fit",
+        "--data=CSVDataModule",
+        f"--data.path={csv}",
+        "--data.context_length=48",
+        "--data.prediction_length=12",
+        "--data.batch_size=128",
+        "--model.backbone={kind: patchtst, d_model: 8, num_heads: 2, num_layers: 1, dropout: 0.0}",
+        "--attention={kind: mlr, ranks: [4]}",
+        "--trainer.accelerator=cpu",
+        "--trainer.log_every_n_steps=1",
+        f"--run={run}",
+    ]
+
+
+def curve(run: Path) -> pd.DataFrame:
+    return pd.read_csv(run / "metrics.csv")
+
+
+@pytest.mark.slow
+def test_a_compiled_run_has_the_losses_of_an_eager_one(
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, quick = tmp_path / "plain", tmp_path / "compiled"
+    assert main([*words(toy_csv, plain), "--trainer.max_epochs=3"]) == 0
+    both = ["--model.compile_mode=default", "--model.activation_checkpointing=true"]
+    counters.clear()
+    assert main([*words(toy_csv, quick), "--trainer.max_epochs=3", *both]) == 0
+    # 361 windows and 49: two sizes of batch in training, one in validation; the test is not compiled
+    assert counters["stats"]["unique_graphs"] == 3
+    assert counters["inductor"]["fxgraph_cache_miss"] + counters["inductor"]["fxgraph_cache_hit"] >= 3
+    for name in ("train_loss", "val_mse"):
+        expected, found = (curve(run)[name].dropna() for run in (plain, quick))
+        assert len(expected) == (9 if name == "train_loss" else 3)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+    first, second = (json.loads((run / "metrics.json").read_text())["test"]["patchtst_mlr"] for run in (plain, quick))
+    assert first["mse"] == pytest.approx(second["mse"], rel=1e-4)
+    one, other = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (plain, quick))
+    assert list(one["state_dict"]) == list(other["state_dict"])
+    # either goes on with the other's checkpoint, and both end alike
+    ends = []
+    for source, name, options in ((plain, "compiled_on", both), (quick, "plain_on", [])):
+        on = tmp_path / name
+        checkpoint = f"--ckpt_path={source / 'checkpoints/last.ckpt'}"
+        assert main([*words(toy_csv, on), "--trainer.max_epochs=4", checkpoint, *options]) == 0
+        ends.append(curve(on)["train_loss"].dropna())
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3)
+    # outside of training a model is as it is written
+    capsys.readouterr()
+    assert main(["test", f"--run={quick}"]) == 0
+    assert f"{second['mse']:8.3f}" in capsys.readouterr().out
+
+
+def test_without_a_compiler_there_is_one_sentence(toy_csv: Path, tmp_path: Path) -> None:
+    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
+    model = ForecastingModule({"kind": "transformer", "d_model": 8, "num_heads": 2}, compile_mode="default")
+    trainer = Trainer(
+        default_root_dir=tmp_path,
+        accelerator="cpu",
+        max_steps=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    )
+    with (
+        torch._inductor.config.patch({"cpp.cxx": ("/no/such/compiler",), "force_disable_caches": True}),
+        pytest.raises(UserError, match="it needs a C\\+\\+ compiler, and none works here") as raised,
+    ):
+        trainer.fit(model, data)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_torch_cannot_compile_is_one_sentence() -> None:
+    def broken(graph: Any, inputs: Any) -> Any:
+        raise NotImplementedError("no kernel\nfor this")
+
+    backbone = build_backbone({"kind": "transformer", "d_model": 8, "num_heads": 2, "num_layers": 1}, task())
+    backbone.compile(backend=broken, dynamic=False)
+    message = "the backbone: NotImplementedError: no kernel for this; leave compile_mode default out"
+    with pytest.raises(UserError, match=message), compiler_errors("default"):
+        backbone(batch())
+    # what goes wrong in the model itself is not of the compiler
+    with pytest.raises(RuntimeError, match="size of the model"), compiler_errors("default"):
+        raise RuntimeError("size of the model")
+
+
+def test_modes_are_checked_before_a_folder_is_made(
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words(toy_csv, tmp_path / "run"), "--model.compile_mode=fast"]) == 2
+    message = capsys.readouterr().err
+    assert "compile_mode must be one of default, reduce-overhead, max-autotune" in message
+    assert main([*words(toy_csv, tmp_path / "run"), "--model.compile_mode=reduce-overhead"]) == 2
+    message = capsys.readouterr().err
+    assert "reduce-overhead uses CUDA graphs, which need a CUDA device, not cpu; default works on any" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_graphs_are_replayed_on_cuda_alone() -> None:
+    for mode in COMPILE_MODES:
+        assert uses_cuda_graphs(mode, CUDA) == (mode in ("reduce-overhead", "max-autotune"))
+        assert not uses_cuda_graphs(mode, CPU)
+        check_compile_device(mode, CUDA)
+    assert not uses_cuda_graphs(None, CUDA)
+
+
+def test_gradients_are_added_to_memory_of_their_own() -> None:
+    layer = nn.Linear(3, 2)
+    layer.bias.requires_grad = False
+    hold_gradients(layer)
+    assert layer.bias.grad is None
+    held = layer.weight.grad
+    assert held is not None
+    assert not held.any()
+    for count in (1, 2):
+        layer(torch.ones(1, 3)).sum().backward()
+        assert layer.weight.grad is held
+        assert torch.equal(held, torch.full((2, 3), float(count)))
+        hold_gradients(layer)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "patchtst"])
+def test_activations_are_computed_anew_where_that_is_asked_for(toy_csv: Path, tmp_path: Path, kind: str) -> None:
+    weights = []
+    for anew in (False, True):
+        torch.manual_seed(0)
+        data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12, batch_size=64)
+        model = ForecastingModule(
+            {"kind": kind, "d_model": 16, "num_heads": 2, "dropout": 0.2}, activation_checkpointing=anew
+        )
+        trainer = Trainer(
+            default_root_dir=tmp_path,
+            accelerator="cpu",
+            max_steps=4,
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(model, data)
+        trainer.save_checkpoint(tmp_path / f"{anew}.ckpt")
+        assert model.backbone is not None
+        assert [part.recompute for part in model.backbone.modules() if isinstance(part, Encoder)] == [anew]
+        weights.append(model.state_dict())
+    assert list(weights[0]) == list(weights[1])
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    # a checkpoint of one loads into the other
+    for anew in (False, True):
+        ForecastingModule.load_from_checkpoint(
+            tmp_path / f"{anew}.ckpt", activation_checkpointing=not anew, weights_only=True
+        )
+
+
+def test_a_backbone_without_an_encoder_has_nothing_to_compute_anew() -> None:
+    model = ForecastingModule({"kind": f"{__name__}.Plain"}, activation_checkpointing=True)
+    with pytest.raises(UserError, match="Plain has no encoder: leave it false"):
+        model.build(task())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_cuda_graphs_train_as_eager_does(toy_csv: Path, tmp_path: Path, mode: str, accumulate: int) -> None:
+    weights = []
+    for compile_mode in (None, mode):
+        torch.manual_seed(0)
+        data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12, batch_size=32)
+        model = ForecastingModule(
+            {"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.0}, compile_mode=compile_mode
+        )
+        trainer = Trainer(
+            default_root_dir=tmp_path,
+            accelerator="cuda",
+            devices=1,
+            max_epochs=3,
+            accumulate_grad_batches=accumulate,
+            gradient_clip_val=1.0,
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(model, data)
+        trainer.test(model, data, verbose=False)
+        weights.append(torch.cat([weight.detach().cpu().flatten() for weight in model.parameters()]))
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-2, atol=1e-3)

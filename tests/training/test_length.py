@@ -1,0 +1,196 @@
+"""How long a training is that nobody chose: alike on the command line and in Python, and long enough for small data."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from tests.conftest import REAL_ROOT
+from tsattn.cli import main
+from tsattn.data import CO2DataModule
+from tsattn.forecaster import Forecaster
+from tsattn.training import ForecastingModule, fitting
+from tsattn.training.callbacks import StopEarly
+from tsattn.training.length import choose_interval, choose_length, choose_warmup, scored_windows
+
+README = Path(__file__).parents[3] / "README.md"
+TINY = "--model.backbone={kind: patchtst, d_model: 8, num_layers: 1, num_heads: 2}"
+
+
+def monthly(rows: int = 144) -> pd.DataFrame:
+    """A trend times a season, as of air passengers, and some noise."""
+    rng, months = np.random.default_rng(0), np.arange(rows)
+    season = np.array([-0.09, -0.12, 0.02, -0.01, -0.01, 0.11, 0.22, 0.21, 0.07, -0.07, -0.21, -0.1])
+    values = np.exp(4.8 + 0.01 * months + season[months % 12] + 0.03 * rng.standard_normal(rows)).round()
+    return pd.DataFrame({"date": pd.date_range("1949-01-01", periods=rows, freq="MS"), "passengers": values})
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.csv"
+    monthly().to_csv(path, index=False)
+    return path
+
+
+def words(csv: Path, run: Path) -> list[str]:
+    sizes = ["--data.context_length=24", "--data.prediction_length=12", "--trainer.accelerator=cpu"]
+    return ["fit", "--data=CSVDataModule", f"--data.path={csv}", *sizes, f"--run={run}"]
+
+
+def test_small_data_are_trained_well_past_their_warm_up() -> None:
+    length = choose_length(windows=41, windows_a_step=32)
+    assert length.steps == 400
+    assert choose_warmup(length.steps) == 40
+    assert choose_length(8033, 32).steps == choose_length(10**9, 32).steps == 1000, "and large data have an end"
+    assert choose_length(1000, 32).steps == 20 * 32
+    assert choose_warmup(float("inf")) == 100, "of a training that time ends"
+    assert choose_warmup(5) == 0
+
+
+@pytest.mark.parametrize("steps", [1, 7, 20, 30, 400, 1000])
+@pytest.mark.parametrize("available", [1, 60, 2_000_000])
+def test_validation_comes_twenty_times_at_most_and_costs_a_third_of_the_windows(steps: int, available: int) -> None:
+    interval = choose_interval(steps, 32, available)
+    assert 1 <= interval <= steps
+    assert steps // interval <= 20
+    scored = scored_windows(32 * interval, available)
+    assert scored <= available
+    if interval > 1:
+        assert scored <= 32 * interval / 3
+    assert scored >= min(available, 32)
+
+
+def test_the_last_validation_is_at_the_end_where_the_steps_can_be_divided() -> None:
+    for steps in (150, 400, 640, 800, 850, 1000):
+        assert steps % choose_interval(steps, 32, 60) == 0
+    assert 997 // choose_interval(997, 32, 60) == 20, "a prime number cannot, and loses no validation by it"
+
+
+def test_one_backbone_and_one_length_on_the_command_line_and_in_python(
+    csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[int, int]] = []
+    whole = fitting.choose_length
+
+    def short(windows: int, windows_a_step: int) -> Any:
+        asked.append((windows, windows_a_step))
+        length = whole(windows, windows_a_step)
+        return type(length)(20, length.patience)
+
+    monkeypatch.setattr(fitting, "choose_length", short)
+    run = tmp_path / "run"
+    assert main(words(csv, run)) == 0
+    said = capsys.readouterr().out
+    assert "training: up to 20 steps, validation every 10 steps on 3 windows, ending after 7 without" in said
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    forecaster = Forecaster(context_length=24, prediction_length=12, accelerator="cpu").fit(monthly())
+    assert forecaster.model is not None
+    assert config["model"]["backbone"] == forecaster.model.description == ForecastingModule().description
+    assert config["model"]["warmup_steps"] is forecaster.model.warmup_steps is None
+    assert asked == [(100 - 36 + 1, 32), (144 - 14 - 36 + 1, 32)]
+    assert json.loads((run / "metrics.json").read_text())["training"]["steps"] == 20
+    # the run's configuration leaves the choice open, so that it is made again
+    assert config["trainer"]["max_epochs"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "steps", "validations"),
+    [
+        (["--trainer.max_epochs=2"], 6, 2),
+        (["--trainer.max_steps=7"], 7, 1),
+        (["--trainer.max_steps=7", "--trainer.val_check_interval=2"], 7, 3),
+    ],
+)
+def test_what_the_user_says_is_done(
+    csv: Path, tmp_path: Path, given: list[str], steps: int, validations: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main([*words(csv, run), TINY, *given, "--model.warmup_steps=3"]) == 0
+    assert json.loads((run / "metrics.json").read_text())["training"]["steps"] == steps
+    assert pd.read_csv(run / "metrics.csv")["val_mse"].notna().sum() == validations
+    assert "ending after" not in capsys.readouterr().out
+    assert yaml.safe_load((run / "config.yaml").read_text())["model"]["warmup_steps"] == 3
+
+
+def test_a_training_ends_when_validation_no_longer_improves(csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = iter([3.0, 2.0, *[2.5] * 30])
+    seen: list[int] = []
+
+    def worse(self: ForecastingModule, stage: str, prog_bar: bool) -> None:
+        assert self.errors is not None
+        self.errors.reset()
+        seen.append(self.trainer.global_step)
+        self.log("val_mse", next(errors))
+
+    monkeypatch.setattr(ForecastingModule, "_log_errors", worse)
+    backbone = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2}
+    sizes: dict[str, Any] = {"context_length": 24, "prediction_length": 12, "accelerator": "cpu", "quantiles": ()}
+    Forecaster(backbone, **sizes).fit(monthly())
+    assert seen == [20 * number for number in range(1, 2 + 7 + 1)], "seven behind the best, of 400 steps"
+    seen.clear()
+    errors = iter([3.0, 2.0, *[2.5] * 30])
+    Forecaster(backbone, **sizes, max_steps=200).fit(monthly())
+    assert seen[-1] == 200, "steps that were asked for are all taken"
+
+
+def test_a_training_that_was_over_when_it_was_killed_is_over() -> None:
+    class Stub:
+        should_stop = False
+
+    stopping, trainer = StopEarly("val_mse"), Stub()
+    stopping.patience = 7
+    stopping.load_state_dict({**stopping.state_dict(), "wait_count": 7})
+    stopping.on_train_start(trainer, None)  # type: ignore[arg-type]
+    assert trainer.should_stop
+
+
+def own_data_command() -> str:
+    found = re.search(
+        r"^python -m tsattn (fit --data CSVDataModule --data\.path mine\.csv .*)$", README.read_text(), re.M
+    )
+    assert found
+    return found[1]
+
+
+def write_monthly(path: Path) -> None:
+    monthly().to_csv(path, index=False)
+
+
+def write_co2(path: Path) -> None:
+    CO2DataModule().load_frame().to_csv(path)
+
+
+def copy_of(name: str) -> Any:
+    return lambda path: path.write_bytes((Path(str(REAL_ROOT)) / name).read_bytes())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(write_monthly, id="monthly"),
+        pytest.param(write_co2, id="co2"),
+        pytest.param(copy_of("national_illness.csv"), id="national_illness", marks=pytest.mark.real_data),
+        pytest.param(copy_of("exchange_rate.csv"), id="exchange_rate", marks=pytest.mark.real_data),
+    ],
+)
+def test_the_command_for_own_data_beats_seasonal_naive(
+    write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mine.csv")
+    assert main(shlex.split(own_data_command())) == 0
+    (metrics,) = tmp_path.glob("runs/mine/*/*/metrics.json")
+    scores = {name.split(" (")[0]: score for name, score in json.loads(metrics.read_text())["test"].items()}
+    model = scores["patchtst_standard"]
+    assert model["mae"] < 0.9 * scores["seasonal naive"]["mae"]
+    assert model["mse"] < 0.9 * scores["seasonal naive"]["mse"]

@@ -1,0 +1,207 @@
+"""Which precision a training has, and the optimizer under each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.plugins import MixedPrecision
+from torch import Tensor
+
+from tsattn import Forecaster
+from tsattn.cli import main, trainer_cli
+from tsattn.data import CSVDataModule
+from tsattn.training import ForecastingModule, fitting
+from tsattn.training.precision import default_precision
+
+SMALL = {"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.0}
+BF16 = "bf16-mixed"
+FULL = "32-true"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "accelerator", "devices", "precision"),
+    [
+        ([], "auto", 1, FULL),
+        ([(9, 0)], "auto", 1, BF16),
+        ([(9, 0)], "gpu", "auto", BF16),
+        ([(10, 0)], "cuda", "1", BF16),
+        ([(9, 0)], "cpu", 1, FULL),
+        ([(8, 0)], "auto", 1, FULL),
+        ([(9, 0), (8, 0)], "cuda", 1, BF16),
+        ([(9, 0), (8, 0)], "cuda", [1], FULL),
+        ([(9, 0), (8, 0)], "cuda", "0,", BF16),
+        ([(9, 0), (8, 0)], "cuda", "auto", FULL),
+        ([(9, 0), (9, 0)], "cuda", -1, BF16),
+        ([(9, 0)], "cuda", 3, FULL),
+        ([(9, 0)], "cuda", "many", FULL),
+        ([(9, 0)], object(), 1, FULL),
+    ],
+)
+def test_bfloat16_is_the_default_where_all_devices_are_new(
+    capabilities: list[tuple[int, int]], accelerator: Any, devices: Any, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(capabilities))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capabilities[device])
+    assert default_precision(accelerator, devices) == precision
+
+
+class Autocast:
+    """Notes in which precision a model of the module is called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[bool] = []
+        forward = ForecastingModule.forward
+
+        def noted(module: ForecastingModule, batch: Any) -> Tensor:
+            self.seen.append(torch.is_autocast_enabled("cpu"))
+            return forward(module, batch)
+
+        monkeypatch.setattr(ForecastingModule, "forward", noted)
+
+
+def test_a_run_keeps_the_precision_that_it_was_trained_in(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, asked = tmp_path / "run", []
+
+    def new_device(accelerator: str, devices: Any) -> str:
+        asked.append((accelerator, devices))
+        return BF16
+
+    monkeypatch.setattr(trainer_cli, "default_precision", new_device)
+    words = ["--data=CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=48", "--data.prediction_length=6"]
+    words += ["--model.backbone.d_model=16", "--trainer.accelerator=cpu", "--trainer.max_steps=2"]
+    assert main(["fit", *words, f"--run={run}"]) == 0
+    assert asked == [("cpu", 1)]
+    said = capsys.readouterr().out
+    assert "parameters, on cpu, bf16-mixed\n" in said
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["trainer"]["precision"] == BF16
+
+    monkeypatch.setattr(trainer_cli, "default_precision", lambda *_: FULL)
+    autocast = Autocast(monkeypatch)
+    assert main(["test", f"--run={run}"]) == 0
+    assert autocast.seen == [True]
+    mse = json.loads((run / "metrics.json").read_text())["test"]["patchtst_standard"]["mse"]
+    assert f"{mse:8.3f}" in capsys.readouterr().out
+
+    # a run from before there was a default was trained in full precision
+    config["trainer"]["precision"] = None
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.setattr(trainer_cli, "default_precision", new_device)
+    for command in ("test", "validate", "predict"):
+        autocast.seen.clear()
+        assert main([command, f"--run={run}"]) == 0
+        assert set(autocast.seen) == {False}
+
+
+def test_a_precision_that_is_asked_for_stays(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_cli, "default_precision", lambda *_: BF16)
+    words = ["--data=CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=48", "--data.prediction_length=6"]
+    words += ["--model.backbone.d_model=16", "--trainer.accelerator=cpu", "--trainer.max_steps=1"]
+    assert main(["fit", *words, f"--run={tmp_path / 'full'}", "--trainer.precision=32-true"]) == 0
+    assert yaml.safe_load((tmp_path / "full" / "config.yaml").read_text())["trainer"]["precision"] == FULL
+    extra = tmp_path / "plugin.yaml"
+    extra.write_text("trainer: {plugins: {class_path: lightning.pytorch.plugins.DoublePrecision}}\n", encoding="utf-8")
+    assert main(["fit", *words, f"--run={tmp_path / 'plugin'}", f"--config={extra}"]) == 0
+    assert yaml.safe_load((tmp_path / "plugin" / "config.yaml").read_text())["trainer"]["precision"] is None
+
+
+def test_the_library_trains_in_the_default_precision(toy_frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def new_device(accelerator: str, devices: Any) -> str:
+        asked.append((accelerator, devices))
+        return BF16
+
+    monkeypatch.setattr(fitting, "default_precision", new_device)
+    autocast = Autocast(monkeypatch)
+    forecaster = Forecaster(SMALL, context_length=48, prediction_length=6, max_steps=2, accelerator="cpu")
+    forecaster.fit(toy_frame)
+    assert asked == [("cpu", 1)]
+    assert set(autocast.seen) == {True}
+    model = forecaster.model
+    assert model is not None
+    assert model.errors is not None
+    assert model.units is not None
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert model.errors.squared.dtype == model.units.scale.dtype == torch.float64
+
+
+class Steps(Callback):
+    """Notes the optimizer, and the gradients that it has taken a step along."""
+
+    def __init__(self) -> None:
+        self.gradients: list[Tensor] = []
+        self.is_fused: bool | None = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+            self.is_fused = trainer.optimizers[0].defaults["fused"]
+            gradients = [weight.grad for weight in pl_module.parameters() if weight.grad is not None]
+            self.gradients.append(torch.cat([gradient.flatten() for gradient in gradients]))
+
+
+def steps(toy_csv: Path, tmp_path: Path, *, batch_size: int = 16, max_steps: int = 1, **more: Any) -> Steps:
+    torch.manual_seed(0)
+    seen = Steps()
+    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12, batch_size=batch_size)
+    fitted = Trainer(
+        default_root_dir=tmp_path,
+        accelerator="cpu",
+        max_steps=max_steps,
+        limit_val_batches=0,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        callbacks=[seen],
+        **more,
+    )
+    fitted.fit(ForecastingModule(SMALL, warmup_steps=0), data)
+    return seen
+
+
+@pytest.mark.parametrize("algorithm", [None, "norm", "value"])
+@pytest.mark.parametrize("precision", [FULL, BF16, "bf16-true"])
+def test_the_optimizer_is_fused_and_its_gradients_clipped(
+    toy_csv: Path, tmp_path: Path, precision: Any, algorithm: str | None
+) -> None:
+    free = steps(toy_csv, tmp_path, precision=precision)
+    clipped = steps(toy_csv, tmp_path, precision=precision, gradient_clip_val=1e-2, gradient_clip_algorithm=algorithm)
+    assert free.is_fused
+    assert clipped.is_fused
+    whole, part = free.gradients[0], clipped.gradients[0]
+    assert whole.norm() > 0.1
+    expected = whole.clamp(-1e-2, 1e-2) if algorithm == "value" else whole * 1e-2 / whole.norm()
+    rtol = 2e-2 if precision == "bf16-true" else 1e-4
+    torch.testing.assert_close(part, expected, rtol=rtol, atol=1e-6)
+
+
+def test_gradients_of_a_scaled_loss_are_clipped_unscaled_by_an_optimizer_that_is_not_fused(
+    toy_csv: Path, tmp_path: Path
+) -> None:
+    plain = steps(toy_csv, tmp_path, precision=FULL, gradient_clip_val=1e-2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    half = steps(toy_csv, tmp_path, plugins=[MixedPrecision("16-mixed", "cpu", scaler)], gradient_clip_val=1e-2)
+    assert plain.is_fused
+    assert not half.is_fused
+    torch.testing.assert_close(half.gradients[0], plain.gradients[0], rtol=0.05, atol=2e-4)
+
+
+def test_two_batches_add_up_to_one_of_twice_the_size(toy_csv: Path, tmp_path: Path) -> None:
+    whole = steps(toy_csv, tmp_path, batch_size=16, max_steps=1)
+    halves = steps(toy_csv, tmp_path, batch_size=8, max_steps=1, accumulate_grad_batches=2)
+    assert len(whole.gradients) == len(halves.gradients) == 1
+    torch.testing.assert_close(halves.gradients[0], whole.gradients[0], rtol=1e-4, atol=1e-6)

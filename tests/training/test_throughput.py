@@ -1,0 +1,60 @@
+"""Windows in a second: of training alone, with the median over stretches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from tsattn.data import CSVDataModule
+from tsattn.training import ForecastingModule, throughput
+from tsattn.training.throughput import Throughput
+
+
+class Clock(Callback):
+    """A step takes half a second, each of the first four a minute; a validation, and what follows it, an hour."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.now += 60.0 if batch_idx < 4 else 0.5
+
+    def on_validation_batch_start(self, *_: Any) -> None:
+        self.now += 3600.0
+
+    def on_validation_end(self, *_: Any) -> None:
+        self.now += 3600.0
+
+
+def test_neither_validation_nor_checkpoints_nor_warming_up_count(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, measured = Clock(), Throughput()
+    monkeypatch.setattr(throughput, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12, batch_size=16)
+    trainer = Trainer(
+        accelerator="cpu",
+        max_steps=18,
+        val_check_interval=4,
+        default_root_dir=tmp_path,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        callbacks=[clock, measured],
+    )
+    torch.manual_seed(0)
+    trainer.fit(ForecastingModule({"kind": "transformer", "d_model": 8, "num_heads": 2}), data)
+    assert clock.now > 8 * 3600
+    assert measured.windows_per_second == 16 / 0.5
+    assert measured.peak_memory_bytes is None
+
+
+def test_without_a_step_there_is_no_rate() -> None:
+    assert Throughput().windows_per_second is None

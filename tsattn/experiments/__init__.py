@@ -1,0 +1,1 @@
+"""A run, from its description to its result."""

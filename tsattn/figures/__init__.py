@@ -1,0 +1,7 @@
+"""Pictures of forecasts, of their errors, and of what an attention looks at."""
+
+from tsattn.figures.attention_maps import plot_attention, plot_attention_maps
+from tsattn.figures.forecasts import plot_forecast, plot_test_forecasts
+from tsattn.figures.horizon_errors import plot_error_by_horizon
+
+__all__ = ["plot_attention", "plot_attention_maps", "plot_error_by_horizon", "plot_forecast", "plot_test_forecasts"]

@@ -1,0 +1,230 @@
+"""Figures of forecasts. They are returned, never shown."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, DayLocator
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from tsattn.batch import Batch
+from tsattn.data import ForecastDataModule, Panel
+from tsattn.data.frequency import is_steps, one_time
+from tsattn.data.roles import TIME_COLUMNS
+from tsattn.data.stamps import in_zone_of
+from tsattn.errors import UserError, one_of, shown
+from tsattn.evaluation.metrics import central_intervals
+from tsattn.figures.style import ACCENT, INK
+from tsattn.task import MEDIAN, Task
+from tsattn.training.module import ForecastingModule
+
+__all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
+
+_HISTORY = 60  # steps of a season that are drawn even before the shortest forecast
+# of ticks at the start of a year, month, day and so on, and of what all have in common: a lone tick counts as a second
+_DATES = ["", "%Y", "%b", "%b-%d", "%b-%d", "%b-%d"]
+_DATE_OFFSETS = ["", "%Y", "%Y-%b", "%Y", "%Y", "%Y"]
+_SHADES = 0.15, 0.3  # opacity of the widest interval and of the narrowest
+
+
+@torch.no_grad()
+def plot_test_forecasts(
+    model: ForecastingModule, data: ForecastDataModule, title: str, num_windows: int = 3, num_channels: int = 3
+) -> Figure:
+    """Truth and forecast for a few test windows (columns, evenly spread in time) and channels (rows), original units.
+
+    The windows of a long table are named by the ids of their series.
+
+    Quantiles are drawn as the median with a band for each central interval, the wider the lighter.
+
+    Args:
+        model: a trained model.
+        data: its data, set up.
+        title: of the figure.
+        num_windows: columns at most.
+        num_channels: rows at most, the last channels of the data (the target of ETT comes last).
+    """
+    assert model.task is not None
+    task, windows = model.task, data.windows("test")
+    numbers = sorted(set(np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()))
+    batch = windows.__getitems__(numbers)
+    scaled = (model.to("cpu", torch.float32).eval()(batch), batch.past, _target(batch))
+    forecast, past, target = (model.original_units(values, batch.series_id).numpy() for values in scaled)
+    intervals = central_intervals(task.quantiles)
+    median = forecast[..., task.quantiles.index(MEDIAN)] if task.quantiles else forecast
+    if batch.past_observed is not None and batch.target_observed is not None:
+        past[~batch.past_observed.numpy()] = np.nan
+        target[~batch.target_observed.numpy()] = np.nan
+    assert batch.time is not None
+    stamps = _stamps(batch.time.numpy(), task)
+    dates, ids = are_dates(stamps.ravel()), _ids(data, batch)
+    before = min(task.context_length, 2 * task.prediction_length)
+    channels = list(range(task.num_channels))[-num_channels:]
+    figure = Figure(figsize=(4.2 * len(numbers), 0.9 + 2.1 * len(channels)), layout="constrained")
+    axes = figure.subplots(len(channels), len(numbers), squeeze=False, sharex="col")
+    for row, channel in enumerate(channels):
+        for column in range(len(numbers)):
+            ax: Axes = axes[row, column]
+            L = task.context_length
+            ax.plot(stamps[column, L - before : L], past[column, -before:, channel], color=INK, lw=1.1)
+            ax.plot(stamps[column, L:], target[column, :, channel], color=INK, lw=1.1, alpha=0.55, label="truth")
+            bands = [
+                (percent, forecast[column, :, channel, low], forecast[column, :, channel, high])
+                for percent, low, high in intervals
+            ]
+            _draw_forecast(ax, stamps[column, L:], median[column, :, channel], bands)
+            ax.axvline(stamps[column, L], color="0.7", lw=0.8, ls=":")
+            _tidy(ax, task, dates)
+            if column == 0:
+                ax.set_ylabel(task.channels[channel])
+            if row == 0:
+                start = f"forecast from {_moment(stamps[column, L], dates)}"
+                ax.set_title(f"{shown(ids[column])}\n{start}" if ids else start, fontsize=9)
+    handles = [*axes[0, 0].lines[1:3], *axes[0, 0].collections]
+    figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any = None, most: int = 6) -> Figure:
+    """Forecasts behind the end of what came before, a series below the other, in original units.
+
+    Args:
+        forecast: a frame as `future_frame` makes it; with a column ``cutoff``, one forecast from each of these.
+        history: the series that were forecast; with rows over the horizon, these are drawn too.
+        task: what was forecast.
+        ids: the series to draw (of a wide table, its columns), or a single one; by default the first ones of the
+            forecast.
+        most: series that are drawn by default.
+
+    Raises:
+        UserError: for an id without a forecast or a history, or a frame that is no forecast.
+    """
+    levels = [str(level) for level in task.quantiles]
+    id_name = history.id_name  # of another frame than the history, time may be called otherwise
+    time_name = next(
+        (name for name in (history.time_name, *TIME_COLUMNS) if name in forecast.columns), history.time_name
+    )
+    lacking = [name for name in (id_name, time_name, "predictions", *levels) if name not in forecast.columns]
+    if lacking:
+        raise UserError(f"the frame is no forecast of this model: it has no column {lacking[0]}")
+    known = forecast[id_name].drop_duplicates().tolist()
+    if not known:
+        raise UserError("the forecast has no rows")
+    stamps = in_zone_of(history.time, one_time(pd.Index(forecast[time_name])), "the forecast", "the history")
+    forecast = forecast.assign(**{time_name: stamps})
+    chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
+    unknown = [name for name in chosen if name not in known]
+    if unknown or not chosen:
+        what = f"no forecast of {shown(unknown[0])}" if unknown else "no id to draw"
+        raise UserError(f"there is {what}; valid are {one_of(map(shown, known[:12]))}")
+    past_ids = history.channels if history.is_wide else history.ids
+    if without := [name for name in chosen if name not in past_ids]:
+        raise UserError(
+            f"the history has no series {shown(without[0])}; give the frame that was forecast from as history"
+        )
+    has_targets = "target_name" in forecast.columns
+    rows = [(name, target) for name in chosen for target in (task.channels if has_targets else (None,))]
+    figure = Figure(figsize=(9, 0.8 + 2.1 * len(rows)), layout="constrained")
+    axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
+    for ax, (name, target) in zip(axes, rows, strict=True):
+        part = forecast[forecast[id_name] == name]
+        part = part if target is None else part[part["target_name"] == target]
+        number = 0 if history.is_wide else history.ids.index(name)
+        channel = history.channels.index(name if history.is_wide else target or history.channels[0])
+        stamps = one_time(pd.Index(part[time_name]))
+        time: Any = history.time_of(number)
+        first, end = time.searchsorted(stamps.min()), time.searchsorted(stamps.max(), side="right")
+        pieces = [piece for _, piece in part.groupby("cutoff")] if "cutoff" in part.columns else [part]
+        keep = _history_length(max(len(piece) for piece in pieces), task.season_length)
+        past = slice(max(0, int(first) - keep), int(end))
+        values = history.values[history.starts[number] : history.starts[number + 1], channel]
+        ax.plot(time[past], values[past], color=INK, lw=1.1, label="observed")
+        for piece in pieces:  # one for each origin of a cross-validation
+            bands = [
+                (percent, piece[levels[low]].to_numpy(), piece[levels[high]].to_numpy())
+                for percent, low, high in central_intervals(task.quantiles)
+            ]
+            stamps = one_time(pd.Index(piece[time_name]))
+            _draw_forecast(ax, stamps, piece["predictions"].to_numpy(), bands)
+            before = time[time < stamps.min()]
+            ax.axvline(before[-1] if len(before) else stamps.min(), color="0.7", lw=0.8, ls=":")
+        # a long name takes several lines, or it would reach into the axes above and below
+        ax.set_ylabel(textwrap.fill(shown(name) if target is None else f"{shown(name)}, {target}", 24))
+        _tidy(ax, task, are_dates(time))
+    shades = axes[0].collections[: len(central_intervals(task.quantiles))]
+    handles = [*axes[0].lines[:2], *shades]
+    figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
+    return figure
+
+
+def _draw_forecast(ax: Axes, stamps: Any, point: NDArray[Any], bands: Sequence[tuple[float, Any, Any]]) -> None:
+    """The point forecast as a line, each central interval (percent, low, high) as a band, the wider the lighter."""
+    ax.plot(stamps, point, color=ACCENT, lw=1.5, label="median" if bands else "forecast")
+    shades = [sum(_SHADES) / 2] if len(bands) == 1 else np.linspace(*_SHADES, len(bands))
+    for (percent, low, high), alpha in zip(bands, shades, strict=True):
+        ax.fill_between(stamps, low, high, color=ACCENT, alpha=alpha, lw=0, label=f"{percent:g} % interval")
+
+
+def _stamps(time: NDArray[np.int64], task: Task) -> NDArray[Any]:
+    """The time of windows, `(windows, L + T)`, as an axis shows it; steps below a second begin with a whole one."""
+    if is_steps(task.frequency):
+        return time
+    step = pd.date_range("2000", periods=2, freq=task.frequency)
+    if step[1] - step[0] >= pd.Timedelta(1, "s"):
+        return time.astype("M8[s]").astype("M8[ns]")
+    since = (np.arange(time.shape[1]) * (step[1] - step[0]).value).astype("m8[ns]")
+    stamps: NDArray[Any] = time[:, :1].astype("M8[s]").astype("M8[ns]") + since
+    return stamps
+
+
+def _history_length(horizon: int, season: int) -> int:
+    """Steps to draw before a forecast: two horizons, and a season where that does not make the forecast tiny."""
+    return max(2 * horizon, 24, min(season, max(4 * horizon, _HISTORY)))
+
+
+def are_dates(stamps: Any) -> bool:
+    """Whether all time stamps are midnights, so that a time of day says nothing; numbers of steps are not."""
+    stamps = pd.Index(stamps)
+    return isinstance(stamps, pd.DatetimeIndex) and bool((stamps == stamps.normalize()).all())
+
+
+def _moment(stamp: Any, dates: bool) -> str:
+    if isinstance(stamp, int | np.integer):
+        return f"step {stamp}"
+    return f"{pd.Timestamp(stamp):{'%Y-%m-%d' if dates else '%Y-%m-%d %H:%M'}}"
+
+
+def _ids(data: ForecastDataModule, batch: Batch) -> list[Any]:
+    """The id of the series of each window; none of those of a wide table."""
+    assert data.panel is not None
+    if data.panel.is_wide or batch.series_id is None:
+        return []
+    return [data.panel.ids[number] for number in batch.series_id.tolist()]
+
+
+def _tidy(ax: Axes, task: Task, dates: bool) -> None:
+    """Bare axes with few ticks; where time stamps are dates, none within a day and no label with a time of day."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=8)
+    if is_steps(task.frequency):
+        return
+    first, last = ax.get_xlim()  # in days
+    # 7 is the least that matplotlib finds steps for at any length; it warns of fewer
+    locator = DayLocator() if dates and last - first < 3 else AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_locator(locator)
+    formats = {"zero_formats": _DATES, "offset_formats": _DATE_OFFSETS} if dates else {}
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, **formats))  # type: ignore[no-untyped-call]
+    ax.xaxis.get_offset_text().set_fontsize(8)
+
+
+def _target(batch: Batch) -> torch.Tensor:
+    assert batch.target is not None
+    return batch.target

@@ -1,0 +1,375 @@
+"""The thin LightningModule around a backbone that knows nothing of Lightning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.plugins import MixedPrecision, Precision
+from lightning.pytorch.utilities import GradClipAlgorithmType
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+from torch.optim import Optimizer
+
+from tsattn.backbones import Backbone, build_backbone, complete_backbone
+from tsattn.batch import Batch
+from tsattn.data.frequency import is_steps
+from tsattn.descriptions import DEFAULT_BACKBONE
+from tsattn.errors import UserError, one_of
+from tsattn.evaluation.errors import ForecastErrors
+from tsattn.evaluation.units import Units
+from tsattn.layers import Encoder
+from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
+from tsattn.task import Task, check_quantiles
+from tsattn.training.compilation import (
+    check_compile_device,
+    check_compile_mode,
+    compiler_errors,
+    hold_gradients,
+    start_compiled,
+    stop_compiled,
+    uses_cuda_graphs,
+)
+from tsattn.training.length import choose_warmup
+from tsattn.training.losses import choose_loss, masked_loss
+from tsattn.training.rolling import rolled_forecast
+
+__all__ = ["ForecastingModule", "check_weights"]
+
+_CHECKPOINT_KEY = "tsattn"
+
+
+class ForecastingModule(LightningModule):
+    """Trains a backbone to forecast, and measures it.
+
+    The backbone is built for the task of the datamodule when training starts, and for the saved task when a checkpoint
+    is loaded: task and description travel inside the checkpoint as plain data.
+
+    Args:
+        backbone: description of the backbone: its kind, or ``{kind: transformer, attention: mlr, ...}``.
+        learning_rate: peak learning rate of AdamW.
+        weight_decay: weight decay of AdamW, on matrices only.
+        warmup_steps: steps over which the learning rate rises; then it falls along a cosine to zero. By default a tenth
+            of all steps, and at most 100.
+        loss: ``mse``, ``mae`` or ``huber``, over observed targets on the scale of the data; by default ``mse``, and
+            ``pinball`` with quantiles, which no other loss trains.
+        mup: follow the muP learning rules of `tsattn.optim`, under which one learning rate serves every width: each
+            hidden weight learns at ``learning_rate * 768 / fan_in``, and starts anew with variance ``1 / fan_in``. Give
+            the attention ``scaling: mup`` with it.
+        quantiles: levels to forecast, rising, with 0.5 among them: the median is the point forecast, which MSE and MAE
+            measure. By default a point forecast alone.
+        activation_checkpointing: save memory in training: keep only the input of each encoder block, and compute the
+            block anew in the backward pass. Losses and gradients are the same; a step takes about a third longer.
+        compile_mode: compile the backbone with torch.compile while it is trained: ``default``, ``reduce-overhead``
+            (CUDA graphs, for small models on a GPU), ``max-autotune`` (these, and the fastest of several kernels) or
+            ``max-autotune-no-cudagraphs``. Each size of batch compiles once, in half a minute or more. By default the
+            backbone is not compiled, nor is it outside `fit`.
+
+    Raises:
+        UserError: for an argument out of its range, or a loss that does not train what is forecast.
+    """
+
+    def __init__(
+        self,
+        backbone: str | dict[str, Any] = DEFAULT_BACKBONE,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 0.01,
+        warmup_steps: int | None = None,
+        loss: str | None = None,
+        mup: bool = False,
+        quantiles: Sequence[float] = (),
+        activation_checkpointing: bool = False,
+        compile_mode: str | None = None,
+    ) -> None:
+        super().__init__()
+        if not learning_rate > 0:
+            raise UserError(f"learning_rate must be above 0, not {learning_rate}")
+        for name, value in (("weight_decay", weight_decay), ("warmup_steps", warmup_steps)):
+            if value is not None and not value >= 0:
+                raise UserError(f"{name} must be at least 0, not {value}")
+        check_compile_mode(compile_mode)
+        quantiles = list(check_quantiles(quantiles))  # plain data, as all that is saved
+        self.save_hyperparameters(logger=False)
+        self.description = complete_backbone(backbone)
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.warmup_steps = warmup_steps
+        self.quantiles = tuple(quantiles)
+        self.loss = choose_loss(loss, quantiles)
+        self.mup = mup
+        self.activation_checkpointing = activation_checkpointing
+        self.compile_mode = compile_mode
+        self._runs_compiled = False
+        self.task: Task | None = None
+        self.backbone: Backbone | None = None
+        self.errors: ForecastErrors | None = None
+        self.units: Units | None = None
+        self._horizon: int | None = None  # of `predict_step`, where it is another than the model was trained for
+
+    @property
+    def name(self) -> str:
+        """Kind of backbone and attention, e.g. ``transformer_mlr``: what tables and run folders call it."""
+        attention = self.description.get("attention", [])
+        layers = attention if isinstance(attention, list) else [attention]
+        kinds = dict.fromkeys(layer["kind"] for layer in layers)
+        return re.sub(r"[^\w.-]", "_", "_".join([self.description["kind"], *kinds]))
+
+    def build(self, task: Task) -> None:
+        """Build the backbone for a task, with the quantiles of this model; once built, only the same sizes will do.
+
+        Raises:
+            UserError: for other sizes, or a backbone whose activations cannot be computed anew.
+        """
+        if self.task is not None:
+            if _sizes(self.task) != _sizes(task):
+                raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
+            return
+        task = replace(task, quantiles=self.quantiles)
+        backbone = build_backbone(self.description, task)
+        if is_steps(task.frequency) and any(_has_calendar(part) for part in backbone.modules()):
+            raise UserError("blocks by the calendar need time stamps, and the series count steps; give their lengths")
+        if self.activation_checkpointing:
+            encoders = [part for part in backbone.modules() if isinstance(part, Encoder)]
+            if not encoders:
+                raise UserError(
+                    f"activation_checkpointing computes the blocks of an encoder anew, and backbone "
+                    f"{self.description['kind']} has no encoder: leave it false"
+                )
+            for encoder in encoders:
+                encoder.recompute = True
+        if self.mup:
+            mup_init_(backbone)
+        self.backbone = backbone
+        self.errors = ForecastErrors(task.num_channels, task.quantiles)
+        self.units = Units.of_task(task)
+        self.task = task
+
+    def setup(self, stage: str) -> None:
+        """Build for the task of the datamodule, once the Trainer has set that up, and take the units of its series."""
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if datamodule is not None:
+            self.build(datamodule.task)
+            self.units = Units(datamodule.series.mean, datamodule.series.scale)
+            self._horizon = datamodule.horizon
+        elif self.task is None:
+            raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
+        if stage == "fit" and self.compile_mode is not None:
+            assert self.backbone is not None
+            self.check_device(self.trainer.strategy.root_device)
+            start_compiled(self.backbone, self.compile_mode)
+            self._runs_compiled = True
+
+    def check_device(self, device: torch.device) -> None:
+        """Refuse a device that the model cannot be trained on as asked.
+
+        Raises:
+            UserError: saying what can.
+        """
+        check_compile_device(self.compile_mode, device)
+
+    def teardown(self, stage: str) -> None:
+        """Compile no longer: what comes behind a training are a few batches of other sizes, maybe elsewhere."""
+        if self._runs_compiled:
+            assert self.backbone is not None
+            stop_compiled(self.backbone)
+            self._runs_compiled = False
+
+    def on_fit_start(self) -> None:
+        """Let the backbone start from a closed-form solution, unless training goes on from a checkpoint."""
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if datamodule is not None and self.trainer.ckpt_path is None:
+            assert self.backbone is not None
+            self.backbone.warm_start(datamodule.eval_dataloader("train", every=datamodule.thinning("train")))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The forecast `(B, T, C)` on the scale of the batch, `(B, T, C, Q)` with quantiles."""
+        assert self.backbone is not None, "build(task) comes first"
+        if self._runs_compiled and uses_cuda_graphs(self.compile_mode, batch.past.device):
+            # an output lives in the memory of a graph until its next replay only
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        with compiler_errors(self.compile_mode):
+            out: Tensor = self.backbone(batch)
+        return out
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Loss over the observed targets of a batch."""
+        loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.quantiles)
+        # not for the bar, see LossBar
+        self.log("train_loss", self._of_all_processes(loss), batch_size=len(batch))
+        return loss
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """The backward pass, which may be compiled only now."""
+        with compiler_errors(self.compile_mode):
+            loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def on_before_backward(self, loss: Tensor) -> None:
+        """Keep what several batches add up to out of the memory of CUDA graphs."""
+        if self.trainer.accumulate_grad_batches > 1 and uses_cuda_graphs(self.compile_mode, loss.device):
+            assert self.backbone is not None
+            hold_gradients(self.backbone)
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        """Hold the structured factors to the size that muP allows them."""
+        if self.mup:
+            assert self.backbone is not None
+            cap_rms_(self.backbone)
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Add a batch of validation windows to the errors."""
+        self._measure(batch)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Add a batch of test windows to the errors."""
+        self._measure(batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log what `ForecastErrors` says of all validation windows, as ``val_mse`` and so on."""
+        self._log_errors("val", prog_bar=True)
+
+    def on_test_epoch_end(self) -> None:
+        """Log what `ForecastErrors` says of all test windows, as ``test_mse`` and so on."""
+        self._log_errors("test", prog_bar=False)
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The forecast `(B, T, C)` in original units, `(B, T, C, Q)` with quantiles; T is the `horizon` of the data."""
+        assert self.task is not None
+        horizon = self._horizon or self.task.prediction_length
+        return self.original_units(rolled_forecast(self, batch, horizon), batch.series_id)
+
+    def original_units(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
+        """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units, float64.
+
+        Args:
+            scaled: what a batch holds or the model gives.
+            series_id: `(B,)` as in the batch; not needed where all series share one scale.
+        """
+        assert self.units is not None, "build(task) comes first"
+        return self.units.restore(scaled, series_id)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """AdamW with warm-up and cosine decay over the whole training."""
+        assert self.backbone is not None
+        fused = not self._scales_loss  # a fused optimizer would unscale behind the clipping
+        if self.mup:
+            groups = mup_groups(self.backbone, self.learning_rate, self.weight_decay)
+            optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
+        else:
+            optimizer = adamw([self.backbone], self.learning_rate, self.weight_decay, fused=fused)
+        steps = self.trainer.estimated_stepping_batches
+        warmup = choose_warmup(steps) if self.warmup_steps is None else self.warmup_steps
+        schedule = warmup_cosine(optimizer, warmup, steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip as in full precision where the loss is not scaled: Lightning refuses all fused optimizers in mixed."""
+        plugin = self.trainer.precision_plugin
+        if isinstance(plugin, MixedPrecision) and not self._scales_loss:
+            algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
+            Precision.clip_gradients(plugin, optimizer, gradient_clip_val or 0.0, algorithm)
+        else:
+            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put task and description into the checkpoint, as plain data."""
+        assert self.task is not None
+        checkpoint[_CHECKPOINT_KEY] = {"task": self.task.to_dict(), "backbone": self.description}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Build for the task of the checkpoint, or refuse it if it belongs to another model.
+
+        Raises:
+            UserError: naming both models, or the weight that is not finite.
+        """
+        saved = checkpoint.get(_CHECKPOINT_KEY)
+        if saved is None:
+            raise UserError("the checkpoint was not written by tsattn")
+        check_weights(checkpoint.get("state_dict", {}), "the checkpoint")
+        description = complete_backbone(saved["backbone"])  # an older one lacks arguments that came later
+        if description != self.description:
+            raise UserError(f"the checkpoint is of another model: {_difference(description, self.description)}")
+        task = Task.from_dict(saved["task"])
+        if task.quantiles != self.quantiles:
+            one, other = (list(levels) or "none" for levels in (task.quantiles, self.quantiles))
+            raise UserError(f"the checkpoint is of another model: its quantiles are {one}, but {other} are asked for")
+        self.build(task)
+
+    @property
+    def _scales_loss(self) -> bool:
+        """Whether gradients are those of a scaled loss, as in float16."""
+        plugin = self.trainer.precision_plugin
+        return isinstance(plugin, MixedPrecision) and plugin.scaler is not None
+
+    def _of_all_processes(self, loss: Tensor) -> Tensor:
+        """The mean loss; Lightning's own way there would have the host wait for the devices in each step."""
+        if self.trainer.world_size == 1:
+            return loss
+        mean = loss.detach().clone()
+        torch.distributed.all_reduce(mean)
+        return mean / self.trainer.world_size
+
+    def _measure(self, batch: Batch) -> None:
+        assert self.errors is not None
+        assert self.units is not None
+        self.errors.update(self(batch), _target(batch), batch.target_observed, self.units.of(batch.series_id))
+
+    def _log_errors(self, stage: str, prog_bar: bool) -> None:
+        assert self.errors is not None
+        if self.errors.count == 0:
+            raise UserError(f"the {stage} part has no observed value to score")
+        for name, value in self.errors.compute().items():
+            # the sums of several processes are one already; that Lightning takes their mean changes nothing
+            shared = self.trainer.world_size > 1
+            self.log(f"{stage}_{name}", value.float(), prog_bar=prog_bar and name == "mse", sync_dist=shared)
+        self.errors.reset()
+
+
+def _has_calendar(part: Any) -> bool:
+    """Whether an attention makes its blocks from time stamps."""
+    return getattr(getattr(part, "pattern", None), "calendar", None) is not None
+
+
+def check_weights(weights: Mapping[str, Tensor], source: str) -> None:
+    """Refuse weights that no training leaves.
+
+    Args:
+        weights: by name.
+        source: where they are from, as the message says it.
+
+    Raises:
+        UserError: naming the first weight that is not finite.
+    """
+    for name, weight in weights.items():
+        if not bool(weight.isfinite().all()):
+            raise UserError(f"{source} is damaged: its weight {name} holds numbers that are not finite")
+
+
+def _target(batch: Batch) -> Tensor:
+    assert batch.target is not None, "a window beyond the end of the data has no target"
+    return batch.target
+
+
+def _sizes(task: Task) -> str:
+    sizes = f"context {task.context_length}, horizon {task.prediction_length}, {task.num_channels} channels"
+    covariates = [*task.past_covariates, *task.future_covariates, *task.static]
+    return f"{sizes}, covariates {one_of(covariates)}" if covariates else sizes
+
+
+def _difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbone") -> str:
+    """The first argument in which two descriptions differ, with both values."""
+    for key in [*saved, *asked]:
+        one, other = saved.get(key), asked.get(key)
+        if isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind") and one != other:
+            return _difference(one, other, f"{name}.{key}")
+        if one != other:
+            return f"its {name}.{key} is {one}, but {other} is asked for"
+    return f"its {name} is {saved}, but {asked} is asked for"
