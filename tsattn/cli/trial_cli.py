@@ -19,7 +19,7 @@ from tsattn.errors import UserError
 from tsattn.experiments.run_folder import versions
 from tsattn.training.callbacks import StopEarly
 from tsattn.tuning import Built, Fold, hold_out
-from tsattn.tuning.dotted import complete
+from tsattn.experiments.dotted import complete
 
 __all__ = ["TrialCLI"]
 

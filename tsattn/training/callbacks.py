@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from tsattn.errors import UserError
 
-__all__ = ["BestCheckpoint", "ExactResume", "FiniteLoss", "SaveProgress", "StopEarly"]
+__all__ = ["BestCheckpoint", "BestInMemory", "ExactResume", "FiniteLoss", "SaveProgress", "StopEarly"]
 
 
 class ExactResume(Callback):
@@ -99,6 +100,33 @@ class BestCheckpoint(ModelCheckpoint):
                 "kth_best_model_path": str(best),
             }
             super().load_state_dict({**state_dict, **there})
+
+
+class BestInMemory(Callback):
+    """The weights of the lowest validation error, for a training that writes no files.
+
+    Args:
+        monitor: the validation error.
+
+    Attributes:
+        state: the weights, on the CPU; None before a validation error was finite.
+        error: that error.
+        step: the step that they are of.
+    """
+
+    def __init__(self, monitor: str) -> None:
+        self.monitor = monitor
+        self.state: dict[str, Tensor] | None = None
+        self.error = math.inf
+        self.step = 0
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the weights, if they are the best."""
+        error = float(trainer.callback_metrics[self.monitor])
+        if not trainer.sanity_checking and error < self.error:
+            self.error, self.step = error, trainer.global_step
+            state = pl_module.state_dict()
+            self.state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
 
 
 class StopEarly(EarlyStopping):
