@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
@@ -12,6 +11,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from tsattn.errors import UserError
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.run_folder import RunFolder, versions
+from tsattn.training.checkpoint_io import load_checkpoint
 
 __all__ = ["Recording", "is_first_process"]
 
@@ -41,28 +41,47 @@ class Recording:
         self.goes_on = goes_on
         self._is_open = False
 
-    def open(self, device: str) -> bool:
-        """Make the folder, if it is not there yet; whether this call did.
+    def open(self, device: str, steps: int | None = None) -> bool:
+        """Make the folder, if it is not there yet, or go on in it; whether this call did.
 
         Args:
             device: what is computed on.
+            steps: of the whole training; None where they are not known, or there are none.
 
         Raises:
-            UserError: if it cannot be made or written.
+            UserError: if it cannot be made or written, or the run that goes on is beyond its end already.
         """
         if self._is_open:
             return False
         self._is_open = True
         if not is_first_process():
-            return True
+            return False
         if self.goes_on:
-            self.folder.begin()
+            self._go_on(steps)
             return True
         self.folder = self.folder.create()
         with self.folder.removed_if_it_fails():
             self.folder.config.write_text(self.experiment.to_yaml())
             self.folder.write_json(self.folder.versions, versions(self.command, device))
         return True
+
+    @property
+    def step(self) -> int:
+        """The optimizer step that a run goes on after; 0 for a new one."""
+        is_begun = self.goes_on and self.folder.last.exists()
+        return int(load_checkpoint(self.folder.last)["global_step"]) if is_begun else 0
+
+    def _go_on(self, steps: int | None) -> None:
+        """Make a run that has come to its end, or has another end now, one that is to be trained longer."""
+        run, before = self.folder, Experiment.read(self.folder.config).to_dict()
+        if run.metrics.exists() or before["trainer"] != self.experiment.to_dict()["trainer"]:
+            if steps is not None and steps <= self.step:
+                raise UserError(
+                    f"the run {run.path} is trained for {self.step:,} steps already, and {steps:,} are asked for in "
+                    "all: --trainer.max_steps must be above that"
+                )
+            run.extend(self.experiment.to_yaml(), self.step, self.command)
+        run.begin()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

@@ -15,9 +15,9 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from tsattn.errors import UserError
+from tsattn.errors import DivergedError
 
-__all__ = ["BestCheckpoint", "BestInMemory", "ExactResume", "FiniteLoss", "SaveProgress", "StopEarly"]
+__all__ = ["BestCheckpoint", "BestInMemory", "ExactResume", "FiniteLoss", "SaveProgress", "StopAt", "StopEarly"]
 
 
 class ExactResume(Callback):
@@ -129,6 +129,23 @@ class BestInMemory(Callback):
             self.state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
 
 
+class StopAt(Callback):
+    """Ends a training after some steps, whatever its plan.
+
+    Args:
+        steps: of the optimizer.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Look whether this was the last."""
+        trainer.should_stop = trainer.should_stop or trainer.global_step >= self.steps
+
+
 class StopEarly(EarlyStopping):
     """Ends a training whose validation error has not come down for some validations.
 
@@ -211,7 +228,7 @@ class FiniteLoss(Callback):
         step = int(self._first_bad)
         batches = trainer.train_dataloader.batches  # type: ignore[union-attr]  # a TrainingLoader
         epoch, batch = divmod(step * trainer.accumulate_grad_batches - 1, batches.epoch_length)
-        raise UserError(
+        raise DivergedError(
             f"training diverged: the loss of step {step} (batch {batch + 1} of epoch {epoch + 1}) is not a number or "
             "has exploded; a lower learning_rate, more warmup_steps or a lower gradient_clip_val may help"
         )

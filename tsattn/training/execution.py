@@ -23,6 +23,7 @@ class Execution:
         trainer: the arguments of the Trainer; of them, those that say how to compute are obeyed, on one device.
 
     Attributes:
+        options: these arguments.
         device: where batches are computed.
 
     Raises:
@@ -42,6 +43,7 @@ class Execution:
                 enable_progress_bar=False,
                 enable_model_summary=False,
             )
+        self.options = trainer
         self.device: torch.device = made.strategy.root_device
         self._precision: Precision = made.precision_plugin
 

@@ -15,8 +15,8 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Callback
 
 from tsattn.data import ForecastDataModule
-from tsattn.errors import UserError
-from tsattn.training.callbacks import BestCheckpoint, BestInMemory, ExactResume, FiniteLoss, SaveProgress, StopEarly
+from tsattn.errors import DivergedError, UserError
+from tsattn.training.callbacks import BestCheckpoint, BestInMemory, ExactResume, FiniteLoss, SaveProgress, StopAt, StopEarly
 from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from tsattn.training.curve import count_epochs, curve_loggers, keep_curve
 from tsattn.training.module import ForecastingModule
@@ -59,8 +59,8 @@ class Training:
         trainer: the arguments of Lightning's Trainer.
         options: those of `ForecastingModule` beside the backbone: learning rate, loss, quantiles and so on.
         seed: of the weights, the order of the windows and dropout; None draws from torch's generators as they are.
-        open_files: gives the files of this training when it is about to begin, having made them; None keeps its best
-            weights in memory alone.
+        open_files: makes the files of a training that is about to begin, given the name of its member, its device and
+            its steps (None if time ends it); None keeps the best weights in memory alone.
         resumes: whether to go on from the last checkpoint in the files, if there is one.
         checkpoint: to go on from instead.
         callbacks: Lightning's, beside those of `trainer`.
@@ -68,12 +68,14 @@ class Training:
         say: takes lines about what is done.
         how_to_go_on: says what to do after an interruption.
         member: the name of the part of an ensemble that is trained; empty for the whole.
+        lengths: by member, the optimizer steps after which to stop, along the learning rates of the whole training;
+            None trains to the end.
     """
 
     trainer: TrainerOptions
     options: Mapping[str, Any]
     seed: int | None = 1
-    open_files: Callable[[str, str], TrainingFiles] | None = None
+    open_files: Callable[[str, str, int | None], TrainingFiles] | None = None
     resumes: bool = False
     checkpoint: Path | None = None
     callbacks: Sequence[Callback] = ()
@@ -81,6 +83,7 @@ class Training:
     say: Callable[[str], None] = field(default=logger.info)
     how_to_go_on: Callable[[], str] = field(default=lambda: "")
     member: str = ""
+    lengths: Mapping[str, int] | None = None
 
     def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Training:
         """The training of a part: with files, a seed and options of its own.
@@ -94,6 +97,16 @@ class Training:
         trainer = self.trainer if steps is None else self.trainer.with_max_steps(steps)
         seed = None if self.seed is None else self.seed + seed_offset
         return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=name)
+
+
+    def at_length(self, facts: Mapping[str, Any]) -> Training:
+        """The same, which stops where validation had its least error in an earlier fit.
+
+        Args:
+            facts: what that fit gave: ``best_step``, or those of the members of an ensemble under ``members``.
+        """
+        parts = {"": facts, **facts.get("members", {})}
+        return replace(self, lengths={name: part["best_step"] for name, part in parts.items() if "best_step" in part})
 
 
 def train(module: ForecastingModule, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -130,6 +143,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         *saving,
         *([best_weights] if best_weights is not None else []),
         *(FiniteLoss(), throughput),
+        *([] if training.lengths is None else [StopAt(training.lengths[training.member])]),
         *training.callbacks,
         *([training.bar] if training.bar is not None else []),
     ]
@@ -157,7 +171,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         checkpoint, files = training.checkpoint, None
         if keeps_files:
             assert training.open_files is not None
-            files = training.open_files(training.member, device_name(trainer))
+            files = training.open_files(training.member, device_name(trainer), plan.steps)
             if training.resumes and files.last.exists():
                 checkpoint = files.last
             best_file.dirpath, progress.path = str(files.checkpoints), files.last
@@ -171,17 +185,17 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
     chosen = {"best_step": trainer.global_step, "selected_by": module.selection}
     if files is not None and has_validation:
         if not files.best.exists():
-            raise UserError(f"no validation error was finite, so {files.path} has no best checkpoint: {DIVERGED}")
+            raise DivergedError(f"no validation error was finite, so {files.path} has no best checkpoint: {DIVERGED}")
         content = load_checkpoint(files.best)
         module.load_state_dict(content["state_dict"])
         best = next(one for one in trainer.checkpoint_callbacks if isinstance(one, BestCheckpoint)).best_model_score
         chosen |= {"best_step": content["global_step"], "validation_error": None if best is None else float(best)}
     elif best_weights is not None:
         if best_weights.state is None:
-            raise UserError(f"no validation error was finite: {DIVERGED}")
+            raise DivergedError(f"no validation error was finite: {DIVERGED}")
         module.load_state_dict(best_weights.state)
         chosen |= {"best_step": best_weights.step, "validation_error": best_weights.error}
-    else:
+    elif training.lengths is None:
         logger.warning(
             "no series has the rows to hold a part out for validation; the weights of the last of %d steps stay",
             trainer.global_step,
@@ -247,4 +261,4 @@ def _explained(training: Training, data: ForecastDataModule, files: TrainingFile
     except UserError as error:
         if files is None or not files.best.exists():
             raise
-        raise UserError(f"{error}; the best weights so far are in {files.best}") from error
+        raise type(error)(f"{error}; the best weights so far are in {files.best}") from error
