@@ -1,53 +1,52 @@
-"""What every predictor is: something that forecasts a batch of windows, after it was fitted or without."""
+"""What every predictor is: something that forecasts windows, after it was fitted or without."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 
 from tsattn.batch import Batch
-from tsattn.task import Task
+from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
-    from tsattn.training.train import Training
+    from tsattn.training import Training
 
-__all__ = ["Fitted", "Predictor"]
-
-Fitted = dict[str, Any]
-"""What is known of a fit, as plain data: ``best_step``, ``validation`` errors by name, ``seconds`` and so on."""
+__all__ = ["Predictor"]
 
 
 class Predictor(nn.Module, ABC):
-    """Forecasts windows. The one protocol of networks, closed forms, averages, and what is trained elsewhere.
+    """Forecasts windows: the one protocol of networks, closed forms, averages, and what was trained elsewhere.
 
-    A predictor is made of plain data (its description), learns the sizes of a task by `build`, and is fitted to data by
-    `fit`. Its `state_dict` is all that a fit leaves: built for the same task, it forecasts the same with that state.
+    A predictor is made of plain data (its arguments), learns the sizes of a task in `build`, and is fitted to data in
+    `fit`. Its `state_dict` is all that a fit leaves: another one of the same description, built for the same task,
+    forecasts the same once that state is loaded.
 
     Attributes:
-        needs_fit: whether it must be fitted before it forecasts; False for those that know all after `build`.
-        emits_quantiles: whether it can forecast quantiles; if not, it forecasts points and is asked for no quantiles.
-        uses_covariates: whether it uses covariates and static columns, where a task has some; if not, it leaves them
-            unread.
-        task: what it was built for; None before.
-        output: the quantiles that it was built for.
+        needs_fit: whether it must be fitted before it forecasts; False for one that knows all after `build`.
+        is_trained: whether `fit` trains by gradients, and so takes the options of a training.
+        emits_quantiles: whether it forecasts the quantiles that it is built for; else it forecasts points alone.
+        uses_covariates: whether it uses all covariates and static columns of a task that has some.
+        task: what it was built for; None before `build`.
+        output: the quantiles that it was built for; None before `build`.
     """
 
     needs_fit: ClassVar[bool] = True
+    is_trained: ClassVar[bool] = False
     emits_quantiles: ClassVar[bool] = False
     uses_covariates: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
         self.task: Task | None = None
+        self.output: Output | None = None
 
     @property
     @abstractmethod
     def description(self) -> dict[str, Any]:
-        """Its kind and all arguments, as plain data."""
+        """Its kind and all arguments, defaults written out, as plain data."""
 
     @property
     def name(self) -> str:
@@ -56,6 +55,40 @@ class Predictor(nn.Module, ABC):
 
     @property
     def context_length(self) -> int:
-        """L, the past steps that `forward` takes; of windows with more of them it is given the last."""
-        assert self.task is not None, "build(task) comes first"
+        """L, the past steps that it looks at: of a batch with more of them it takes the last."""
+        assert self.task is not None, "build(task, output) comes first"
         return self.task.context_length
+
+    def build(self, task: Task, output: Output, *, empty: bool = False) -> None:
+        """Take the sizes of a task; subclasses make what they need for it.
+
+        Args:
+            task: sizes and columns.
+            output: the quantiles to forecast.
+            empty: whether parameters need no values, since a state will be loaded: nothing is drawn, and they take no
+                memory until then (``load_state_dict(state, assign=True)``).
+
+        Raises:
+            UserError: for a task that it cannot forecast.
+        """
+        self.task, self.output = task, output
+
+    @abstractmethod
+    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+        """Fit to the training windows, choosing by the validation windows; the test windows are never read.
+
+        Args:
+            data: set up.
+            training: how networks are trained, and where their checkpoints lie.
+
+        Returns:
+            what is known of the fit as plain data, such as ``best_step``; nothing for one that has nothing to say.
+        """
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Tensor:
+        """The forecast of each window on the scale of the batch: `(B, T, C)`, with Q quantiles `(B, T, C, Q)`.
+
+        Args:
+            batch: ``past`` is `(B, L, C)` or longer, see `context_length`.
+        """
