@@ -7,12 +7,12 @@ import copy
 import pytest
 import torch
 from torch import nn
+from tsattn.evaluation.units import Units
 
 from tsattn.attention import build_attention
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.constants import ModuleWithConstants
-from tsattn.evaluation.units import Units
 from tsattn.layers.quantiles import QuantileFan
 from tsattn.task import Task
 

@@ -15,6 +15,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Trainer
+from tsattn.evaluation.units import Units
 
 from tests.conftest import REAL_ROOT
 from tsattn.batch import Batch
@@ -24,7 +25,6 @@ from tsattn.data.splits import all_origins
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError
 from tsattn.evaluation import ForecastErrors, baseline_scores
-from tsattn.evaluation.units import Units
 from tsattn.forecaster import future_frame
 from tsattn.task import Task
 from tsattn.training import ForecastingModule

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import torch
 from lightning.pytorch import Trainer
+from tsattn.evaluation.units import Units
 
 from tsattn.data import CO2DataModule, CSVDataModule, wide_panel
 from tsattn.errors import UserError
 from tsattn.evaluation import ForecastErrors, Score, baseline_scores, score_table
-from tsattn.evaluation.units import Units
 from tsattn.figures import plot_test_forecasts
 from tsattn.forecaster import future_frame
 from tsattn.optim import adamw, warmup_cosine

@@ -10,6 +10,7 @@ import torch
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from torch import Tensor, nn
+from tsattn.evaluation.units import Units
 
 from tsattn.attention import KINDS, build_attention
 from tsattn.attention.maps import attention_map
@@ -19,7 +20,6 @@ from tsattn.errors import UserError
 from tsattn.evaluation import ForecastErrors
 from tsattn.evaluation.horizon import error_by_horizon
 from tsattn.figures.horizon_errors import plot_error_by_horizon
-from tsattn.evaluation.units import Units
 from tsattn.figures.attention_maps import plot_attention, plot_attention_maps
 from tsattn.task import Task
 from tsattn.training import ForecastingModule

@@ -1,7 +1,7 @@
 """Backbones: from a batch to a forecast. The table of trainable ones, and building one from its description.
 
-To add a backbone, write one file with a subclass of `Backbone` that takes a `Task` and keyword arguments, and name
-it in `BACKBONES`.
+To add a backbone, write one file with a subclass of `Backbone` that takes a `Task`, an `Output` and keyword arguments,
+and name it in `BACKBONES`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tsattn.backbones.patchtst import PatchTST
 from tsattn.backbones.transformer import Transformer
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
-from tsattn.task import Task
+from tsattn.task import Output, Task
 
 __all__ = [
     "BACKBONES",
@@ -35,19 +35,20 @@ __all__ = [
 BACKBONES: dict[str, type[Backbone]] = {"transformer": Transformer, "patchtst": PatchTST}
 
 
-def build_backbone(description: Description, task: Task) -> Backbone:
+def build_backbone(description: Description, task: Task, output: Output = Output()) -> Backbone:
     """The backbone that a description means, for a task.
 
     Args:
         description: a kind's name, or ``{kind: ..., argument: value, ...}``.
         task: the sizes to build it for.
+        output: what is asked of it; a point forecast by default.
 
     Raises:
         UserError: for a wrong kind, argument or value, with a message that lists the valid ones; for a kind that cannot
-            forecast quantiles or use covariates, where the task has some.
+            forecast quantiles, where some are asked for, or use covariates, where the task has some.
     """
     kind, cls, chosen = _parse(description)
-    if task.quantiles and not cls.emits_quantiles:
+    if output.quantiles and not cls.emits_quantiles:
         raise UserError(f"backbone {kind} forecasts points only: it takes no quantiles")
     covariates = [*task.past_covariates, *task.future_covariates, *task.static]
     if covariates and not cls.uses_covariates:
@@ -56,7 +57,7 @@ def build_backbone(description: Description, task: Task) -> Backbone:
             f"backbone {kind} uses no covariates, and the data has {one_of(covariates)}; those that do: {able}"
         )
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"backbone {kind}")
-    return cls(task, **chosen)
+    return cls(task, output, **chosen)
 
 
 def complete_backbone(description: Description) -> dict[str, Any]:

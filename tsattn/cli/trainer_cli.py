@@ -371,11 +371,11 @@ class TrainerCLI(LightningCLI):
             self.model, self.datamodule, ckpt_path=kwargs["ckpt_path"], weights_only=True
         )
         panel: Panel = self.datamodule.panel
-        frame = future_frame(forecasts, self._task, panel)
+        frame = future_frame(forecasts, self._task, self.model.output, panel)
         write_frame(frame, output)
         _say(f"{output}: {counted(horizon, 'step')} of {self._extent}, {span(frame.iloc[:, 1])}, in original units")
         if figure is not None:
-            _say(draw(frame, panel, self._task, figure))
+            _say(draw(frame, panel, self._task, self.model.output, figure))
 
     @property
     def _task(self) -> Task:
@@ -440,10 +440,10 @@ class TrainerCLI(LightningCLI):
         """Set up data and model; with a checkpoint, for its task: sizes, channels and scaler are those saved."""
         if checkpoint is not None:
             self.model.on_load_checkpoint(_load(checkpoint))
-            self.datamodule.task = self.model.task
+            self.datamodule.task, self.datamodule.scaler = self.model.task, self.model.scaler
         self.datamodule.prepare_data()
         self.datamodule.setup(stage)
-        self.model.build(self.datamodule.task)
+        self.model.build(self.datamodule.task, self.datamodule.scaler)
 
     def _check_steps(self) -> None:
         """Find how long to train and when to validate; refuse a training of no steps."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tsattn.data.public.datamodule import PublicDataModule
     from tsattn.data.public.wide_csv import check_frame, read_csv
     from tsattn.data.reader import panel_from_frame
-    from tsattn.data.scaling import fit_scaler, scaled_series
+    from tsattn.data.scaling import scaled_series
     from tsattn.data.splits import Split
     from tsattn.data.tables import read_table
     from tsattn.data.windows import Series, WindowDataset
@@ -57,7 +57,6 @@ _HOMES = {
     "Split": "splits",
     "WindowDataset": "windows",
     "check_frame": "public.wide_csv",
-    "fit_scaler": "scaling",
     "future_index": "frequency",
     "infer_frequency": "frequency",
     "panel_from_frame": "reader",
@@ -84,7 +83,6 @@ __all__ = [
     "Split",
     "WindowDataset",
     "check_frame",
-    "fit_scaler",
     "future_index",
     "infer_frequency",
     "panel_from_frame",

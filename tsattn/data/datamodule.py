@@ -20,10 +20,11 @@ from tsattn.data.frequency import Times, season_length
 from tsattn.data.future_windows import FutureWindows
 from tsattn.data.loading import OrderedBatches, ShuffledBatches, TrainingLoader, spread
 from tsattn.data.panel import Panel, wide_panel
-from tsattn.data.scaling import fit_task_scalers, scaled_series
+from tsattn.data.scaling import fit_scaler, scaled_series
 from tsattn.data.splits import PART_WORDS, Split, all_origins
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError, shown
+from tsattn.scaler import Scaler
 from tsattn.task import Task
 
 __all__ = ["ForecastDataModule", "check_sizes", "check_val_windows"]
@@ -56,8 +57,9 @@ class ForecastDataModule(LightningDataModule):
             Outside of a training, and for testing, all windows are scored.
 
     Attributes:
-        task: sizes, channels, frequency and scaler. Set by `setup`; a task set before (from a trained model) is obeyed,
-            nothing is fitted again.
+        task: sizes, columns and frequency. Set by `setup`.
+        scaler: how series and covariates are scaled. Set by `setup`; where task and scaler are set before (those of a
+            trained model) they are obeyed, nothing is fitted again.
         panel: the series in original units. Set by `setup`.
         parts: the parts that must have windows.
         horizon: steps that `predict_dataloader` is for, of any number; None for `prediction_length`.
@@ -106,10 +108,11 @@ class ForecastDataModule(LightningDataModule):
         self.training_batches: int | None = None
         self.scored_windows: int | None = None
         self.task: Task | None = None
+        self.scaler: Scaler | None = None
         self.panel: Panel | None = None
         self._input: Path | None = None
         self._series: Series | None = None
-        self._scaled: tuple[Panel, Task] | None = None  # what `_series` was made of
+        self._scaled: tuple[Panel, Task, Scaler] | None = None  # what `_series` was made of
         self._splits: list[Split] | None = None
         self._resident: tuple[Series, Series] | None = None  # on the host, on the device
 
@@ -132,23 +135,23 @@ class ForecastDataModule(LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Load, split and scale (called by the Trainer for `stage` fit, validate, test or predict), once."""
-        if self._scaled is not None and self._scaled[0] is self.panel and self._scaled[1] is self.task:
+        if self._is_set_up:
             return
         if self.panel is None:
             self.panel = self.load_panel() if self._input is None else self.load_input(self._input)
         panel = self.panel
         splits = None if self._input is not None else [self.split(panel.time_of(s)) for s in range(len(panel))]
-        if self.task is None:
+        if self.task is None or self.scaler is None:
             assert splits is not None, "a file is forecast from with the task of a trained model"
             self._check_windows(splits)
-            self.task = self._new_task(panel, fit_task_scalers(panel, splits, self.scaling))
+            self.task, self.scaler = self._new_task(panel), fit_scaler(panel, splits, self.scaling)
         else:
             panel = self._obey(self.task, panel)
         self.panel = panel
         # series that a trained model does not know have a scale of their own: of their training rows, too
         history = None if splits is None else np.array([split.train_end for split in splits])
-        self._series = scaled_series(panel, self.task, history)
-        self._scaled = panel, self.task
+        self._series = scaled_series(panel, self.scaler, history)
+        self._scaled = panel, self.task, self.scaler
         self._splits = splits
 
     @property
@@ -241,15 +244,25 @@ class ForecastDataModule(LightningDataModule):
         series = self.series  # refuses to be asked for before setup
         assert self.panel is not None
         assert self.task is not None
-        windows = FutureWindows(self.panel, series, self.task, self.horizon)
+        assert self.scaler is not None
+        windows = FutureWindows(self.panel, series, self.task, self.scaler, self.horizon)
         return DataLoader(windows, batch_size=self.eval_batch_size, **self._loader_options())
 
     def wide_panel(self, frame: pd.DataFrame, source: str) -> Panel:
         """One series from a checked frame, for subclasses; its frequency must be that of `task`, if this is set."""
         return wide_panel(frame, source, frequency=None if self.task is None else self.task.frequency)
 
-    def _new_task(self, panel: Panel, scalers: dict[str, Any]) -> Task:
-        """The task for these series, with the fields that say how they are scaled."""
+    @property
+    def _is_set_up(self) -> bool:
+        """Whether the series are those of the panel, task and scaler that are asked for."""
+        assert (self.task is None) == (self.scaler is None), "task and scaler of a trained model are set together"
+        asked = self.panel, self.task, self.scaler
+        return self._scaled is not None and all(
+            done is wanted for done, wanted in zip(self._scaled, asked, strict=True)
+        )
+
+    def _new_task(self, panel: Panel) -> Task:
+        """The task for these series."""
         return Task(
             data=self.name,
             context_length=self.context_length,
@@ -261,8 +274,6 @@ class ForecastDataModule(LightningDataModule):
             future_covariates=panel.future_names,
             static=panel.static_names,
             categories=panel.static_categories,
-            scaling=self.scaling,
-            **scalers,
         )
 
     def _check_windows(self, splits: list[Split]) -> None:

@@ -14,7 +14,7 @@ from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation.errors import ForecastErrors
-from tsattn.evaluation.units import Units
+from tsattn.scaler import Units
 
 __all__ = ["RIDGE_CONTEXT", "Score", "baseline_scores", "score_table"]
 

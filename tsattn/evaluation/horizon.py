@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from tsattn.batch import Batch
+from tsattn.constants import EXACT
 from tsattn.errors import UserError
-from tsattn.evaluation.metrics import EXACT
-from tsattn.evaluation.units import Units
+from tsattn.scaler import Units
 from tsattn.task import MEDIAN, check_quantiles
 
 __all__ = ["error_by_horizon"]

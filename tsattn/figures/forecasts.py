@@ -22,7 +22,7 @@ from tsattn.data.stamps import in_zone_of
 from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.metrics import central_intervals
 from tsattn.figures.style import ACCENT, INK
-from tsattn.task import MEDIAN, Task
+from tsattn.task import Output, Task
 from tsattn.training.module import ForecastingModule
 
 __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
@@ -52,13 +52,13 @@ def plot_test_forecasts(
         num_channels: rows at most, the last channels of the data (the target of ETT comes last).
     """
     assert model.task is not None
-    task, windows = model.task, data.windows("test")
+    task, output, windows = model.task, model.output, data.windows("test")
     numbers = sorted(set(np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()))
     batch = windows.__getitems__(numbers)
     scaled = (model.to("cpu", torch.float32).eval()(batch), batch.past, _target(batch))
     forecast, past, target = (model.original_units(values, batch.series_id).numpy() for values in scaled)
-    intervals = central_intervals(task.quantiles)
-    median = forecast[..., task.quantiles.index(MEDIAN)] if task.quantiles else forecast
+    intervals = central_intervals(output.quantiles)
+    median = forecast if output.median is None else forecast[..., output.median]
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan
         target[~batch.target_observed.numpy()] = np.nan
@@ -93,13 +93,16 @@ def plot_test_forecasts(
     return figure
 
 
-def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any = None, most: int = 6) -> Figure:
+def plot_forecast(
+    forecast: pd.DataFrame, history: Panel, task: Task, output: Output, ids: Any = None, most: int = 6
+) -> Figure:
     """Forecasts behind the end of what came before, a series below the other, in original units.
 
     Args:
         forecast: a frame as `future_frame` makes it; with a column ``cutoff``, one forecast from each of these.
         history: the series that were forecast; with rows over the horizon, these are drawn too.
         task: what was forecast.
+        output: in what form.
         ids: the series to draw (of a wide table, its columns), or a single one; by default the first ones of the
             forecast.
         most: series that are drawn by default.
@@ -107,7 +110,7 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
     Raises:
         UserError: for an id without a forecast or a history, or a frame that is no forecast.
     """
-    levels = [str(level) for level in task.quantiles]
+    levels = [str(level) for level in output.quantiles]
     id_name = history.id_name  # of another frame than the history, time may be called otherwise
     time_name = next(
         (name for name in (history.time_name, *TIME_COLUMNS) if name in forecast.columns), history.time_name
@@ -150,7 +153,7 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
         for piece in pieces:  # one for each origin of a cross-validation
             bands = [
                 (percent, piece[levels[low]].to_numpy(), piece[levels[high]].to_numpy())
-                for percent, low, high in central_intervals(task.quantiles)
+                for percent, low, high in central_intervals(output.quantiles)
             ]
             stamps = one_time(pd.Index(piece[time_name]))
             _draw_forecast(ax, stamps, piece["predictions"].to_numpy(), bands)
@@ -159,7 +162,7 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
         # a long name takes several lines, or it would reach into the axes above and below
         ax.set_ylabel(textwrap.fill(shown(name) if target is None else f"{shown(name)}, {target}", 24))
         _tidy(ax, task, are_dates(time))
-    shades = axes[0].collections[: len(central_intervals(task.quantiles))]
+    shades = axes[0].collections[: len(central_intervals(output.quantiles))]
     handles = [*axes[0].lines[:2], *shades]
     figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
     return figure

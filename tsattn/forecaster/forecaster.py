@@ -31,7 +31,8 @@ from tsattn.forecaster import model_folder
 from tsattn.forecaster.frames import future_frame
 from tsattn.forecaster.model_folder import describe
 from tsattn.forecaster.scores import score_panel, seasonal_errors
-from tsattn.task import Task
+from tsattn.scaler import Scaler
+from tsattn.task import Output, Task
 from tsattn.training.fitting import TrainingOptions, fit_to_panel
 from tsattn.training.module import ForecastingModule
 from tsattn.training.random_state import own_random_state
@@ -191,9 +192,20 @@ class Forecaster:
         Raises:
             UserError: before `fit`.
         """
-        if self.model is None or self.model.task is None:
-            raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
-        return self.model.task
+        task = self._fitted_model.task
+        assert task is not None
+        return task
+
+    @property
+    def scaler(self) -> Scaler:
+        """How the series that the model was trained on are scaled.
+
+        Raises:
+            UserError: before `fit`.
+        """
+        scaler = self._fitted_model.scaler
+        assert scaler is not None
+        return scaler
 
     def fit(self, frame: Any) -> Forecaster:
         """Train on all series of a frame; the last tenth of each chooses the best weights.
@@ -361,7 +373,7 @@ class Forecaster:
         """
         with quiet():
             panel = self._history() if history is None else self._read(history, "the history", task=self.task)
-        return plot_forecast(forecast, panel, self.task, ids)
+        return plot_forecast(forecast, panel, self.task, self._fitted_model.output, ids)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write weights (safetensors) and everything else that is needed (JSON) into a new folder.
@@ -385,13 +397,13 @@ class Forecaster:
         assert model.task is not None
         forecasts = forecast_batches(model, panel, horizon, self.arguments["eval_batch_size"], self._device)
 
-        def frames(task: Task) -> Iterator[pd.DataFrame]:
+        def frames(task: Task, output: Output) -> Iterator[pd.DataFrame]:
             first = 0
             for forecast in forecasts:
-                yield future_frame([forecast], task, panel, first)
+                yield future_frame([forecast], task, output, panel, first)
                 first += len(forecast)
 
-        return frames(model.task)
+        return frames(model.task, model.output)
 
     def _trained(self, panel: Panel) -> ForecastingModule:
         data = self._data(panel)
@@ -471,6 +483,12 @@ class Forecaster:
             if name in last:
                 trained[number] = panel.time_of(number).searchsorted(last[name], side="right")
         return panel, trained, dict(zip(history.ids, self.seasonal_error, strict=True))
+
+    @property
+    def _fitted_model(self) -> ForecastingModule:
+        if self.model is None or self.model.task is None:
+            raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
+        return self.model
 
     @property
     def _device(self) -> torch.device:

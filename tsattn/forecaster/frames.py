@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tsattn.data import Panel
 from tsattn.errors import UserError, shown
-from tsattn.task import MEDIAN, Task
+from tsattn.task import MEDIAN, Output, Task
 
 __all__ = ["WRITERS", "check_output", "future_frame", "write_figure", "write_frame"]
 
@@ -24,7 +24,7 @@ WRITERS = {
 }
 
 
-def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: int = 0) -> pd.DataFrame:
+def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel: Panel, first: int = 0) -> pd.DataFrame:
     """Forecasts beyond the end of each series: a row for each series (or channel) and step.
 
     Series are sorted by their ids, channels stay in the order of the data.
@@ -35,8 +35,9 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: i
     series of a long table have several channels, these are named in the column ``target_name``.
 
     Args:
-        forecasts: batches in original units, each `(B, T, C)`; `(B, T, C, Q)` where the task has Q quantiles.
+        forecasts: batches in original units, each `(B, T, C)`; `(B, T, C, Q)` where the output has Q quantiles.
         task: what was forecast.
+        output: in what form.
         panel: the series.
         first: the number of the first series that there is a forecast for.
 
@@ -55,7 +56,7 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: i
         frame = pd.DataFrame({panel.id_name: ids, panel.time_name: time})
         if C > 1:
             frame["target_name"] = np.tile(np.repeat(list(task.channels), T), S)
-    quantiles = {str(level): values[..., number] for number, level in enumerate(task.quantiles)}
+    quantiles = {str(level): values[..., number] for number, level in enumerate(output.quantiles)}
     point = quantiles[str(MEDIAN)] if quantiles else values
     return frame.assign(**{name: part.numpy().ravel() for name, part in {"predictions": point, **quantiles}.items()})
 

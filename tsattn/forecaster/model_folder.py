@@ -26,14 +26,15 @@ from tsattn.data import Panel
 from tsattn.data.frequency import Times
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
-from tsattn.task import Task
+from tsattn.scaler import Scaler
+from tsattn.task import Output, Task
 from tsattn.training.module import ForecastingModule, check_weights
 from tsattn.training.random_state import own_random_state
+from tsattn.training.saved import FORMAT, check_format, read_records
 
 __all__ = ["SavedModel", "describe", "read", "write"]
 
 _FORMAT = "tsattn forecaster"
-_VERSION = 1
 _CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
 _READING = ("max_filled", "date_format", "separator", "decimal", "encoding")
 _ERRORS = "seasonal_error"
@@ -80,6 +81,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         raise UserError(f"{folder} is not the folder of a saved model; it is not overwritten")
     model, history = saved.model, saved.history
     assert model.task is not None
+    assert model.scaler is not None
     assert model.backbone is not None
     partial: Path | None = None
     try:
@@ -95,11 +97,13 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             files.append(_HISTORY)
         content = {
             "format": _FORMAT,
-            "version": _VERSION,
+            "version": FORMAT,
             "tsattn": importlib.metadata.version("tsattn"),
             "torch": torch.__version__,
             "arguments": dict(saved.arguments),
             "task": model.task.to_dict(),
+            "scaler": model.scaler.to_dict(),
+            "output": model.output.to_dict(),
             "history": None if history is None else _plain_history(history),
             "sha256": {name: sha256(partial / name) for name in files},
         }
@@ -133,13 +137,12 @@ def read(folder: Path) -> SavedModel:
     try:
         content = json.loads((folder / _CONTENT).read_text(encoding="utf-8"))
         is_ours = content["format"] == _FORMAT
-        version = int(content["version"])
+        version = content["version"]
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise _damaged(folder, f"{_CONTENT} cannot be read") from error
     if not is_ours:
         raise UserError(f"{folder} is not the folder of a model that tsattn has saved")
-    if version != _VERSION:
-        raise UserError(f"{folder} is of format {version}; this version of tsattn reads format {_VERSION}")
+    check_format(version, str(folder))
     try:
         for name, digest in content["sha256"].items():
             if name not in (_WEIGHTS, _HISTORY) or sha256(folder / name) != digest:
@@ -149,8 +152,8 @@ def read(folder: Path) -> SavedModel:
         has_history = content["history"] is not None
         arrays = load_arrays(folder / _HISTORY) if has_history else {}
         history = _history(content["history"], arrays) if has_history else None
-        arguments, task = content["arguments"], Task.from_dict(content["task"])
-        model = _built(arguments, task)
+        arguments = content["arguments"]
+        model = _built(arguments, *read_records(content, version))
         assert model.backbone is not None
         model.backbone.load_state_dict(weights)
         saved = SavedModel(arguments, model, history, arrays[_ERRORS] if has_history else None)
@@ -161,11 +164,11 @@ def read(folder: Path) -> SavedModel:
     return saved
 
 
-def _built(arguments: Mapping[str, Any], task: Task) -> ForecastingModule:
+def _built(arguments: Mapping[str, Any], task: Task, scaler: Scaler, output: Output) -> ForecastingModule:
     description = describe(arguments["backbone"], arguments["attention"])
-    model = ForecastingModule(description, quantiles=task.quantiles)
+    model = ForecastingModule(description, quantiles=output.quantiles)
     with own_random_state():  # what the weights start from is drawn, and a training in another thread draws, too
-        model.build(task)
+        model.build(task, scaler)
     return model.eval()
 
 
@@ -179,15 +182,16 @@ def _read_run(folder: Path) -> SavedModel:
         raise
     except Exception as error:  # torch.load raises many kinds for a file that is no checkpoint
         raise UserError(f"{checkpoint} is not a readable checkpoint ({type(error).__name__})") from error
-    task = model.task
+    task, scaler = model.task, model.scaler
     assert task is not None
+    assert scaler is not None
     arguments = {
         "backbone": model.description,
         "context_length": task.context_length,
         "prediction_length": task.prediction_length,
-        "quantiles": list(task.quantiles),
+        "quantiles": list(model.output.quantiles),
         "frequency": task.frequency,
-        "scaling": task.scaling,
+        "scaling": scaler.scaling,
         "past_covariates": list(task.past_covariates),
         "future_covariates": list(task.future_covariates),
         "static": list(task.static),

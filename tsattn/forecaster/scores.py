@@ -19,8 +19,8 @@ from tsattn.batch import Batch
 from tsattn.data import Panel, WindowDataset, scaled_series
 from tsattn.errors import UserError
 from tsattn.evaluation.metrics import CRPS, MAE, MASE, MSE, RMSE, SMAPE, WAPE, WQL, Coverage, seasonal_error
-from tsattn.evaluation.units import Units
-from tsattn.task import MEDIAN, Task
+from tsattn.scaler import Units
+from tsattn.task import Output
 from tsattn.training.module import ForecastingModule
 
 __all__ = ["score_panel", "seasonal_errors"]
@@ -63,8 +63,9 @@ def score_panel(
     """
     task = model.task
     assert task is not None
+    assert model.scaler is not None
     history = np.array([rows.start for rows in origins])  # no scale may know what is scored
-    series = scaled_series(panel, task, history)
+    series = scaled_series(panel, model.scaler, history)
     units = Units(series.mean, series.scale)
     divisor = torch.from_numpy(scale)
     model = model.to(device).eval()
@@ -79,7 +80,7 @@ def score_panel(
         windows = WindowDataset(series, origins, context, T)
         # a generator of its own: else it draws from torch's, and so into a training in another thread
         loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
-        rows[title] = _score(forecaster, loader, units, divisor, task)
+        rows[title] = _score(forecaster, loader, units, divisor, task.num_channels, model.output)
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -88,9 +89,10 @@ def _score(
     loader: DataLoader[Batch],
     units: Units,
     scale: Tensor,
-    task: Task,
+    C: int,
+    output: Output,
 ) -> dict[str, float]:
-    C, levels = task.num_channels, task.quantiles
+    levels = output.quantiles
     point: dict[str, Metric] = {name: metric(C) for name, metric in _POINT.items()}
     quantile: dict[str, Metric] = {name: metric(levels, C) for name, metric in _QUANTILE.items()} if levels else {}
     mase, coverage = MASE(C), Coverage(levels, C) if levels else None
@@ -109,7 +111,7 @@ def _score(
             metric.update(spread, target, mask)
         if coverage is not None:
             coverage.update(spread, target, mask)
-        forecast = spread[..., levels.index(MEDIAN)] if has_intervals else forecast
+        forecast = spread[..., output.median] if has_intervals else forecast
         for metric in point.values():
             metric.update(forecast, target, mask)
         mase.update(forecast, target, scale[batch.series_id], mask)

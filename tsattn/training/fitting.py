@@ -183,7 +183,7 @@ def fit_to_panel(model: ForecastingModule, data: PanelDataModule, options: Train
     That is the CRPS for a model of quantiles, else the MSE. Where no series is long enough to hold a part out, the
     weights of the last step stay, which is logged. The state of torch's random generator is left as it was.
     """
-    metric = "val_crps" if model.quantiles else "val_mse"
+    metric = "val_crps" if model.output.quantiles else "val_mse"
     has_validation = "val" in data.parts
     data.setup("fit")
     with own_random_state(options.seed), quiet_lightning(), tempfile.TemporaryDirectory() as folder:

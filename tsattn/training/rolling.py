@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, scaled_series
-from tsattn.evaluation.units import Units
-from tsattn.task import MEDIAN, Task
+from tsattn.scaler import Units
+from tsattn.task import Task
 
 if TYPE_CHECKING:
     from tsattn.training.module import ForecastingModule
@@ -48,7 +48,7 @@ def rolled_forecast(model: ForecastingModule, batch: Batch, horizon: int) -> Ten
         `(B, horizon, C)`, with Q quantiles `(B, horizon, C, Q)`.
     """
     assert model.task is not None
-    L, T, levels = model.task.context_length, model.task.prediction_length, model.task.quantiles
+    L, T, median = model.task.context_length, model.task.prediction_length, model.output.median
     pieces: list[Tensor] = []
     for start in range(0, horizon, T):
         window = replace(
@@ -60,7 +60,7 @@ def rolled_forecast(model: ForecastingModule, batch: Batch, horizon: int) -> Ten
         )
         piece = model(window)
         pieces.append(piece)
-        point = piece[..., levels.index(MEDIAN)] if levels else piece
+        point = piece if median is None else piece[..., median]
         batch = replace(
             batch,
             past=_moved_on(batch.past, point, L),
@@ -88,9 +88,10 @@ def forecast_batches(
         UserError: if a future covariate does not reach over the horizon.
     """
     assert model.task is not None
-    series = scaled_series(panel, model.task)
+    assert model.scaler is not None
+    series = scaled_series(panel, model.scaler)
     units = Units(series.mean, series.scale)
-    windows = FutureWindows(panel, series, model.task, horizon)
+    windows = FutureWindows(panel, series, model.task, model.scaler, horizon)
     # a generator of its own: else it draws from torch's, and so into a training in another thread
     loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
     return _forecasts(model.to(device).eval(), loader, horizon, units, device)
