@@ -21,12 +21,14 @@ __all__ = [
     "DEFAULT_BACKBONE",
     "Bases",
     "Description",
+    "check_names",
     "check_types",
     "class_of",
     "defaults",
     "import_path",
     "imported",
     "keyword_arguments",
+    "named",
     "parse",
 ]
 
@@ -56,6 +58,18 @@ def parse(
     Raises:
         UserError: for a wrong kind or argument; the message lists the valid ones.
     """
+    kind, chosen = named(description, what=what, table=table)
+    cls = class_of(kind, what=what, table=table, base=base)
+    check_names(chosen, arguments(cls), f"{what} {kind}")
+    return kind, cls, chosen
+
+
+def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """The kind that a description names, and the arguments beside it, unchecked; see `parse`.
+
+    Raises:
+        UserError: for what names no kind.
+    """
     if isinstance(description, str):
         description = {"kind": description}
     if not isinstance(description, Mapping) or not isinstance(description.get("kind"), str):
@@ -63,13 +77,7 @@ def parse(
             f"{what} must be one of {one_of(table)}, or {{kind: NAME, argument: value}}, not {description!r}"
         )
     chosen = dict(description)
-    kind = chosen.pop("kind")
-    cls = class_of(kind, what=what, table=table, base=base)
-    valid = arguments(cls)
-    for name in chosen:
-        if name not in valid:
-            raise UserError(f"{what} {kind} has no argument {name!r}; valid: {one_of(valid)}")
-    return kind, cls, chosen
+    return chosen.pop("kind"), chosen
 
 
 def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> type[Any]:
@@ -105,6 +113,22 @@ def imported(path: str) -> Any:
 def import_path(cls: type[Any]) -> str:
     """What `imported` finds a class by."""
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def check_names(chosen: Iterable[str], valid: Sequence[str], what: str) -> None:
+    """Refuse an argument that is not one of the valid ones.
+
+    Args:
+        chosen: the names of arguments of a description.
+        valid: those that it may have.
+        what: what is described, for the message.
+
+    Raises:
+        UserError: naming the first wrong one, and the valid ones.
+    """
+    for name in chosen:
+        if name not in valid:
+            raise UserError(f"{what} has no argument {name!r}; valid: {one_of(valid) or 'none'}")
 
 
 def keyword_arguments(function: Callable[..., object]) -> list[str]:
@@ -168,4 +192,4 @@ def _readable(hint: Any) -> str:
         return " or ".join(dict.fromkeys(_readable(part) for part in get_args(hint)))
     word = _WORDS.get(get_origin(hint) or hint, "another kind of value")
     inner = get_args(hint)
-    return f"{word} of {_readable(inner[0]).removeprefix('a ')}s" if word == "a list" and inner else word
+    return f"{word} of {_readable(inner[0]).removeprefix('a ')}s" if word == "a list" and inner != (Any,) else word
