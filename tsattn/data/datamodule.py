@@ -6,8 +6,9 @@ import copy
 import logging
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,6 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
-from typing_extensions import Self
 
 from tsattn.batch import Batch
 from tsattn.data.frequency import Times, season_length
@@ -177,6 +177,23 @@ class ForecastDataModule(LightningDataModule):
         A longer context leaves the windows of validation and test the same; training windows need all of it.
         """
         return self._windows(self.series, part, context_length or self.context_length)
+
+    def with_context(self, context_length: int) -> Self:
+        """The same data, set up, for a model that sees so many past steps: series, splits and scaler are shared.
+
+        Validation and test windows stay those of the same rows; training windows need the whole context.
+        """
+        task, scaler = self.task, self.scaler
+        assert self.panel is not None
+        assert task is not None
+        assert scaler is not None
+        other = copy.copy(self)
+        other.context_length = context_length
+        other.task = replace(task, context_length=context_length)
+        other._scaled = self.panel, other.task, scaler
+        # what belongs to a training
+        other.trainer, other.training_batches, other.scored_windows, other._resident = None, None, None, None
+        return other
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Shuffled training windows, see `ShuffledBatches`; the order is that of torch's seed.

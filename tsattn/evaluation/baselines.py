@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from tsattn.backbones import Backbone, Persistence, Ridge, SeasonalNaive
+from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
@@ -77,14 +78,18 @@ def baseline_scores(data: ForecastDataModule, part: str = "test") -> dict[str, S
     rows = min(before, max(split.train_end for split in data.splits))
     context = max(1, min(RIDGE_CONTEXT, (rows - T) // 2))
     every = data.thinning("train", context)
-    ridge = Ridge(data.eval_dataloader("train", context, every))
+    weight = solve_ridge(data.eval_dataloader("train", context, every))
     fitted = "" if every == 1 else f", each {every}th window"
-    scores = {f"ridge (context {context}{fitted})": _score(ridge, data.eval_dataloader(part, context), units)}
+    scores = {
+        f"ridge (context {context}{fitted})": _score(
+            lambda batch: apply_ridge(weight, batch), data.eval_dataloader(part, context), units
+        )
+    }
     season = task.season_length
     if season <= rows:
         batches = data.eval_dataloader(part, season)
-        scores[f"seasonal naive ({season} steps)"] = _score(SeasonalNaive(T, season), batches, units)
-    scores["persistence"] = _score(Persistence(T), data.eval_dataloader(part, 1), units)
+        scores[f"seasonal naive ({season} steps)"] = _score(_repeated(season, T), batches, units)
+    scores["persistence"] = _score(_repeated(1, T), data.eval_dataloader(part, 1), units)
     return scores
 
 
@@ -117,9 +122,14 @@ def score_table(title: str, scores: dict[str, Score]) -> str:
 
 
 @torch.no_grad()
-def _score(forecaster: Backbone, batches: Iterable[Batch], units: Units) -> Score:
+def _score(forecaster: Callable[[Batch], Tensor], batches: Iterable[Batch], units: Units) -> Score:
     errors = ForecastErrors(units.mean.shape[1])
     for batch in batches:
         assert batch.target is not None
         errors.update(forecaster(batch), batch.target, batch.target_observed, units.of(batch.series_id))
     return Score.of(errors)
+
+
+def _repeated(steps: int, T: int) -> Callable[[Batch], Tensor]:
+    """The last steps of the context, again and again."""
+    return lambda batch: batch.past[:, -steps:][:, torch.arange(T) % steps]

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torchmetrics import Metric
 
-from tsattn.backbones import Persistence, SeasonalNaive
 from tsattn.batch import Batch
 from tsattn.data import Panel, WindowDataset, scaled_series
 from tsattn.errors import UserError
 from tsattn.evaluation.metrics import CRPS, MAE, MASE, MSE, RMSE, SMAPE, WAPE, WQL, Coverage, seasonal_error
+from tsattn.predictors import build_predictor
 from tsattn.scaler import Units
 from tsattn.task import Output
 from tsattn.training.module import ForecastingModule
@@ -72,9 +72,11 @@ def score_panel(
     T, season = task.prediction_length, task.season_length
     forecasters: dict[str, tuple[Callable[[Batch], Tensor], int]] = {
         name: (lambda batch: model(batch.to(device)).cpu(), task.context_length),
-        f"seasonal naive ({season} steps)": (SeasonalNaive(T, season), season),
-        "persistence": (Persistence(T), 1),
     }
+    for title, kind in ((f"seasonal naive ({season} steps)", "seasonal_naive"), ("persistence", "persistence")):
+        naive = build_predictor(kind)
+        naive.build(task, Output())
+        forecasters[title] = naive, naive.context_length
     rows = {}
     for title, (forecaster, context) in forecasters.items():
         windows = WindowDataset(series, origins, context, T)

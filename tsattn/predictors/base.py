@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from tsattn import descriptions
 from tsattn.batch import Batch
+from tsattn.errors import UserError
+from tsattn.predictors import PREDICTORS
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -24,29 +28,43 @@ class Predictor(nn.Module, ABC):
     `fit`. Its `state_dict` is all that a fit leaves: another one of the same description, built for the same task,
     forecasts the same once that state is loaded.
 
+    Args:
+        **arguments: all arguments of the subclass by name, which takes each by keyword, with a type: they are its
+            description, beside its kind.
+
     Attributes:
         needs_fit: whether it must be fitted before it forecasts; False for one that knows all after `build`.
         is_trained: whether `fit` trains by gradients, and so takes the options of a training.
         emits_quantiles: whether it forecasts the quantiles that it is built for; else it forecasts points alone.
-        uses_covariates: whether it uses all covariates and static columns of a task that has some.
+        uses_covariates: whether it uses all covariates and static columns of a task that has some; else it leaves
+            them unread.
+        arguments: as they were given.
         task: what it was built for; None before `build`.
         output: the quantiles that it was built for; None before `build`.
     """
 
-    needs_fit: ClassVar[bool] = True
-    is_trained: ClassVar[bool] = False
-    emits_quantiles: ClassVar[bool] = False
-    uses_covariates: ClassVar[bool] = False
+    needs_fit: bool = True
+    is_trained: bool = False
+    emits_quantiles: bool = False
+    uses_covariates: bool = False
 
-    def __init__(self) -> None:
+    def __init__(self, **arguments: Any) -> None:
         super().__init__()
+        self.arguments = arguments
         self.task: Task | None = None
         self.output: Output | None = None
 
+    @classmethod
+    def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a description with the defaults of all others written out, as plain data."""
+        return {**descriptions.defaults(cls), **arguments}
+
     @property
-    @abstractmethod
     def description(self) -> dict[str, Any]:
         """Its kind and all arguments, defaults written out, as plain data."""
+        own = descriptions.import_path(type(self))
+        kind = next((kind for kind, path in PREDICTORS.items() if path == own), own)
+        return {"kind": kind, **self.arguments}
 
     @property
     def name(self) -> str:
@@ -71,6 +89,8 @@ class Predictor(nn.Module, ABC):
         Raises:
             UserError: for a task that it cannot forecast.
         """
+        if output.quantiles and not self.emits_quantiles:
+            raise UserError(f"predictor {self.name} forecasts points only: it takes no quantiles")
         self.task, self.output = task, output
 
     @abstractmethod

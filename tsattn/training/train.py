@@ -105,8 +105,9 @@ class Training:
         Args:
             facts: what that fit gave: ``best_step``, or those of the members of an ensemble under ``members``.
         """
-        parts = {"": facts, **facts.get("members", {})}
-        return replace(self, lengths={name: part["best_step"] for name, part in parts.items() if "best_step" in part})
+        members = [facts] if "members" not in facts else [fit for fits in facts["members"] for fit in fits]
+        known = [fit for fit in members if "best_step" in fit]
+        return replace(self, lengths={fit.get("member", ""): fit["best_step"] for fit in known})
 
 
 def train(module: ForecastingModule, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -203,6 +204,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
     module.to("cpu").eval()
     speed = throughput.windows_per_second
     return {
+        **({"member": training.member} if training.member else {}),
         **chosen,
         "validation_windows": plan.scored,
         "parameters": parameters,
