@@ -7,13 +7,13 @@ import copy
 import pytest
 import torch
 from torch import nn
-from tsattn.evaluation.units import Units
 
 from tsattn.attention import build_attention
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.constants import ModuleWithConstants
 from tsattn.layers.quantiles import QuantileFan
+from tsattn.scaler import Units
 from tsattn.task import Task
 
 LEVELS = (0.1, 0.5, 0.9)

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-from tsattn.attention import KINDS, attention_arguments
-from tsattn.cli import main
 from tsattn.cli.arguments import prepare
 from tsattn.cli.trainer_cli import session
 from tsattn.cli.trial_cli import TrialCLI
+
+from tsattn.attention import KINDS, attention_arguments
+from tsattn.cli import main
 from tsattn.tuning import check_search, read_search
 
 ROOT = Path(__file__).parents[1]

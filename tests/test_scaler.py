@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from lightning.pytorch import Trainer
-from tsattn.evaluation.units import Units
 
 from tsattn.errors import UserError
+from tsattn.scaler import Units
 from tsattn.task import Task
 from tsattn.training import ForecastingModule
 

@@ -15,7 +15,6 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Trainer
-from tsattn.evaluation.units import Units
 
 from tests.conftest import REAL_ROOT
 from tsattn.batch import Batch
@@ -26,6 +25,7 @@ from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError
 from tsattn.evaluation import ForecastErrors, baseline_scores
 from tsattn.forecaster import future_frame
+from tsattn.scaler import Units
 from tsattn.task import Task
 from tsattn.training import ForecastingModule
 

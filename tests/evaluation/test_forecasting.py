@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import torch
 from lightning.pytorch import Trainer
-from tsattn.evaluation.units import Units
 
 from tsattn.data import CO2DataModule, CSVDataModule, wide_panel
 from tsattn.errors import UserError
@@ -17,6 +16,7 @@ from tsattn.evaluation import ForecastErrors, Score, baseline_scores, score_tabl
 from tsattn.figures import plot_test_forecasts
 from tsattn.forecaster import future_frame
 from tsattn.optim import adamw, warmup_cosine
+from tsattn.scaler import Units
 from tsattn.task import Task
 from tsattn.training import ForecastingModule
 from tsattn.training.losses import LOSSES, masked_loss

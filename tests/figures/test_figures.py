@@ -20,6 +20,7 @@ from tsattn.evaluation import ForecastErrors
 from tsattn.evaluation.horizon import error_by_horizon
 from tsattn.figures.attention_maps import plot_attention, plot_attention_maps
 from tsattn.figures.horizon_errors import plot_error_by_horizon
+from tsattn.scaler import Units
 from tsattn.task import Task
 from tsattn.training import ForecastingModule
 
