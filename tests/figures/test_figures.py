@@ -17,8 +17,9 @@ from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.evaluation import ForecastErrors
-from tsattn.evaluation.horizon import error_by_horizon, plot_error_by_horizon
+from tsattn.evaluation.horizon import error_by_horizon
 from tsattn.figures.attention_maps import plot_attention, plot_attention_maps
+from tsattn.figures.horizon_errors import plot_error_by_horizon
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Task
 from tsattn.training import ForecastingModule
