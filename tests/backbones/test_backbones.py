@@ -25,14 +25,14 @@ from tsattn.backbones import (
 from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
 from tsattn.errors import UserError
-from tsattn.task import Task
+from tsattn.task import Output, Task
 
 L, T, C = 24, 8, 3
 
 
 @pytest.fixture
 def task() -> Task:
-    return Task("toy", L, T, ("a", "b", "c"), "h", 24, (0.0,) * C, (1.0,) * C)
+    return Task("toy", L, T, ("a", "b", "c"), "h", 24)
 
 
 def batch(size: int = 5, missing: bool = False, seed: int = 0) -> Batch:
@@ -47,7 +47,7 @@ def batch(size: int = 5, missing: bool = False, seed: int = 0) -> Batch:
 class Flat(Backbone):
     """A backbone that somebody wrote elsewhere."""
 
-    def __init__(self, task: Task, *, level: float = 1.0) -> None:
+    def __init__(self, task: Task, output: Output, *, level: float = 1.0) -> None:
         super().__init__()
         self.level, self.T = level, task.prediction_length
 
@@ -94,7 +94,7 @@ def test_patchtst_sees_every_step_of_its_own_channel_alone(
     task: Task, patch_len: int | None, stride: int | None
 ) -> None:
     torch.manual_seed(0)
-    backbone = PatchTST(task, d_model=16, num_heads=2, patch_len=patch_len, stride=stride).double().eval()
+    backbone = PatchTST(task, Output(), d_model=16, num_heads=2, patch_len=patch_len, stride=stride).double().eval()
     past = batch(1).past.double().requires_grad_()
     backbone(Batch(past))[..., 1].sum().backward()
     assert past.grad is not None
@@ -106,7 +106,7 @@ def test_patchtst_sees_every_step_of_its_own_channel_alone(
 @pytest.mark.parametrize("linear_path", LinearPath.KINDS)
 def test_forecasts_move_and_grow_with_the_window(task: Task, linear_path: str, backbone: Any) -> None:
     """Instance normalisation: a window in other units gets the same forecast in those units."""
-    backbone = backbone(task, d_model=16, num_heads=2, linear_path=linear_path).double().eval()
+    backbone = backbone(task, Output(), d_model=16, num_heads=2, linear_path=linear_path).double().eval()
     window = batch()
     past = window.past.double()
     moved = backbone(Batch(100 + 7 * past))
@@ -119,7 +119,7 @@ def test_independent_channels_do_not_see_each_other(task: Task) -> None:
     changed[..., 2] += torch.randn(5, L)
     for channels, same in (("independent", True), ("mixed", False)):
         torch.manual_seed(0)
-        backbone = Transformer(task, d_model=16, num_heads=2, channels=channels, linear_path="none").eval()
+        backbone = Transformer(task, Output(), d_model=16, num_heads=2, channels=channels, linear_path="none").eval()
         before, after = backbone(window), backbone(Batch(changed))
         assert torch.allclose(before[..., :2], after[..., :2], atol=1e-6) == same
         assert not torch.allclose(before[..., 2], after[..., 2], atol=1e-6)
@@ -127,7 +127,7 @@ def test_independent_channels_do_not_see_each_other(task: Task) -> None:
 
 @pytest.mark.parametrize("kind", [Transformer, PatchTST])
 def test_imputed_steps_do_not_move_the_level(task: Task, kind: Any) -> None:
-    backbone = kind(task, d_model=16, num_heads=2).eval()
+    backbone = kind(task, Output(), d_model=16, num_heads=2).eval()
     observed = torch.ones(2, L, C, dtype=torch.bool)
     observed[:, 3:6] = False
     past = batch(2).past
@@ -141,17 +141,19 @@ def test_imputed_steps_do_not_move_the_level(task: Task, kind: Any) -> None:
 @pytest.mark.parametrize("kind", [Transformer, PatchTST])
 def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any) -> None:
     batches = [batch(40, seed=seed) for seed in range(3)]
-    backbone = kind(task, d_model=16, num_heads=2, linear_path="ridge").eval()
+    backbone = kind(task, Output(), d_model=16, num_heads=2, linear_path="ridge").eval()
     backbone.warm_start(batches)
     torch.testing.assert_close(backbone(batches[0]).double(), Ridge(batches)(batches[0]), rtol=1e-4, atol=1e-4)
-    random = kind(task, d_model=16, num_heads=2, linear_path="learned").eval()
+    random = kind(task, Output(), d_model=16, num_heads=2, linear_path="learned").eval()
     before = random(batches[0])
     random.warm_start(batches)
     assert torch.equal(random(batches[0]), before)
 
 
 def test_one_attention_a_layer(task: Task) -> None:
-    backbone = Transformer(task, d_model=16, num_heads=2, num_layers=3, attention=["mlr", "swa", {"kind": "btt"}])
+    backbone = Transformer(
+        task, Output(), d_model=16, num_heads=2, num_layers=3, attention=["mlr", "swa", {"kind": "btt"}]
+    )
     kinds = [type(block.attention) for block in backbone.encoder.blocks]
     assert kinds == [KINDS["mlr"], KINDS["swa"], KINDS["btt"]]
 
