@@ -114,14 +114,6 @@ def test_past_only_covariates_end_with_the_context() -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_windows_do_not_mix(model: str) -> None:
-    backbone = randomised(build(model, FULL, calendar=True)).eval()
-    window = batch()
-    alone = Batch(**{name: None if part is None else part[2:3] for name, part in vars(window).items()})
-    torch.testing.assert_close(backbone(alone), backbone(window)[2:3])
-
-
-@pytest.mark.parametrize("model", MODELS)
 def test_a_seed_starts_the_rest_alike_with_covariates_and_without(model: str) -> None:
     bare, full = build(model, BARE).state_dict(), build(model, FULL, calendar=True).state_dict()
     assert {name for name in full if name not in bare} == {name for name in full if name.startswith("covariates.")}
