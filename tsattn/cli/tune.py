@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tsattn.cli.arguments import config_names, find_config, prepare
-from tsattn.cli.messages import SentenceParser
+from tsattn.cli.sentence_parser import SentenceParser
 from tsattn.cli.slurm import slurm_script
 from tsattn.errors import UserError, one_of
 from tsattn.passwords import without_password

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -64,12 +65,13 @@ class ForecastDataModule(LightningDataModule):
             trained model) they are obeyed, nothing is fitted again.
         panel: the series in original units. Set by `setup`.
         parts: the parts that must have windows.
-        horizon: steps that `predict_dataloader` is for, of any number; None for `prediction_length`.
+        cut: makes of the split of a series the one that is used; None uses that. For rolling origins, or all rows.
         training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
         scored_windows: what ``auto`` comes to in a training, set before it; None for all windows.
     """
 
     name: str
+    cut: Callable[[Split], Split] | None = None
     parts: tuple[str, ...] = ("train", "val", "test")
 
     def __init__(
@@ -105,7 +107,6 @@ class ForecastDataModule(LightningDataModule):
         self.num_workers = num_workers
         self.resident_gb = resident_gb
         self.scaling = scaling
-        self.horizon: int | None = None
         self.val_windows = val_windows
         self.training_batches: int | None = None
         self.scored_windows: int | None = None
@@ -142,7 +143,7 @@ class ForecastDataModule(LightningDataModule):
         if self.panel is None:
             self.panel = self.load_panel() if self._input is None else self.load_input(self._input)
         panel = self.panel
-        splits = None if self._input is not None else [self.split(panel.time_of(s)) for s in range(len(panel))]
+        splits = None if self._input is not None else [self._split_of(panel.time_of(s)) for s in range(len(panel))]
         if self.task is None or self.scaler is None:
             assert splits is not None, "a file is forecast from with the task of a trained model"
             self._check_windows(splits)
@@ -264,7 +265,7 @@ class ForecastDataModule(LightningDataModule):
         assert self.panel is not None
         assert self.task is not None
         assert self.scaler is not None
-        windows = FutureWindows(self.panel, series, self.task, self.scaler, self.horizon)
+        windows = FutureWindows(self.panel, series, self.task, self.scaler)
         return DataLoader(windows, batch_size=self.eval_batch_size, **self._loader_options())
 
     def wide_panel(self, frame: pd.DataFrame, source: str) -> Panel:
@@ -279,6 +280,34 @@ class ForecastDataModule(LightningDataModule):
         return self._scaled is not None and all(
             done is wanted for done, wanted in zip(self._scaled, asked, strict=True)
         )
+
+    def with_all_rows(self) -> Self:
+        """The same data, set up, with all rows for training: scaled by all of them, without validation and test.
+
+        Raises:
+            UserError: for data that are not held in memory.
+        """
+        self.check_can_be_recut("training on all rows needs")
+        whole = copy.copy(self)
+        whole.cut = lambda split: Split(split.test_end, split.test_end, split.test_end)
+        whole.parts = ("train",)
+        whole.task = whole.scaler = None
+        whole.setup("fit")
+        return whole
+
+    def check_can_be_recut(self, what: str) -> None:
+        """Refuse data that cannot be split otherwise than they are.
+
+        Args:
+            what: needs that, as the message says it.
+        """
+        if type(self).setup is not ForecastDataModule.setup:
+            # such a module scales and splits while it reads
+            raise UserError(f"{what} data that are held in memory, which {type(self).__name__} does not")
+
+    def _split_of(self, time: Times) -> Split:
+        split = self.split(time)
+        return split if self.cut is None else self.cut(split)
 
     def _new_task(self, panel: Panel) -> Task:
         """The task for these series."""

@@ -36,7 +36,7 @@ from tsattn.task import Output, Task
 from tsattn.training.fitting import TrainingOptions, fit_to_panel
 from tsattn.training.module import ForecastingModule
 from tsattn.training.random_state import own_random_state
-from tsattn.training.rolling import beyond_training, forecast_batches
+from tsattn.predictors.rolling import beyond_training, forecast_batches
 
 __all__ = ["Forecaster", "load"]
 

@@ -19,6 +19,7 @@ from tsattn.errors import UserError
 from tsattn.predictors.base import Predictor
 from tsattn.predictors.contexts import last_context
 from tsattn.task import Output, Task
+from tsattn.training.random_state import own_random_state
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
@@ -76,7 +77,17 @@ class NetworkPredictor(Predictor):
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        raise NotImplementedError("a network is trained by tsattn.training.train, which is not here yet")
+        from tsattn.training import ForecastingModule, train  # what is only loaded needs no Lightning
+
+        assert self.task is not None, "build(task, output) comes first"
+        assert self.output is not None
+        assert data.scaler is not None
+        with own_random_state(training.seed):
+            module = ForecastingModule(self.description, **training.options)
+            module.build(self.task, data.scaler)
+            facts = train(module, data, training)
+        self.backbone = module.backbone
+        return facts
 
     @override
     def forward(self, batch: Batch) -> Tensor:

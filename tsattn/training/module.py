@@ -19,7 +19,8 @@ from tsattn.batch import Batch
 from tsattn.data.frequency import is_steps
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, one_of
-from tsattn.evaluation.errors import ForecastErrors
+from tsattn.evaluation.selection import selection_metric
+from tsattn.evaluation.totals import ErrorTotals
 from tsattn.layers import Encoder
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
 from tsattn.scaler import Scaler, Units
@@ -35,7 +36,6 @@ from tsattn.training.compilation import (
 )
 from tsattn.training.length import choose_warmup
 from tsattn.training.losses import choose_loss, masked_loss
-from tsattn.training.rolling import rolled_forecast
 from tsattn.training.saved import CheckpointContent, read_content
 
 __all__ = ["ForecastingModule", "check_weights"]
@@ -66,6 +66,8 @@ class ForecastingModule(LightningModule):
             (CUDA graphs, for small models on a GPU), ``max-autotune`` (these, and the fastest of several kernels) or
             ``max-autotune-no-cudagraphs``. Each size of batch compiles once, in half a minute or more. By default the
             backbone is not compiled, nor is it outside `fit`.
+        selection: the validation error by which the best weights are chosen: ``mse``, ``mae`` or ``crps``; by default
+            that of what is trained, see `tsattn.evaluation.selection`.
 
     Attributes:
         output: what is asked of the model: a point forecast or quantiles.
@@ -88,6 +90,7 @@ class ForecastingModule(LightningModule):
         quantiles: Sequence[float] = (),
         activation_checkpointing: bool = False,
         compile_mode: str | None = None,
+        selection: str | None = None,
     ) -> None:
         super().__init__()
         if not learning_rate > 0:
@@ -104,6 +107,7 @@ class ForecastingModule(LightningModule):
         self.weight_decay = weight_decay
         self.warmup_steps = warmup_steps
         self.loss = choose_loss(loss, quantiles)
+        self.selection = selection_metric(self.loss, quantiles, selection)
         self.mup = mup
         self.activation_checkpointing = activation_checkpointing
         self.compile_mode = compile_mode
@@ -111,9 +115,8 @@ class ForecastingModule(LightningModule):
         self.task: Task | None = None
         self.scaler: Scaler | None = None
         self.backbone: Backbone | None = None
-        self.errors: ForecastErrors | None = None
+        self.errors: ErrorTotals | None = None
         self.units: Units | None = None
-        self._horizon: int | None = None  # of `predict_step`, where it is another than the model was trained for
 
     @property
     def name(self) -> str:
@@ -152,7 +155,7 @@ class ForecastingModule(LightningModule):
         if self.mup:
             mup_init_(backbone)
         self.backbone = backbone
-        self.errors = ForecastErrors(task.num_channels, self.output.quantiles)
+        self.errors = ErrorTotals(task.num_channels, self.output.quantiles)
         self.units = scaler.units()
         self.task, self.scaler = task, scaler
 
@@ -162,7 +165,6 @@ class ForecastingModule(LightningModule):
         if datamodule is not None:
             self.build(datamodule.task, datamodule.scaler)
             self.units = Units(datamodule.series.mean, datamodule.series.scale)
-            self._horizon = datamodule.horizon
         elif self.task is None:
             raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
         if stage == "fit" and self.compile_mode is not None:
@@ -236,18 +238,16 @@ class ForecastingModule(LightningModule):
         self._measure(batch)
 
     def on_validation_epoch_end(self) -> None:
-        """Log what `ForecastErrors` says of all validation windows, as ``val_mse`` and so on."""
+        """Log what `ErrorTotals` says of all validation windows, as ``val_mse_scaled`` and so on."""
         self._log_errors("val", prog_bar=True)
 
     def on_test_epoch_end(self) -> None:
-        """Log what `ForecastErrors` says of all test windows, as ``test_mse`` and so on."""
+        """Log what `ErrorTotals` says of all test windows, as ``test_mse_scaled`` and so on."""
         self._log_errors("test", prog_bar=False)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The forecast `(B, T, C)` in original units, `(B, T, C, Q)` with quantiles; T is the `horizon` of the data."""
-        assert self.task is not None
-        horizon = self._horizon or self.task.prediction_length
-        return self.original_units(rolled_forecast(self, batch, horizon), batch.series_id)
+        """The forecast `(B, T, C)` in original units, `(B, T, C, Q)` with quantiles."""
+        return self.original_units(self(batch), batch.series_id)
 
     def original_units(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
         """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units, float64.
@@ -301,7 +301,7 @@ class ForecastingModule(LightningModule):
         """
         saved = read_content(checkpoint)
         check_weights(checkpoint.get("state_dict", {}), "the checkpoint")
-        description = complete_backbone(saved.backbone)  # an older one lacks arguments that came later
+        description = complete_backbone(saved.predictor)  # an older one lacks arguments that came later
         if description != self.description:
             raise UserError(f"the checkpoint is of another model: {_difference(description, self.description)}")
         if saved.output != self.output:

@@ -27,18 +27,18 @@ class CheckpointContent:
         task: what it was trained for.
         scaler: of its training part.
         output: what was asked of it.
-        backbone: the description of its backbone.
+        predictor: its description.
     """
 
     task: Task
     scaler: Scaler
     output: Output
-    backbone: dict[str, Any]
+    predictor: dict[str, Any]
 
     def write_to(self, checkpoint: dict[str, Any]) -> None:
         """Put it into a checkpoint, in the newest format."""
         records = {name: getattr(self, name).to_dict() for name in ("task", "scaler", "output")}
-        checkpoint[_KEY] = {"format": FORMAT, **records, "backbone": self.backbone}
+        checkpoint[_KEY] = {"format": FORMAT, **records, "predictor": self.predictor}
 
 
 def read_content(checkpoint: Mapping[str, Any]) -> CheckpointContent:
@@ -53,7 +53,7 @@ def read_content(checkpoint: Mapping[str, Any]) -> CheckpointContent:
     found = saved.get("format", 1)
     check_format(found, "the checkpoint")
     try:
-        return CheckpointContent(*read_records(saved, found), backbone=saved["backbone"])
+        return CheckpointContent(*read_records(saved, found), predictor=saved["backbone" if found == 1 else "predictor"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"the checkpoint is damaged: {' '.join(str(error).split())}") from error
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tsattn.errors import UserError, one_of
-from tsattn.tuning.dotted import BACKBONE, did_you_mean, paths
+from tsattn.experiments.dotted import BACKBONE, did_you_mean, paths
 from tsattn.tuning.search import Search
 
 __all__ = ["check_search"]

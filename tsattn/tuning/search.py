@@ -38,7 +38,7 @@ from optuna.distributions import (
 from optuna.trial import Trial
 
 from tsattn.errors import UserError, one_of
-from tsattn.tuning.dotted import complete, did_you_mean, full_path, get_at, with_values
+from tsattn.experiments.dotted import complete, did_you_mean, full_path, get_at, with_values
 
 __all__ = ["OBJECTIVES", "Parameter", "Search", "read_search"]
 
@@ -182,7 +182,7 @@ class Search:
         """What a trial would have to take to be the configuration as it is, or None if the space does not hold that.
 
         Args:
-            config: complete, see `tsattn.tuning.dotted.complete`.
+            config: complete, see `tsattn.experiments.dotted.complete`.
         """
 
         def choose(parameter: Parameter) -> Any:
