@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tsattn.cli.arguments import config_names, find_config, prepare
-from tsattn.cli.trainer_cli import session
+from tsattn.cli.session import session
 from tsattn.cli.trial_cli import TrialCLI
 
 from tests.tuning.cases import SEARCH, Toy, toy

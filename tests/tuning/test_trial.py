@@ -10,7 +10,7 @@ import optuna
 import pytest
 import torch
 from optuna.trial import TrialState
-from tsattn.cli.trainer_cli import session
+from tsattn.cli.session import session
 
 from tests.tuning.cases import SEARCH, Toy, states, toy
 from tsattn.errors import UserError

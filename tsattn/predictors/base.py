@@ -77,12 +77,12 @@ class Predictor(nn.Module, ABC):
         assert self.task is not None, "build(task, output) comes first"
         return self.task.context_length
 
-    def build(self, task: Task, output: Output, *, empty: bool = False) -> None:
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         """Take the sizes of a task; subclasses make what they need for it.
 
         Args:
             task: sizes and columns.
-            output: the quantiles to forecast.
+            output: the quantiles to forecast; a point forecast by default.
             empty: whether parameters need no values, since a state will be loaded: nothing is drawn, and they take no
                 memory until then (``load_state_dict(state, assign=True)``).
 

@@ -81,7 +81,9 @@ class Ensemble(Predictor):
     def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
         whole = super().complete(arguments)
         descriptions.check_types(whole, get_type_hints(cls.__init__), "predictor ensemble")
-        return {**whole, "members": [_Member.of(member).description for member in whole["members"]]}
+        weights = None if whole["weights"] is None else list(whole["weights"])
+        members = [_Member.of(member).description for member in whole["members"]]
+        return {**whole, "members": members, "weights": weights}
 
     @property
     @override
@@ -90,7 +92,7 @@ class Ensemble(Predictor):
         return max(copy.context_length for copies in self._copies for copy in copies)
 
     @override
-    def build(self, task: Task, output: Output, *, empty: bool = False) -> None:
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         names = {copies[0].name: copies[0].emits_quantiles for copies in self._copies}
         for name, emits_quantiles in names.items():
             if output.quantiles and not emits_quantiles:
@@ -181,7 +183,7 @@ def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
     if weights is None:
         return [1 / count] * count
     if len(weights) != count:
-        raise UserError(f"the ensemble has {count} members and {len(weights)} weights; give one for each")
+        raise UserError(f"weights must be as many as the members, {count}, not {len(weights)}")
     if not all(0 <= weight < math.inf for weight in weights) or not sum(weights):
         raise UserError(f"weights must be numbers of at least 0, not all 0, not {one_of(map(str, weights))}")
     total = math.fsum(weights)

@@ -67,7 +67,7 @@ class NetworkPredictor(Predictor):
         return re.sub(r"[^\w.-]", "_", "_".join([self.description["kind"], *kinds]))
 
     @override
-    def build(self, task: Task, output: Output, *, empty: bool = False) -> None:
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         # on the device meta weights have shapes alone; constants, which no state holds, are filled in when first used
         with torch.device("meta") if empty else nullcontext():
             backbone = build_backbone(self.description, task, output)

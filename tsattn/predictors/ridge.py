@@ -51,7 +51,7 @@ class Ridge(Predictor):
         return super().context_length if self._own_length is None else self._own_length
 
     @override
-    def build(self, task: Task, output: Output, *, empty: bool = False) -> None:
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         super().build(task, output, empty=empty)
         shape = self.context_length, task.prediction_length
         # not a number before it is fitted: a forecast of it cannot be taken for one
