@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
-from tsattn.layers.calendar import CalendarFeatures
+from tsattn.layers.calendar_features import CalendarFeatures
 from tsattn.layers.patching import Patches
 from tsattn.task import Task
 

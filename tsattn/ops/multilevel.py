@@ -28,7 +28,7 @@ from tsattn.ops.full import expand_heads, full_attention_sdpa, softmax_attention
 from tsattn.ops.masks import allowed_pairs, without_padding
 from tsattn.ops.modes import is_readable, why_no_fused_derivative
 from tsattn.ops.multilevel_tiles import multilevel_attention_tiles, multilevel_attention_traced
-from tsattn.ops.tiling import Layout, find_layouts
+from tsattn.ops.tiling import BlockLayout, find_layouts
 
 __all__ = ["multilevel_attention", "multilevel_attention_reference", "multilevel_attention_sdpa"]
 
@@ -67,7 +67,7 @@ def multilevel_attention(
     divide_by_active: bool = False,
     dropout_p: float = 0.0,
     impl: str = "auto",
-    layouts: Sequence[Layout] | str | None = None,
+    layouts: Sequence[BlockLayout] | str | None = None,
     num_blocks: Sequence[int] | None = None,
     regular: bool = False,
 ) -> Tensor:
@@ -171,7 +171,7 @@ def multilevel_attention(
 def _choose(
     fits: Sequence[str],
     device: torch.device,
-    layouts: Sequence[Layout] | str | None,
+    layouts: Sequence[BlockLayout] | str | None,
     blocks: Tensor,
     ranks: Sequence[int],
     score_bytes: int,
@@ -237,7 +237,7 @@ def _why_not_sdpa(divide_by_active: bool, counts_blocks: bool) -> str | None:
     return why_no_fused_derivative() if counts_blocks else UNREADABLE
 
 
-def _why_not_tiles(layouts: Sequence[Layout] | str | None, plain: bool) -> str | None:
+def _why_not_tiles(layouts: Sequence[BlockLayout] | str | None, plain: bool) -> str | None:
     if not plain:
         return "it takes no bias and no dropout"
     if forward_ad._current_level >= 0:
@@ -352,7 +352,7 @@ def multilevel_attention_sdpa(
     )
 
 
-def _spread_width(layouts: Sequence[Layout], ranks: Sequence[int]) -> int:
+def _spread_width(layouts: Sequence[BlockLayout], ranks: Sequence[int]) -> int:
     """Components of the widest row of a batch when each level's are spread over one slot a block."""
     return max(
         sum((len(starts) - 1) * rank for starts, rank in zip(layout.blocks, ranks, strict=True)) for layout in layouts

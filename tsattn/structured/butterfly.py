@@ -15,8 +15,8 @@ from torch import Tensor
 
 from tsattn.errors import UserError
 from tsattn.structured.base import StructuredMatrix
-from tsattn.structured.blocks import BlockFactor, BlockProduct, Layout, normal
-from tsattn.structured.btt import square_width
+from tsattn.structured.block_tensor_train import square_width
+from tsattn.structured.blocks import AxisSplit, BlockFactor, BlockProduct, normal
 from tsattn.structured.level import Level, LevelShape
 
 __all__ = ["Butterfly", "prime_factors"]
@@ -75,8 +75,8 @@ class Butterfly(StructuredMatrix):
         """One product, of one factor a radix."""
         factors = []
         for index, (blocks, radix) in enumerate(zip(self.factors, self.radices, strict=True)):
-            layout = Layout(math.prod(self.radices[:index]), radix, math.prod(self.radices[index + 1 :]), 1)
-            factors.append(BlockFactor(blocks, layout, layout))
+            axis = AxisSplit(math.prod(self.radices[:index]), radix, math.prod(self.radices[index + 1 :]), 1)
+            factors.append(BlockFactor(blocks, axis, axis))
         return (BlockProduct(tuple(reversed(factors))),)
 
     @classmethod

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tsattn.structured.blocks import BlockFactor, BlockProduct, Layout, normal
+from tsattn.structured.block_tensor_contraction import MultiLevel
+from tsattn.structured.blocks import AxisSplit, BlockFactor, BlockProduct, normal
 from tsattn.structured.level import Level
-from tsattn.structured.mlbtc import MultiLevel
 
 __all__ = ["Dense"]
 
@@ -29,7 +29,7 @@ class Dense(MultiLevel):
     def products(self) -> Sequence[BlockProduct]:
         """One block; the identity of the MLBTC form is not multiplied by."""
         out_features, in_features = self.weight.shape[-2:]
-        source, target = Layout.neighbours(1, in_features), Layout.neighbours(1, out_features)
+        source, target = AxisSplit.neighbours(1, in_features), AxisSplit.neighbours(1, out_features)
         return (BlockProduct((BlockFactor(self.weight[..., None, :, :], source, target),)),)
 
     @property

@@ -9,9 +9,9 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from tsattn.structured.blocks import BlockFactor, BlockProduct, Layout, normal, piece
+from tsattn.structured.block_tensor_contraction import MultiLevel
+from tsattn.structured.blocks import AxisSplit, BlockFactor, BlockProduct, normal, piece
 from tsattn.structured.level import Level, truncated_svd
-from tsattn.structured.mlbtc import MultiLevel
 
 __all__ = ["Kronecker"]
 
@@ -32,8 +32,8 @@ class Kronecker(MultiLevel):
     def products(self) -> Sequence[BlockProduct]:
         """B along the minor axis of the input, then A along the major one."""
         (a, c), (b, d) = self.left.shape[-2:], self.right.shape[-2:]
-        minor = BlockFactor(self.right[..., None, :, :], Layout.neighbours(c, d), Layout.neighbours(c, b))
-        major = BlockFactor(self.left[..., None, :, :], Layout.strided(b, c), Layout.strided(b, a))
+        minor = BlockFactor(self.right[..., None, :, :], AxisSplit.neighbours(c, d), AxisSplit.neighbours(c, b))
+        major = BlockFactor(self.left[..., None, :, :], AxisSplit.strided(b, c), AxisSplit.strided(b, a))
         return (BlockProduct((minor, major)),)
 
     @property

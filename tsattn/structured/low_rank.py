@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tsattn.structured.block_tensor_contraction import MLBTC, MultiLevel
 from tsattn.structured.level import Level, LevelShape
-from tsattn.structured.mlbtc import MLBTC, MultiLevel
 
 __all__ = ["LowRank"]
 

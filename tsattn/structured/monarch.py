@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from tsattn.errors import UserError
-from tsattn.structured.btt import BTT, block_sizes, square_width
+from tsattn.structured.block_tensor_contraction import MLBTC, MultiLevel
+from tsattn.structured.block_tensor_train import BTT, block_sizes, square_width
 from tsattn.structured.level import Level, LevelShape
-from tsattn.structured.mlbtc import MLBTC, MultiLevel
 
 __all__ = ["Monarch"]
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tsattn.attention.caches.base import Cache
-from tsattn.attention.caches.rows import NewTokens, Rows
+from tsattn.attention.caches.cache import Cache
+from tsattn.attention.caches.token_rows import NewTokens, TokenRows
 
 __all__ = ["FullCache", "MultiLevelCache", "SplitCache", "WindowCache", "places_for"]
 
@@ -35,15 +35,15 @@ class FullCache(Cache):
 
     def __init__(self, batch_size: int, max_length: int | None = None, rewind: int = 0) -> None:
         super().__init__(batch_size, rewind)
-        self._keys, self._values = Rows(None, max_length), Rows(None, max_length)
+        self._keys, self._values = TokenRows(None, max_length), TokenRows(None, max_length)
 
     @property
-    def key_rows(self) -> Sequence[Rows]:
+    def key_rows(self) -> Sequence[TokenRows]:
         """See `Cache`."""
         return (self._keys,)
 
     @property
-    def value_rows(self) -> Sequence[Rows]:
+    def value_rows(self) -> Sequence[TokenRows]:
         """See `Cache`."""
         return (self._values,)
 
@@ -55,7 +55,7 @@ class FullCache(Cache):
     def _earliest(self) -> tuple[int, ...]:
         return (0,) * self.batch_size
 
-    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[Rows, Tensor]]:
+    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[TokenRows, Tensor]]:
         return (self._keys, k), (self._values, v)
 
 
@@ -75,7 +75,7 @@ class WindowCache(Cache):
         super().__init__(batch_size, rewind)
         self.window_size = window_size
         self._size = places_for(window_size, rewind)
-        self._keys, self._values = (Rows(self._size, max_length) for _ in range(2))
+        self._keys, self._values = (TokenRows(self._size, max_length) for _ in range(2))
 
     @property
     def kind(self) -> str:
@@ -83,12 +83,12 @@ class WindowCache(Cache):
         return f"WindowCache of {self.window_size}"
 
     @property
-    def key_rows(self) -> Sequence[Rows]:
+    def key_rows(self) -> Sequence[TokenRows]:
         """See `Cache`."""
         return (self._keys,)
 
     @property
-    def value_rows(self) -> Sequence[Rows]:
+    def value_rows(self) -> Sequence[TokenRows]:
         """See `Cache`."""
         return (self._values,)
 
@@ -123,7 +123,7 @@ class WindowCache(Cache):
         lost = (max(0, most - self._size) for most in self._longest)
         return tuple(first and first + self.window_size - 1 for first in lost)
 
-    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[Rows, Tensor]]:
+    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[TokenRows, Tensor]]:
         return (self._keys, k), (self._values, v)
 
 
@@ -154,8 +154,8 @@ class MultiLevelCache(Cache):
         self.ranks = list(ranks)
         self.blocks = tuple(blocks)
         self._sizes = [places_for(-(-span // number), rewind) for number, span in blocks]
-        self._levels = [Rows(size, max_length) for size in self._sizes]
-        self._values = Rows(None, max_length)
+        self._levels = [TokenRows(size, max_length) for size in self._sizes]
+        self._values = TokenRows(None, max_length)
 
     @property
     def kind(self) -> str:
@@ -164,12 +164,12 @@ class MultiLevelCache(Cache):
         return f"MultiLevelCache of ranks {self.ranks} and blocks {blocks}"
 
     @property
-    def key_rows(self) -> Sequence[Rows]:
+    def key_rows(self) -> Sequence[TokenRows]:
         """See `Cache`; one for each level."""
         return self._levels
 
     @property
-    def value_rows(self) -> Sequence[Rows]:
+    def value_rows(self) -> Sequence[TokenRows]:
         """See `Cache`."""
         return (self._values,)
 
@@ -223,7 +223,7 @@ class MultiLevelCache(Cache):
         number, span = self.blocks[level]
         return -(-((lost - 1) * number // span + 1) * span // number)
 
-    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[Rows, Tensor]]:
+    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[TokenRows, Tensor]]:
         return [*zip(self._levels, torch.split(k, self.ranks, -1), strict=True), (self._values, v)]
 
 
@@ -255,12 +255,12 @@ class SplitCache(Cache):
         return self.parts[0]._furthest
 
     @property
-    def key_rows(self) -> Sequence[Rows]:
+    def key_rows(self) -> Sequence[TokenRows]:
         """See `Cache`; those of every part."""
         return [rows for part in self.parts for rows in part.key_rows]
 
     @property
-    def value_rows(self) -> Sequence[Rows]:
+    def value_rows(self) -> Sequence[TokenRows]:
         """See `Cache`; those of every part."""
         return [rows for part in self.parts for rows in part.value_rows]
 
@@ -285,6 +285,6 @@ class SplitCache(Cache):
     def _earliest(self) -> tuple[int, ...]:
         return tuple(map(max, zip(*(part._earliest() for part in self.parts), strict=True)))
 
-    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[Rows, Tensor]]:
+    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[TokenRows, Tensor]]:
         parts = zip(self.parts, self.split(k), strict=True)
         return [written for part, components in parts for written in part._written(components, v)]

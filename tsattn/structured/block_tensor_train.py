@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from tsattn.errors import UserError, whole_number
+from tsattn.structured.block_tensor_contraction import MultiLevel
 from tsattn.structured.level import Level, LevelShape
-from tsattn.structured.mlbtc import MultiLevel
 
 __all__ = ["BTT", "DIVISORS", "block_sizes", "square_width"]
 

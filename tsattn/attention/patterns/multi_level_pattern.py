@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from tsattn.attention.caches import Cache, MultiLevelCache, NewTokens, own_cache
-from tsattn.attention.patterns.base import Pattern, Tokens
 from tsattn.attention.patterns.decoding import mix, pair_scores, seen_by
+from tsattn.attention.patterns.pattern import Pattern, Tokens
 from tsattn.errors import UserError, one_of
-from tsattn.ops.calendar import calendar_block_ids
+from tsattn.ops.calendar_blocks import calendar_block_ids
 from tsattn.ops.full import wide
 from tsattn.ops.masks import floor_divide, level_block_ids
 from tsattn.ops.multilevel import DIVIDING_IMPLS, IMPLS, multilevel_attention

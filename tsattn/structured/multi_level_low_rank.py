@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tsattn.errors import UserError
+from tsattn.structured.block_tensor_contraction import MLBTC, MultiLevel
 from tsattn.structured.level import Level, LevelShape, fit_levels
-from tsattn.structured.mlbtc import MLBTC, MultiLevel
 
 __all__ = ["MLR"]
 

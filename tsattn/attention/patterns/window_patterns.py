@@ -7,9 +7,9 @@ import math
 from torch import Tensor
 
 from tsattn.attention.caches import Cache, NewTokens, SplitCache, WindowCache, own_cache
-from tsattn.attention.patterns.base import Pattern, Tokens
 from tsattn.attention.patterns.decoding import mix, pair_scores
-from tsattn.attention.patterns.full import FullPattern
+from tsattn.attention.patterns.full_pattern import FullPattern
+from tsattn.attention.patterns.pattern import Pattern, Tokens
 from tsattn.errors import UserError, is_whole_number, whole_number
 from tsattn.ops.masks import window_pairs
 from tsattn.ops.sliding_window import IMPLS, sliding_window_attention

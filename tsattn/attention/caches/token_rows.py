@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tsattn.errors import UserError
 
-__all__ = ["NewTokens", "Rows"]
+__all__ = ["NewTokens", "TokenRows"]
 
 _FIRST_ROWS = 16
 
@@ -74,7 +74,7 @@ def positions_from(lengths: Sequence[int], device: torch.device) -> Tensor:
     return torch.tensor(lengths, dtype=torch.int64, device=device)[:, None]
 
 
-class Rows:
+class TokenRows:
     """Growing storage of a row for each token: `(B, heads, capacity, width)`, of the first rows' type and device.
 
     Storage is doubled when it is full. While gradients are recorded, every write goes into a copy, so that a backward

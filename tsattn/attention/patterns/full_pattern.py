@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from tsattn.attention.caches import Cache, FullCache, NewTokens, own_cache
-from tsattn.attention.patterns.base import Pattern, Tokens
 from tsattn.attention.patterns.decoding import mix, pair_scores, seen_by
+from tsattn.attention.patterns.pattern import Pattern, Tokens
 from tsattn.ops.full import full_attention
 from tsattn.ops.masks import allowed_pairs
 
