@@ -1,4 +1,4 @@
-"""Constant tensors of a module that follow it to its device, and that no way of loading leaves unfilled."""
+"""Constant tensors of a module that follow it to its device, and that are filled however its weights are loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What whole attention modules cost: beside a bare one, and token by token in decoding."""
+"""What whole attention modules cost: compared with a bare one, and token by token in decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What should be reached, beside what was measured, and the drawing of both."""
+"""Targets compared with what was measured, and the figure."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def silence() -> Iterator[None]:
 
 
 def peak_memory(run: Callable[[Contender, list[Tensor]], None], contender: Contender, tensors: list[Tensor]) -> int:
-    """Bytes held beyond the inputs at the worst moment, by the allocator's own account."""
+    """Bytes held besides the inputs at the peak, as the allocator counts them."""
     if tensors[0].is_cuda:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()

@@ -31,7 +31,7 @@ def test_eight_levels_use_every_kind_of_tile(
 
 
 @needs_triton
-def test_the_sizes_used_in_earnest_are_exact_too() -> None:
+def test_the_sizes_of_real_runs_are_exact_too() -> None:
     check_case(Case(130, causal=True))
     check_case(Case(140, dtype=torch.bfloat16))
 

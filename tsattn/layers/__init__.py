@@ -1,4 +1,4 @@
-"""The parts that backbones are put together from."""
+"""The parts that backbones are built from."""
 
 from tsattn.layers.calendar_features import CalendarFeatures
 from tsattn.layers.covariates import Covariates, HorizonEffect

@@ -90,8 +90,8 @@ def multilevel_attention(
         dropout_p: probability of dropping a weight. The caller gates it on training.
         impl: ``reference``, ``sdpa``, ``tiles``, ``triton`` or ``auto``. ``tiles`` needs nested blocks, no bias and no
             dropout; ``triton`` a CUDA device, no bias and no dropout.
-        layouts: what `find_layouts` says of these tokens, if it is known already.
-        num_blocks: of each level, a number that the ids of blocks at real tokens are known to be below, if there is
+        layouts: the result of `find_layouts` for these tokens, if it is known already.
+        num_blocks: for each level, a number that is known to be above the ids of all blocks of real tokens, if there is
             one. `sdpa` needs it where the blocks cannot be looked at, see `is_readable`.
         regular: whether one row of nested blocks and rising positions is known to serve the whole batch. Under
             `torch.compile` on a CPU, where the tokens cannot be looked at, `auto` then takes the tiles, else the
@@ -142,7 +142,7 @@ def multilevel_attention(
         fits = [name for name, reason in why_not.items() if reason is None]
         if readable:
             impl = _choose(fits, q.device, layouts, blocks, ranks, score_bytes)
-        else:  # nobody knows how wide the components would be spread
+        else:  # it is not known how wide the components would be spread
             impl = "triton" if "triton" in fits else "reference"
     elif why_not[impl] is not None:
         raise UserError(f"impl {impl} cannot compute this multi-level attention: {why_not[impl]}")

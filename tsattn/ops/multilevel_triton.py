@@ -3,7 +3,7 @@
 
 `S[j, j'] = scale * sum over the levels l in which j and j' share a block of q_l[j] . k_l[j']`
 (Kuang et al., section 4), under a softmax with running maximum, for CUDA devices and for Triton's interpreter. This is
-the host's side; how the kernels go about it is told in `multilevel_kernels`.
+the host's side; `multilevel_kernels` says how the kernels work.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def multilevel_attention_triton(
 ) -> Tensor:
     """Softmax attention with multi-level scores, by Triton kernels, forward and backward (Kuang et al., section 4).
 
-    Equals `multilevel_attention_reference`; extra memory is linear in the tokens, but for the plans of the two walks:
-    8 bytes a pair of tiles each, for all heads at once, which in half precision is 2^-10 bytes a pair of tokens.
+    Equals `multilevel_attention_reference`; extra memory is linear in the tokens, except for the plans of the two
+    walks: 8 bytes a pair of tiles each, for all heads at once, which in half precision is 2^-10 bytes a pair of tokens.
     Blocks that nest and are runs of tokens are fast; any others are exact and slower.
 
     Args:

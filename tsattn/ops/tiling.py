@@ -1,4 +1,4 @@
-"""Cutting the pairs of a sequence into the tiles of nested multi-level blocks: geometry only, found on the host.
+"""Cuts the pairs of a sequence into the tiles of nested multi-level blocks: geometry only, found on the host.
 
 Shape letters as in `tsattn.ops`.
 """

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.errors import UserError
 from tsattn.structured.base import StructuredMatrix
@@ -71,6 +72,7 @@ class Butterfly(StructuredMatrix):
         return tuple(factor.shape[-1] for factor in self.factors)
 
     @property
+    @override
     def products(self) -> Sequence[BlockProduct]:
         """One product, of one factor a radix."""
         factors = []

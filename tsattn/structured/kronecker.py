@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from einops import rearrange
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.structured.block_tensor_contraction import MultiLevel
 from tsattn.structured.blocks import AxisSplit, BlockFactor, BlockProduct, normal, piece
@@ -29,6 +30,7 @@ class Kronecker(MultiLevel):
     right: Tensor
 
     @property
+    @override
     def products(self) -> Sequence[BlockProduct]:
         """B along the minor axis of the input, then A along the major one."""
         (a, c), (b, d) = self.left.shape[-2:], self.right.shape[-2:]
@@ -37,6 +39,7 @@ class Kronecker(MultiLevel):
         return (BlockProduct((minor, major)),)
 
     @property
+    @override
     def levels(self) -> Sequence[Level]:
         """One shuffled level of rank 1; its equal blocks are expanded views."""
         (a, c), (b, d) = self.left.shape[-2:], self.right.shape[-2:]
@@ -45,11 +48,13 @@ class Kronecker(MultiLevel):
         return (Level(left, right, shuffled=True),)
 
     @property
+    @override
     def rank_bound(self) -> int:
         """The product of the factors' ranks; equal blocks do not reach the bound of unequal ones."""
         return min(self.left.shape[-2:]) * min(self.right.shape[-2:])
 
     @property
+    @override
     def T(self) -> Kronecker:
         """`A^T (x) B^T`."""
         return Kronecker(self.left.transpose(-1, -2), self.right.transpose(-1, -2))

@@ -189,7 +189,7 @@ def fit_levels(
         dense: `(*heads, m, n)`.
         shapes: the levels, in the order in which they are fitted.
         tolerance: stop when a sweep lowers no head's error by more than this share of itself.
-        max_sweeps: stop then at the latest.
+        max_sweeps: the most sweeps.
         restarts: starts from random levels, after the first from none. More of them are never worse.
         seed: of the random levels; the first starts are the same however many follow.
 

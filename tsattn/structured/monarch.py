@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.errors import UserError
 from tsattn.structured.block_tensor_contraction import MLBTC, MultiLevel
@@ -43,6 +44,7 @@ class Monarch(MultiLevel):
             )
 
     @property
+    @override
     def levels(self) -> Sequence[Level]:
         """One shuffled level of rank 1."""
         return (Level(self.left, self.right, shuffled=True),)

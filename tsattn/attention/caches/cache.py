@@ -101,7 +101,7 @@ class Cache(ABC):
         self.store(k, v, self.new_tokens(k.shape[2], mask, k.device))
 
     def store(self, k: Tensor, v: Tensor, new: NewTokens) -> None:
-        """See `append`; `new` is what `new_tokens` made."""
+        """Take in the tokens that follow, as `append` does; `new` is what `new_tokens` made of them."""
         for rows, numbers in self._written(k, v):
             rows.put(numbers, new)
         self._lengths = new.after

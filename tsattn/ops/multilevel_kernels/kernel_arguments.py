@@ -1,4 +1,4 @@
-"""The arguments that the attention kernels share, put together on the host."""
+"""The arguments that the attention kernels share, prepared on the host."""
 
 from __future__ import annotations
 

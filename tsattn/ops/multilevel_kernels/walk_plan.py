@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""The plan of a walk: which tiles a tile visits, sorted by how much of the components they need."""
+"""The plan of a walk: which tiles a tile visits, sorted by how many components they need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACK = 1024
 
 @dataclass(frozen=True)
 class WalkPlan:
-    """For every own tile, the walked tiles in groups, `starts` telling where each group begins."""
+    """For every own tile, the walked tiles in groups; `starts` holds where each group begins."""
 
     order: Tensor  # (P, own tiles, walked tiles) int32: walked tile * PACK + shared components
     mixes: Tensor  # (P, own tiles, walked tiles) int32: levels shared in part
@@ -29,7 +29,7 @@ class WalkPlan:
 
 
 def plan_walk(problem: Problem, sizes: TileSizes, *, own_keys: bool) -> WalkPlan:
-    """Sort the tiles on the device; the host learns nothing, so nothing waits."""
+    """Sort the tiles on the device; the host reads no result, so nothing waits."""
     unit = min(sizes.own, sizes.walked)
     own, walked = _ranges(problem, unit, keys=own_keys), _ranges(problem, unit, keys=not own_keys)
     counts = (problem.query_ids.shape[2], problem.key_ids.shape[2])

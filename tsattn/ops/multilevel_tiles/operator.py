@@ -26,7 +26,7 @@ def _operator(
     causal: bool,
     scales: list[float],
 ) -> tuple[Tensor, Tensor]:
-    """`tiled_forward` as one node of a compiled graph: the cutting, which goes by the length, is done when it runs."""
+    """`tiled_forward` as one node of a compiled graph. The cutting depends on the length and is done when it runs."""
     return tiled_forward(q, k, v, _plan_at(blocks, positions, ranks, causal, scales), ranks, causal, scales)
 
 
