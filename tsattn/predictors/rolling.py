@@ -105,9 +105,7 @@ def forecast_batches(
     return _restored(rolled, loader, Units(series.mean, series.scale))
 
 
-def _restored(
-    forecast: Callable[[Batch], Tensor], batches: Iterable[Batch], units: Units
-) -> Iterator[Tensor]:
+def _restored(forecast: Callable[[Batch], Tensor], batches: Iterable[Batch], units: Units) -> Iterator[Tensor]:
     for batch in batches:
         yield units.restore(forecast(batch), batch.series_id)
 
