@@ -15,8 +15,8 @@ import torch
 
 from tsattn.attention import KINDS, attention_arguments, attention_class
 from tsattn.cli import main
-from tsattn.cli.arguments import prepare
-from tsattn.cli.trainer_cli import session
+from tsattn.cli.words import prepare
+from tsattn.cli.session import session
 from tsattn.cli.trial_cli import TrialCLI
 from tsattn.tuning import check_search, read_search
 

@@ -25,6 +25,7 @@ __all__ = [
     "check_types",
     "class_of",
     "defaults",
+    "difference",
     "import_path",
     "imported",
     "keyword_arguments",
@@ -193,3 +194,14 @@ def _readable(hint: Any) -> str:
     word = _WORDS.get(get_origin(hint) or hint, "another kind of value")
     inner = get_args(hint)
     return f"{word} of {_readable(inner[0]).removeprefix('a ')}s" if word == "a list" and inner != (Any,) else word
+
+
+def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbone") -> str:
+    """The first argument in which two descriptions differ, with both values."""
+    for key in [*saved, *asked]:
+        one, other = saved.get(key), asked.get(key)
+        if isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind") and one != other:
+            return difference(one, other, f"{name}.{key}")
+        if one != other:
+            return f"its {name}.{key} is {one}, but {other} is asked for"
+    return f"its {name} is {saved}, but {asked} is asked for"

@@ -67,6 +67,8 @@ class Units(ModuleWithConstants):
     def of(self, series_id: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean and scale of the windows of these series `(B,)`: two `(B, 1, C)`, or `(1, 1, C)` if all share one.
 
+        They lie on the device of the units, the numbers of the series on any.
+
         Raises:
             UserError: without the series of each window, where each has a scale of its own.
         """
@@ -74,6 +76,7 @@ class Units(ModuleWithConstants):
             return self.mean[:, None], self.scale[:, None]
         if series_id is None:
             raise UserError(f"each of the {len(self.mean)} series has a scale of its own: give series_id, (B,)")
+        series_id = series_id.to(self.mean.device)
         return self.mean[series_id, None], self.scale[series_id, None]
 
     def restore(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:

@@ -106,7 +106,7 @@ def _run(words: list[str]) -> int:
     if command not in _COMMANDS:
         raise UserError(f"unknown command {command!r}; valid: {one_of(_COMMANDS)}")
     if command in _OWN_WORDS:
-        run = getattr(importlib.import_module(f"tsattn.cli.{command}"), "run")
+        run = importlib.import_module(f"tsattn.cli.{command}").run
         return int(run(rest))
     if any(word in ("-h", "--help") for word in rest):
         from tsattn.cli.short_help import short_help

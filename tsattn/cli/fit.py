@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
 from tsattn.cli.session import session
-from tsattn.experiments import Experiment, Hooks, Result, RunFolder, resume, run
+from tsattn.experiments import LIMITS, Experiment, Hooks, Result, RunFolder, resume, run
 from tsattn.experiments.measuring import title
 from tsattn.experiments.score_table import score_table
 from tsattn.predictors import build_predictor
@@ -39,15 +39,17 @@ def fit(words: Sequence[str], typed: Sequence[str]) -> int:
             command=["python", "-m", "tsattn", *typed],
             checkpoint=None if options.ckpt_path is None else Path(options.ckpt_path),
         )
-        result = _result(experiment, options, hooks)
+        is_longer = any(word.startswith("--trainer.") for word in typed)
+        result = _result(experiment, options, hooks, is_longer)
         if result.tables:
             _say_result(result)
     return 0
 
 
-def _result(experiment: Experiment, options: Namespace, hooks: Hooks) -> Result:
+def _result(experiment: Experiment, options: Namespace, hooks: Hooks, is_longer: bool) -> Result:
     if options.resume:
-        return resume(options.resume, experiment.trainer, refit=options.refit, hooks=hooks)
+        limits = {name: experiment.trainer[name] for name in LIMITS} if is_longer else None
+        return resume(options.resume, limits, refit=options.refit, hooks=hooks)
     data, _ = experiment.made()
     name = build_predictor(experiment.model["backbone"]).name
     folder = RunFolder(options.run) if options.run else RunFolder.dated("runs", data.name, name)
@@ -61,6 +63,6 @@ def _say_result(result: Result) -> None:
         rate = "" if speed is None else f", {speed:,.0f} windows a second"
         _say(f"\ntrained in {training['seconds']:.0f} s{rate}; best checkpoint: step {result.fit['best_step']}")
     assert result.errors is not None
-    _say(f"\n{score_table(title(result.data, result.errors.windows), result.tables)}")
+    _say(f"\n{score_table(title(result.data, int(result.errors.scores()['windows'])), result.tables)}")
     if result.folder is not None:
         _say(f"results: {result.folder}")

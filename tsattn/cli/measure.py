@@ -27,6 +27,6 @@ def measure_part(command: str, words: Sequence[str]) -> int:
     with session():
         experiment, options = parse_command(command, words)
         data, tables = measure_again(experiment, options.ckpt_path, part)
-        windows = next(iter(tables.values())).windows
+        windows = int(next(iter(tables.values())).scores()["windows"])
         say(score_table(title(data, windows, part), tables))
     return 0

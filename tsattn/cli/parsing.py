@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jsonargparse import ActionConfigFile, Namespace
+from jsonargparse import ActionConfigFile, Namespace  # type: ignore[attr-defined]  # it is public there
 
 from tsattn.experiments import Experiment
 from tsattn.experiments.schema import ExperimentParser, add_experiment, plain

@@ -41,9 +41,7 @@ def predict(words: Sequence[str]) -> int:
         horizon = asked or task.prediction_length
         if (warning := beyond_training(task, horizon)) is not None:
             logging.getLogger("tsattn").warning(warning)
-        forecasts = forecast_batches(
-            predictor, fitted.scaler, data.panel, horizon, data.eval_batch_size, execution
-        )
+        forecasts = forecast_batches(predictor, fitted.scaler, data.panel, horizon, data.eval_batch_size, execution)
         frame = future_frame(forecasts, task, predictor.output, data.panel)
         write_frame(frame, output)
         steps = f"{counted(horizon, 'step')} of {extent(data)}, {span(frame.iloc[:, 1])}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import read_config

@@ -8,18 +8,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
-from typing_extensions import Self
 
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError, one_of
+from tsattn.evaluation import selection_metric
 from tsattn.experiments.configs import find_config, read_config
 from tsattn.experiments.dotted import full_path, with_values
 from tsattn.experiments.fingerprint import fingerprint
 from tsattn.experiments.schema import SECTIONS, completed, instantiated, plain
 from tsattn.predictors import complete_predictor
+from tsattn.training.losses import choose_loss
 from tsattn.training.trainer_checks import check_seed
 
 __all__ = ["RESULTS_VERSION", "Experiment"]
@@ -42,7 +43,7 @@ _OF_DATA = ("context_length", "prediction_length", "batch_size", "eval_batch_siz
 class Experiment:
     """The complete description of a run, all defaults written out.
 
-    In YAML it has the keys ``data``, ``model``, ``trainer`` and ``seed_everything``, as the options of the command line.
+    In YAML it has the keys ``data``, ``model``, ``trainer`` and ``seed_everything``, as the command line has options.
 
     Attributes:
         data: the DataModule and its arguments: ``class_path`` and ``init_args``.
@@ -126,6 +127,12 @@ class Experiment:
         """
         parts = instantiated(completed(self.to_dict()))
         return parts.data, dict(vars(parts.trainer))
+
+    @property
+    def selection(self) -> str:
+        """The validation error that weights and trials are chosen by, see `tsattn.evaluation.selection`."""
+        quantiles = self.model["quantiles"]
+        return selection_metric(choose_loss(self.model["loss"], quantiles), quantiles, self.model["selection"])
 
     @property
     def key(self) -> str:

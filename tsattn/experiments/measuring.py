@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from tsattn.data import ForecastDataModule, Panel
+from tsattn.data.frequency import is_steps
 from tsattn.data.messages import counted
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable, measure
+from tsattn.experiments.baselines import fitted_baselines
 from tsattn.predictors import Predictor
 from tsattn.scaler import Units
-from tsattn.training import Execution
+from tsattn.training import Execution, Training
 from tsattn.training.train import DIVERGED
 
-__all__ = ["extent", "measured", "title"]
+__all__ = ["extent", "measured", "tables_beside_baselines", "title"]
 
 _WORDS = {"val": "validation", "test": "test"}
 
@@ -48,13 +47,24 @@ def measured(
         ids=data.panel.ids,
         channels=data.panel.channels,
         path=path,
+        counts_steps=is_steps(data.panel.frequency),
     )
     if not math.isfinite(table.scores()["mse_scaled"]):
         raise UserError(f"the {part} errors are not finite: {DIVERGED}")
-    windows = len(data.windows(part))
-    if table.windows != windows:
-        raise RuntimeError(f"{table.windows} windows were scored, not all {windows}")
+    scored, windows = table.scores()["windows"], len(data.windows(part))
+    if scored != windows:
+        raise RuntimeError(f"{scored} windows were scored, not all {windows}")
     return table
+
+
+def tables_beside_baselines(
+    predictor: Predictor, data: ForecastDataModule, part: str, execution: Execution, path: Path | None = None
+) -> dict[str, ErrorTable]:
+    """The errors of a predictor and of the baselines on the same windows, by name; the arguments are `measured`'s."""
+    tables = {predictor.name: measured(predictor, data, part, execution, path)}
+    for name, baseline in fitted_baselines(data, part, Training(execution.options, {})):
+        tables[name] = measured(baseline, data, part, execution)
+    return tables
 
 
 def title(data: ForecastDataModule, windows: int, part: str = "test") -> str:

@@ -1,4 +1,4 @@
-"""The folder of a run from its beginning to its end: made late, held by one process, removed where nothing came of it."""
+"""The folder of a run from its beginning to its end: made late, and removed where nothing came of it."""
 
 from __future__ import annotations
 
@@ -105,5 +105,3 @@ class Recording:
     def part(self, name: str) -> RunFolder:
         """The folder for a part of an ensemble; the whole folder for no name."""
         return RunFolder(self.folder.path / "members" / name) if name else self.folder
-
-

@@ -10,7 +10,7 @@ from tsattn.descriptions import difference
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import Experiment
-from tsattn.experiments.run import test_tables
+from tsattn.experiments.measuring import tables_beside_baselines
 from tsattn.experiments.schema import user_errors
 from tsattn.predictors import complete_predictor
 from tsattn.predictors.saved import FittedPredictor, load_predictor
@@ -60,7 +60,7 @@ def measure_again(
         part: ``val`` or ``test``.
     """
     fitted, data, execution = reopened(experiment, checkpoint, "validate" if part == "val" else "test")
-    return data, test_tables(fitted.predictor, data, execution, part=part)
+    return data, tables_beside_baselines(fitted.predictor, data, part, execution)
 
 
 def _check_same(experiment: Experiment, fitted: FittedPredictor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,11 +14,9 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from tsattn.data import ForecastDataModule
-from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
-from tsattn.experiments.baselines import fitted_baselines
 from tsattn.experiments.experiment import Experiment
-from tsattn.experiments.measuring import extent, measured
+from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
 from tsattn.experiments.recording import Recording, is_first_process
 from tsattn.experiments.result import Result
 from tsattn.experiments.run_folder import RunFolder
@@ -142,30 +140,19 @@ def fit_experiment(
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()  # or what follows would wait for the other processes
         execution = Execution(options)
-        facts = {**facts, **_validated(predictor, data, execution, facts)}
+        facts = {**facts, **_validated(predictor, data, execution, facts, experiment.selection)}
         tables: dict[str, ErrorTable] = {}
         if test:
-            tables = test_tables(predictor, data, execution, recording)
+            tables = tables_beside_baselines(
+                predictor, data, "test", execution, None if recording is None else recording.folder.errors
+            )
         refitted = _refitted(experiment, data, training, facts) if refit else None
-        result = Result(experiment, key, fitted, data, facts, tables, recording and recording.folder.path, refitted)
+        result = Result(
+            experiment, key, fitted, data, facts, tables, None if recording is None else recording.folder.path, refitted
+        )
         if recording is not None:
-            _write(result, recording)
+            _write(result, recording, execution)
         return result
-
-
-def test_tables(
-    predictor: Predictor,
-    data: ForecastDataModule,
-    execution: Execution,
-    recording: Recording | None = None,
-    part: str = "test",
-) -> dict[str, ErrorTable]:
-    """The errors of a predictor and of the baselines on the same windows of a part, by name."""
-    path = None if recording is None else recording.folder.errors
-    tables = {predictor.name: measured(predictor, data, part, execution, path)}
-    for name, baseline in fitted_baselines(data, part, Training(execution.options, {})):
-        tables[name] = measured(baseline, data, part, execution)
-    return tables
 
 
 def _set_up(data: ForecastDataModule, checkpoint: Path | None) -> None:
@@ -227,14 +214,13 @@ def _say_data(data: ForecastDataModule, say: Callable[[str], None]) -> None:
 
 
 def _validated(
-    predictor: Predictor, data: ForecastDataModule, execution: Execution, facts: Mapping[str, Any]
+    predictor: Predictor, data: ForecastDataModule, execution: Execution, facts: Mapping[str, Any], metric: str
 ) -> dict[str, Any]:
     """The validation error of a predictor that was fitted without one."""
     if "validation_error" in facts or "val" not in data.parts:
         return {}
-    name = "crps_scaled" if predictor.output and predictor.output.quantiles else "mse_scaled"
-    table = measured(predictor, data, "val", execution)
-    return {"validation_error": table.scores()[name], "selected_by": name, "validation_windows": table.windows}
+    scores = measured(predictor, data, "val", execution).scores()
+    return {"validation_error": scores[metric], "selected_by": metric, "validation_windows": scores["windows"]}
 
 
 def _refitted(
@@ -252,7 +238,7 @@ def _refitted(
     return FittedPredictor(again.eval(), whole.scaler)
 
 
-def _write(result: Result, recording: Recording) -> None:
+def _write(result: Result, recording: Recording, execution: Execution) -> None:
     """The results of a run, into its folder."""
     folder, data = recording.folder, result.data
     assert data.task is not None
@@ -264,8 +250,8 @@ def _write(result: Result, recording: Recording) -> None:
         "data": task.data,
         "context_length": task.context_length,
         "prediction_length": task.prediction_length,
-        **({"test_windows": result.errors.windows} if result.errors is not None else {}),
-        "test": {name: _plain(table.scores()) for name, table in result.tables.items()},
+        **({"test_windows": result.errors.scores()["windows"]} if result.errors is not None else {}),
+        "test": {name: _finite(table.scores()) for name, table in result.tables.items()},
         **result.fit,
         "seed": result.experiment.seed,
         **({"refit": "all rows, at the length that validation chose"} if result.refitted is not None else {}),
@@ -275,5 +261,11 @@ def _write(result: Result, recording: Recording) -> None:
     recording.write(metrics)
     if result.tables:
         name = result.fitted.predictor.name
-        figure = plot_test_forecasts(result.fitted.predictor, data, f"{name} on {task.data}")
+        predictor = result.fitted.predictor
+        figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", execution.forecaster(predictor))
         figure.savefig(folder.figure, dpi=130)
+
+
+def _finite(scores: Mapping[str, float]) -> dict[str, float | None]:
+    """None where a score is not defined: JSON has no word for that."""
+    return {name: value if math.isfinite(value) else None for name, value in scores.items()}

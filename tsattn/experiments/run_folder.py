@@ -200,6 +200,12 @@ class RunFolder:
         self._check_format()
         check_checksums(self.path)
 
+    def forecasting_checkpoint(self) -> Path:
+        """The predictor that forecasts are made with: the one that was fitted to all rows, if there is one."""
+        self._check_format()
+        check_checksums(self.path)
+        return self.refit if self.refit.exists() else self.best
+
     def _check_format(self) -> None:
         """Refuse a folder that a newer version has written."""
         found = json.loads(self.versions.read_text()).get("format", 1) if self.versions.exists() else 1

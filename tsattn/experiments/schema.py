@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from inspect import signature
@@ -25,6 +26,7 @@ from tsattn.training.trainer_options import TRAINER_DEFAULTS
 __all__ = ["SECTIONS", "ExperimentParser", "add_experiment", "completed", "instantiated", "plain", "user_errors"]
 
 SECTIONS = ("seed_everything", "data", "model", "trainer")
+_LOCK = threading.RLock()  # a parser has a state while it parses
 _NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
 
 
@@ -61,14 +63,17 @@ def completed(content: Mapping[str, Any]) -> Namespace:
     Raises:
         UserError: for a key or value that is not valid; the message lists what is.
     """
-    with user_errors():
-        return _parser().parse_object(json.loads(json.dumps(content)))
+    with _LOCK, user_errors():
+        parsed: Namespace = _parser().parse_object(json.loads(json.dumps(content)))
+    return parsed
 
 
 def plain(parsed: Namespace) -> dict[str, Any]:
     """Parsed parts as plain data, which `completed` takes."""
     given = Namespace(**{name: parsed[name] for name in SECTIONS})  # type: ignore[no-untyped-call]
-    content: dict[str, Any] = yaml.safe_load(_parser().dump(given, skip_unset=False))
+    with _LOCK:
+        text = _parser().dump(given, skip_unset=False)
+    content: dict[str, Any] = yaml.safe_load(text)
     return content
 
 
@@ -79,8 +84,9 @@ def instantiated(parsed: Namespace) -> Namespace:
         UserError: for what a class refuses.
     """
     given = Namespace(**{name: parsed[name] for name in SECTIONS})  # type: ignore[no-untyped-call]
-    with user_errors():
-        return _parser().instantiate(given)
+    with _LOCK, user_errors():
+        made: Namespace = _parser().instantiate(given)
+    return made
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+
 from tsattn.errors import one_of
 
 __all__ = ["sentence", "under_key"]

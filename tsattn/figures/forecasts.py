@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, DayLocator
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, Panel
@@ -22,8 +23,9 @@ from tsattn.data.stamps import in_zone_of
 from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.metrics import central_intervals
 from tsattn.figures.style import ACCENT, INK
+from tsattn.predictors.base import Predictor
+from tsattn.scaler import Units
 from tsattn.task import Output, Task
-from tsattn.training.module import ForecastingModule
 
 __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
 
@@ -36,7 +38,12 @@ _SHADES = 0.15, 0.3  # opacity of the widest interval and of the narrowest
 
 @torch.no_grad()
 def plot_test_forecasts(
-    model: ForecastingModule, data: ForecastDataModule, title: str, num_windows: int = 3, num_channels: int = 3
+    predictor: Predictor,
+    data: ForecastDataModule,
+    title: str,
+    forecast: Callable[[Batch], Tensor] | None = None,
+    num_windows: int = 3,
+    num_channels: int = 3,
 ) -> Figure:
     """Truth and forecast for a few test windows (columns, evenly spread in time) and channels (rows), original units.
 
@@ -45,38 +52,41 @@ def plot_test_forecasts(
     Quantiles are drawn as the median with a band for each central interval, the wider the lighter.
 
     Args:
-        model: a trained model.
+        predictor: built and fitted.
         data: its data, set up.
         title: of the figure.
+        forecast: forecasts a batch with it, if not on this device as it is.
         num_windows: columns at most.
         num_channels: rows at most, the last channels of the data (the target of ETT comes last).
     """
-    assert model.task is not None
-    task, output, windows = model.task, model.output, data.windows("test")
+    task, output, windows = predictor.task, predictor.output, data.windows("test", predictor.context_length)
+    assert task is not None
+    assert output is not None
     numbers = sorted(set(np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()))
     batch = windows.__getitems__(numbers)
-    scaled = (model.to("cpu", torch.float32).eval()(batch), batch.past, _target(batch))
-    forecast, past, target = (model.original_units(values, batch.series_id).numpy() for values in scaled)
+    units = Units(data.series.mean, data.series.scale)
+    scaled = ((forecast or predictor.eval())(batch), batch.past, _target(batch))
+    predicted, past, target = (units.restore(values, batch.series_id).numpy() for values in scaled)
     intervals = central_intervals(output.quantiles)
-    median = forecast if output.median is None else forecast[..., output.median]
+    median = predicted if output.median is None else predicted[..., output.median]
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan
         target[~batch.target_observed.numpy()] = np.nan
     assert batch.time is not None
     stamps = _stamps(batch.time.numpy(), task)
     dates, ids = are_dates(stamps.ravel()), _ids(data, batch)
-    before = min(task.context_length, 2 * task.prediction_length)
+    before = min(predictor.context_length, 2 * task.prediction_length)
     channels = list(range(task.num_channels))[-num_channels:]
     figure = Figure(figsize=(4.2 * len(numbers), 0.9 + 2.1 * len(channels)), layout="constrained")
     axes = figure.subplots(len(channels), len(numbers), squeeze=False, sharex="col")
     for row, channel in enumerate(channels):
         for column in range(len(numbers)):
             ax: Axes = axes[row, column]
-            L = task.context_length
+            L = predictor.context_length
             ax.plot(stamps[column, L - before : L], past[column, -before:, channel], color=INK, lw=1.1)
             ax.plot(stamps[column, L:], target[column, :, channel], color=INK, lw=1.1, alpha=0.55, label="truth")
             bands = [
-                (percent, forecast[column, :, channel, low], forecast[column, :, channel, high])
+                (percent, predicted[column, :, channel, low], predicted[column, :, channel, high])
                 for percent, low, high in intervals
             ]
             _draw_forecast(ax, stamps[column, L:], median[column, :, channel], bands)

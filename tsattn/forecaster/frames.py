@@ -16,7 +16,7 @@ from tsattn.data import Panel
 from tsattn.errors import UserError, shown
 from tsattn.task import MEDIAN, Output, Task
 
-__all__ = ["WRITERS", "check_output", "future_frame", "write_figure", "write_frame"]
+__all__ = ["WRITERS", "beside_truth", "check_output", "future_frame", "write_figure", "write_frame"]
 
 WRITERS = {
     ".csv": lambda frame, path: frame.to_csv(path, index=False),
@@ -134,3 +134,20 @@ def _all_or_nothing(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise UserError(f"{path} cannot be written: {reason}") from error
+
+
+def beside_truth(frames: Iterable[pd.DataFrame], whole: Panel, seen: Panel) -> pd.DataFrame:
+    """Forecasts from the end of the rows that were seen, the cutoffs, and what came.
+
+    Args:
+        frames: of `future_frame`, of all series.
+        whole: the series.
+        seen: the rows of them that were seen.
+    """
+    frame = pd.concat([*frames], ignore_index=True)
+    steps = len(frame) // len(whole)  # of one series, all its channels
+    T = steps // len(whole.channels)
+    rows = (whole.starts[:-1] + seen.lengths)[:, None] + np.arange(T)
+    truth = whole.values[rows].transpose(0, 2, 1)  # (S, C, T), as forecasts are laid out
+    frame.insert(2, "cutoff", seen.time[seen.starts[1:] - 1].repeat(steps))
+    return frame.assign(y=truth.ravel())

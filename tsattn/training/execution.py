@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from lightning.pytorch.plugins import Precision
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from tsattn.batch import Batch
 from tsattn.errors import UserError
+from tsattn.training.precision import FULL_PRECISION
 from tsattn.training.quiet import quiet_lightning
 from tsattn.training.trainer_options import TrainerOptions, build_trainer
 
@@ -33,6 +35,10 @@ class Execution:
     _OBEYED = ("accelerator", "precision", "plugins", "deterministic", "benchmark")
 
     def __init__(self, trainer: TrainerOptions) -> None:
+        self.options = trainer
+        self.device, self._precision = _plain(trainer.arguments) or self._of_trainer(trainer)
+
+    def _of_trainer(self, trainer: TrainerOptions) -> tuple[torch.device, Precision]:
         obeyed = {name: trainer.arguments[name] for name in self._OBEYED}
         with quiet_lightning():
             made = build_trainer(
@@ -43,9 +49,8 @@ class Execution:
                 enable_progress_bar=False,
                 enable_model_summary=False,
             )
-        self.options = trainer
-        self.device: torch.device = made.strategy.root_device
-        self._precision: Precision = made.precision_plugin
+        device: torch.device = made.strategy.root_device
+        return device, made.precision_plugin
 
     def forecaster(
         self, module: nn.Module, forecast: Callable[[Batch], Tensor] | None = None
@@ -73,3 +78,12 @@ class Execution:
             return out.cpu()
 
         return on_device
+
+
+def _plain(given: Mapping[str, Any]) -> tuple[torch.device, Precision] | None:
+    """A CPU in full precision, where nothing else is asked for or there: no Trainer need be made for that."""
+    has_others = torch.cuda.is_available() or torch.backends.mps.is_available()
+    is_cpu = given["accelerator"] == "cpu" or (given["accelerator"] == "auto" and not has_others)
+    asked = [given[name] for name in ("plugins", "deterministic", "benchmark")]
+    is_full = given["precision"] in (None, FULL_PRECISION)
+    return (torch.device("cpu"), Precision()) if is_cpu and is_full and not any(asked) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from torch.optim import Optimizer
 from tsattn.backbones import Backbone, build_backbone, complete_backbone
 from tsattn.batch import Batch
 from tsattn.data.frequency import is_steps
-from tsattn.descriptions import DEFAULT_BACKBONE
+from tsattn.descriptions import DEFAULT_BACKBONE, difference
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.selection import selection_metric
 from tsattn.evaluation.totals import ErrorTotals
@@ -39,6 +40,12 @@ from tsattn.training.losses import choose_loss, masked_loss
 from tsattn.training.saved import CheckpointContent, read_content
 
 __all__ = ["ForecastingModule", "check_weights"]
+
+
+_LOGGED = (
+    *("mse_scaled", "mae_scaled", "mse_original", "mae_original", "windows"),
+    *("crps_scaled", "crps_original", "wql"),
+)
 
 
 class ForecastingModule(LightningModule):
@@ -303,7 +310,7 @@ class ForecastingModule(LightningModule):
         check_weights(checkpoint.get("state_dict", {}), "the checkpoint")
         description = complete_backbone(saved.predictor)  # an older one lacks arguments that came later
         if description != self.description:
-            raise UserError(f"the checkpoint is of another model: {_difference(description, self.description)}")
+            raise UserError(f"the checkpoint is of another model: {difference(description, self.description)}")
         if saved.output != self.output:
             one, other = (list(output.quantiles) or "none" for output in (saved.output, self.output))
             raise UserError(f"the checkpoint is of another model: its quantiles are {one}, but {other} are asked for")
@@ -330,12 +337,15 @@ class ForecastingModule(LightningModule):
 
     def _log_errors(self, stage: str, prog_bar: bool) -> None:
         assert self.errors is not None
-        if self.errors.count == 0:
+        scores = self.errors.scores()
+        if math.isnan(scores["mae_scaled"]) and self.errors.compute().isfinite().all():
             raise UserError(f"the {stage} part has no observed value to score")
-        for name, value in self.errors.compute().items():
+        logged = (*_LOGGED, *(name for name in scores if re.fullmatch(r"coverage_[\d.]+", name)))
+        for name in (name for name in logged if name in scores):
             # the sums of several processes are one already; that Lightning takes their mean changes nothing
             shared = self.trainer.world_size > 1
-            self.log(f"{stage}_{name}", value.float(), prog_bar=prog_bar and name == "mse", sync_dist=shared)
+            value = torch.tensor(float(scores[name]), device=self.device)
+            self.log(f"{stage}_{name}", value, prog_bar=prog_bar and name == "mse_scaled", sync_dist=shared)
         self.errors.reset()
 
 
@@ -368,14 +378,3 @@ def _sizes(task: Task) -> str:
     sizes = f"context {task.context_length}, horizon {task.prediction_length}, {task.num_channels} channels"
     covariates = [*task.past_covariates, *task.future_covariates, *task.static]
     return f"{sizes}, covariates {one_of(covariates)}" if covariates else sizes
-
-
-def _difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbone") -> str:
-    """The first argument in which two descriptions differ, with both values."""
-    for key in [*saved, *asked]:
-        one, other = saved.get(key), asked.get(key)
-        if isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind") and one != other:
-            return _difference(one, other, f"{name}.{key}")
-        if one != other:
-            return f"its {name}.{key} is {one}, but {other} is asked for"
-    return f"its {name} is {saved}, but {asked} is asked for"

@@ -53,7 +53,9 @@ def read_content(checkpoint: Mapping[str, Any]) -> CheckpointContent:
     found = saved.get("format", 1)
     check_format(found, "the checkpoint")
     try:
-        return CheckpointContent(*read_records(saved, found), predictor=saved["backbone" if found == 1 else "predictor"])
+        return CheckpointContent(
+            *read_records(saved, found), predictor=saved["backbone" if found == 1 else "predictor"]
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"the checkpoint is damaged: {' '.join(str(error).split())}") from error
 

@@ -16,7 +16,15 @@ from lightning.pytorch.callbacks import Callback
 
 from tsattn.data import ForecastDataModule
 from tsattn.errors import DivergedError, UserError
-from tsattn.training.callbacks import BestCheckpoint, BestInMemory, ExactResume, FiniteLoss, SaveProgress, StopAt, StopEarly
+from tsattn.training.callbacks import (
+    BestCheckpoint,
+    BestInMemory,
+    ExactResume,
+    FiniteLoss,
+    SaveProgress,
+    StopAt,
+    StopEarly,
+)
 from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from tsattn.training.curve import count_epochs, curve_loggers, keep_curve
 from tsattn.training.module import ForecastingModule
@@ -97,7 +105,6 @@ class Training:
         trainer = self.trainer if steps is None else self.trainer.with_max_steps(steps)
         seed = None if self.seed is None else self.seed + seed_offset
         return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=name)
-
 
     def at_length(self, facts: Mapping[str, Any]) -> Training:
         """The same, which stops where validation had its least error in an earlier fit.

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from tsattn.data import ForecastDataModule, Panel
 from tsattn.experiments import Experiment
+from tsattn.predictors import build_predictor
+from tsattn.task import Output
+from tsattn.training import TrainerOptions
+from tsattn.training.trainer_options import check_one_device
 from tsattn.tuning.rolling import Fold, hold_out
 
 __all__ = ["HeldData"]
@@ -24,6 +30,20 @@ class HeldData:
     def __init__(self) -> None:
         self._held: dict[str, ForecastDataModule] = {}
         self._panels: dict[str, Panel] = {}
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Refuse a configuration that cannot be a trial.
+
+        Raises:
+            UserError: for what the parser, a class or the data refuse.
+        """
+        experiment = Experiment.of(config)
+        check_one_device(experiment.trainer, "a trial runs on one device (several processes of `tune` use more)")
+        TrainerOptions.of(experiment.trainer)
+        data = self.of(experiment)
+        assert data.task is not None
+        predictor = build_predictor(experiment.model["backbone"])
+        predictor.build(data.task, Output(tuple(experiment.model["quantiles"])), empty=True)
 
     def of(self, experiment: Experiment, fold: Fold | None = None) -> ForecastDataModule:
         """The DataModule that an experiment describes, or the same one from before; its series are read once.

@@ -38,6 +38,7 @@ from optuna.distributions import (
 from optuna.trial import Trial
 
 from tsattn.errors import UserError, one_of
+from tsattn.experiments import Experiment
 from tsattn.experiments.dotted import complete, did_you_mean, full_path, get_at, with_values
 
 __all__ = ["OBJECTIVES", "Parameter", "Search", "read_search"]
@@ -170,6 +171,14 @@ class Search:
         """A copy of a configuration with what a trial took."""
         values = {path: self.parameters[path].value(what) for path, what in taken.items()}
         return with_values(config, values)
+
+    def experiment(self, base: Experiment, taken: Mapping[str, Any]) -> Experiment:
+        """The experiment that a trial runs.
+
+        Raises:
+            UserError: for a combination that is not valid.
+        """
+        return Experiment.of(self.applied(base.to_dict(), taken))
 
     def needed(self, path: str) -> dict[str, Any]:
         """What must be taken of other parameters for this one to be there; the first of several values."""

@@ -18,12 +18,12 @@ from optuna.trial import Trial
 from optuna_integration import PyTorchLightningPruningCallback
 
 from tsattn.data import ForecastDataModule
-from tsattn.errors import UserError
+from tsattn.errors import DivergedError, UserError
+from tsattn.experiments import Experiment, Hooks, run
 from tsattn.ops import executed_flops
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.training.random_state import own_random_state
 from tsattn.tuning.held_data import HeldData
-from tsattn.training import ForecastingModule
 from tsattn.tuning.rolling import Fold
 from tsattn.tuning.search import Search
 from tsattn.tuning.worker import REASON

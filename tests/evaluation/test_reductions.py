@@ -1,0 +1,219 @@
+"""Every score against its definition, pooled and by channel, in any batches; and against fev."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.evaluation import oracle
+from tests.evaluation.oracle import Cases, drawn
+from tsattn.errors import UserError
+from tsattn.evaluation.reductions import BY_CHANNEL, SCORES
+from tsattn.evaluation.totals import ErrorTotals
+from tsattn.scaler import Units
+
+LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def totals(cases: Cases, *sizes: int) -> ErrorTotals:
+    found = ErrorTotals(len(cases.channels), cases.levels)
+    for batch, forecast in cases.batches(*sizes):
+        assert batch.target is not None
+        seasonal = torch.tensor(cases.seasonal)[batch.series_id]
+        found.update(forecast, batch.target, batch.target_observed, cases.units.of(batch.series_id), seasonal)
+    return found
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Cases, list[int]]:
+    """Windows, and how they are cut into batches."""
+    windows = draw(st.integers(1, 8))
+    levels = draw(st.sampled_from([(), (0.5,), (0.2, 0.5), (0.1, 0.5, 0.9), LEVELS]))
+    sizes = {"windows": windows, "T": draw(st.integers(1, 3)), "C": draw(st.integers(1, 3))}
+    share = draw(st.sampled_from([0.05, 0.5, 1.0]))
+    found = drawn(draw(st.integers(0, 2**16)), **sizes, S=draw(st.integers(1, 3)), levels=levels, share=share)
+    if draw(st.booleans()):
+        found.forecast = found.point
+    if draw(st.booleans()):
+        found.observed[..., draw(st.integers(0, sizes["C"] - 1))] = False
+    if draw(st.integers(0, 4)) == 0:
+        found.forecast[draw(st.integers(0, windows - 1))] = math.nan
+    first = draw(st.integers(0, windows))
+    return found, [first, draw(st.integers(0, windows - first))]
+
+
+def test_scores_are_those_of_the_literature_in_any_batches() -> None:
+    reached: Counter[str] = Counter()
+
+    @settings(derandomize=True, deadline=None, max_examples=150)
+    @given(cases())
+    def holds(case: tuple[Cases, list[int]]) -> None:
+        found, sizes = case
+        scores, expected = totals(found, *sizes).scores(), oracle.scores(found)
+        assert set(scores) == set(expected)
+        assert scores == pytest.approx(expected, rel=1e-10, nan_ok=True)
+        reached["finite"] += math.isfinite(scores["mase"])
+        reached["pooled only"] += math.isfinite(scores["mse_scaled"]) and math.isnan(scores["mse_scaled_by_channel"])
+        reached["nan"] += scores["windows"] > 1 and math.isnan(scores["mae_original"])
+        reached["quantiles"] += math.isfinite(scores.get("wql", math.nan))
+        reached["left out"] += scores["mase_left_out"] > 0 and math.isfinite(scores["mase"])
+        reached["batches"] += sum(size > 0 for size in sizes) == 2
+        order = np.random.default_rng(0).permutation(len(found.series))
+        assert totals(found.take(order), *sizes).scores() == pytest.approx(scores, rel=1e-10, nan_ok=True)
+
+    holds()
+    assert len(reached) == 6
+    assert min(reached.values()) > 5, reached
+
+
+def test_every_score_says_what_it_means() -> None:
+    names = totals(drawn(0, levels=LEVELS)).scores()
+    described = {re.sub(r"_[\d.]+$", "", name) for name in SCORES}
+    pooled = [name for name in names if not name.endswith(BY_CHANNEL)]
+    assert {re.sub(r"_[\d.]+$", "", name) for name in pooled} == described
+    counts = {"windows", "smape_left_out", "mase_left_out"}
+    assert {name.removesuffix(BY_CHANNEL) for name in names if name.endswith(BY_CHANNEL)} == set(pooled) - counts
+
+
+def whole(cases: Cases) -> Cases:
+    """Without units, as fev has none."""
+    return Cases(**{**vars(cases), "mean": np.zeros_like(cases.mean), "scale": np.ones_like(cases.scale)})
+
+
+NAMES = {
+    **{"MSE": "mse_original", "RMSE": "rmse_original", "MAE": "mae_original", "WAPE": "wape", "SMAPE": "smape"},
+    **{"MASE": "mase", "MQL": "crps_original", "WQL": "wql"},
+}
+SEASON, PAST = 7, 40
+
+
+def fev_scores(cases: Cases, past: oracle.Array) -> dict[str, float]:
+    fev = pytest.importorskip("fev.metrics", reason="fev is not installed, so the scores are not compared with its")
+    arguments = {
+        "y_true": np.where(cases.observed, cases.target, np.nan),
+        "y_pred": cases.point,
+        "y_past": past.reshape(-1, past.shape[-1]),
+        "y_past_lengths": np.full(len(past), past.shape[1]),
+        "q_pred": cases.forecast,
+        "seasonality": SEASON,
+        "quantile_levels": list(cases.levels),
+    }
+    return {f"{ours}{BY_CHANNEL}": fev.get_metric(name).compute(**arguments) for name, ours in NAMES.items()}
+
+
+def with_history(seed: int, share: float) -> tuple[Cases, oracle.Array]:
+    """A window of each of 13 series, and what came before, whose channels have different units."""
+    from tsattn.evaluation.seasonal import seasonal_error
+
+    rng = np.random.default_rng(seed)
+    found = whole(drawn(seed, windows=13, T=6, S=13, levels=LEVELS, share=1 - share))
+    found.series = np.arange(13)
+    unit = np.array([1.0, 10.0, 0.1])
+    found.forecast, found.target = found.forecast * unit[:, None] + 1, found.target * unit + 1
+    past = unit * (1 + rng.standard_normal((13, PAST, 3)))
+    past[rng.random(past.shape) < share] = np.nan
+    past[2, :, 0] = 5.0  # no seasonal error: zero
+    past[3, :, 1] = np.nan  # nor here: unknown
+    found.target[4, 0, 2], found.observed[4, 0, 2] = 0.0, True
+    found.forecast[4, 0, 2] = 0.0
+    junk = torch.tensor(np.where(np.isnan(past), 1e9, past))
+    found.seasonal = seasonal_error(junk, SEASON, torch.tensor(~np.isnan(past))).numpy()
+    return found, past
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")  # fev's, of the history without a value
+@pytest.mark.parametrize("share", [0.0, 0.3], ids=["whole", "gaps"])
+def test_scores_by_channel_are_those_of_fev(share: float) -> None:
+    found, past = with_history(0, share)
+    with np.errstate(all="ignore"):
+        expected = fev_scores(found, past)
+    scores = totals(found, 8, 4).scores()
+    assert {name: scores[name] for name in expected} == pytest.approx(expected, rel=1e-12)
+    assert scores["smape_left_out"] == 1
+    assert scores["mase_left_out"] == found.observed[2, :, 0].sum() + found.observed[3, :, 1].sum()
+
+
+def test_nothing_to_score_is_nan_not_zero() -> None:
+    scores = totals(drawn(0, levels=LEVELS, share=0.0)).scores()
+    defined = {name: value for name, value in scores.items() if not math.isnan(value)}
+    assert defined == {"windows": 7, "smape_left_out": 0, "mase_left_out": 0}
+
+
+def test_targets_that_are_all_zero_have_no_percentage() -> None:
+    found = whole(drawn(1, levels=LEVELS, share=1.0))
+    found.target[..., 1] = 0
+    scores = totals(found).scores()
+    assert math.isfinite(scores["wape"])
+    assert math.isfinite(scores["wql"])
+    assert math.isnan(scores["wape_by_channel"])
+    assert math.isnan(scores["wql_by_channel"])
+
+
+def test_levels_evenly_around_the_median_make_a_points_crps_its_mae() -> None:
+    found = drawn(2, levels=LEVELS)
+    found.forecast = found.point
+    scores = totals(found).scores()
+    for one, other in (("crps_scaled", "mae_scaled"), ("crps_original", "mae_original"), ("wql", "wape")):
+        for suffix in ("", BY_CHANNEL):
+            assert scores[one + suffix] == pytest.approx(scores[other + suffix], rel=1e-12)
+    assert math.isnan(scores["coverage_80"])
+    assert math.isnan(scores["below_0.1"])
+
+
+def test_the_crps_of_a_normal_forecast_is_its_closed_form() -> None:
+    """Gneiting & Raftery (2007): the mean over 999 even levels is within a few thousandths."""
+    levels = [level / 1000 for level in range(1, 1000)]
+    z = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
+    y = torch.linspace(-2.5, 2.5, 11, dtype=torch.float64).view(-1, 1, 1)
+    errors = ErrorTotals(1, levels)
+    errors.update(z.expand(11, 1, 1, -1), y, None, Units([[0.0]], [[1.0]]).of(None))
+    normal = torch.distributions.Normal(0.0, 1.0)
+    exact = y * (2 * normal.cdf(y) - 1) + 2 * normal.log_prob(y).exp() - 1 / math.sqrt(math.pi)
+    assert errors.scores()["crps_scaled"] == pytest.approx(exact.mean().item(), rel=5e-3)
+
+
+def test_true_quantiles_are_covered_as_often_as_they_say() -> None:
+    z = torch.special.ndtri(torch.tensor(LEVELS, dtype=torch.float64))
+    errors = ErrorTotals(1, LEVELS)
+    y = torch.randn(400, 100, 1, generator=torch.Generator().manual_seed(0))
+    errors.update(z.expand(400, 100, 1, -1), y, None, Units([[0.0]], [[1.0]]).of(None))
+    expected = {**{f"below_{level}": level for level in LEVELS}, "coverage_80": 0.8, "coverage_50": 0.5}
+    scores = errors.scores()
+    assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=0.01)
+
+
+def test_totals_are_added_and_started_anew() -> None:
+    found = drawn(3, levels=LEVELS)
+    first, second = (totals(found.take(part)) for part in (np.arange(3), np.arange(3, 7)))
+    before = first.scores()
+    first.merge_state(second)
+    assert first.scores() == pytest.approx(oracle.scores(found), rel=1e-12, nan_ok=True)
+    assert first.scores() != before
+    first.reset()
+    assert not first.sums.any()
+    assert second.sums.any()
+
+
+def test_sums_keep_their_precision_when_the_model_is_cast() -> None:
+    parts: Any = torch.nn.ModuleList([ErrorTotals(1, (0.5,)), Units([[0.0]], [[0.3]])]).to(torch.bfloat16)
+    errors, units = parts
+    errors.reset()
+    for _ in range(1000):
+        errors.update(torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1), None, units.of(None))
+    scores = errors.scores()
+    assert scores["mae_original"] == pytest.approx(0.3, rel=1e-12)
+    assert scores["crps_original"] == pytest.approx(0.3, rel=1e-12)
+    assert scores["windows"] == 1000
+
+
+def test_invalid_levels_are_refused() -> None:
+    with pytest.raises(UserError, match="quantiles must include"):
+        ErrorTotals(1, (0.1, 0.9))

@@ -1,0 +1,117 @@
+"""The one table of errors that all scores are reductions of, with a row for each series, origin and channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from torch import Tensor
+
+from tsattn.errors import UserError
+from tsattn.evaluation.error_files import ErrorFile, ErrorWriter
+from tsattn.evaluation.error_rows import ErrorRows, ErrorSchema
+from tsattn.evaluation.totals import scores_of
+
+__all__ = ["ErrorTable"]
+
+
+class ErrorTable:
+    """Errors of all windows, see `tsattn.evaluation.measure`.
+
+    A row holds ``unique_id`` (the id of the series), ``origin`` (the last time stamp before the horizon, or a step),
+    ``channel``, the sums over the horizon that `sum_names` lists, and ``seasonal_error``, what MASE divides by, NaN
+    where it is unknown. An origin is exact to the second and by the clock of the data, as windows know it.
+
+    Args:
+        schema: what its columns are.
+        totals: `(C, M)` sums of all rows, see `total_names`.
+        num_rows: how many there are.
+        ids: the ids that the numbers in `rows` stand for.
+        rows: the rows in memory, the file that holds them, or None where they were not kept.
+
+    Attributes:
+        channels: the names of the C channels.
+        levels: the Q quantile levels, none for point forecasts.
+        path: the file that holds the rows; None if they are in memory or were not kept.
+    """
+
+    def __init__(
+        self,
+        schema: ErrorSchema,
+        totals: Tensor,
+        num_rows: int,
+        ids: Sequence[Any] = (),
+        rows: list[ErrorRows] | ErrorFile | None = None,
+    ) -> None:
+        self.channels = schema.channels
+        self.levels = schema.levels
+        self.path = rows.path if isinstance(rows, ErrorFile) else None
+        self._schema = schema
+        self._totals = totals
+        self._num_rows = num_rows
+        self._ids = ids
+        self._rows = rows
+
+    @classmethod
+    def read(cls, path: str | Path) -> ErrorTable:
+        """The table in a file that `to_parquet` has written; its rows stay there until they are asked for.
+
+        Raises:
+            UserError: if it is not there, is no error table, is damaged, or is of a newer version.
+        """
+        file = ErrorFile(Path(path))
+        return cls(file.schema, file.totals(), len(file), rows=file)
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return self._num_rows
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the rows can be asked for, not their totals alone."""
+        return self._rows is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the rows take in memory."""
+        return self._num_rows * self._schema.row_bytes
+
+    def scores(self) -> dict[str, float]:
+        """All scores by name, see `tsattn.evaluation.reductions`."""
+        return scores_of(self._totals, self.levels)
+
+    def frame(self) -> pd.DataFrame:
+        """All rows.
+
+        Raises:
+            UserError: if they were not kept.
+        """
+        frame: pd.DataFrame = pa.concat_tables(self._parts()).to_pandas()
+        return frame
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the rows into a file, all or nothing.
+
+        Raises:
+            UserError: if they were not kept, or the file cannot be written.
+        """
+        if self.path is not None and self.path.resolve() == Path(path).resolve():
+            return
+        parts = self._parts()
+        with ErrorWriter(Path(path)) as writer:
+            for part in parts:
+                writer.write(part)
+            writer.finish()
+
+    def _parts(self) -> Iterator[pa.Table]:
+        if self._rows is None:
+            raise UserError(
+                f"the {self._num_rows} rows of this table were not kept, as they take {self.nbytes / 1e6:.0f} MB: "
+                "measure with a path, and they are written into a Parquet file"
+            )
+        if isinstance(self._rows, ErrorFile):
+            return self._rows.parts()
+        return (self._schema.to_arrow(rows, self._ids) for rows in self._rows)

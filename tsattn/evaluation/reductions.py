@@ -1,0 +1,102 @@
+"""Every score as a ratio of the totals of `tsattn.evaluation.totals`, under a name that says how it is averaged.
+
+`mse_scaled` is pooled: the sum of errors over all observed targets of all channels, divided by their number. The suffix
+`BY_CHANNEL` stands for the mean over the channels of the score that each has on its own, as fev averages: a channel of
+large numbers does not hide the others there. ``_scaled`` is the scale that is trained on, ``_original`` the units of
+the data; a score that is a percentage or a multiple has no scale.
+
+Nothing undefined is averaged away in silence: a denominator of zero makes a score NaN, and one channel without an
+observed target all scores by channel. Single targets that have no sMAPE (zero, and forecast as zero) or no MASE (the
+seasonal error of their history is zero or unknown) are left out of it as in fev, and counted: ``smape_left_out``,
+``mase_left_out``.
+
+Source: Hyndman & Koehler, *Another look at measures of forecast accuracy* (2006); Gneiting & Ranjan, *Comparing
+Density Forecasts Using Threshold- and Quantile-Weighted Scoring Rules* (2011); the definitions of fev 0.10 (Shchur et
+al., 2025), with which the tests compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsattn.evaluation.intervals import central_intervals
+
+__all__ = ["BY_CHANNEL", "SCORES", "reduce_totals"]
+
+BY_CHANNEL = "_by_channel"
+
+SCORES = {
+    "windows": "windows that were scored",
+    "mse_scaled": "mean squared error, on the scale that is trained on",
+    "mae_scaled": "mean absolute error, on the scale that is trained on",
+    "rmse_scaled": "root of the mean squared error, on the scale that is trained on",
+    "mse_original": "mean squared error in original units",
+    "mae_original": "mean absolute error in original units",
+    "rmse_original": "root of the mean squared error in original units",
+    "wape": "weighted absolute percentage error: absolute errors over absolute targets, in original units",
+    "smape": "symmetric mean absolute percentage error, 2 |y - f| / (|y| + |f|), from 0 to 2, in original units",
+    "smape_left_out": "observed targets without sMAPE: zero, and forecast as zero",
+    "mase": "mean absolute scaled error: absolute errors over the seasonal error of the history that they follow",
+    "mase_left_out": "observed targets without MASE: the seasonal error of their history is zero or unknown",
+    "crps_scaled": "continuous ranked probability score, on the scale that is trained on: the mean over the levels of "
+    "twice the pinball loss, which fev calls MQL",
+    "crps_original": "continuous ranked probability score in original units",
+    "wql": "weighted quantile loss: the CRPS over the mean absolute target, in original units",
+    "below_0.1": "share of observed targets at or below the forecast of the level 0.1, which should be 0.1; so for "
+    "each level",
+    "coverage_80": "share of observed targets inside the central interval of 80 %, which should be 0.8; so for each "
+    "pair of levels that leave out as much below as above",
+}
+"""What each score means. Those but ``windows`` and ``..._left_out`` are there by channel, too: `BY_CHANNEL`."""
+
+_POINT = {
+    "mse_scaled": ("squared_scaled", "count"),
+    "mae_scaled": ("absolute_scaled", "count"),
+    "rmse_scaled": ("squared_scaled", "count"),
+    "mse_original": ("squared_original", "count"),
+    "mae_original": ("absolute_original", "count"),
+    "rmse_original": ("squared_original", "count"),
+    "mase": ("mase_sum", "mase_count"),
+    "smape": ("smape_sum", "smape_count"),
+    "wape": ("absolute_original", "absolute_target_original"),
+}
+_QUANTILE = {  # the mean over the levels of what begins so
+    "wql": ("pinball_original", "absolute_target_original"),
+    "crps_scaled": ("pinball_scaled", "count"),
+    "crps_original": ("pinball_original", "count"),
+}
+
+Array = NDArray[np.float64]
+
+
+def reduce_totals(totals: Mapping[str, Array], levels: Sequence[float] = ()) -> dict[str, float]:
+    """All scores by name: the pooled ones first, then those by channel; see `SCORES`.
+
+    Args:
+        totals: sums for each channel, `(C,)`, by the names of `total_names`.
+        levels: Q quantile levels, none for a point forecast.
+    """
+    ratios = {name: (totals[above], totals[below]) for name, (above, below) in _POINT.items()}
+    if levels:
+        for name, (above, below) in _QUANTILE.items():
+            loss: Array = np.mean([totals[f"{above}_{level}"] for level in levels], axis=0)
+            ratios[name] = loss, totals[below]
+        ratios |= {f"below_{level}": (totals[f"below_{level}"], totals["count"]) for level in levels}
+        for percent, _, _ in central_intervals(levels):
+            ratios[f"coverage_{percent:g}"] = totals[f"inside_{percent:g}"], totals["count"]
+    pooled = {name: _score(name, above.sum(keepdims=True), below.sum()) for name, (above, below) in ratios.items()}
+    by_channel = {f"{name}{BY_CHANNEL}": _score(name, above, below) for name, (above, below) in ratios.items()}
+    left_out = {
+        f"{name}_left_out": round(float((totals["count"] - totals[f"{name}_count"]).sum()))
+        for name in ("smape", "mase")
+    }
+    return {"windows": round(float(totals["windows"].max(initial=0))), **pooled, **left_out, **by_channel}
+
+
+def _score(name: str, above: Array, below: Array) -> float:
+    """The mean of ratios, NaN where one has a denominator of zero."""
+    ratio = above / np.where(below != 0, below, np.nan)
+    return float((np.sqrt(ratio) if name.startswith("rmse") else ratio).mean())

@@ -1,0 +1,158 @@
+"""How wrong a forecast is in each window and channel, as sums over the horizon that every score is made of.
+
+Sums, not means: any cut into batches, and any order of the windows, gives the same scores, see
+`tsattn.evaluation.reductions`.
+
+Source: Hyndman & Koehler, *Another look at measures of forecast accuracy* (2006); Gneiting & Raftery, *Strictly Proper
+Scoring Rules* (2007).
+
+Shape letters: B windows, T horizon, C channels, Q quantile levels, K sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from tsattn.errors import UserError
+from tsattn.evaluation.intervals import central_intervals
+from tsattn.evaluation.pinball import quantile_loss
+from tsattn.evaluation.summed_metric import EXACT
+from tsattn.task import MEDIAN
+
+__all__ = ["SUMS", "WindowErrors", "point_forecast", "sum_names", "window_errors"]
+
+SUMS = {
+    "count": "observed targets",
+    "squared_scaled": "squared errors of the point forecast, on the scale that is trained on",
+    "absolute_scaled": "absolute errors on that scale",
+    "squared_original": "squared errors in original units",
+    "absolute_original": "absolute errors in original units",
+    "absolute_target_original": "absolute observed targets in original units",
+    "smape_sum": "2 |y - f| / (|y| + |f|) in original units; a target of zero that is forecast as zero has none",
+    "smape_count": "observed targets that have such a term",
+}
+"""What is summed for each window and channel, by name; quantile levels add those of `sum_names`."""
+
+
+def sum_names(levels: Sequence[float]) -> tuple[str, ...]:
+    """The K names of what is summed: those of `SUMS`, and for quantile levels, here 0.1 and 0.9,
+
+    - ``pinball_scaled_0.1``, ``pinball_original_0.1``: twice the pinball loss of the level, see `quantile_loss`;
+    - ``below_0.1``: observed targets at or below the forecast of the level;
+    - ``inside_80``: observed targets inside the central interval of 80 %, its bounds included.
+    """
+    return (
+        *SUMS,
+        *(f"pinball_scaled_{level}" for level in levels),
+        *(f"pinball_original_{level}" for level in levels),
+        *(f"below_{level}" for level in levels),
+        *(f"inside_{percent:g}" for percent, _, _ in central_intervals(levels)),
+    )
+
+
+@dataclass(frozen=True)
+class WindowErrors:
+    """Errors of a batch of windows.
+
+    Attributes:
+        sums: `(B, C, K)` float64 sums over the horizon; what is not observed counts in none of them.
+        names: what each of the K is, see `sum_names`.
+    """
+
+    sums: Tensor
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """B, the number of windows."""
+        return len(self.sums)
+
+    def __getitem__(self, name: str) -> Tensor:
+        """One of the sums by its name, `(B, C)`."""
+        return self.sums[..., self.names.index(name)]
+
+
+def point_forecast(forecast: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:
+    """The forecast `(B, T, C)`: as it is, or the median of quantiles `(B, T, C, Q)`.
+
+    Raises:
+        UserError: for a shape that is neither, which might broadcast into a wrong number.
+    """
+    if levels and forecast.shape == (*target.shape, len(levels)):
+        return forecast[..., list(levels).index(MEDIAN)]
+    if forecast.shape != target.shape:
+        raise UserError(
+            f"a forecast of shape {tuple(forecast.shape)} does not fit targets of shape {tuple(target.shape)} "
+            f"and {len(levels)} quantiles"
+        )
+    return forecast
+
+
+def window_errors(
+    forecast: Tensor,
+    target: Tensor,
+    observed: Tensor | None,
+    units: tuple[Tensor, Tensor],
+    levels: Sequence[float] = (),
+) -> WindowErrors:
+    """The errors of a batch, all tensors on one device.
+
+    A forecast or an observed target that is NaN makes the sums NaN that it is part of. A point forecast beside quantile
+    levels is measured as a forecast whose quantiles are all that point; what it covers is NaN.
+
+    Args:
+        forecast: `(B, T, C)` on the scaled axis; of quantiles `(B, T, C, Q)`.
+        target: `(B, T, C)` on the scaled axis, anything (NaN too) where it is not observed.
+        observed: `(B, T, C)` bool; None if all is observed.
+        units: mean and scale, above 0, of the windows, two `(B, 1, C)` or `(1, 1, C)`, see `Units.of`.
+        levels: the Q quantile levels, the median among them; none for a point forecast.
+
+    Raises:
+        UserError: for a forecast of another shape.
+    """
+    mean, scale = units
+    point = point_forecast(forecast, target, levels).to(EXACT)
+    is_point = forecast.dim() == target.dim()
+    target = target.to(EXACT)
+    seen = torch.ones_like(target, dtype=torch.bool) if observed is None else observed
+    count = seen.sum(1)
+    unit = scale[:, 0]
+
+    def summed(values: Tensor, counted: Tensor = seen) -> Tensor:
+        return values.where(counted, 0.0).sum(1)
+
+    def in_units(scaled: Tensor, factor: Tensor) -> Tensor:
+        # a channel that was never observed may have no scale
+        return (scaled * factor).where(count > 0, 0.0)
+
+    error = (point - target).abs()
+    squared, absolute = summed(error.square()), summed(error)
+    original, truth = point * scale + mean, target * scale + mean
+    size = original.abs() + truth.abs()
+    has_term = seen & (size != 0)
+    sums = [count, squared, absolute, in_units(squared, unit.square()), in_units(absolute, unit), summed(truth.abs())]
+    sums += [summed(2 * (original - truth).abs() / size, has_term), has_term.sum(1)]
+
+    # level by level: all at once would take many times the memory of the forecast
+    pinball, below, inside = [], [], []
+    for number, level in enumerate(levels):
+        quantile = point if is_point else forecast[..., number].to(EXACT)
+        pinball.append(summed(quantile_loss(quantile[..., None], target, (level,))[..., 0]))
+        below.append(summed(_share(target <= quantile, is_point, quantile, target)))
+    for _, low, high in central_intervals(levels):
+        bounds = (point, point) if is_point else (forecast[..., low].to(EXACT), forecast[..., high].to(EXACT))
+        inside.append(summed(_share((bounds[0] <= target) & (target <= bounds[1]), is_point, *bounds, target)))
+    sums += [*pinball, *(in_units(loss, unit) for loss in pinball), *below, *inside]
+    return WindowErrors(torch.stack([part.to(EXACT) for part in sums], -1), sum_names(levels))
+
+
+def _share(covered: Tensor, undefined: bool, *compared: Tensor) -> Tensor:
+    """1 where it is covered, 0 where not; no comparison is true of NaN, which would count as not covered."""
+    if undefined:
+        return torch.full_like(compared[0], torch.nan)
+    unknown = reduce(torch.logical_or, (part.isnan() for part in compared))
+    return covered.to(EXACT).masked_fill(unknown, torch.nan)
