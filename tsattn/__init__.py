@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tsattn.data import CO2DataModule, CSVDataModule, ForecastDataModule, FrameDataModule, PublicDataModule
     from tsattn.errors import UserError
     from tsattn.forecaster import Forecaster, load
+    from tsattn.predictors import Predictor, build_predictor
     from tsattn.scaler import Scaler
     from tsattn.task import Output, Task
     from tsattn.training import ForecastingModule
@@ -30,12 +31,14 @@ _HOMES = {
     "ForecastingModule": "tsattn.training",
     "FrameDataModule": "tsattn.data",
     "Output": "tsattn.task",
+    "Predictor": "tsattn.predictors",
     "PublicDataModule": "tsattn.data",
     "Scaler": "tsattn.scaler",
     "Task": "tsattn.task",
     "UserError": "tsattn.errors",
     "build_attention": "tsattn.attention",
     "build_backbone": "tsattn.backbones",
+    "build_predictor": "tsattn.predictors",
     "load": "tsattn.forecaster",
 }
 
@@ -50,12 +53,14 @@ __all__ = [
     "ForecastingModule",
     "FrameDataModule",
     "Output",
+    "Predictor",
     "PublicDataModule",
     "Scaler",
     "Task",
     "UserError",
     "build_attention",
     "build_backbone",
+    "build_predictor",
     "load",
 ]
 
