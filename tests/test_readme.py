@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tsattn.cli.trial_cli import TrialCLI
 
 from tsattn.attention import KINDS, attention_arguments, attention_class
 from tsattn.cli import main
-from tsattn.cli.words import prepare
 from tsattn.cli.session import session
-from tsattn.cli.trial_cli import TrialCLI
+from tsattn.cli.words import prepare
 from tsattn.tuning import check_search, read_search
 
 ROOT = Path(__file__).parents[1]

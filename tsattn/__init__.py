@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tsattn.batch import Batch
     from tsattn.data import CO2DataModule, CSVDataModule, ForecastDataModule, FrameDataModule, PublicDataModule
     from tsattn.errors import UserError
+    from tsattn.experiments import Experiment, Result, resume, run
     from tsattn.forecaster import Forecaster, load
     from tsattn.predictors import Predictor, build_predictor
     from tsattn.scaler import Scaler
@@ -26,6 +27,7 @@ _HOMES = {
     "Batch": "tsattn.batch",
     "CO2DataModule": "tsattn.data",
     "CSVDataModule": "tsattn.data",
+    "Experiment": "tsattn.experiments",
     "ForecastDataModule": "tsattn.data",
     "Forecaster": "tsattn.forecaster",
     "ForecastingModule": "tsattn.training",
@@ -33,6 +35,7 @@ _HOMES = {
     "Output": "tsattn.task",
     "Predictor": "tsattn.predictors",
     "PublicDataModule": "tsattn.data",
+    "Result": "tsattn.experiments",
     "Scaler": "tsattn.scaler",
     "Task": "tsattn.task",
     "UserError": "tsattn.errors",
@@ -40,6 +43,8 @@ _HOMES = {
     "build_backbone": "tsattn.backbones",
     "build_predictor": "tsattn.predictors",
     "load": "tsattn.forecaster",
+    "resume": "tsattn.experiments",
+    "run": "tsattn.experiments",
 }
 
 __all__ = [
@@ -48,6 +53,7 @@ __all__ = [
     "Batch",
     "CO2DataModule",
     "CSVDataModule",
+    "Experiment",
     "ForecastDataModule",
     "Forecaster",
     "ForecastingModule",
@@ -55,6 +61,7 @@ __all__ = [
     "Output",
     "Predictor",
     "PublicDataModule",
+    "Result",
     "Scaler",
     "Task",
     "UserError",
@@ -62,6 +69,8 @@ __all__ = [
     "build_backbone",
     "build_predictor",
     "load",
+    "resume",
+    "run",
 ]
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from tsattn.cli.arguments import config_names, find_config, prepare
-from tsattn.cli.session import session
 from tsattn.cli.trial_cli import TrialCLI
 
 from tests.tuning.cases import SEARCH, Toy, toy
 from tsattn.cli import main
+from tsattn.cli.session import session
 from tsattn.errors import UserError
 from tsattn.tuning import check_search, read_search
 

@@ -10,9 +10,9 @@ import optuna
 import pytest
 import torch
 from optuna.trial import TrialState
-from tsattn.cli.session import session
 
 from tests.tuning.cases import SEARCH, Toy, states, toy
+from tsattn.cli.session import session
 from tsattn.errors import UserError
 from tsattn.training import ForecastingModule
 from tsattn.tuning import Built, Fold, run_trial

@@ -25,6 +25,7 @@ from tsattn.data import Panel, PanelDataModule
 from tsattn.data.messages import quiet
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
+from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.experiments import Experiment, Hooks, Result, run
 from tsattn.figures import plot_forecast
 from tsattn.forecaster import model_folder
@@ -32,7 +33,7 @@ from tsattn.forecaster.descriptions_given import described
 from tsattn.forecaster.frames import beside_truth, future_frame
 from tsattn.forecaster.from_runs import is_run, read_run, run_arguments
 from tsattn.forecaster.reading import FrameReader, after_history, with_future
-from tsattn.forecaster.scores import score_panel, seasonal_errors
+from tsattn.forecaster.scores import score_panel
 from tsattn.predictors import build_predictor
 from tsattn.predictors.rolling import beyond_training, forecast_batches
 from tsattn.predictors.saved import FittedPredictor

@@ -15,14 +15,13 @@ from tsattn.data import Panel, WindowDataset, scaled_series
 from tsattn.data.frequency import is_steps
 from tsattn.evaluation import measure
 from tsattn.evaluation.reductions import BY_CHANNEL
-from tsattn.evaluation.seasonal import seasonal_error
 from tsattn.predictors import build_predictor
 from tsattn.predictors.saved import FittedPredictor
 from tsattn.scaler import Units
 from tsattn.task import Output
 from tsattn.training import Execution
 
-__all__ = ["COLUMNS", "score_panel", "seasonal_errors"]
+__all__ = ["COLUMNS", "score_panel"]
 
 COLUMNS = ("mse_original", "mae_original", "rmse_original", "mase", "smape", "wape")
 """The scores of any forecast; their names in the table end in ``_by_channel``."""
@@ -90,25 +89,6 @@ def score_panel(
         covered = [score for score in scores if score.startswith("coverage") and score.endswith(BY_CHANNEL)]
         rows[name] = {score: scores[score] for score in ("windows", *shown, *covered) if score in scores}
     return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def seasonal_errors(panel: Panel, ends: NDArray[np.int64], season: int) -> NDArray[np.float64]:
-    """The seasonal naive error of the first rows of each series.
-
-    Args:
-        panel: the series.
-        ends: `(S,)` how many rows of each are looked at.
-        season: steps in a season.
-
-    Returns:
-        `(S, C)` mean absolute differences of values a season apart; NaN where there is no pair of them.
-    """
-    errors = np.full((len(panel), len(panel.channels)), np.nan)
-    for number, (start, rows) in enumerate(zip(panel.starts, ends, strict=False)):
-        history = torch.from_numpy(panel.values[start : start + rows])[None]
-        if rows > season:
-            errors[number] = seasonal_error(history, season, ~history.isnan())[0].numpy()
-    return errors
 
 
 def _as_is(batch: Any) -> Any:
