@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tsattn.cli import main
 from tsattn.data import DATA_MODULES, ForecastDataModule
 from tsattn.descriptions import class_of, import_path, imported
 from tsattn.errors import UserError
+from tsattn.experiments.schema import ExperimentParser, add_experiment
 from tsattn.predictors import PREDICTORS, Predictor, build_predictor, predictor_kinds
 from tsattn.task import Task
 
@@ -30,6 +31,16 @@ TABLES: dict[str, tuple[Mapping[str, str], type[Any], str]] = {
     "predictors": (PREDICTORS, Predictor, "tsattn.predictors"),
     "data": (DATA_MODULES, ForecastDataModule, "tsattn.data"),
 }
+
+
+@pytest.fixture
+def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The file that the README shows, where Python finds it."""
+    (code,) = re.findall(r"```python\n(# my_package\.py\n.*?)```", README, re.DOTALL)
+    (tmp_path / "my_package.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield code
+    sys.modules.pop("my_package", None)
 
 
 @pytest.mark.parametrize("room", TABLES)
@@ -78,20 +89,20 @@ def test_one_line_of_a_table_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
         build_predictor("other")
 
 
+def test_one_line_names_a_data_set_for_yaml_and_command_line(my_package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATA_MODULES, "Waves", "my_package.Waves")
+    parser = ExperimentParser(exit_on_error=True)
+    add_experiment(parser)
+    parsed = parser.parse_object({"data": {"class_path": "Waves", "init_args": {"rows": 50}}})
+    assert parsed.data.class_path == "my_package.Waves"
+    with pytest.raises(UserError, match=r"--data must be one of .*, Waves, or the import path of a ForecastDataModule"):
+        parser.parse_object({"data": {"class_path": "Tides"}})
+
+
 @pytest.mark.parametrize("path", ["nowhere", "nowhere.Class", "tsattn.Nowhere", "tsattn.errors.UserError", "."])
 def test_what_is_no_import_path_of_a_kind_is_refused(path: str) -> None:
     with pytest.raises(UserError, match=re.escape(f"unknown toy {path!r}; valid: mine")):
         class_of(path, what="toy", table={"mine": "nowhere.Mine"}, base=Predictor)
-
-
-@pytest.fixture
-def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The file that the README shows, where Python finds it."""
-    (code,) = re.findall(r"```python\n(# my_package\.py\n.*?)```", README, re.DOTALL)
-    (tmp_path / "my_package.py").write_text(code)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield code
-    sys.modules.pop("my_package", None)
 
 
 def test_a_toy_of_each_is_added_from_outside_as_the_readme_says(my_package: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tsattn.backbones import Backbone
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, FrameDataModule
 from tsattn.errors import UserError
-from tsattn.experiments.run import run
+from tsattn.experiments import run
 from tsattn.predictors import build_predictor, complete_predictor
 from tsattn.predictors.ensemble import Ensemble
 from tsattn.predictors.network import NetworkPredictor
