@@ -23,12 +23,12 @@ from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
 from tsattn.figures import plot_test_forecasts
 from tsattn.predictors import Predictor, build_predictor
-from tsattn.predictors.saved import FittedPredictor, save_predictor
+from tsattn.predictors.fitted import FittedPredictor, save_predictor
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions, Training
+from tsattn.training.checkpoint_content import read_content
 from tsattn.training.checkpoint_io import load_checkpoint
 from tsattn.training.random_state import own_random_state
-from tsattn.training.saved import read_content
 
 __all__ = ["Hooks", "fit_experiment", "run"]
 
