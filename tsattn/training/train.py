@@ -191,6 +191,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
             if trainer.interrupted:
                 raise KeyboardInterrupt(training.how_to_go_on())
         seconds = time.perf_counter() - started
+        trainer.strategy.barrier()  # whoever is first reads what all have written
     chosen = {"best_step": trainer.global_step, "selected_by": module.selection}
     if files is not None and has_validation:
         if not files.best.exists():
