@@ -134,7 +134,7 @@ def fit_experiment(
         training = _training(experiment, options, recording, hooks, checkpoint, goes_on)
         _say_data(data, hooks.say)
         with own_random_state(experiment.seed):
-            facts = predictor.fit(data, training)
+            facts = {**predictor.fit(data, training), "parameters": predictor.num_parameters}
         fitted = FittedPredictor(predictor.eval(), data.scaler)
         key = experiment.key_with(data)
         leave_others()
