@@ -81,9 +81,9 @@ def test_nothing_is_left_of_a_run_that_cannot_begin(tmp_path: Path) -> None:
 def test_without_a_test_the_test_part_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loader = tsattn.ForecastDataModule.eval_dataloader
 
-    def eval_dataloader(self: Any, part: str, *args: Any) -> Any:
+    def eval_dataloader(self: Any, part: str, *args: Any, **options: Any) -> Any:
         assert part != "test"
-        return loader(self, part, *args)
+        return loader(self, part, *args, **options)
 
     monkeypatch.setattr(tsattn.ForecastDataModule, "eval_dataloader", eval_dataloader)
     for backbone in (NETWORK, "ridge", ENSEMBLE):
