@@ -94,6 +94,8 @@ def user_errors() -> Iterator[None]:
     """What a user can mend, raised as `UserError`, whatever the libraries make of it."""
     try:
         yield
+    except UserError:  # with what it came of
+        raise
     except MisconfigurationException as error:
         raise UserError(" ".join(str(error).split())) from error
     except (ValueError, ImportError) as error:  # the parser wraps what a class says of its arguments

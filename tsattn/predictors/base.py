@@ -108,8 +108,9 @@ class Predictor(nn.Module, ABC):
         Raises:
             UserError: for data with no window of the context that it takes, or a training that cannot be.
         """
-        for part in data.parts if self.needs_fit else data.parts[1:]:
-            data.windows(part, self.context_length)
+        for part in ("train", "val") if self.needs_fit else ("val",):
+            if part in data.parts:
+                data.windows(part, self.context_length)
 
     @abstractmethod
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
