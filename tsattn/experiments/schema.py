@@ -94,7 +94,7 @@ def user_errors() -> Iterator[None]:
     """What a user can mend, raised as `UserError`, whatever the libraries make of it."""
     try:
         yield
-    except UserError:
+    except UserError:  # with what it came of
         raise
     except MisconfigurationException as error:
         raise UserError(" ".join(str(error).split())) from error
