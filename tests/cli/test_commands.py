@@ -51,6 +51,7 @@ def test_fit_leaves_everything_in_its_folder(trained: tuple[Path, Path]) -> None
     _, run = trained
     files = {path.relative_to(run) for path in run.rglob("*") if path.is_file()}
     wanted = {"config.yaml", "metrics.json", "metrics.csv", "versions.json", "forecast.png", "SHA256SUMS", ".lock"}
+    wanted |= {"errors.parquet"}
     own = {str(path) for path in files if path.parts[0] != "tensorboard"}
     assert own == wanted | {"checkpoints/best.ckpt", "checkpoints/last.ckpt"}
     assert len(files) == len(own) + 2, "for TensorBoard"
@@ -266,7 +267,8 @@ def test_steps_between_validations_count_across_epochs(toy_csv: Path, tmp_path: 
 def test_callbacks_and_loggers_of_the_configuration_are_kept(toy_csv: Path, tmp_path: Path) -> None:
     extra = tmp_path / "extra.yaml"
     extra.write_text(
-        "trainer:\n  callbacks: {class_path: EarlyStopping, init_args: {monitor: val_mse_scaled, stopping_threshold: 1e9}}\n"
+        "trainer:\n  callbacks:\n    class_path: EarlyStopping\n"
+        "    init_args: {monitor: val_mse_scaled, stopping_threshold: 1e9}\n"
         f"  logger: {{class_path: CSVLogger, init_args: {{save_dir: {tmp_path / 'mine'}}}}}\n"
     )
     assert fit(toy_csv, tmp_path / "run", "--config", str(extra), "--trainer.max_epochs=40") == 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -66,6 +67,16 @@ class Ridge(Predictor):
         weight = solve_ridge(data.eval_dataloader("train", L, every), self.alpha)
         self.weight = weight if self.weight.is_meta else weight.to(self.weight.device)
         return {"every": every}
+
+    @override
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move to a device, but stay float64 where a network beside it, in an ensemble, takes another precision."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            there = fn(tensor)
+            return there if there.dtype == tensor.dtype else tensor.to(there.device)
+
+        return super()._apply(moved, recurse)
 
     @override
     def forward(self, batch: Batch) -> Tensor:
