@@ -44,7 +44,7 @@ def measured(
     assert predictor.output is not None
     levels = predictor.output.quantiles
     table = measure(
-        execution.forecaster(predictor),
+        predictor.on(execution),
         data.eval_dataloader(part, predictor.context_length),
         units=Units(data.series.mean, data.series.scale),
         levels=levels,
