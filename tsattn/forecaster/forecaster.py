@@ -26,11 +26,12 @@ from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
+from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.figures.forecasts import plot_forecast
 from tsattn.forecaster import model_folder
 from tsattn.forecaster.frames import future_frame
 from tsattn.forecaster.model_folder import describe
-from tsattn.forecaster.scores import score_panel, seasonal_errors
+from tsattn.forecaster.scores import score_panel
 from tsattn.task import Task
 from tsattn.training.fitting import TrainingOptions, fit_to_panel
 from tsattn.training.module import ForecastingModule
@@ -300,7 +301,7 @@ class Forecaster:
         return pd.concat(parts, ignore_index=True)
 
     def evaluate(self, frame: Any, *, step: int = 1) -> pd.DataFrame:
-        """All metrics on a frame, beside the seasonal naive forecast and persistence on the same windows.
+        """All scores on a frame, beside the seasonal naive forecast and persistence on the same windows.
 
         Rows that the model was trained on are context, never scored: of a series that was fitted, only horizons behind
         its last fitted row count, and a frame that goes on where that ended needs no history of its own. The first
