@@ -98,9 +98,9 @@ class Linear(LightningModule):
 def both_loaders(data: Synthetic) -> tuple[DataLoader[Any], DataLoader[Any]]:
     """The usual loader and ours, over the same training rows."""
     assert data.panel is not None
-    assert data.task is not None
+    assert data.scaler is not None
     end = data.splits[0].train_end
-    values = (data.panel.values - np.asarray(data.task.mean)) / np.asarray(data.task.scale)
+    values = (data.panel.values - np.asarray(data.scaler.mean)) / np.asarray(data.scaler.scale)
     index = data.panel.time
     marks = np.stack([index.month, index.day, index.day_of_week, index.hour], 1).astype(np.float64)
     usual = PerSample(values[:end], marks[:end], data.context_length)

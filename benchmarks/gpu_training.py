@@ -131,7 +131,8 @@ def flops_of_training(kind: str) -> int:
         backbone["attention"] = kind
     model = ForecastingModule(backbone)
     assert data.task is not None
-    model.build(data.task)
+    assert data.scaler is not None
+    model.build(data.task, data.scaler)
     model.eval()
     window = data.windows("train").__getitems__([0])
     with torch.no_grad():

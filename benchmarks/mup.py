@@ -31,7 +31,7 @@ from torch import Tensor
 from tsattn.backbones import Transformer
 from tsattn.batch import Batch
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
-from tsattn.task import Task
+from tsattn.task import Output, Task
 
 CONTEXT, HORIZON, BATCH = 32, 8, 16
 PERIODS, NOISE = (24, 8.5, 5), 0.1
@@ -62,9 +62,9 @@ def squared_error(model: Transformer, batch: Batch) -> Tensor:
 def train(kind: str, rule: str, width: int, learning_rate: float, seed: int) -> float:
     """Error on new series after training, mean squared."""
     torch.manual_seed(seed)
-    task = Task("waves", CONTEXT, HORIZON, ("wave",), "h", 24, (0.0,), (1.0,))
+    task = Task("waves", CONTEXT, HORIZON, ("wave",), "h", 24)
     description = {"kind": kind, "scaling": RULES[rule], "qk_norm": True}
-    model = Transformer(task, d_model=width, num_heads=HEADS, attention=description, dropout=0.0)
+    model = Transformer(task, Output(), d_model=width, num_heads=HEADS, attention=description, dropout=0.0)
     if rule == "muP":
         mup_init_(model)
         # relative to the narrow width, so that both rules mean the same by a rate there

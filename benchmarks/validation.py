@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from tsattn.training.fitting import TrainingOptions, fit_to_panel
 
 from tsattn.data import Panel, PanelDataModule, panel_from_frame
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.training import ForecastingModule
-from tsattn.training.fitting import TrainingOptions, fit_to_panel
 
 SERIES, ROWS = 2000, 1000
 QUANTILES = (0.1, 0.5, 0.9)

@@ -10,7 +10,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "tsattn"
 
 # neutral ground: records and helpers that everything may use and that use nothing of the package but each other
-GROUND = {"errors", "batch", "task", "descriptions", "constants", "passwords", "checksums", "checks"}
+GROUND = {
+    *("errors", "batch", "plain_data", "task", "scaler", "descriptions", "constants", "passwords", "checksums"),
+    "checks",
+}
 LAYERS = [
     *("structured", "ops", "attention", "layers", "backbones", "evaluation", "training", "predictors", "figures"),
     *("experiments", "forecaster", "tuning", "cli"),

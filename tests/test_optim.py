@@ -30,7 +30,7 @@ from tsattn.layers import DirectHead, TokenEmbedding
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_
 from tsattn.structured import LevelShape
 from tsattn.structured.btt import block_sizes
-from tsattn.task import Task
+from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
 
 L, T, C = 24, 8, 2
@@ -39,9 +39,9 @@ RATE, DECAY = 1e-3, 0.01
 
 def transformer(width: int, attention: Any = "standard", **more: Any) -> Transformer:
     torch.manual_seed(0)
-    task = Task("toy", L, T, ("a", "b"), "h", 24, (0.0,) * C, (1.0,) * C)
+    task = Task("toy", L, T, ("a", "b"), "h", 24)
     options = {"num_heads": 4, "dropout": 0.0, **more}
-    return Transformer(task, d_model=width, attention=attention, **options)
+    return Transformer(task, Output(), d_model=width, attention=attention, **options)
 
 
 def rates(module: nn.Module, **options: Any) -> dict[str, tuple[float, float]]:

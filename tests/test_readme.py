@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-from tsattn.attention import KINDS, attention_arguments
-from tsattn.cli import main
-from tsattn.cli.arguments import prepare
-from tsattn.cli.trainer_cli import session
 from tsattn.cli.trial_cli import TrialCLI
+
+from tsattn.attention import KINDS, attention_arguments, attention_class
+from tsattn.cli import main
+from tsattn.cli.session import session
+from tsattn.cli.words import prepare
 from tsattn.tuning import check_search, read_search
 
 ROOT = Path(__file__).parents[1]
@@ -101,7 +101,7 @@ def test_the_table_of_kinds_is_complete() -> None:
     assert list(rows) == list(KINDS)
     for kind, arguments in rows.items():
         named = re.findall(r"`(\w+)`", arguments)
-        assert set(named) <= set(attention_arguments(KINDS[kind])), kind
+        assert set(named) <= set(attention_arguments(attention_class(kind))), kind
 
 
 def test_every_file_it_shows_is_there() -> None:

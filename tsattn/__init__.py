@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tsattn.data import CO2DataModule, CSVDataModule, ForecastDataModule, FrameDataModule, PublicDataModule
     from tsattn.errors import UserError
     from tsattn.forecaster import Forecaster, load
-    from tsattn.task import Task
+    from tsattn.scaler import Scaler
+    from tsattn.task import Output, Task
     from tsattn.training import ForecastingModule
 
 _HOMES = {
@@ -28,7 +29,9 @@ _HOMES = {
     "Forecaster": "tsattn.forecaster",
     "ForecastingModule": "tsattn.training",
     "FrameDataModule": "tsattn.data",
+    "Output": "tsattn.task",
     "PublicDataModule": "tsattn.data",
+    "Scaler": "tsattn.scaler",
     "Task": "tsattn.task",
     "UserError": "tsattn.errors",
     "build_attention": "tsattn.attention",
@@ -46,7 +49,9 @@ __all__ = [
     "Forecaster",
     "ForecastingModule",
     "FrameDataModule",
+    "Output",
     "PublicDataModule",
+    "Scaler",
     "Task",
     "UserError",
     "build_attention",

@@ -1,4 +1,4 @@
-"""Constant tensors of a module that follow it to its device, and that no way of loading leaves unfilled."""
+"""The precision of sums and units, and constant tensors of a module that no way of loading leaves unfilled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ModuleWithConstants"]
+__all__ = ["EXACT", "ModuleWithConstants"]
+
+# long sums of small numbers need float64, which Apple's GPUs lack
+EXACT = torch.float32 if torch.backends.mps.is_available() else torch.float64
 
 
 class ModuleWithConstants(nn.Module):

@@ -2,6 +2,9 @@
 
 A description is a kind's name, ``mlr``, or ``{kind: mlr, ranks: [32, 16, 16]}``. Being plain data, it can stand in
 YAML, on the command line, in a notebook and in a checkpoint that is loaded without unpickling code.
+
+A table of kinds gives the import path of each class as text, ``tsattn.attention.mlr.MLRAttention``: it is imported
+when a description first asks for it, so that kinds are listed at no cost, and a lower room can name what lies above.
 """
 
 from __future__ import annotations
@@ -10,38 +13,63 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import UnionType
-from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeAlias, Union, get_args, get_origin
 
 from tsattn.errors import UserError, one_of
 
-__all__ = ["DEFAULT_BACKBONE", "Description", "check_types", "defaults", "keyword_arguments", "parse"]
+__all__ = [
+    "DEFAULT_BACKBONE",
+    "Bases",
+    "Description",
+    "check_names",
+    "check_types",
+    "class_of",
+    "defaults",
+    "difference",
+    "import_path",
+    "imported",
+    "keyword_arguments",
+    "named",
+    "parse",
+]
 
 Description: TypeAlias = str | Mapping[str, Any]
+Bases: TypeAlias = type[Any] | tuple[type[Any], ...]
 
 DEFAULT_BACKBONE = "patchtst"  # on the command line and in Python, where none is named
-
-T = TypeVar("T")
 
 
 def parse(
     description: object,
     *,
     what: str,
-    table: Mapping[str, type[T]],
-    base: type[Any],
-    arguments: Callable[[type[T]], list[str]],
-) -> tuple[str, type[T], dict[str, Any]]:
+    table: Mapping[str, str],
+    base: Bases,
+    arguments: Callable[[type[Any]], list[str]],
+) -> tuple[str, type[Any], dict[str, Any]]:
     """Name, class and arguments that a description means.
 
     Args:
         description: what somebody wrote.
         what: the word for it in messages, e.g. ``attention``.
-        table: the kinds by name. A name with a dot is imported: ``my_package.MyAttention``.
-        base: the class that an imported kind must derive from.
+        table: the import path of each kind. A name with a dot is an import path itself: ``my_package.MyAttention``.
+        base: the class that such a class must derive from, or several of which one will do.
         arguments: the arguments that a description of a class may name.
 
     Raises:
         UserError: for a wrong kind or argument; the message lists the valid ones.
+    """
+    kind, chosen = named(description, what=what, table=table)
+    cls = class_of(kind, what=what, table=table, base=base)
+    check_names(chosen, arguments(cls), f"{what} {kind}")
+    return kind, cls, chosen
+
+
+def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """The kind that a description names, and the arguments beside it, unchecked; see `parse`.
+
+    Raises:
+        UserError: for what names no kind.
     """
     if isinstance(description, str):
         description = {"kind": description}
@@ -50,13 +78,58 @@ def parse(
             f"{what} must be one of {one_of(table)}, or {{kind: NAME, argument: value}}, not {description!r}"
         )
     chosen = dict(description)
-    kind = chosen.pop("kind")
-    cls = table[kind] if kind in table else _imported(kind, what=what, table=table, base=base)
-    valid = arguments(cls)
+    return chosen.pop("kind"), chosen
+
+
+def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> type[Any]:
+    """The class that a kind of a table names, or an import path of somebody's own; see `parse`.
+
+    Raises:
+        UserError: for another kind; the message lists the valid ones.
+    """
+    if kind in table:
+        return imported(table[kind])  # type: ignore[no-any-return]
+    try:
+        found = imported(kind)
+    except (ImportError, AttributeError):
+        found = None
+    if not (inspect.isclass(found) and issubclass(found, base)):
+        raise UserError(f"unknown {what} {kind!r}; valid: {one_of(table)}")
+    return found
+
+
+def imported(path: str) -> Any:
+    """What an import path names, ``package.module.Name``.
+
+    Raises:
+        ImportError: if there is no such module, or no module in the path.
+        AttributeError: if the module has no such name.
+    """
+    module, _, name = path.rpartition(".")
+    if not module:
+        raise ImportError(f"{path!r} is no import path, package.module.Name")
+    return getattr(importlib.import_module(module), name)
+
+
+def import_path(cls: type[Any]) -> str:
+    """What `imported` finds a class by."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def check_names(chosen: Iterable[str], valid: Sequence[str], what: str) -> None:
+    """Refuse an argument that is not one of the valid ones.
+
+    Args:
+        chosen: the names of arguments of a description.
+        valid: those that it may have.
+        what: what is described, for the message.
+
+    Raises:
+        UserError: naming the first wrong one, and the valid ones.
+    """
     for name in chosen:
         if name not in valid:
-            raise UserError(f"{what} {kind} has no argument {name!r}; valid: {one_of(valid)}")
-    return kind, cls, chosen
+            raise UserError(f"{what} has no argument {name!r}; valid: {one_of(valid) or 'none'}")
 
 
 def keyword_arguments(function: Callable[..., object]) -> list[str]:
@@ -120,15 +193,15 @@ def _readable(hint: Any) -> str:
         return " or ".join(dict.fromkeys(_readable(part) for part in get_args(hint)))
     word = _WORDS.get(get_origin(hint) or hint, "another kind of value")
     inner = get_args(hint)
-    return f"{word} of {_readable(inner[0]).removeprefix('a ')}s" if word == "a list" and inner else word
+    return f"{word} of {_readable(inner[0]).removeprefix('a ')}s" if word == "a list" and inner != (Any,) else word
 
 
-def _imported(kind: str, *, what: str, table: Iterable[str], base: type[Any]) -> type[Any]:
-    module, _, name = kind.rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), name) if module else None
-    except (ImportError, AttributeError):
-        found = None
-    if not (inspect.isclass(found) and issubclass(found, base)):
-        raise UserError(f"unknown {what} {kind!r}; valid: {one_of(table)}")
-    return found
+def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbone") -> str:
+    """The first argument in which two descriptions differ, with both values."""
+    for key in [*saved, *asked]:
+        one, other = saved.get(key), asked.get(key)
+        if isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind") and one != other:
+            return difference(one, other, f"{name}.{key}")
+        if one != other:
+            return f"its {name}.{key} is {one}, but {other} is asked for"
+    return f"its {name} is {saved}, but {asked} is asked for"

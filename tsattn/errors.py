@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
-__all__ = ["UserError", "find_user_error", "is_whole_number", "one_of", "shown", "whole_number"]
+__all__ = ["DivergedError", "UserError", "find_user_error", "is_whole_number", "one_of", "shown", "whole_number"]
 
 
 class UserError(ValueError):
@@ -15,6 +15,10 @@ class UserError(ValueError):
     The command line prints the message alone and exits with code 2; a library caller sees an ordinary
     ``ValueError``.
     """
+
+
+class DivergedError(UserError):
+    """A training whose loss or validation error is not a number any more, or has exploded."""
 
 
 def one_of(names: Iterable[str]) -> str:

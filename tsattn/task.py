@@ -1,22 +1,22 @@
-"""What a model is asked to do, as plain data: saved with the model, never refitted at predict."""
+"""What is forecast and in what form, as plain data: saved with the model, so that it is the same wherever that goes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from tsattn.errors import UserError
+from tsattn.plain_data import PlainData
 
-__all__ = ["MEDIAN", "Task", "check_quantiles"]
+__all__ = ["MEDIAN", "Output", "Task", "check_quantiles"]
 
 MEDIAN = 0.5
 
 
 @dataclass(frozen=True)
-class Task:
-    """A forecasting task: the sizes a backbone is built for and what turns its output into original units.
+class Task(PlainData):
+    """A forecasting task: sizes, columns and frequency, which a network is built for.
 
     Attributes:
         data: name of the data set, e.g. ``ETTh1``.
@@ -25,23 +25,10 @@ class Task:
         channels: names of the C series.
         frequency: pandas frequency of the time stamps, e.g. ``h``.
         season_length: number of steps in a season, e.g. 24 for hourly data.
-        mean: C means of the training part, in original units.
-        scale: C standard deviations of the training part; ``scaled = (original - mean) / scale``.
-        quantiles: Q levels to forecast, rising, the median among them; none for a point forecast. They are what the
-            model is asked for, not what the data says.
-        scaling: ``global``, all series are scaled by `mean` and `scale`; ``series``, each by its own.
-        ids: the S series that were trained on, where each has a scale of its own.
-        series_mean: S times C means, one row for each of `ids`.
-        series_scale: S times C standard deviations.
         past_covariates: names of the P covariates known for the past only.
         future_covariates: names of the F covariates known for the future too.
-        covariate_mean: P + F means of the training part, past covariates first.
-        covariate_scale: P + F standard deviations.
         static: names of the K static columns of categories.
         categories: the categories of each of them; a category is a number in `Batch.static`, by its place here.
-
-    Raises:
-        UserError: for quantiles that are not such levels.
     """
 
     data: str
@@ -50,44 +37,42 @@ class Task:
     channels: tuple[str, ...]
     frequency: str
     season_length: int
-    mean: tuple[float, ...]
-    scale: tuple[float, ...]
-    quantiles: tuple[float, ...] = ()
-    scaling: str = "global"
-    ids: tuple[Any, ...] = ()
-    series_mean: tuple[tuple[float, ...], ...] = ()
-    series_scale: tuple[tuple[float, ...], ...] = ()
     past_covariates: tuple[str, ...] = ()
     future_covariates: tuple[str, ...] = ()
-    covariate_mean: tuple[float, ...] = ()
-    covariate_scale: tuple[float, ...] = ()
     static: tuple[str, ...] = ()
     categories: tuple[tuple[str, ...], ...] = ()
-
-    def __post_init__(self) -> None:
-        check_quantiles(self.quantiles)
 
     @property
     def num_channels(self) -> int:
         """C, the number of channels."""
         return len(self.channels)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data (str, int, float, list), as checkpoints and JSON store it."""
-        return {name: _lists(value) for name, value in asdict(self).items()}
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Task:
-        """The inverse of `to_dict`."""
-        return cls(**{name: _tuples(value) for name, value in data.items()})
+@dataclass(frozen=True)
+class Output(PlainData):
+    """What is asked of a model: a point forecast, or quantiles.
 
+    Attributes:
+        quantiles: Q levels to forecast, rising, the median among them; none for a point forecast.
 
-def _lists(value: Any) -> Any:
-    return [_lists(part) for part in value] if isinstance(value, tuple) else value
+    Raises:
+        UserError: for quantiles that are not such levels.
+    """
 
+    quantiles: tuple[float, ...] = ()
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+
+    @property
+    def num(self) -> int:
+        """Numbers that are forecast for each step and channel: Q, or 1."""
+        return max(1, len(self.quantiles))
+
+    @property
+    def median(self) -> int | None:
+        """The place of the median, the point forecast, among the quantiles; None without quantiles."""
+        return self.quantiles.index(MEDIAN) if self.quantiles else None
 
 
 def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:

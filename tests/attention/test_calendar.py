@@ -76,7 +76,7 @@ def test_pairs_are_scored_with_the_set_of_levels_that_they_share(units: list[str
 
 @pytest.mark.parametrize("kind", ["transformer", "patchtst"])
 def test_a_backbone_hands_the_time_stamps_of_each_row_to_its_attention(kind: str) -> None:
-    task = Task("toy", 48, 8, ("a", "b"), "h", 24, (0.0,) * 2, (1.0,) * 2)
+    task = Task("toy", 48, 8, ("a", "b"), "h", 24)
     torch.manual_seed(0)
     attention = {"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["all", "day"]}}
     more = {"channels": "independent"} if kind == "transformer" else {"patch_len": 4}

@@ -9,11 +9,13 @@ from tsattn.attention import (
     KINDS,
     Attention,
     attention_arguments,
+    attention_class,
     attention_per_layer,
     build_attention,
     complete_attention,
 )
 from tsattn.attention.mlr import default_ranks
+from tsattn.attention.swa import SlidingWindowAttention
 from tsattn.errors import UserError
 
 SIZES = {"d_model": 32, "num_heads": 4, "max_length": 48}
@@ -23,17 +25,17 @@ class Mine(Attention):
     """A kind that somebody wrote elsewhere."""
 
     def __init__(self, d_model: int, num_heads: int, *, spread: int = 3, **options: object) -> None:
-        inner = KINDS["swa"](d_model, num_heads)
+        inner = SlidingWindowAttention(d_model, num_heads)
         super().__init__(d_model, num_heads, projection=inner.projection, pattern=inner.pattern, **options)  # type: ignore[arg-type]
         self.spread = spread
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_name_is_a_description_with_defaults(kind: str) -> None:
-    assert type(build_attention(kind, **SIZES)) is KINDS[kind]
+    assert type(build_attention(kind, **SIZES)) is attention_class(kind)
     complete = complete_attention(kind)
     assert complete["kind"] == kind
-    assert type(build_attention(complete, **SIZES)) is KINDS[kind]
+    assert type(build_attention(complete, **SIZES)) is attention_class(kind)
 
 
 def test_arguments_reach_the_kind() -> None:
@@ -197,4 +199,6 @@ def test_blocks_by_number_need_a_length() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_model_sets_its_own_sizes(kind: str) -> None:
-    assert {"d_model", "num_heads", "max_length", "rope", "causal"}.isdisjoint(attention_arguments(KINDS[kind]))
+    assert {"d_model", "num_heads", "max_length", "rope", "causal"}.isdisjoint(
+        attention_arguments(attention_class(kind))
+    )

@@ -10,6 +10,7 @@ import torch
 
 from tsattn.data import CSVDataModule, scaling
 from tsattn.errors import UserError
+from tsattn.scaler import Scaler
 from tsattn.task import Task
 
 SIZES = {"context_length": 48, "prediction_length": 24, "eval_batch_size": 16}
@@ -23,9 +24,11 @@ def trained(toy_csv: Path) -> CSVDataModule:
 
 
 @pytest.fixture
-def task(trained: CSVDataModule) -> Task:
+def saved(trained: CSVDataModule) -> tuple[Task, Scaler]:
     assert trained.task is not None
-    return Task.from_dict(json.loads(json.dumps(trained.task.to_dict())))
+    assert trained.scaler is not None
+    records = json.loads(json.dumps([trained.task.to_dict(), trained.scaler.to_dict()]))
+    return Task.from_dict(records[0]), Scaler.from_dict(records[1])
 
 
 @pytest.fixture
@@ -39,174 +42,187 @@ def written(path: Path, frame: pd.DataFrame) -> Path:
     return path
 
 
-def restored(values: torch.Tensor, task: Task) -> np.ndarray:
-    return values.double().numpy() * task.scale + task.mean
+def restored(values: torch.Tensor, saved: tuple[Task, Scaler]) -> np.ndarray:
+    return values.double().numpy() * saved[1].scale + saved[1].mean
 
 
-def forecasting(toy_csv: Path, task: Task, path: Path) -> CSVDataModule:
+def forecasting(toy_csv: Path, saved: tuple[Task, Scaler], path: Path) -> CSVDataModule:
     data = CSVDataModule(str(toy_csv), **SIZES)
-    data.task = task
+    data.task, data.scaler = saved
     data.forecast_from(path)
     data.prepare_data()
     data.setup("predict")
     return data
 
 
-def test_task_survives_json(trained: CSVDataModule, task: Task) -> None:
-    assert task == trained.task
+def test_task_and_scaler_survive_json(trained: CSVDataModule, saved: tuple[Task, Scaler]) -> None:
+    assert saved == (trained.task, trained.scaler)
 
 
-def test_window_to_predict_is_the_end_of_the_data(trained: CSVDataModule, task: Task, toy_frame: pd.DataFrame) -> None:
+def test_window_to_predict_is_the_end_of_the_data(
+    trained: CSVDataModule, saved: tuple[Task, Scaler], toy_frame: pd.DataFrame
+) -> None:
     (batch,) = trained.predict_dataloader()
     assert len(batch) == 1
     assert batch.target is None
     assert batch.target_observed is None
     assert batch.past_observed is None
-    np.testing.assert_allclose(restored(batch.past[0], task), toy_frame[-48:], atol=1e-4)
+    np.testing.assert_allclose(restored(batch.past[0], saved), toy_frame[-48:], atol=1e-4)
     assert pd.Timestamp(int(batch.time[0, 47]), unit="s") == toy_frame.index[-1]
 
 
 def test_preset_task_is_obeyed_and_nothing_refitted(
-    task: Task, other: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refit(*args: object) -> None:
         raise AssertionError("a trained model's scaler must not be fitted again")
 
-    for name in ("fit_scaler", "fit_series_scalers"):
+    for name in ("moments", "series_moments"):
         monkeypatch.setattr(scaling, name, refit)
     data = CSVDataModule(str(written(tmp_path / "other.csv", other)), **SIZES)
-    data.task = task
+    data.task, data.scaler = saved
     data.setup("test")
-    assert data.task is task
+    assert data.task is saved[0]
+    assert data.scaler is saved[1]
     batch = next(iter(data.test_dataloader()))
-    np.testing.assert_allclose(restored(batch.target[0], task), other[480:504], atol=1e-4)
+    np.testing.assert_allclose(restored(batch.target[0], saved), other[480:504], atol=1e-4)
     assert batch.target.mean() < -1, "on the scale of the first file, not its own"
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_second_setup_changes_nothing(trained: CSVDataModule, task: Task, again: bool) -> None:
+def test_second_setup_changes_nothing(trained: CSVDataModule, saved: tuple[Task, Scaler], again: bool) -> None:
     before = next(iter(trained.test_dataloader()))
     if again:
-        trained.task = task  # an equal one: scaled anew
+        trained.task, trained.scaler = saved  # equal ones: scaled anew
     trained.setup("test")
-    assert trained.task == task
+    assert (trained.task, trained.scaler) == saved
     assert torch.equal(next(iter(trained.test_dataloader())).past, before.past)
 
 
 @pytest.mark.parametrize("sizes", [(60, 24), (48, 12)])
 def test_other_sizes_than_those_of_the_preset_task_are_refused(
-    task: Task, toy_csv: Path, sizes: tuple[int, int]
+    saved: tuple[Task, Scaler], toy_csv: Path, sizes: tuple[int, int]
 ) -> None:
     data = CSVDataModule(str(toy_csv), context_length=sizes[0], prediction_length=sizes[1])
-    data.task = task
+    data.task, data.scaler = saved
     with pytest.raises(UserError, match=r"the model was trained with (context_length 48|prediction_length 24), not"):
         data.setup("test")
 
 
 def test_forecast_from_another_file_takes_its_end_and_the_model_s_scale(
-    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path
+    toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path
 ) -> None:
-    data = forecasting(toy_csv, task, written(tmp_path / "other.csv", other))
+    data = forecasting(toy_csv, saved, written(tmp_path / "other.csv", other))
     (batch,) = data.predict_dataloader()
-    assert data.task is task
+    assert data.task is saved[0]
+    assert data.scaler is saved[1]
     assert batch.target is None
-    np.testing.assert_allclose(restored(batch.past[0], task), other[-48:], atol=1e-4)
+    np.testing.assert_allclose(restored(batch.past[0], saved), other[-48:], atol=1e-4)
     assert pd.Timestamp(int(batch.time[0, 47]), unit="s") == other.index[-1]
 
 
 def test_forecast_from_counts_after_setup_too(
-    trained: CSVDataModule, task: Task, other: pd.DataFrame, tmp_path: Path
+    trained: CSVDataModule, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path
 ) -> None:
     trained.forecast_from(written(tmp_path / "other.csv", other))
     trained.setup("predict")
     (batch,) = trained.predict_dataloader()
-    np.testing.assert_allclose(restored(batch.past[0], task), other[-48:], atol=1e-4)
+    np.testing.assert_allclose(restored(batch.past[0], saved), other[-48:], atol=1e-4)
 
 
-def test_forecast_from_needs_no_training_file(task: Task, other: pd.DataFrame, tmp_path: Path) -> None:
-    data = forecasting(tmp_path / "gone.csv", task, written(tmp_path / "other.csv", other))
+def test_forecast_from_needs_no_training_file(saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path) -> None:
+    data = forecasting(tmp_path / "gone.csv", saved, written(tmp_path / "other.csv", other))
     assert len(data.predict_dataloader()) == 1
 
 
 @pytest.mark.parametrize("rows", [48, 49])
 def test_forecast_from_needs_no_more_rows_than_the_context(
-    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, rows: int
+    toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, rows: int
 ) -> None:
-    (batch,) = forecasting(toy_csv, task, written(tmp_path / "o.csv", other[:rows])).predict_dataloader()
-    np.testing.assert_allclose(restored(batch.past[0], task), other[rows - 48 : rows], atol=1e-4)
+    (batch,) = forecasting(toy_csv, saved, written(tmp_path / "o.csv", other[:rows])).predict_dataloader()
+    np.testing.assert_allclose(restored(batch.past[0], saved), other[rows - 48 : rows], atol=1e-4)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 47])
 def test_forecast_from_fewer_rows_than_the_context_pads_it_and_says_so(
-    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, rows: int, caplog: pytest.LogCaptureFixture
+    toy_csv: Path,
+    saved: tuple[Task, Scaler],
+    other: pd.DataFrame,
+    tmp_path: Path,
+    rows: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = written(tmp_path / "short.csv", other[:rows])
-    (batch,) = forecasting(toy_csv, task, path).predict_dataloader()
+    (batch,) = forecasting(toy_csv, saved, path).predict_dataloader()
     assert caplog.messages == ["1 of 1 series have fewer rows than context_length 48; their contexts are padded"]
     assert not batch.past_observed[0, : 48 - rows].any()
     assert batch.past_observed[0, 48 - rows :].all()
     assert (batch.past[0, : 48 - rows] == 0).all()
-    np.testing.assert_allclose(restored(batch.past[0, 48 - rows :], task), other[:rows], atol=1e-4)
+    np.testing.assert_allclose(restored(batch.past[0, 48 - rows :], saved), other[:rows], atol=1e-4)
     assert pd.Timestamp(int(batch.time[0, 48]), unit="s") == other.index[rows - 1] + pd.Timedelta(hours=1)
 
 
 def test_extra_columns_are_left_out_which_is_said_and_the_order_restored(
-    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plain = forecasting(toy_csv, task, written(tmp_path / "plain.csv", other))
+    plain = forecasting(toy_csv, saved, written(tmp_path / "plain.csv", other))
     assert caplog.messages == []
     mixed = other.assign(rain=7.0, note="text")[["rain", "drift", "note", "wave"]]
-    data = forecasting(toy_csv, task, written(tmp_path / "mixed.csv", mixed))
+    data = forecasting(toy_csv, saved, written(tmp_path / "mixed.csv", mixed))
     (said,) = caplog.messages
     assert said.startswith(f"{tmp_path / 'mixed.csv'}: columns rain, note are not used")
     assert data.panel is not None
-    assert data.panel.channels == task.channels
+    assert data.panel.channels == saved[0].channels
     assert torch.equal(next(iter(data.predict_dataloader())).past, next(iter(plain.predict_dataloader())).past)
 
 
-def test_missing_channel_is_named(toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path) -> None:
+def test_missing_channel_is_named(
+    toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path
+) -> None:
     path = written(tmp_path / "half.csv", other[["wave"]])
     with pytest.raises(UserError) as caught:
-        forecasting(toy_csv, task, path)
+        forecasting(toy_csv, saved, path)
     assert str(caught.value) == f"{path} lacks channel 'drift'; the model was trained on wave, drift"
 
 
-def test_wrong_frequency_is_refused(toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path) -> None:
+def test_wrong_frequency_is_refused(
+    toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path
+) -> None:
     path = written(tmp_path / "coarse.csv", other[::2])
     with pytest.raises(UserError) as caught:
-        forecasting(toy_csv, task, path)
+        forecasting(toy_csv, saved, path)
     assert str(caught.value).startswith(f"{path}, line 2: the time stamps have frequency '2h', not 'h'; ")
 
 
 def test_missing_values_are_masked_and_told_of(
-    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other.iloc[-7, 0] = np.nan
     path = written(tmp_path / "gaps.csv", other)
-    (batch,) = forecasting(toy_csv, task, path).predict_dataloader()
+    (batch,) = forecasting(toy_csv, saved, path).predict_dataloader()
     assert caplog.messages == [f"{path}: 1 of 1200 values are missing; they are masked, never scored"]
     assert (~batch.past_observed[0]).nonzero().tolist() == [[41, 0]]
     assert batch.past[0, 41, 0] == batch.past[0, 40, 0]
 
 
 def test_a_second_setup_reads_and_tells_nothing_again(
-    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    data = forecasting(toy_csv, task, written(tmp_path / "o.csv", other.assign(rain=1.0)))
+    data = forecasting(toy_csv, saved, written(tmp_path / "o.csv", other.assign(rain=1.0)))
     series = data.series
     data.setup("predict")
     assert data.series is series
     assert len(caplog.messages) == 1
 
 
-def test_file_to_forecast_from_must_be_there(toy_csv: Path, task: Task, tmp_path: Path) -> None:
+def test_file_to_forecast_from_must_be_there(toy_csv: Path, saved: tuple[Task, Scaler], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
-        forecasting(toy_csv, task, tmp_path / "gone.csv")
+        forecasting(toy_csv, saved, tmp_path / "gone.csv")
 
 
 def test_there_are_no_parts_in_a_file_to_forecast_from(
-    toy_csv: Path, task: Task, other: pd.DataFrame, tmp_path: Path
+    toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path
 ) -> None:
-    data = forecasting(toy_csv, task, written(tmp_path / "other.csv", other))
+    data = forecasting(toy_csv, saved, written(tmp_path / "other.csv", other))
     with pytest.raises(UserError, match="split"):
         data.test_dataloader()

@@ -24,9 +24,9 @@ from tsattn.data.splits import all_origins
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError
 from tsattn.evaluation import ForecastErrors, baseline_scores
-from tsattn.evaluation.units import Units
 from tsattn.forecaster import future_frame
-from tsattn.task import Task
+from tsattn.scaler import Scaler, Units
+from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
 
 L, T = 12, 4
@@ -243,15 +243,15 @@ def test_batches_hold_the_rows_of_the_frame() -> None:
     """From the frame to the batch and back, covariates and categories included."""
     frame = long_frame(LENGTHS)
     data = prepared(frame, **COLUMNS)
-    task, ids = data.task, list(LENGTHS)
+    task, scaler, ids = data.task, data.scaler, list(LENGTHS)
     batch = next(iter(data.train_dataloader()))
-    mean, scale = np.array(task.covariate_mean), np.array(task.covariate_scale)
+    mean, scale = np.array(scaler.covariate_mean), np.array(scaler.covariate_scale)
     for place, number in enumerate(batch.series_id.tolist()):
         own = frame[frame.unique_id == ids[number]].set_index("ds")
         stamps = pd.to_datetime(batch.time[place].numpy(), unit="s")
         seen = slice(None) if batch.past_observed is None else batch.past_observed[place, :, 0].numpy()
         rows, past = own.loc[stamps], own.loc[stamps[:L]][seen]
-        restored = batch.target[place, :, 0].double() * task.series_scale[number][0] + task.series_mean[number][0]
+        restored = batch.target[place, :, 0].double() * scaler.series_scale[number][0] + scaler.series_mean[number][0]
         np.testing.assert_allclose(restored, rows.y[L:], atol=1e-3)
         rain = batch.past_covariates[place, :, 0].double().numpy()[seen] * scale[0] + mean[0]
         np.testing.assert_allclose(rain, past.rain, atol=1e-4)
@@ -265,53 +265,53 @@ def test_batches_hold_the_rows_of_the_frame() -> None:
 
 
 @pytest.mark.parametrize("scaling", ["global", "series"])
-def test_scales_are_those_of_the_training_rows_and_travel_with_the_task(scaling: str) -> None:
+def test_scales_are_those_of_the_training_rows_and_travel_with_the_model(scaling: str) -> None:
     frame = long_frame(LENGTHS)
     data = prepared(frame, scaling=scaling, **COLUMNS)
-    task = data.task
+    scaler = data.scaler
     train = [own.y.to_numpy()[: int(0.7 * len(own))] for _, own in frame.groupby("unique_id", sort=False)]
     joint = np.concatenate(train)
-    np.testing.assert_allclose((task.mean, task.scale), ([joint.mean()], [joint.std()]), rtol=1e-9)
+    np.testing.assert_allclose((scaler.mean, scaler.scale), ([joint.mean()], [joint.std()]), rtol=1e-9)
     if scaling == "series":
-        assert task.ids == tuple(LENGTHS)
-        np.testing.assert_allclose(np.ravel(task.series_mean), [part.mean() for part in train], rtol=1e-9)
-        np.testing.assert_allclose(np.ravel(task.series_scale), [part.std() for part in train], rtol=1e-9)
+        assert scaler.ids == tuple(LENGTHS)
+        np.testing.assert_allclose(np.ravel(scaler.series_mean), [part.mean() for part in train], rtol=1e-9)
+        np.testing.assert_allclose(np.ravel(scaler.series_scale), [part.std() for part in train], rtol=1e-9)
     else:
-        assert task.ids == task.series_mean == task.series_scale == ()
+        assert scaler.ids == scaler.series_mean == scaler.series_scale == ()
     first = np.concatenate(
         [own[["rain", "price"]].to_numpy()[: int(0.7 * len(own))] for _, own in frame.groupby("unique_id", sort=False)]
     )
-    np.testing.assert_allclose(task.covariate_mean, first.mean(0), rtol=1e-9)
-    np.testing.assert_allclose(task.covariate_scale, first.std(0), rtol=1e-9)
-    assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    np.testing.assert_allclose(scaler.covariate_mean, first.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(scaler.covariate_scale, first.std(0), rtol=1e-9)
+    assert Scaler.from_dict(json.loads(json.dumps(scaler.to_dict()))) == scaler
 
 
 def test_known_ids_keep_their_scale_and_new_ones_take_their_own(caplog: pytest.LogCaptureFixture) -> None:
     frame = long_frame(LENGTHS)[["unique_id", "ds", "y"]]
-    task = prepared(frame).task
+    scaler = prepared(frame).scaler
     other = frame.assign(y=3 * frame.y + 1)
     other["unique_id"] = other.unique_id.replace({"a": "new"})
     panel = panel_from_frame(other[::-1])  # and in another order
     caplog.clear()
-    mean, scale = series_units(panel, task)
+    mean, scale = series_units(panel, scaler)
     assert messages(caplog) == ["1 of 4 series were not trained on; each is scaled by the rows given of it"]
     for number, name in enumerate(panel.ids):
-        saved = task.series_mean[task.ids.index(name)] if name in task.ids else None
+        saved = scaler.series_mean[scaler.ids.index(name)] if name in scaler.ids else None
         y = other[other.unique_id == name].y
         assert mean[number, 0] == pytest.approx(y.mean() if saved is None else saved[0])
         if name == "new":
             assert scale[number, 0] == pytest.approx(y.std(ddof=0))
     caplog.clear()
-    series_units(panel_from_frame(frame), task)
+    series_units(panel_from_frame(frame), scaler)
     assert messages(caplog) == []
 
 
 def test_new_series_are_scaled_by_their_training_rows_alone() -> None:
     frame = long_frame(LENGTHS)[["unique_id", "ds", "y"]]
-    task = prepared(frame).task
+    trained = prepared(frame)
     other = frame.assign(unique_id=frame.unique_id.replace({"a": "new"}))
     scaled = FrameDataModule(other, **SIZES)
-    scaled.task = task
+    scaled.task, scaled.scaler = trained.task, trained.scaler
     scaled.setup("test")
     number = scaled.panel.ids.index("new")
     end = scaled.splits[number].train_end
@@ -324,11 +324,11 @@ def test_new_series_are_scaled_by_their_training_rows_alone() -> None:
 def test_a_series_without_a_training_value_takes_the_scale_of_all(caplog: pytest.LogCaptureFixture) -> None:
     frame = long_frame({"a": 100, "b": 50, "c": 50})[["unique_id", "ds", "y"]]
     frame.loc[(frame.unique_id == "b") & (frame.groupby("unique_id").cumcount() < 40), "y"] = np.nan
-    task = prepared(frame).task
+    scaler = prepared(frame).scaler
     said = "1 of 3 series have no training value in some channel; these channels take the scale of all series"
     assert said in messages(caplog)
-    assert (task.series_mean[1], task.series_scale[1]) == (task.mean, task.scale)
-    assert task.series_mean[2] != task.mean
+    assert (scaler.series_mean[1], scaler.series_scale[1]) == (scaler.mean, scaler.scale)
+    assert scaler.series_mean[2] != scaler.mean
 
 
 def test_a_gap_at_the_start_takes_nothing_from_the_series_before() -> None:
@@ -345,8 +345,8 @@ def test_a_constant_series_is_centred_and_not_stretched() -> None:
     frame = long_frame({"a": 100, "b": 100})[["unique_id", "ds", "y"]]
     frame.loc[frame.unique_id == "b", "y"] = 0.1
     data = prepared(frame)
-    assert data.task.series_scale[1] == (1.0,)
-    assert data.task.series_mean[1] == pytest.approx((0.1,))
+    assert data.scaler.series_scale[1] == (1.0,)
+    assert data.scaler.series_mean[1] == pytest.approx((0.1,))
     assert data.series.values[100:].abs().max() < 1e-6
 
 
@@ -359,7 +359,7 @@ def test_errors_in_original_units_know_the_scale_of_each_series() -> None:
         original = units.restore(batch.target, batch.series_id) - units.restore(forecast, batch.series_id)
         squares.append(original.square())
     assert errors.compute()["mse_original"].item() == pytest.approx(torch.cat(squares).mean().item(), rel=1e-9)
-    spread = [scale for (scale,) in data.task.series_scale]
+    spread = [scale for (scale,) in data.scaler.series_scale]
     assert max(spread) > 2 * min(spread), "or the check would say nothing"
 
 
@@ -376,37 +376,37 @@ def test_ids_that_no_checkpoint_holds_are_refused(name: object) -> None:
 # --- beyond the end
 
 
-def module_for(task: Task) -> ForecastingModule:
+def module_for(data: FrameDataModule) -> ForecastingModule:
     torch.manual_seed(0)
     model = ForecastingModule({"kind": "transformer", "d_model": 16, "num_heads": 2})
-    model.build(task)
+    model.build(data.task, data.scaler)
     return model
 
 
 def forecast(data: FrameDataModule, folder: Path) -> list[torch.Tensor]:
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    batches = Trainer(default_root_dir=folder, accelerator="cpu", **quiet).predict(module_for(data.task), data)
+    batches = Trainer(default_root_dir=folder, accelerator="cpu", **quiet).predict(module_for(data), data)
     return list(batches)
 
 
 def test_forecasts_come_back_in_the_units_of_each_series(tmp_path: Path) -> None:
     lengths = {f"s{number:02}": 40 for number in range(40)}  # more than a batch
     data = prepared(long_frame(lengths)[["unique_id", "ds", "y"]])
-    frame = future_frame(forecast(data, tmp_path), data.task, data.panel)
+    frame = future_frame(forecast(data, tmp_path), data.task, Output(), data.panel)
     middle = frame.groupby("unique_id", sort=False).predictions.mean()
     assert list(middle.index) == list(lengths)
-    spread = np.ravel(data.task.series_scale)
-    assert (np.abs(middle - np.ravel(data.task.series_mean)) < 3 * spread).all()
+    spread = np.ravel(data.scaler.series_scale)
+    assert (np.abs(middle - np.ravel(data.scaler.series_mean)) < 3 * spread).all()
 
 
 def test_future_windows_hold_the_end_of_each_series_and_what_is_ahead() -> None:
     frame = long_frame(LENGTHS, ahead=T + 2)
     data = prepared(frame, **COLUMNS)
-    windows = FutureWindows(data.panel, data.series, data.task)
+    windows = FutureWindows(data.panel, data.series, data.task, data.scaler)
     assert len(windows) == 4
     batch = everything([windows.__getitems__([3, 0]), windows.__getitems__([2])])
     assert "target" not in batch
-    task = data.task
+    scaler = data.scaler
     for place, number in enumerate([3, 0, 2]):
         name, rows = list(LENGTHS.items())[number]
         own = frame[frame.unique_id == name].reset_index(drop=True)
@@ -414,9 +414,11 @@ def test_future_windows_hold_the_end_of_each_series_and_what_is_ahead() -> None:
         stamps = pd.to_datetime(batch["time"][place].numpy(), unit="s")
         assert stamps[pad:].tolist() == own.ds[rows - L + pad : rows + T].tolist()
         assert (batch["future_covariates"][place, :pad] == 0).all()
-        price = batch["future_covariates"][place, pad:, 0].double() * task.covariate_scale[1] + task.covariate_mean[1]
+        price = (
+            batch["future_covariates"][place, pad:, 0].double() * scaler.covariate_scale[1] + scaler.covariate_mean[1]
+        )
         np.testing.assert_allclose(price, own.price[rows - L + pad : rows + T], atol=1e-4)
-        y = batch["past"][place, pad:, 0].double() * task.series_scale[number][0] + task.series_mean[number][0]
+        y = batch["past"][place, pad:, 0].double() * scaler.series_scale[number][0] + scaler.series_mean[number][0]
         np.testing.assert_allclose(y, own.y[rows - L + pad : rows], atol=1e-3)
         assert batch["past_observed"][place, :, 0].tolist() == [False] * pad + [True] * (L - pad)
 
@@ -431,15 +433,15 @@ def test_a_future_covariate_that_stops_early_is_named_with_its_series() -> None:
 
 def test_categories_are_numbered_as_in_training(tmp_path: Path) -> None:
     frame = long_frame({"a": 60, "b": 60, "c": 60}, ahead=T)
-    task = prepared(frame, **COLUMNS).task
+    trained = prepared(frame, **COLUMNS)
     part = frame[frame.unique_id != "a"]
     part.to_parquet(tmp_path / "part.parquet")
     data = FrameDataModule(None, **SIZES, **COLUMNS)
-    data.task = task
+    data.task, data.scaler = trained.task, trained.scaler
     data.forecast_from(tmp_path / "part.parquet")
     data.setup("predict")
     (batch,) = data.predict_dataloader()
-    assert task.categories == (("x", "y", "z"), ("t0", "t1", "t2"))
+    assert trained.task.categories == (("x", "y", "z"), ("t0", "t1", "t2"))
     assert batch.static.tolist() == [[1, 1], [2, 2]]
     part.assign(town="t9").to_parquet(tmp_path / "part.parquet")
     data.forecast_from(tmp_path / "part.parquet")
@@ -453,9 +455,9 @@ def test_a_forecast_names_ids_and_time_as_the_data_do(zone: str | None) -> None:
     frame["ds"] = frame.ds.dt.tz_localize(zone)
     frame = frame.set_axis(["shop", "hour", "sold"], axis=1).assign(back=frame.y)
     panel = panel_from_frame(frame, id_column="shop", time_column="hour", target=["sold", "back"])
-    task = Task("toy", L, 3, ("sold", "back"), "h", 24, (0.0, 0.0), (1.0, 1.0))
+    task = Task("toy", L, 3, ("sold", "back"), "h", 24)
     values = torch.arange(18.0).view(3, 3, 2)
-    out = future_frame([values[:2], values[2:]], task, panel)
+    out = future_frame([values[:2], values[2:]], task, Output(), panel)
     assert list(out.columns) == ["shop", "hour", "target_name", "predictions"]
     assert out["shop"].tolist() == [7] * 6 + [("t", 1)] * 6 + ["x"] * 6
     assert out["target_name"].tolist() == (["sold"] * 3 + ["back"] * 3) * 3
@@ -464,7 +466,7 @@ def test_a_forecast_names_ids_and_time_as_the_data_do(zone: str | None) -> None:
     expected = [stamp + pd.Timedelta(step, "h") for stamp in last for _ in range(2) for step in (1, 2, 3)]
     assert out["hour"].tolist() == expected
     assert str(out["hour"].dt.tz) == str(zone)
-    single = future_frame([values[1:2, :, :1]], replace(task, channels=("sold",)), panel, first=1)
+    single = future_frame([values[1:2, :, :1]], replace(task, channels=("sold",)), Output(), panel, first=1)
     assert list(single.columns) == ["shop", "hour", "predictions"]
     assert single["shop"].tolist() == [("t", 1)] * 3
 
@@ -472,8 +474,8 @@ def test_a_forecast_names_ids_and_time_as_the_data_do(zone: str | None) -> None:
 def test_a_wide_forecast_is_one_of_each_channel() -> None:
     index = pd.date_range("2020-01-01", periods=30, freq="h", name="when")
     panel = panel_from_frame(pd.DataFrame({"p": 1.0, "q": 2.0}, index=index))
-    task = Task("toy", L, 2, ("p", "q"), "h", 24, (0.0, 0.0), (1.0, 1.0))
-    out = future_frame([torch.arange(4.0).view(1, 2, 2)], task, panel)
+    task = Task("toy", L, 2, ("p", "q"), "h", 24)
+    out = future_frame([torch.arange(4.0).view(1, 2, 2)], task, Output(), panel)
     assert out.columns.tolist() == ["unique_id", "when", "predictions"]
     assert out["unique_id"].tolist() == ["p", "p", "q", "q"]
     assert out["predictions"].tolist() == [0, 2, 1, 3]
@@ -512,7 +514,7 @@ def test_a_real_file_is_one_s_own_data_too(name: str, tmp_path: Path, caplog: py
     trainer = Trainer(default_root_dir=tmp_path, accelerator="cpu", max_steps=2, **quiet)
     trainer.fit(model, data)
     (forecasts,) = trainer.predict(model, data)
-    frame = future_frame([forecasts], model.task, data.panel)
+    frame = future_frame([forecasts], model.task, model.output, data.panel)
     assert len(frame) == 12 * channels
     assert np.isfinite(frame.predictions).all()
 

@@ -30,8 +30,8 @@ def test_task_describes_the_file(data: CSVDataModule, toy_frame: pd.DataFrame) -
     assert data.task.num_channels == 2
     assert (data.task.frequency, data.task.season_length) == ("h", 24)
     assert (data.task.context_length, data.task.prediction_length) == (48, 24)
-    np.testing.assert_allclose(data.task.mean, toy_frame[:420].mean(), rtol=1e-9)
-    np.testing.assert_allclose(data.task.scale, toy_frame[:420].std(ddof=0), rtol=1e-9)
+    np.testing.assert_allclose(data.scaler.mean, toy_frame[:420].mean(), rtol=1e-9)
+    np.testing.assert_allclose(data.scaler.scale, toy_frame[:420].std(ddof=0), rtol=1e-9)
 
 
 def test_scaler_sees_training_rows_only(toy_frame: pd.DataFrame, tmp_path: Path, data: CSVDataModule) -> None:
@@ -42,8 +42,8 @@ def test_scaler_sees_training_rows_only(toy_frame: pd.DataFrame, tmp_path: Path,
     changed.setup("fit")
     assert data.task is not None
     assert changed.task is not None
-    assert changed.task.mean == data.task.mean
-    assert changed.task.scale == data.task.scale
+    assert changed.scaler.mean == data.scaler.mean
+    assert changed.scaler.scale == data.scaler.scale
 
 
 @pytest.mark.parametrize(("part", "batches", "last"), [("train", 11, 29), ("val", 4, 7), ("test", 10, 7)])
@@ -63,9 +63,9 @@ def test_evaluation_windows_come_in_the_order_of_time(data: CSVDataModule, toy_f
     batches = list(loader)
     starts = torch.cat([batch.time[:, 48] for batch in batches])
     assert pd.to_datetime(starts.numpy(), unit="s").tolist() == toy_frame.index[start : start + len(starts)].tolist()
-    restored = batches[0].target[0].double().numpy() * data.task.scale + data.task.mean
+    restored = batches[0].target[0].double().numpy() * data.scaler.scale + data.scaler.mean
     np.testing.assert_allclose(restored, toy_frame[start : start + 24], atol=1e-4)
-    context = batches[0].past[0].double().numpy() * data.task.scale + data.task.mean
+    context = batches[0].past[0].double().numpy() * data.scaler.scale + data.scaler.mean
     np.testing.assert_allclose(context, toy_frame[start - 48 : start], atol=1e-4)
 
 

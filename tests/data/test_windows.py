@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data import Series, WindowDataset, scaled_series, wide_panel
-from tsattn.task import Task
+from tsattn.scaler import Scaler
 
 L, T, C = 12, 5, 3
 
@@ -19,7 +19,7 @@ def series_of(rows: int, gaps: bool) -> Series:
     if gaps:
         values[::7, 1] = np.nan
     frame = pd.DataFrame(values, index=pd.date_range("2020-01-01", periods=rows, freq="h"))
-    return scaled_series(wide_panel(frame, "toy"), Task("toy", L, T, ("0", "1", "2"), "h", 24, (0.0,) * C, (1.0,) * C))
+    return scaled_series(wide_panel(frame, "toy"), Scaler((0.0,) * C, (1.0,) * C))
 
 
 def sliced(tensor: Tensor, starts: list[int], length: int) -> np.ndarray:

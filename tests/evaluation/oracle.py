@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from tsattn.batch import Batch
-from tsattn.evaluation.units import Units
+from tsattn.scaler import Units
 
 Array = NDArray[np.float64]
 CONTEXT = 4

@@ -22,7 +22,7 @@ from tsattn.evaluation import error_recorder
 from tsattn.evaluation.error_rows import METADATA
 from tsattn.evaluation.error_table import ErrorTable
 from tsattn.evaluation.measure import measure
-from tsattn.evaluation.units import Units
+from tsattn.scaler import Units
 
 LEVELS = (0.1, 0.5, 0.9)
 KEYS = ["unique_id", "origin", "channel"]

@@ -13,11 +13,11 @@ from lightning.pytorch import Trainer
 from tsattn.data import CO2DataModule, CSVDataModule, wide_panel
 from tsattn.errors import UserError
 from tsattn.evaluation import ForecastErrors, Score, baseline_scores, score_table
-from tsattn.evaluation.units import Units
 from tsattn.figures import plot_test_forecasts
 from tsattn.forecaster import future_frame
 from tsattn.optim import adamw, warmup_cosine
-from tsattn.task import Task
+from tsattn.scaler import Units
+from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
 from tsattn.training.losses import LOSSES, masked_loss
 
@@ -70,7 +70,7 @@ def test_a_checkpoint_loads_as_plain_data_with_its_task(toy_csv: Path, tmp_path:
     fitted.save_checkpoint(tmp_path / "model.ckpt")
     torch.load(tmp_path / "model.ckpt", weights_only=True)
     loaded = ForecastingModule.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True)
-    assert loaded.task == model.task
+    assert (loaded.task, loaded.scaler, loaded.output) == (model.task, model.scaler, model.output)
     assert isinstance(loaded.task, Task)
     assert loaded.task.channels == ("wave", "drift")
     batch = next(iter(data.test_dataloader()))
@@ -140,7 +140,7 @@ def test_the_figure_shows_windows_and_channels(toy_csv: Path) -> None:
     data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
     data.setup("fit")
     model = ForecastingModule(SMALL)
-    model.build(data.task)
+    model.build(data.task, data.scaler)
     figure = plot_test_forecasts(model, data, "title", num_windows=2, num_channels=5)
     assert len(figure.axes) == 2 * 2
     assert figure.axes[0].get_ylabel() == "wave"
@@ -153,10 +153,10 @@ def test_the_figure_shows_windows_and_channels(toy_csv: Path) -> None:
     ("frequency", "last"), [("h", "2020-02-28 23:00"), ("W-SAT", "2020-02-29"), ("MS", "2020-12-01")]
 )
 def test_future_time_stamps_follow_the_calendar(frequency: str, last: str) -> None:
-    task = Task("toy", 4, 3, ("a", "b"), frequency, 1, (0.0, 0.0), (1.0, 1.0))
+    task = Task("toy", 4, 3, ("a", "b"), frequency, 1)
     rows = pd.date_range(end=last, periods=4, freq=frequency, name="day")
     panel = wide_panel(pd.DataFrame({"a": 1.0, "b": 2.0}, index=rows), "toy")
-    frame = future_frame([torch.arange(6.0).view(1, 3, 2)], task, panel)
+    frame = future_frame([torch.arange(6.0).view(1, 3, 2)], task, Output(), panel)
     assert frame.unique_id.tolist() == ["a"] * 3 + ["b"] * 3
     assert frame.predictions.tolist() == [0, 2, 4, 1, 3, 5]
     assert frame.day[:3].tolist() == pd.date_range(last, periods=4, freq=frequency)[1:].tolist()

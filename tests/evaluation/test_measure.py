@@ -17,7 +17,7 @@ from tsattn.batch import Batch
 from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation.measure import measure
-from tsattn.evaluation.units import Units
+from tsattn.scaler import Units
 
 ONE = {"units": Units([[0.0]], [[1.0]]), "levels": (), "ids": ("one",), "channels": ("y",)}
 

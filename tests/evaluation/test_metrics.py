@@ -29,7 +29,7 @@ from tsattn.evaluation.metrics import (
     seasonal_error,
 )
 from tsattn.evaluation.pinball import quantile_loss
-from tsattn.evaluation.units import Units
+from tsattn.scaler import Units
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 NAMES = ("MSE", "RMSE", "MAE", "WAPE", "SMAPE", "MASE", "CRPS", "WQL")

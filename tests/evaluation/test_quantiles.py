@@ -15,7 +15,8 @@ import torch
 import yaml
 from lightning.pytorch import Trainer
 
-from tsattn.backbones import PatchTST, Ridge, Transformer, build_backbone
+from tsattn.backbones import PatchTST, Transformer, build_backbone
+from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
 from tsattn.batch import Batch
 from tsattn.cli import main
 from tsattn.data import CSVDataModule, wide_panel
@@ -24,13 +25,14 @@ from tsattn.evaluation import Score, score_table
 from tsattn.evaluation.metrics import Coverage
 from tsattn.figures import plot_test_forecasts
 from tsattn.forecaster import future_frame
-from tsattn.task import Task
+from tsattn.scaler import Scaler
+from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
 from tsattn.training.losses import masked_loss
 
 LEVELS = (0.1, 0.5, 0.75, 0.9)
 L, T, C = 24, 8, 3
-TASK = Task("toy", L, T, ("a", "b", "c"), "h", 24, (1.0, 2.0, 3.0), (1.0, 10.0, 0.1), LEVELS)
+TASK, OUTPUT = Task("toy", L, T, ("a", "b", "c"), "h", 24), Output(LEVELS)
 BACKBONES = [
     {"kind": "transformer", "channels": "mixed"},
     {"kind": "transformer", "channels": "independent"},
@@ -44,9 +46,9 @@ def batch(seed: int = 0, size: int = 5) -> Batch:
     return Batch(torch.randn(size, L, C, generator=generator), torch.randn(size, T, C, generator=generator))
 
 
-def built(description: dict[str, Any], task: Task = TASK) -> Any:
+def built(description: dict[str, Any], output: Output = OUTPUT) -> Any:
     torch.manual_seed(0)
-    return build_backbone({"d_model": 16, "num_heads": 2, **description}, task).eval()
+    return build_backbone({"d_model": 16, "num_heads": 2, **description}, TASK, output).eval()
 
 
 def trainer(folder: Path, **more: Any) -> Trainer:
@@ -67,16 +69,16 @@ def trainer(folder: Path, **more: Any) -> Trainer:
 )
 def test_levels_that_are_no_quantiles_are_refused(levels: tuple[float, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        replace(TASK, quantiles=levels)
+        Output(levels)
     with pytest.raises(UserError, match=message):
         ForecastingModule(SMALL, quantiles=levels)
 
 
-def test_a_task_travels_as_plain_data_and_an_older_one_forecasts_points() -> None:
-    data = json.loads(json.dumps(TASK.to_dict()))
-    assert Task.from_dict(data) == TASK
-    del data["quantiles"]
-    assert Task.from_dict(data) == replace(TASK, quantiles=())
+def test_an_output_travels_as_plain_data_and_knows_its_point_forecast() -> None:
+    for output, num, median in ((OUTPUT, 4, 1), (Output((0.5,)), 1, 0), (Output(), 1, None)):
+        assert Output.from_dict(json.loads(json.dumps(output.to_dict()))) == output
+        assert (output.num, output.median) == (num, median)
+    assert Output([0.1, 0.5]) == Output((0.1, 0.5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("description", BACKBONES, ids=str)
@@ -128,7 +130,8 @@ def test_the_median_starts_from_the_ridge(description: dict[str, Any]) -> None:
     backbone = built({**description, "linear_path": "ridge"})
     backbone.warm_start(batches)
     forecast = backbone(batches[0])
-    torch.testing.assert_close(forecast[..., 1].double(), Ridge(batches)(batches[0]), rtol=1e-4, atol=1e-4)
+    ridge = apply_ridge(solve_ridge(batches), batches[0])
+    torch.testing.assert_close(forecast[..., 1].double(), ridge, rtol=1e-4, atol=1e-4)
     spread = batches[0].past.std(1, correction=0)[:, None]
     expected = spread * (NormalDist().inv_cdf(0.9) - NormalDist().inv_cdf(0.1))
     torch.testing.assert_close(forecast[..., -1] - forecast[..., 0], expected.expand(-1, T, -1), rtol=1e-3, atol=1e-4)
@@ -137,7 +140,7 @@ def test_the_median_starts_from_the_ridge(description: dict[str, Any]) -> None:
 def test_quantiles_change_nothing_of_a_point_forecast() -> None:
     """The parameters of a point forecast are those of before there were quantiles."""
     for description in BACKBONES:
-        backbone = built({**description, "linear_path": "learned"}, replace(TASK, quantiles=()))
+        backbone = built({**description, "linear_path": "learned"}, Output())
         assert backbone(batch()).shape == (5, T, C)
         outputs = {"transformer": 1 if description.get("channels") == "independent" else C, "patchtst": T}
         last = [p for name, p in backbone.named_parameters() if name.startswith("head.")][-1]
@@ -172,7 +175,7 @@ def test_the_loss_follows_from_what_is_forecast() -> None:
 
 def test_half_precision_keeps_the_original_units() -> None:
     model = ForecastingModule(SMALL, quantiles=(0.1, 0.5))
-    model.build(replace(TASK, mean=(371.3,) * C, scale=(1.0,) * C))
+    model.build(TASK, Scaler((371.3,) * C, (1.0,) * C))
     model.to(torch.bfloat16)
     scaled = torch.tensor([-0.25, 0.0], dtype=torch.bfloat16).expand(1, T, C, 2)
     expected = torch.tensor([371.05, 371.3], dtype=torch.float64).expand(1, T, C, 2)
@@ -181,16 +184,16 @@ def test_half_precision_keeps_the_original_units() -> None:
 
 def test_a_backbone_of_points_takes_no_quantiles() -> None:
     description = {"kind": "tests.backbones.test_backbones.Flat"}
-    assert build_backbone(description, replace(TASK, quantiles=()))
+    assert build_backbone(description, TASK)
     with pytest.raises(UserError, match=r"Flat forecasts points only: it takes no quantiles"):
-        build_backbone(description, TASK)
+        build_backbone(description, TASK, OUTPUT)
 
 
 def test_a_frame_has_a_column_for_each_quantile() -> None:
     task = replace(TASK, prediction_length=2, channels=("a", "b"))
     forecast = torch.arange(16.0).view(2, 2, 4)
     rows = pd.DataFrame({"a": 1.0, "b": 2.0}, index=pd.date_range("2020-01-01", periods=5, freq="h"))
-    frame = future_frame([forecast[None]], task, wide_panel(rows, "toy"))
+    frame = future_frame([forecast[None]], task, OUTPUT, wide_panel(rows, "toy"))
     assert list(frame.columns) == ["unique_id", "ds", "predictions", "0.1", "0.5", "0.75", "0.9"]
     assert frame["0.1"].tolist() == [0, 8, 4, 12]
     assert frame["0.9"].tolist() == [3, 11, 7, 15]
@@ -231,9 +234,9 @@ def test_training_finds_calibrated_quantiles(noisy_csv: Path, tmp_path: Path) ->
     (metrics,) = fitted.test(model, data, verbose=False)
     assert metrics["test_coverage_80"] == pytest.approx(0.8, abs=0.1)
     assert metrics["test_coverage_50"] == pytest.approx(0.5, abs=0.1)
-    assert metrics["test_mae"] == pytest.approx(metrics["test_mae_original"] / data.task.scale[0], rel=1e-4)
+    assert metrics["test_mae"] == pytest.approx(metrics["test_mae_original"] / data.scaler.scale[0], rel=1e-4)
     # the interval knows the hours of large noise
-    quiet, loud = Coverage(model.quantiles), Coverage(model.quantiles)
+    quiet, loud = Coverage(model.output.quantiles), Coverage(model.output.quantiles)
     for window in data.test_dataloader():
         calm = (window.time[:, 48:] // 3600 % 24 < 12)[..., None]
         quiet.update(model(window), window.target, calm)
@@ -265,30 +268,12 @@ def test_a_checkpoint_keeps_its_quantiles(toy_csv: Path, tmp_path: Path) -> None
     path = tmp_path / "model.ckpt"
     fitted.save_checkpoint(path)
     loaded = ForecastingModule.load_from_checkpoint(path, weights_only=True)
-    assert loaded.task == model.task
-    assert loaded.task.quantiles == loaded.quantiles == (0.1, 0.5)
+    assert (loaded.task, loaded.scaler) == (model.task, model.scaler)
+    assert loaded.output == model.output == Output((0.1, 0.5))
     window = next(iter(data.test_dataloader()))
     assert torch.equal(loaded.eval()(window), model.eval()(window))
     with pytest.raises(UserError, match=r"its quantiles are \[0\.1, 0\.5\], but none are asked for"):
         ForecastingModule(SMALL).on_load_checkpoint(torch.load(path, weights_only=True))
-
-
-def test_a_checkpoint_from_before_there_were_quantiles_loads(toy_csv: Path, tmp_path: Path) -> None:
-    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
-    model = ForecastingModule(SMALL)
-    fitted = trainer(tmp_path, max_steps=1)
-    fitted.fit(model, data)
-    path = tmp_path / "model.ckpt"
-    fitted.save_checkpoint(path)
-    checkpoint = torch.load(path, weights_only=True)
-    del checkpoint["tsattn"]["task"]["quantiles"]
-    del checkpoint["hyper_parameters"]["quantiles"]
-    checkpoint["hyper_parameters"]["loss"] = "mse"
-    torch.save(checkpoint, path)
-    loaded = ForecastingModule.load_from_checkpoint(path, weights_only=True)
-    assert loaded.loss == "mse"
-    window = next(iter(data.test_dataloader()))
-    assert torch.equal(loaded.eval()(window), model.eval()(window))
 
 
 CO2 = ["fit", "--config", "co2_mlr.yaml", "--data.context_length=16", "--attention=mlr", "--model.backbone.d_model=16"]

@@ -18,7 +18,7 @@ from tests.evaluation.oracle import Cases, drawn
 from tsattn.errors import UserError
 from tsattn.evaluation.reductions import BY_CHANNEL, SCORES
 from tsattn.evaluation.totals import ErrorTotals
-from tsattn.evaluation.units import Units
+from tsattn.scaler import Units
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 

@@ -18,14 +18,14 @@ from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTotals
 from tsattn.evaluation.horizon import error_by_horizon
-from tsattn.evaluation.units import Units
 from tsattn.figures.attention_maps import plot_attention, plot_attention_maps
 from tsattn.figures.horizon_errors import plot_error_by_horizon
+from tsattn.scaler import Scaler, Units
 from tsattn.task import Task
 from tsattn.training import ForecastingModule
 
 L, T, C = 24, 6, 2
-TASK = Task("toy", L, T, ("a", "b"), "h", 24, (1.0, -2.0), (2.0, 0.5))
+TASK, SCALER = Task("toy", L, T, ("a", "b"), "h", 24), Scaler((1.0, -2.0), (2.0, 0.5))
 SMALL: dict[str, Any] = {"kind": "transformer", "d_model": 16, "num_heads": 4}
 
 
@@ -129,7 +129,7 @@ def test_maps_of_channels_apart_and_of_a_module() -> None:
     batch = windows(3)
     with pytest.raises(UserError, match="has no attention"):
         plot_attention_maps(model, batch)
-    model.build(TASK)
+    model.build(TASK, SCALER)
     one, other = (drawn_maps(plot_attention_maps(model, batch, channel=channel))[0] for channel in (0, 1))
     assert one.shape == (5, 5)
     assert not np.allclose(one, other)
@@ -151,7 +151,7 @@ def test_maps_of_channels_apart_and_of_a_module() -> None:
 @pytest.mark.parametrize("quantiles", [(), (0.2, 0.5, 0.6, 0.9)])
 def test_errors_by_horizon_weighted_by_counts_are_the_overall_errors(gaps: bool, quantiles: tuple[float, ...]) -> None:
     batches = [windows(count, gaps=gaps, seed=count) for count in (5, 3, 1)]
-    units = Units([[1.0, -2.0]], [[2.0, 0.5]])
+    units = SCALER.units()
     overall = ErrorTotals(C, quantiles)
 
     def forecast(batch: Batch) -> Tensor:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from tsattn.data import FrameDataModule, Panel, panel_from_frame
 from tsattn.figures import plot_test_forecasts
 from tsattn.figures.forecasts import plot_forecast
-from tsattn.task import Task
+from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
 
 
@@ -21,14 +21,14 @@ def panel(frequency: str, rows: int = 2000) -> Panel:
 
 
 def task(horizon: int, season: int, frequency: str) -> Task:
-    return Task("toy", 48, horizon, ("load",), frequency, season, (0.0,), (1.0,))
+    return Task("toy", 48, horizon, ("load",), frequency, season)
 
 
 def drawn(frequency: str, season: int, horizon: int, rows: int = 2000) -> Figure:
     history = panel(frequency, rows)
     time = history.future_time(0, horizon)
     forecast = pd.DataFrame({"unique_id": "load", "ds": time, "predictions": 1.0})
-    figure = plot_forecast(forecast, history, task(horizon, season, frequency))
+    figure = plot_forecast(forecast, history, task(horizon, season, frequency), Output())
     figure.canvas.draw()
     return figure
 
@@ -60,7 +60,7 @@ def test_the_origins_of_a_cross_validation_lengthen_no_history() -> None:
     stamps = history.time[-48:]
     forecast = pd.DataFrame({"unique_id": "load", "ds": stamps, "predictions": 1.0})
     forecast["cutoff"] = np.repeat([stamps[0], stamps[12], stamps[24], stamps[36]], 12)
-    figure = plot_forecast(forecast, history, task(12, 24, "h"))
+    figure = plot_forecast(forecast, history, task(12, 24, "h"), Output())
     assert points_before(figure) == 24 + 48
 
 
@@ -94,7 +94,8 @@ def test_the_test_windows_of_a_long_table_are_named_by_their_series() -> None:
         data.setup("fit")
         model = ForecastingModule({"kind": "transformer", "d_model": 8, "num_heads": 2})
         assert data.task is not None
-        model.build(data.task)
+        assert data.scaler is not None
+        model.build(data.task, data.scaler)
         model.units = model.units.__class__(data.series.mean, data.series.scale)  # type: ignore[union-attr]
         figure = plot_test_forecasts(model, data, "the title")
         assert figure.get_suptitle() == "the title"

@@ -666,7 +666,10 @@ def flip_byte(path: Path) -> None:
         (lambda folder: (folder / "forecaster.json").unlink(), "not the folder of a saved model: it has no forecaster"),
         (spoil_json, "damaged: forecaster.json cannot be read"),
         (lambda folder: set_in_json(folder, format="cake"), "not the folder of a model that tsattn has saved"),
-        (lambda folder: set_in_json(folder, version=99), "is of format 99; this version of tsattn reads format 1"),
+        (
+            lambda folder: set_in_json(folder, version=99),
+            "is of format 99, which a newer tsattn wrote; this one reads formats up to 2",
+        ),
         (lambda folder: (folder / "model.safetensors").unlink(), "damaged: .*model.safetensors"),
         (lambda folder: flip_byte(folder / "model.safetensors"), "model.safetensors is not the file that was saved"),
         (lambda folder: flip_byte(folder / "history.safetensors"), "history.safetensors is not the file that"),

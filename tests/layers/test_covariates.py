@@ -18,7 +18,7 @@ from tsattn.optim import mup_groups, mup_init_
 from tsattn.task import Task
 
 B, L, T, C, D, Q = 3, 11, 5, 2, 8, 4
-BARE = Task("toy", L, T, ("a", "b"), "h", 24, (0.0,) * C, (1.0,) * C)
+BARE = Task("toy", L, T, ("a", "b"), "h", 24)
 FULL = replace(
     BARE,
     past_covariates=("rain", "wind"),

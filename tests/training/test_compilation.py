@@ -21,7 +21,8 @@ from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.layers import Encoder
 from tsattn.optim import mup_init_
-from tsattn.task import Task
+from tsattn.scaler import Scaler
+from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
 from tsattn.training.compilation import (
     COMPILE_MODES,
@@ -45,7 +46,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 class Plain(Backbone):
     """The last value and a learned step: no encoder."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, output: Output) -> None:
         super().__init__()
         self.step = nn.Parameter(torch.zeros(task.prediction_length, 1))
 
@@ -54,7 +55,7 @@ class Plain(Backbone):
 
 
 def task(**more: Any) -> Task:
-    return Task("toy", 48, 12, ("a", "b"), "h", 24, (0.0, 0.0), (1.0, 1.0), **more)
+    return Task("toy", 48, 12, ("a", "b"), "h", 24, **more)
 
 
 def batch(size: int = 3) -> Batch:
@@ -101,7 +102,6 @@ def test_a_backbone_compiles_whole(kind: str, recompute: bool, attention: str) -
 @pytest.mark.parametrize("kind", ["transformer", "patchtst"])
 def test_a_backbone_with_all_that_it_can_have_compiles_whole(kind: str) -> None:
     everything = task(
-        quantiles=(0.1, 0.5, 0.9),
         past_covariates=("p",),
         future_covariates=("f",),
         static=("s",),
@@ -110,7 +110,9 @@ def test_a_backbone_with_all_that_it_can_have_compiles_whole(kind: str) -> None:
     attention = {"kind": "mlr", "ranks": [4, 2, 2], "scaling": "mup"}
     options = {"linear_path": "learned", "calendar": True, "positions": "rotary", "dropout": 0.0}
     backbone = build_backbone(
-        {"kind": kind, "d_model": 16, "num_heads": 2, "attention": attention, **options}, everything
+        {"kind": kind, "d_model": 16, "num_heads": 2, "attention": attention, **options},
+        everything,
+        Output((0.1, 0.5, 0.9)),
     )
     mup_init_(backbone)
     check_compiles_whole(backbone, recompute=True)
@@ -288,7 +290,7 @@ def test_activations_are_computed_anew_where_that_is_asked_for(toy_csv: Path, tm
 def test_a_backbone_without_an_encoder_has_nothing_to_compute_anew() -> None:
     model = ForecastingModule({"kind": f"{__name__}.Plain"}, activation_checkpointing=True)
     with pytest.raises(UserError, match="Plain has no encoder: leave it false"):
-        model.build(task())
+        model.build(task(), Scaler((0.0,) * 2, (1.0,) * 2))
 
 
 @pytest.mark.gpu

@@ -12,12 +12,12 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch.utils._python_dispatch import TorchDispatchMode
+from tsattn.training.fitting import train_as_one_epoch
 
 from tsattn.cli import trainer_cli
 from tsattn.data import CSVDataModule
 from tsattn.training import ForecastingModule
 from tsattn.training.callbacks import FiniteLoss
-from tsattn.training.fitting import train_as_one_epoch
 from tsattn.training.progress import LossBar
 
 LOOKS = 10  # steps between two lines of the curve, two looks of FiniteLoss, and two pictures of the bar

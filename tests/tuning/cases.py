@@ -19,11 +19,11 @@ import torch
 import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from optuna.trial import FrozenTrial, TrialState
+from tsattn.cli.trial_cli import TrialCLI
 
 from tsattn.cli import main
-from tsattn.cli.arguments import prepare
-from tsattn.cli.trainer_cli import session
-from tsattn.cli.trial_cli import TrialCLI
+from tsattn.cli.session import session
+from tsattn.cli.words import prepare
 from tsattn.tuning import Search, check_search, open_storage, read_search
 
 SEARCH: dict[str, Any] = {

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tsattn.cli.arguments import config_names, find_config, prepare
+from tsattn.cli.trial_cli import TrialCLI
 
 from tests.tuning.cases import SEARCH, Toy, toy
 from tsattn.cli import main
-from tsattn.cli.arguments import config_names, find_config, prepare
-from tsattn.cli.trainer_cli import session
-from tsattn.cli.trial_cli import TrialCLI
+from tsattn.cli.session import session
 from tsattn.errors import UserError
 from tsattn.tuning import check_search, read_search
 

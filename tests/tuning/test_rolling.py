@@ -44,7 +44,7 @@ def test_a_fold_is_scaled_and_cut_by_its_own_rows(toy_csv: Path, toy_frame: pd.D
     # 600 rows, 420 / 60 / 120: blocks of 60 end at row 480
     assert [split.bounds("val") for split in (*first.splits, *second.splits)] == [(360, 420), (420, 480)]
     assert second.task is not None
-    assert second.task.mean == pytest.approx(toy_frame.iloc[:420].mean().tolist())
+    assert second.scaler.mean == pytest.approx(toy_frame.iloc[:420].mean().tolist())
     assert len(first.windows("train")) == 360 - 30 + 1
     assert len(first.windows("val")) == 60 - 6 + 1
     with pytest.raises(UserError, match="longer than the test part"):
@@ -60,7 +60,7 @@ def test_no_test_row_is_read_for_anything(tmp_path: Path, toy_frame: pd.DataFram
         data = fold_of(tmp_path / name)
         assert data.task is not None
         parts = [data.windows(part).__getitems__(list(range(len(data.windows(part))))) for part in ("train", "val")]
-        batches.append((data.task.mean, data.task.scale, *[x for part in parts for x in (part.past, part.target)]))
+        batches.append((data.scaler.mean, data.scaler.scale, *[x for part in parts for x in (part.past, part.target)]))
     for one, same in zip(*batches, strict=True):
         torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(same), rtol=0, atol=0)
 

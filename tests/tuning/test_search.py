@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
+from tsattn.cli.arguments import find_config
 
 from tests.tuning.cases import SEARCH
-from tsattn.cli.arguments import find_config
 from tsattn.errors import UserError
+from tsattn.experiments.dotted import complete, get_at, paths, with_values
 from tsattn.tuning import Search, read_search
-from tsattn.tuning.dotted import complete, get_at, paths, with_values
 
 CONFIG: dict[str, Any] = {
     "seed_everything": 1,

@@ -12,7 +12,7 @@ import torch
 from optuna.trial import TrialState
 
 from tests.tuning.cases import SEARCH, Toy, states, toy
-from tsattn.cli.trainer_cli import session
+from tsattn.cli.session import session
 from tsattn.errors import UserError
 from tsattn.training import ForecastingModule
 from tsattn.tuning import Built, Fold, run_trial

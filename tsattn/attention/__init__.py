@@ -7,46 +7,36 @@ To add a kind, write one file with a subclass of `Attention` and name it in `KIN
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tsattn import descriptions
-from tsattn.attention.base import Attention, AttentionOptions
-from tsattn.attention.bilinear_mlr import BilinearMLRAttention
-from tsattn.attention.btt import BTTAttention
-from tsattn.attention.global_swa import GlobalSlidingWindowAttention
-from tsattn.attention.mlbtc import MLBTCAttention
-from tsattn.attention.mlr import MLRAttention
-from tsattn.attention.standard import StandardAttention
-from tsattn.attention.swa import SlidingWindowAttention
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, whole_number
+
+if TYPE_CHECKING:
+    from tsattn.attention.base import Attention, AttentionOptions
 
 __all__ = [
     "KINDS",
     "Attention",
     "AttentionOptions",
-    "BTTAttention",
-    "BilinearMLRAttention",
-    "GlobalSlidingWindowAttention",
-    "MLBTCAttention",
-    "MLRAttention",
-    "SlidingWindowAttention",
-    "StandardAttention",
     "attention_arguments",
+    "attention_class",
     "attention_per_layer",
     "build_attention",
     "complete_attention",
 ]
 
-KINDS: dict[str, type[Attention]] = {
-    "standard": StandardAttention,
-    "swa": SlidingWindowAttention,
-    "global_swa": GlobalSlidingWindowAttention,
-    "btt": BTTAttention,
-    "bilinear_mlr": BilinearMLRAttention,
-    "mlbtc": MLBTCAttention,
-    "mlr": MLRAttention,
+KINDS = {
+    "standard": "tsattn.attention.standard.StandardAttention",
+    "swa": "tsattn.attention.swa.SlidingWindowAttention",
+    "global_swa": "tsattn.attention.global_swa.GlobalSlidingWindowAttention",
+    "btt": "tsattn.attention.btt.BTTAttention",
+    "bilinear_mlr": "tsattn.attention.bilinear_mlr.BilinearMLRAttention",
+    "mlbtc": "tsattn.attention.mlbtc.MLBTCAttention",
+    "mlr": "tsattn.attention.mlr.MLRAttention",
 }
+"""The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
 
 # what the surrounding model decides, for every attention in it
 _SET_BY_MODEL = ("d_model", "num_heads", "max_length", "rope", "causal")
@@ -74,6 +64,8 @@ def build_attention(
     Raises:
         UserError: for a wrong kind, argument or value; the message lists the valid ones.
     """
+    from tsattn.attention.base import AttentionOptions
+
     kind, cls, chosen = _parse(description)
     d_model, num_heads = whole_number("d_model", d_model), whole_number("num_heads", num_heads)
     types = {**get_type_hints(AttentionOptions), **get_type_hints(cls.__init__)}
@@ -100,11 +92,38 @@ def complete_attention(description: Description) -> dict[str, object]:
     return {"kind": kind, **descriptions.defaults(cls), **chosen}
 
 
+def attention_class(kind: str) -> type[Attention]:
+    """The class of a kind, or of an import path.
+
+    Raises:
+        UserError: for another kind; the message lists the valid ones.
+    """
+    from tsattn.attention.base import Attention
+
+    return descriptions.class_of(kind, what="attention", table=KINDS, base=Attention)
+
+
 def attention_arguments(kind: type[Attention]) -> list[str]:
     """The arguments that a description of this kind may name."""
+    from tsattn.attention.base import AttentionOptions
+
     names = [*descriptions.keyword_arguments(kind), *AttentionOptions.__annotations__]
     return [name for name in names if name not in _SET_BY_MODEL]
 
 
 def _parse(description: Description) -> tuple[str, type[Attention], dict[str, Any]]:
+    from tsattn.attention.base import Attention
+
     return descriptions.parse(description, what="attention", table=KINDS, base=Attention, arguments=attention_arguments)
+
+
+def __getattr__(name: str) -> Any:
+    base = [f"tsattn.attention.base.{cls}" for cls in ("Attention", "AttentionOptions")]
+    homes = {path.rpartition(".")[2]: path for path in (*KINDS.values(), *base)}
+    if name not in homes:
+        raise AttributeError(f"module 'tsattn.attention' has no attribute {name!r}")
+    return descriptions.imported(homes[name])
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,62 +1,56 @@
 """Backbones: from a batch to a forecast. The table of trainable ones, and building one from its description.
 
-To add a backbone, write one file with a subclass of `Backbone` that takes a `Task` and keyword arguments, and name
-it in `BACKBONES`.
+To add a backbone, write one file with a subclass of `Backbone` that takes a `Task`, an `Output` and keyword arguments,
+and name it in `BACKBONES`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tsattn import descriptions
 from tsattn.attention import complete_attention
-from tsattn.backbones.base import Backbone
-from tsattn.backbones.linear import Ridge
-from tsattn.backbones.naive import Persistence, SeasonalNaive
-from tsattn.backbones.patchtst import PatchTST
-from tsattn.backbones.transformer import Transformer
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
-from tsattn.task import Task
+from tsattn.task import Output, Task
 
-__all__ = [
-    "BACKBONES",
-    "Backbone",
-    "PatchTST",
-    "Persistence",
-    "Ridge",
-    "SeasonalNaive",
-    "Transformer",
-    "build_backbone",
-    "complete_backbone",
-]
+if TYPE_CHECKING:
+    from tsattn.backbones.base import Backbone
 
-BACKBONES: dict[str, type[Backbone]] = {"transformer": Transformer, "patchtst": PatchTST}
+__all__ = ["BACKBONES", "Backbone", "backbone_class", "build_backbone", "complete_backbone"]
+
+BACKBONES = {
+    "transformer": "tsattn.backbones.transformer.Transformer",
+    "patchtst": "tsattn.backbones.patchtst.PatchTST",
+}
+"""The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
 
 
-def build_backbone(description: Description, task: Task) -> Backbone:
+def build_backbone(description: Description, task: Task, output: Output = Output()) -> Backbone:
     """The backbone that a description means, for a task.
 
     Args:
         description: a kind's name, or ``{kind: ..., argument: value, ...}``.
         task: the sizes to build it for.
+        output: what is asked of it; a point forecast by default.
 
     Raises:
         UserError: for a wrong kind, argument or value, with a message that lists the valid ones; for a kind that cannot
-            forecast quantiles or use covariates, where the task has some.
+            forecast quantiles, where some are asked for, or use covariates, where the task has some.
     """
     kind, cls, chosen = _parse(description)
-    if task.quantiles and not cls.emits_quantiles:
+    if output.quantiles and not cls.emits_quantiles:
         raise UserError(f"backbone {kind} forecasts points only: it takes no quantiles")
     covariates = [*task.past_covariates, *task.future_covariates, *task.static]
     if covariates and not cls.uses_covariates:
-        able = one_of(name for name, other in BACKBONES.items() if other.uses_covariates)
+        able = one_of(name for name in BACKBONES if backbone_class(name).uses_covariates)
         raise UserError(
             f"backbone {kind} uses no covariates, and the data has {one_of(covariates)}; those that do: {able}"
         )
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"backbone {kind}")
-    return cls(task, **chosen)
+    backbone: Backbone = cls(task, output, **chosen)
+    return backbone
 
 
 def complete_backbone(description: Description) -> dict[str, Any]:
@@ -70,7 +64,31 @@ def complete_backbone(description: Description) -> dict[str, Any]:
     return complete
 
 
-def _parse(description: Description) -> tuple[str, type[Backbone], dict[str, Any]]:
+def backbone_class(kind: str) -> type[Backbone]:
+    """The class of a kind, or of an import path.
+
+    Raises:
+        UserError: for another kind; the message lists the valid ones.
+    """
+    from tsattn.backbones.base import Backbone
+
+    return descriptions.class_of(kind, what="backbone", table=BACKBONES, base=Backbone)
+
+
+def _parse(description: Description) -> tuple[str, type[Any], dict[str, Any]]:
+    from tsattn.backbones.base import Backbone
+
     return descriptions.parse(
         description, what="backbone", table=BACKBONES, base=Backbone, arguments=descriptions.keyword_arguments
     )
+
+
+def __getattr__(name: str) -> Any:
+    homes = {path.rpartition(".")[2]: path for path in (*BACKBONES.values(), "tsattn.backbones.base.Backbone")}
+    if name not in homes:
+        raise AttributeError(f"module 'tsattn.backbones' has no attribute {name!r}")
+    return descriptions.imported(homes[name])
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -18,7 +18,7 @@ class Backbone(nn.Module, ABC):
     """Maps a `Batch` to a forecast on the scale of the batch, using what it can of the batch.
 
     Attributes:
-        emits_quantiles: whether it forecasts the quantiles of its task, where that has some.
+        emits_quantiles: whether it forecasts the quantiles of its `Output`, where that has some.
         uses_covariates: whether it uses all covariates and static columns of its task, where that has some.
     """
 
@@ -27,7 +27,7 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
-        """The forecast of each window, `(B, T, C)`; `(B, T, C, Q)` for the Q quantiles of a task that has some."""
+        """The forecast of each window, `(B, T, C)`; `(B, T, C, Q)` where Q quantiles are asked for."""
 
     def warm_start(self, batches: Iterable[Batch]) -> None:
         """Start from what closed form can find on the training windows; called once, before the first step."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tsattn.backbones.linear import Ridge
+from tsattn.backbones.ridge_solution import solve_ridge
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
 
@@ -50,7 +50,7 @@ class LinearPath(nn.Module):
         """Start from the ridge of the training windows, if this is what the kind says."""
         if self.kind == "ridge" and self.time is not None:
             # a map of mean-centred windows, and so of normalised ones too, whose scale it passes through
-            self.time.weight.copy_(Ridge(batches).weight.T)
+            self.time.weight.copy_(solve_ridge(batches).T)
             self.time.bias.zero_()
 
     def forward(self, past: Tensor, forecast: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.layers import Covariates, Encoder, FlattenHead, InstanceNorm, Patches, QuantileFan, TokenEmbedding
-from tsattn.task import Task
+from tsattn.task import Output, Task
 
 __all__ = ["PatchTST"]
 
@@ -28,6 +28,7 @@ class PatchTST(Backbone):
 
     Args:
         task: the sizes to build for.
+        output: what is asked of it: a point forecast or quantiles.
         patch_len: steps of a patch; fewer than 16 where the context is shorter.
         stride: steps from one patch to the next; half a patch by default, `patch_len` for plain patches.
         d_model: D, the width of the tokens.
@@ -47,6 +48,7 @@ class PatchTST(Backbone):
     def __init__(
         self,
         task: Task,
+        output: Output,
         *,
         patch_len: int | None = None,
         stride: int | None = None,
@@ -75,7 +77,7 @@ class PatchTST(Backbone):
             2 * d_model if d_ff is None else d_ff,
             dropout,
         )
-        self.fan = QuantileFan(task.quantiles)
+        self.fan = QuantileFan(output.quantiles)
         self.head = FlattenHead(N, T, d_model, self.fan.num_outputs)
         self.linear_path = LinearPath(linear_path, L, T)
         self.linear_path.start_alone(self.head.flat)

@@ -19,7 +19,7 @@ from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.layers import Covariates, DirectHead, Encoder, InstanceNorm, QuantileFan, TokenEmbedding
-from tsattn.task import Task
+from tsattn.task import Output, Task
 
 __all__ = ["Transformer"]
 
@@ -29,6 +29,7 @@ class Transformer(Backbone):
 
     Args:
         task: the sizes to build for.
+        output: what is asked of it: a point forecast or quantiles.
         d_model: D, the width of the tokens.
         num_layers: encoder blocks.
         num_heads: H, heads of each attention.
@@ -49,6 +50,7 @@ class Transformer(Backbone):
     def __init__(
         self,
         task: Task,
+        output: Output,
         *,
         d_model: int = 64,
         num_layers: int = 2,
@@ -77,7 +79,7 @@ class Transformer(Backbone):
             2 * d_model if d_ff is None else d_ff,
             dropout,
         )
-        self.fan = QuantileFan(task.quantiles)
+        self.fan = QuantileFan(output.quantiles)
         num_outputs = per_token * self.fan.num_outputs
         self.head = DirectHead(L, T, d_model, num_outputs)
         self.linear_path = LinearPath(linear_path, L, T)

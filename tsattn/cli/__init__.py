@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import re
 import sys
@@ -24,6 +25,8 @@ _COMMANDS = {
     "datasets": "the public data sets: list them, show a card, fetch a file, check files against their cards",
 }
 
+_OWN_WORDS = ("cost", "datasets", "tune")  # commands whose words are not those of an experiment
+
 _HELP = """usage: python -m tsattn COMMAND ...
 
 Long-horizon time-series forecasting with swappable structured attention.
@@ -41,7 +44,7 @@ examples:
   python -m tsattn datasets info weather
 
 options:
-  COMMAND --help   every option of a command
+  COMMAND --help   the options of a command; of fit those that people use, and --help-all for every one
   --version        the version
   --debug          show the traceback of an error, too
 
@@ -90,32 +93,37 @@ def _sentence(error: UserError | OSError) -> str:
 
 
 def _run(words: list[str]) -> int:
-    from tsattn.cli.arguments import config_names
-
     if not words or words[0] in ("-h", "--help", "help"):
+        from tsattn.experiments.configs import config_names
+
         commands = "\n".join(f"  {name:10} {what}" for name, what in _COMMANDS.items())
         print(_HELP.format(commands=commands, configs=one_of(config_names())))
         return 0
-    if words[0] == "--version":
+    command, *rest = words
+    if command == "--version":
         print(f"tsattn {importlib.metadata.version('tsattn')}")
         return 0
-    if words[0] not in _COMMANDS:
-        raise UserError(f"unknown command {words[0]!r}; valid: {one_of(_COMMANDS)}")
-    if words[0] == "cost":
-        from tsattn.cli.cost import run as run_cost
+    if command not in _COMMANDS:
+        raise UserError(f"unknown command {command!r}; valid: {one_of(_COMMANDS)}")
+    if command in _OWN_WORDS:
+        run = importlib.import_module(f"tsattn.cli.{command}").run
+        return int(run(rest))
+    if any(word in ("-h", "--help") for word in rest):
+        from tsattn.cli.short_help import short_help
 
-        return run_cost(words[1:])
-    if words[0] == "datasets":
-        from tsattn.cli.datasets import run as run_datasets
+        print(short_help(command))
+        return 0
+    from tsattn.cli.words import prepare
 
-        return run_datasets(words[1:])
-    if words[0] == "tune":
-        from tsattn.cli.tune import run as run_tune
+    prepared = prepare(words)[1:]
+    if command == "fit":
+        from tsattn.cli.fit import fit
 
-        return run_tune(words[1:])
-    from tsattn.cli.arguments import prepare
+        return fit(prepared, words)
+    if command == "predict":
+        from tsattn.cli.predict import predict
 
-    prepared = prepare(words)
-    from tsattn.cli.trainer_cli import run
+        return predict(prepared)
+    from tsattn.cli.measure import measure_part
 
-    return run(prepared, typed=words)
+    return measure_part(command, prepared)

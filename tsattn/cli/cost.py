@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 
-from tsattn.cli.arguments import take_attention
-from tsattn.cli.messages import SentenceParser
+from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.cli.words import take_attention
 from tsattn.errors import UserError, one_of
 
 __all__ = ["run"]

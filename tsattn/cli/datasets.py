@@ -7,11 +7,11 @@ import textwrap
 from pathlib import Path
 from typing import NoReturn
 
-from tsattn.cli.messages import sentence
 from tsattn.data.files import sha256_of
 from tsattn.data.public.cards import CARDS, Card, card_of
 from tsattn.data.public.download import data_root, fetch, reported
 from tsattn.errors import UserError, one_of
+from tsattn.experiments.sentences import sentence
 
 __all__ = ["run"]
 

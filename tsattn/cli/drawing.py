@@ -10,7 +10,7 @@ from tsattn.data import Panel
 from tsattn.data.messages import counted
 from tsattn.figures.forecasts import are_dates, plot_forecast
 from tsattn.forecaster.frames import check_output, write_figure
-from tsattn.task import Task
+from tsattn.task import Output, Task
 
 __all__ = ["draw", "figure_path", "span"]
 
@@ -36,19 +36,20 @@ def figure_path(asked: str | bool, output: Path, overwrite: bool) -> Path | None
     return path
 
 
-def draw(frame: pd.DataFrame, panel: Panel, task: Task, path: Path) -> str:
+def draw(frame: pd.DataFrame, panel: Panel, task: Task, output: Output, path: Path) -> str:
     """Draw the first series of a forecast behind their history, and say what was drawn and where.
 
     Args:
         frame: from `future_frame`.
         panel: the series that were forecast from.
         task: what was forecast.
+        output: in what form.
         path: of the figure.
 
     Raises:
         UserError: if it cannot be written.
     """
-    write_figure(plot_forecast(frame, panel, task, most=_MOST), path)
+    write_figure(plot_forecast(frame, panel, task, output, most=_MOST), path)
     series, what = frame.iloc[:, 0].nunique(), "channel" if panel.is_wide else "series"
     drawn = counted(series, what) if series <= _MOST else f"the first {_MOST} of {counted(series, what)}"
     return f"{path}: {drawn}, drawn"

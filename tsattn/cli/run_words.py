@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
-
-import yaml
 
 from tsattn.errors import UserError, one_of
+from tsattn.experiments.configs import read_config
 from tsattn.experiments.run_folder import RunFolder
 
-__all__ = ["LIMITS", "Pair", "of_a_resumed_run", "of_a_trained_run", "read_config"]
+__all__ = ["LIMITS", "Pair", "of_a_resumed_run", "of_a_trained_run"]
 
 Pair = tuple[str, str | None]  # a flag and its value
 
@@ -24,7 +21,6 @@ _KNOWN = (
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
-_OF_PREDICT = ("callbacks", "inference_mode", "profiler")
 # these have a sentence of their own
 _REFUSED = ("devices", "num_nodes", "limit_test_batches", "limit_predict_batches", "overfit_batches", "barebones")
 
@@ -45,7 +41,7 @@ def of_a_trained_run(command: str, pairs: list[Pair], folder: str | None) -> lis
     idle = _KNOWN + (("resident_gb", *_SPLIT) if command == "predict" else ())
     if has_input:
         idle += ("path", "root", "folder", "verify")
-    trainer = _TRAINER + (_OF_PREDICT if command == "predict" else ())
+    trainer = _TRAINER
     own = ("--horizon", "--input", "--output", "--figure", "--overwrite") if command == "predict" else ()
     valid = [
         *own,
@@ -86,21 +82,6 @@ def of_a_resumed_run(pairs: list[Pair]) -> list[Pair]:
         limits = {"--trainer.max_steps": "-1", "--trainer.max_epochs": "-1", "--trainer.max_time": "null", **limits}
     checkpoint: list[Pair] = [("--ckpt_path", str(run.last))] if run.last.exists() else []
     return [("--config", str(run.config)), *checkpoint, ("--resume", folder), *limits.items()]
-
-
-def read_config(path: Path) -> Mapping[str, Any]:
-    """The content of a configuration.
-
-    Raises:
-        UserError: if it is none.
-    """
-    try:
-        content = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, Mapping):
-        raise UserError(f"{path} is not a configuration: it must hold the keys data, model and trainer")
-    return content
 
 
 def _does_nothing(name: str, idle: Iterable[str], trainer: Iterable[str]) -> bool:

@@ -8,21 +8,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tsattn.tuning import best_trial
+from tsattn.experiments import Experiment
+from tsattn.experiments.run_folder import versions
+from tsattn.training import Execution, TrainerOptions
+from tsattn.tuning import HeldData, Search, best_trial, error_word
 from tsattn.tuning.report import front, importances, plot_front, plot_history, plot_importances, trial_table
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-    from tsattn.cli.trial_cli import TrialCLI
-    from tsattn.tuning import Search
 
 __all__ = ["write_study"]
 
 
 def write_study(
-    cli: TrialCLI,
+    base: Experiment,
+    held: HeldData,
     study: Study,
     search: Search,
     folder: Path,
@@ -34,7 +36,8 @@ def write_study(
     """Write the files of the study folder, each all or nothing: several processes may do so at once.
 
     Args:
-        cli: makes configurations complete.
+        base: what is searched around.
+        held: gives its data.
         study: with its trials.
         search: the space.
         folder: of the study; it must be there.
@@ -49,9 +52,11 @@ def write_study(
         return
     configs = {}
     for trial in {one.number: one for one in [*front(study), best]}.values():
-        score = f"validation MSE {trial.values[0]:.6g}" + (f", the mean of {folds} rolling origins" if folds else "")
+        score = f"validation {error_word(trial)} {trial.values[0]:.6g}" + (
+            f", the mean of {folds} rolling origins" if folds else ""
+        )
         head = f"# trial {trial.number} of the study {study.study_name}: {score}\n"
-        configs[f"trial_{trial.number}.yaml"] = head + cli.config_text(search.applied(cli.base, trial.params))
+        configs[f"trial_{trial.number}.yaml"] = head + search.experiment(base, trial.params).to_yaml()
     _replace(folder / "best.yaml", configs[f"trial_{best.number}.yaml"])
     if len(search.objectives) > 1:
         (folder / "front").mkdir(exist_ok=True)
@@ -65,7 +70,7 @@ def write_study(
     states = [trial.state.name.lower() for trial in trials]
     summary = {
         "study": study.study_name,
-        "data": cli.datamodule.name,
+        "data": held.of(base).name,
         "objectives": list(search.objectives),
         "constraints": dict(search.constraints),
         "validation": f"mean of {folds} rolling origins" if folds else "the validation part",
@@ -74,7 +79,7 @@ def write_study(
         "configuration_as_it_is": default and {"trial": default.number, "values": default.values, **_facts(default)},
         "front": [trial.number for trial in front(study)],
         "importance": shares,
-        "versions": cli.versions(command),
+        "versions": versions(command, Execution(TrainerOptions.of(base.trainer)).device.type),
     }
     _replace(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     figures = {"history": plot_history(study)}

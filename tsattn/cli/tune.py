@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import math
 import os
 import re
-import shlex
 import signal
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tsattn.cli.arguments import config_names, find_config, prepare
-from tsattn.cli.messages import SentenceParser
+from tsattn.cli.sentence_parser import SentenceParser
 from tsattn.cli.slurm import slurm_script
+from tsattn.cli.words import prepare
 from tsattn.errors import UserError, one_of
+from tsattn.experiments.configs import config_names, find_config
 from tsattn.passwords import without_password
-
-if TYPE_CHECKING:
-    from optuna import Study
-
-    from tsattn.cli.trial_cli import TrialCLI
-    from tsattn.tuning import Search
 
 __all__ = ["STORAGE", "run"]
 
@@ -76,19 +67,20 @@ def run(words: list[str]) -> int:
     if options.test and (folder / "test").exists():
         raise UserError(f"{folder / 'test'} exists: the best trial is tested once, and that was done")
 
-    from tsattn.cli.trainer_cli import session
-    from tsattn.cli.trial_cli import TrialCLI
+    from tsattn.cli.parsing import parse_command
+    from tsattn.cli.session import session
+    from tsattn.cli.study_run import tune
     from tsattn.tuning import read_search
 
     search = read_search(file)
     with session(), _stopped_by_signals():
-        cli = TrialCLI(prepared)
-        _tune(cli, search, folder, options, shown)
+        experiment, _ = parse_command("fit", prepared[1:])
+        tune(experiment, search, folder, options, shown)
     if options.test:
-        from tsattn.cli.trainer_cli import run as run_fit
+        from tsattn.cli.fit import fit
 
         typed = ["fit", "--config", str(folder / "best.yaml"), "--run", str(folder / "test")]
-        return run_fit(prepare(typed), typed)
+        return fit(prepare(typed)[1:], typed)
     return 0
 
 
@@ -150,73 +142,6 @@ def _default_folder(rest: list[str], search: Path) -> Path:
     words = [part for word in rest for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
     configs = [value for name, value in pairwise(words) if name in ("-c", "--config")]
     return Path("runs", "tune", "-".join(Path(name).stem for name in [*configs, str(search)]))
-
-
-def _tune(cli: TrialCLI, search: Search, folder: Path, options: argparse.Namespace, words: list[str]) -> None:
-    """Check everything, run the trials, and write down what they found."""
-    from tsattn.cli.study_folder import write_study
-    from tsattn.tuning import Budget, check_search, counted, open_storage, open_study, run_study
-
-    check_search(search, cli.base, cli.build)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"the study folder {folder} cannot be made: {error.strerror}") from error
-    storage = open_storage(options.storage, folder)
-    as_it_is = search.configured(cli.base)
-    first = search.grid() if search.sampler == "grid" else [as_it_is] if as_it_is else []
-    identity = {"config": cli.base, "search": dict(search.content), "cv": options.cv}
-    seed = cli.base["seed_everything"]
-    study = open_study(
-        storage,
-        folder.resolve().name,
-        search,
-        identity=json.loads(json.dumps(identity)),
-        first=first,
-        seed=seed if seed is not False else 0,
-    )
-    trials = options.trials or (None if options.timeout else 40)
-    if search.sampler == "grid":
-        trials = min(trials or len(first), len(first))
-    done = counted(study.get_trials(deepcopy=False))
-    cli.say(f"study {study.study_name} in {folder}: {done} {f'of {trials} ' if trials else ''}trials are done")
-    command = ["python", "-m", "tsattn", "tune", *words]
-
-    def write() -> None:
-        write_study(cli, study, search, folder, folds=options.cv, as_it_is=as_it_is, command=command)
-
-    try:
-        run_study(
-            study,
-            storage,
-            cli.base,
-            search=search,
-            build=cli.build,
-            folds=options.cv,
-            budget=Budget(trials, options.timeout or math.inf),
-            say=cli.say,
-        )
-    except KeyboardInterrupt as stop:
-        write()
-        where = f"; give the password in {STORAGE}, PGPASSWORD or a passfile" if options.password_typed else ""
-        raise KeyboardInterrupt(f"go on with `{shlex.join(command)}`{where}") from stop
-    write()
-    _say_result(cli, study, folder)
-
-
-def _say_result(cli: TrialCLI, study: Study, folder: Path) -> None:
-    from tsattn.tuning import best_trial
-    from tsattn.tuning.worker import REASON
-
-    best = best_trial(study)
-    if best is None:
-        last = next((t for t in reversed(study.get_trials(deepcopy=False)) if REASON in t.user_attrs), None)
-        why = f"; the last: {last.user_attrs[REASON]}" if last else ""
-        raise UserError(f"no trial of the study {study.study_name} was completed within its constraints{why}")
-    cli.say(f"\nbest: trial {best.number}, validation MSE {best.values[0]:.4f}")
-    for path, value in best.params.items():
-        cli.say(f"  {path}: {value}")
-    cli.say(f"train and test it with `python -m tsattn fit --config {folder / 'best.yaml'}`")
 
 
 @contextlib.contextmanager

@@ -14,14 +14,15 @@ Where things are, in the order of the way:
   files), `mapped/` (tables larger than memory).
 
 To add a public CSV file, write its card in `public/cards.py`; for anything else, one file with a subclass of
-`ForecastDataModule` that loads a panel and splits it, as `public/co2.py`, and its line below. The names are imported
-when they are first asked for, so that the cards can be read without pandas or torch.
+`ForecastDataModule` that loads a panel and splits it, as `public/co2.py`, and its line in `DATA_MODULES`. The names are
+imported when they are first asked for, so that the cards can be read without pandas or torch.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from tsattn.descriptions import imported
 
 if TYPE_CHECKING:
     from tsattn.data.datamodule import ForecastDataModule
@@ -36,28 +37,31 @@ if TYPE_CHECKING:
     from tsattn.data.public.datamodule import PublicDataModule
     from tsattn.data.public.wide_csv import check_frame, read_csv
     from tsattn.data.reader import panel_from_frame
-    from tsattn.data.scaling import fit_scaler, scaled_series
+    from tsattn.data.scaling import scaled_series
     from tsattn.data.splits import Split
     from tsattn.data.tables import read_table
     from tsattn.data.windows import Series, WindowDataset
 
+DATA_MODULES = {
+    "CO2DataModule": "tsattn.data.public.co2.CO2DataModule",
+    "CSVDataModule": "tsattn.data.own_data.CSVDataModule",
+    "MappedDataModule": "tsattn.data.mapped.datamodule.MappedDataModule",
+    "PublicDataModule": "tsattn.data.public.datamodule.PublicDataModule",
+}
+"""The import path of each data set that a configuration can name; its class is a name of this package too."""
+
 _HOMES = {
     "CARDS": "public.cards",
-    "CO2DataModule": "public.co2",
-    "CSVDataModule": "own_data",
     "Card": "public.cards",
     "ForecastDataModule": "datamodule",
     "FrameDataModule": "own_data",
     "FutureWindows": "future_windows",
-    "MappedDataModule": "mapped.datamodule",
     "Panel": "panel",
     "PanelDataModule": "panel_data",
-    "PublicDataModule": "public.datamodule",
     "Series": "windows",
     "Split": "splits",
     "WindowDataset": "windows",
     "check_frame": "public.wide_csv",
-    "fit_scaler": "scaling",
     "future_index": "frequency",
     "infer_frequency": "frequency",
     "panel_from_frame": "reader",
@@ -70,6 +74,7 @@ _HOMES = {
 
 __all__ = [
     "CARDS",
+    "DATA_MODULES",
     "CO2DataModule",
     "CSVDataModule",
     "Card",
@@ -84,7 +89,6 @@ __all__ = [
     "Split",
     "WindowDataset",
     "check_frame",
-    "fit_scaler",
     "future_index",
     "infer_frequency",
     "panel_from_frame",
@@ -97,9 +101,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in DATA_MODULES:
+        return imported(DATA_MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'tsattn.data' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tsattn.data.{_HOMES[name]}"), name)
+    return imported(f"tsattn.data.{_HOMES[name]}.{name}")
 
 
 def __dir__() -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -20,10 +23,11 @@ from tsattn.data.frequency import Times, season_length
 from tsattn.data.future_windows import FutureWindows
 from tsattn.data.loading import OrderedBatches, ShuffledBatches, TrainingLoader, spread
 from tsattn.data.panel import Panel, wide_panel
-from tsattn.data.scaling import fit_task_scalers, scaled_series
+from tsattn.data.scaling import fit_scaler, scaled_series
 from tsattn.data.splits import PART_WORDS, Split, all_origins
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError, shown
+from tsattn.scaler import Scaler
 from tsattn.task import Task
 
 __all__ = ["ForecastDataModule", "check_sizes", "check_val_windows"]
@@ -56,16 +60,18 @@ class ForecastDataModule(LightningDataModule):
             Outside of a training, and for testing, all windows are scored.
 
     Attributes:
-        task: sizes, channels, frequency and scaler. Set by `setup`; a task set before (from a trained model) is obeyed,
-            nothing is fitted again.
+        task: sizes, columns and frequency. Set by `setup`.
+        scaler: how series and covariates are scaled. Set by `setup`; where task and scaler are set before (those of a
+            trained model) they are obeyed, nothing is fitted again.
         panel: the series in original units. Set by `setup`.
         parts: the parts that must have windows.
-        horizon: steps that `predict_dataloader` is for, of any number; None for `prediction_length`.
+        cut: makes of the split of a series the one that is used; None uses that. For rolling origins, or all rows.
         training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
         scored_windows: what ``auto`` comes to in a training, set before it; None for all windows.
     """
 
     name: str
+    cut: Callable[[Split], Split] | None = None
     parts: tuple[str, ...] = ("train", "val", "test")
 
     def __init__(
@@ -101,15 +107,15 @@ class ForecastDataModule(LightningDataModule):
         self.num_workers = num_workers
         self.resident_gb = resident_gb
         self.scaling = scaling
-        self.horizon: int | None = None
         self.val_windows = val_windows
         self.training_batches: int | None = None
         self.scored_windows: int | None = None
         self.task: Task | None = None
+        self.scaler: Scaler | None = None
         self.panel: Panel | None = None
         self._input: Path | None = None
         self._series: Series | None = None
-        self._scaled: tuple[Panel, Task] | None = None  # what `_series` was made of
+        self._scaled: tuple[Panel, Task, Scaler] | None = None  # what `_series` was made of
         self._splits: list[Split] | None = None
         self._resident: tuple[Series, Series] | None = None  # on the host, on the device
 
@@ -132,23 +138,23 @@ class ForecastDataModule(LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Load, split and scale (called by the Trainer for `stage` fit, validate, test or predict), once."""
-        if self._scaled is not None and self._scaled[0] is self.panel and self._scaled[1] is self.task:
+        if self._is_set_up:
             return
         if self.panel is None:
             self.panel = self.load_panel() if self._input is None else self.load_input(self._input)
         panel = self.panel
-        splits = None if self._input is not None else [self.split(panel.time_of(s)) for s in range(len(panel))]
-        if self.task is None:
+        splits = None if self._input is not None else [self._split_of(panel.time_of(s)) for s in range(len(panel))]
+        if self.task is None or self.scaler is None:
             assert splits is not None, "a file is forecast from with the task of a trained model"
             self._check_windows(splits)
-            self.task = self._new_task(panel, fit_task_scalers(panel, splits, self.scaling))
+            self.task, self.scaler = self._new_task(panel), fit_scaler(panel, splits, self.scaling)
         else:
             panel = self._obey(self.task, panel)
         self.panel = panel
         # series that a trained model does not know have a scale of their own: of their training rows, too
         history = None if splits is None else np.array([split.train_end for split in splits])
-        self._series = scaled_series(panel, self.task, history)
-        self._scaled = panel, self.task
+        self._series = scaled_series(panel, self.scaler, history)
+        self._scaled = panel, self.task, self.scaler
         self._splits = splits
 
     @property
@@ -171,6 +177,23 @@ class ForecastDataModule(LightningDataModule):
         A longer context leaves the windows of validation and test the same; training windows need all of it.
         """
         return self._windows(self.series, part, context_length or self.context_length)
+
+    def with_context(self, context_length: int) -> Self:
+        """The same data, set up, for a model that sees so many past steps: series, splits and scaler are shared.
+
+        Validation and test windows stay those of the same rows; training windows need the whole context.
+        """
+        task, scaler = self.task, self.scaler
+        assert self.panel is not None
+        assert task is not None
+        assert scaler is not None
+        other = copy.copy(self)
+        other.context_length = context_length
+        other.task = replace(task, context_length=context_length)
+        other._scaled = self.panel, other.task, scaler
+        # what belongs to a training
+        other.trainer, other.training_batches, other.scored_windows, other._resident = None, None, None, None
+        return other
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Shuffled training windows, see `ShuffledBatches`; the order is that of torch's seed.
@@ -241,15 +264,53 @@ class ForecastDataModule(LightningDataModule):
         series = self.series  # refuses to be asked for before setup
         assert self.panel is not None
         assert self.task is not None
-        windows = FutureWindows(self.panel, series, self.task, self.horizon)
+        assert self.scaler is not None
+        windows = FutureWindows(self.panel, series, self.task, self.scaler)
         return DataLoader(windows, batch_size=self.eval_batch_size, **self._loader_options())
 
     def wide_panel(self, frame: pd.DataFrame, source: str) -> Panel:
         """One series from a checked frame, for subclasses; its frequency must be that of `task`, if this is set."""
         return wide_panel(frame, source, frequency=None if self.task is None else self.task.frequency)
 
-    def _new_task(self, panel: Panel, scalers: dict[str, Any]) -> Task:
-        """The task for these series, with the fields that say how they are scaled."""
+    @property
+    def _is_set_up(self) -> bool:
+        """Whether the series are those of the panel, task and scaler that are asked for."""
+        assert (self.task is None) == (self.scaler is None), "task and scaler of a trained model are set together"
+        asked = self.panel, self.task, self.scaler
+        return self._scaled is not None and all(
+            done is wanted for done, wanted in zip(self._scaled, asked, strict=True)
+        )
+
+    def with_all_rows(self) -> Self:
+        """The same data, set up, with all rows for training: scaled by all of them, without validation and test.
+
+        Raises:
+            UserError: for data that are not held in memory.
+        """
+        self.check_can_be_recut("training on all rows needs")
+        whole = copy.copy(self)
+        whole.cut = lambda split: Split(split.test_end, split.test_end, split.test_end)
+        whole.parts = ("train",)
+        whole.task = whole.scaler = None
+        whole.setup("fit")
+        return whole
+
+    def check_can_be_recut(self, what: str) -> None:
+        """Refuse data that cannot be split otherwise than they are.
+
+        Args:
+            what: needs that, as the message says it.
+        """
+        if type(self).setup is not ForecastDataModule.setup:
+            # such a module scales and splits while it reads
+            raise UserError(f"{what} data that are held in memory, which {type(self).__name__} does not")
+
+    def _split_of(self, time: Times) -> Split:
+        split = self.split(time)
+        return split if self.cut is None else self.cut(split)
+
+    def _new_task(self, panel: Panel) -> Task:
+        """The task for these series."""
         return Task(
             data=self.name,
             context_length=self.context_length,
@@ -261,8 +322,6 @@ class ForecastDataModule(LightningDataModule):
             future_covariates=panel.future_names,
             static=panel.static_names,
             categories=panel.static_categories,
-            scaling=self.scaling,
-            **scalers,
         )
 
     def _check_windows(self, splits: list[Split]) -> None:

@@ -15,6 +15,7 @@ from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.scaling import scaled_ahead
 from tsattn.data.windows import Series
+from tsattn.scaler import Scaler
 from tsattn.task import Task
 
 __all__ = ["FutureWindows"]
@@ -30,7 +31,8 @@ class FutureWindows(Dataset[Batch]):
     Args:
         panel: the series in original units, with the future of their covariates.
         series: the same, scaled.
-        task: the sizes, and the scale of the covariates.
+        task: the sizes.
+        scaler: has the scale of the covariates.
         horizon: steps to forecast; `task.prediction_length` by default. Time stamps and covariates reach over whole
             multiples of that: the steps that are too many repeat the last covariates.
 
@@ -38,7 +40,7 @@ class FutureWindows(Dataset[Batch]):
         UserError: if a future covariate does not reach over the horizon.
     """
 
-    def __init__(self, panel: Panel, series: Series, task: Task, horizon: int | None = None) -> None:
+    def __init__(self, panel: Panel, series: Series, task: Task, scaler: Scaler, horizon: int | None = None) -> None:
         T = task.prediction_length
         horizon = T if horizon is None else horizon
         self.panel = panel
@@ -56,7 +58,7 @@ class FutureWindows(Dataset[Batch]):
                 len(panel),
                 task.context_length,
             )
-        self._ahead = scaled_ahead(ahead, task)
+        self._ahead = scaled_ahead(ahead, scaler)
 
     def __len__(self) -> int:
         return len(self.series)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,17 @@ from tsattn.data.panel import Panel
 from tsattn.data.splits import Split
 from tsattn.data.windows import Series
 from tsattn.errors import UserError, shown
-from tsattn.task import Task
+from tsattn.scaler import Scaler
 
 __all__ = [
     "fit_scaler",
-    "fit_series_scalers",
-    "fit_task_scalers",
     "known_units",
+    "moments",
     "scaled_ahead",
     "scaled_series",
-    "scaler_fields",
+    "series_moments",
     "series_units",
+    "target_scaler",
 ]
 
 logger = logging.getLogger("tsattn")
@@ -39,7 +40,7 @@ logger = logging.getLogger("tsattn")
 _LARGEST = 1e17  # standard deviations from the mean: a thousand squares of it are a number of single precision
 
 
-def fit_scaler(values: NDArray[np.float64], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def moments(values: NDArray[np.float64], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each column over the observed training rows; a constant column has scale 1.
 
     Args:
@@ -57,7 +58,7 @@ def fit_scaler(values: NDArray[np.float64], names: Sequence[str]) -> tuple[tuple
     return tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist())
 
 
-def fit_series_scalers(
+def series_moments(
     values: NDArray[np.float64], starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and standard deviation of each channel of each series.
@@ -85,64 +86,68 @@ def fit_series_scalers(
     return mean, np.where(constant, 1.0, scale)
 
 
-def fit_task_scalers(panel: Panel, splits: Sequence[Split], scaling: str) -> dict[str, Any]:
-    """The fields of `Task` that say how series and covariates are scaled, from the training rows alone.
+def fit_scaler(panel: Panel, splits: Sequence[Split], scaling: str) -> Scaler:
+    """How series and covariates are scaled, from the training rows alone.
 
     A series without a training value has no scale of its own: it takes the one of all series, which is logged.
+
+    Args:
+        panel: the series.
+        splits: where the training rows of each of them end.
+        scaling: ``global`` or ``series``, see `Scaler`.
     """
     is_train = _is_before(np.array([split.train_end for split in splits]), panel)
-    mean, scale = fit_scaler(panel.values[is_train], panel.channels)
+    mean, scale = moments(panel.values[is_train], panel.channels)
     own = None
     if scaling == "series":
-        own = fit_series_scalers(np.where(is_train[:, None], panel.values, np.nan), panel.starts)
-    fields = scaler_fields(panel.ids, mean, scale, own)
+        own = series_moments(np.where(is_train[:, None], panel.values, np.nan), panel.starts)
+    scaler = target_scaler(panel.ids, mean, scale, own)
     covariates = [part[is_train] for part in (panel.past_covariates, panel.future_covariates) if part is not None]
     if covariates:
         names = (*panel.past_names, *panel.future_names)
-        mean, scale = fit_scaler(np.concatenate(covariates, axis=1), names)
-        fields |= {"covariate_mean": mean, "covariate_scale": scale}
-    return fields
+        mean, scale = moments(np.concatenate(covariates, axis=1), names)
+        scaler = replace(scaler, covariate_mean=mean, covariate_scale=scale)
+    return scaler
 
 
-def scaler_fields(
+def target_scaler(
     ids: tuple[Any, ...],
     mean: tuple[float, ...],
     scale: tuple[float, ...],
     own: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
-) -> dict[str, Any]:
-    """The fields of `Task` that say how the targets are scaled.
+) -> Scaler:
+    """How the targets are scaled; where there are covariates, theirs is to be added.
 
     Args:
         ids: the S series.
         mean: C means of all series.
         scale: C standard deviations.
-        own: what `fit_series_scalers` gives, two `(S, C)`, if each series has a scale of its own. One without a
+        own: what `series_moments` gives, two `(S, C)`, if each series has a scale of its own. One without a
             training value takes that of all series, which is logged.
     """
-    fields: dict[str, Any] = {"mean": mean, "scale": scale}
-    if own is not None:
-        without = np.isnan(own[0])
-        if without.any():
-            logger.warning(
-                "%d of %d series have no training value in some channel; these channels take the scale of all series",
-                without.any(axis=1).sum(),
-                len(ids),
-            )
-        means, scales = np.where(without, mean, own[0]), np.where(without, scale, own[1])
-        fields |= {"ids": ids, "series_mean": _plain(means), "series_scale": _plain(scales)}
-    return fields
+    if own is None:
+        return Scaler(mean, scale)
+    without = np.isnan(own[0])
+    if without.any():
+        logger.warning(
+            "%d of %d series have no training value in some channel; these channels take the scale of all series",
+            without.any(axis=1).sum(),
+            len(ids),
+        )
+    means, scales = np.where(without, mean, own[0]), np.where(without, scale, own[1])
+    return Scaler(mean, scale, "series", ids, _plain(means), _plain(scales))
 
 
 def series_units(
-    panel: Panel, task: Task, history: NDArray[np.int64] | None = None
+    panel: Panel, scaler: Scaler, history: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and scale of each series of a panel, two `(S, C)`, as the task says; nothing known is fitted again.
+    """Mean and scale of each series of a panel, two `(S, C)`, as the scaler says; nothing known is fitted again.
 
     A series that was not trained on, where each has a scale of its own, takes that of its first rows.
 
     Args:
         panel: the series.
-        task: what a model was trained for.
+        scaler: of the training part.
         history: `(S,)` how many first rows these are, all before those that are forecast; by default all rows.
     """
 
@@ -150,35 +155,35 @@ def series_units(
         values = panel.values
         if history is not None:
             values = np.where(_is_before(history, panel)[:, None], values, np.nan)
-        return fit_series_scalers(values, panel.starts)
+        return series_moments(values, panel.starts)
 
-    return known_units(panel.ids, task, fit)
+    return known_units(panel.ids, scaler, fit)
 
 
 def known_units(
-    ids: tuple[Any, ...], task: Task, fit: Callable[[], tuple[NDArray[np.float64], NDArray[np.float64]]]
+    ids: tuple[Any, ...], scaler: Scaler, fit: Callable[[], tuple[NDArray[np.float64], NDArray[np.float64]]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and scale of the series of these ids, two `(S, C)`, as the task says.
+    """Mean and scale of the series of these ids, two `(S, C)`, as the scaler says.
 
     Ids that are numbers here and text there are the same, see `match_ids`; this is logged. `fit` gives what
-    `fit_series_scalers` says of their history; it is called if a series was not trained on.
+    `series_moments` says of their history; it is called if a series was not trained on.
     """
-    shape = len(ids), len(task.channels)
-    mean, scale = np.broadcast_to(task.mean, shape), np.broadcast_to(task.scale, shape)
-    if task.scaling != "series":
+    shape = len(ids), len(scaler.mean)
+    mean, scale = np.broadcast_to(scaler.mean, shape), np.broadcast_to(scaler.scale, shape)
+    if scaler.scaling != "series":
         return mean, scale
-    place = {name: number for number, name in enumerate(task.ids)}
-    known = match_ids(ids, task.ids)
+    place = {name: number for number, name in enumerate(scaler.ids)}
+    known = match_ids(ids, scaler.ids)
     numbers = np.array([place[known[name]] if name in known else -1 for name in ids])
     for name in ids[:1]:
         if known.get(name, name) != name:
             logger.warning("the ids are not those trained on, but their text is: %r is taken for %r", name, known[name])
     is_new = numbers < 0
-    saved = np.asarray(task.series_mean)[numbers], np.asarray(task.series_scale)[numbers]
+    saved = np.asarray(scaler.series_mean)[numbers], np.asarray(scaler.series_scale)[numbers]
     if not is_new.any():
         return saved
     own, spread = fit()
-    texts = {str(name) for name in task.ids}
+    texts = {str(name) for name in scaler.ids}
     alike = sum(str(name) in texts for name, new in zip(ids, is_new.tolist(), strict=True) if new)
     logger.warning(
         "%d of %d series were not trained on; each is scaled by the rows given of it%s",
@@ -189,7 +194,7 @@ def known_units(
     return np.where(is_new[:, None], own, saved[0]), np.where(is_new[:, None], spread, saved[1])
 
 
-def scaled_series(panel: Panel, task: Task, history: NDArray[np.int64] | None = None) -> Series:
+def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | None = None) -> Series:
     """A panel as tensors, ``(value - mean) / scale``; see `series_units` for `history`.
 
     A missing value is imputed for the model's input by the last observed one of its series (so nothing is seen ahead
@@ -198,14 +203,14 @@ def scaled_series(panel: Panel, task: Task, history: NDArray[np.int64] | None = 
     Raises:
         UserError: for a value so large that nothing could be computed with it, naming series and time stamp.
     """
-    mean, scale = series_units(panel, task, history)
+    mean, scale = series_units(panel, scaler, history)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = panel.values - _each_row(mean, panel)
         scaled /= _each_row(scale, panel)
     missing = np.isnan(panel.values)
     _check_magnitude(scaled, scale, missing, panel)
-    past = len(task.past_covariates)
-    past_units, future_units = _covariate_units(task, slice(None, past)), _covariate_units(task, slice(past, None))
+    past = len(panel.past_names)
+    past_units, future_units = _covariate_units(scaler, slice(None, past)), _covariate_units(scaler, slice(past, None))
     return Series(
         values=_imputed(scaled, panel),
         observed=torch.from_numpy(~missing) if missing.any() else None,
@@ -246,16 +251,16 @@ def _each_row(units: NDArray[np.float64], panel: Panel) -> NDArray[np.float64]:
     return units if len(panel) == 1 else units.repeat(panel.lengths, axis=0)
 
 
-def scaled_ahead(ahead: NDArray[np.float64] | None, task: Task) -> torch.Tensor | None:
+def scaled_ahead(ahead: NDArray[np.float64] | None, scaler: Scaler) -> torch.Tensor | None:
     """Future covariates behind the end of the data, `(S, T, F)` finite numbers, as a float32 tensor on their scale."""
     if ahead is None:
         return None
-    mean, scale = _covariate_units(task, slice(len(task.past_covariates), None))
+    mean, scale = _covariate_units(scaler, slice(-ahead.shape[-1], None))
     return torch.from_numpy(((ahead - mean) / scale).astype(np.float32))
 
 
-def _covariate_units(task: Task, part: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return np.asarray(task.covariate_mean[part]), np.asarray(task.covariate_scale[part])
+def _covariate_units(scaler: Scaler, part: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.asarray(scaler.covariate_mean[part]), np.asarray(scaler.covariate_scale[part])
 
 
 def _covariates(

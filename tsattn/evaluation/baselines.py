@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tsattn.backbones import Backbone, Persistence, Ridge, SeasonalNaive
+import torch
+from torch import Tensor
+
+from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
+from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
-from tsattn.evaluation.error_table import ErrorTable
-from tsattn.evaluation.measure import measure
-from tsattn.evaluation.units import Units
+from tsattn.evaluation.errors import ForecastErrors
+from tsattn.scaler import Units
 
 __all__ = ["RIDGE_CONTEXT", "Score", "baseline_scores", "score_table"]
 
@@ -30,7 +33,7 @@ class Score:
         mse_original: mean squared error in original units.
         mae_original: mean absolute error in original units.
         windows: the number of windows scored.
-        quantile: the scores of quantiles, by name; nothing for a point forecast.
+        quantile: what `ForecastErrors` says of quantiles, by name; nothing for a point forecast.
     """
 
     mse: float
@@ -41,12 +44,9 @@ class Score:
     quantile: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, errors: ErrorTable) -> Score:
-        """The score of point forecasts that a table of errors amounts to."""
-        scores = errors.scores()
-        scaled = {name: scores[f"{name}_scaled"] for name in ("mse", "mae")}
-        original = {name: scores[name] for name in ("mse_original", "mae_original", "windows")}
-        return cls.from_values({**scaled, **original})
+    def of(cls, errors: ForecastErrors) -> Score:
+        """The score that accumulated errors amount to."""
+        return cls.from_values({name: value.item() for name, value in errors.compute().items()})
 
     @classmethod
     def from_values(cls, values: Mapping[str, float]) -> Score:
@@ -78,19 +78,18 @@ def baseline_scores(data: ForecastDataModule, part: str = "test") -> dict[str, S
     rows = min(before, max(split.train_end for split in data.splits))
     context = max(1, min(RIDGE_CONTEXT, (rows - T) // 2))
     every = data.thinning("train", context)
-
-    def scored(forecaster: Backbone, context: int) -> Score:
-        ids = range(len(data.series))
-        batches = data.eval_dataloader(part, context)
-        return Score.of(measure(forecaster, batches, units=units, levels=(), ids=ids, channels=task.channels))
-
-    ridge = Ridge(data.eval_dataloader("train", context, every))
+    weight = solve_ridge(data.eval_dataloader("train", context, every))
     fitted = "" if every == 1 else f", each {every}th window"
-    scores = {f"ridge (context {context}{fitted})": scored(ridge, context)}
+    scores = {
+        f"ridge (context {context}{fitted})": _score(
+            lambda batch: apply_ridge(weight, batch), data.eval_dataloader(part, context), units
+        )
+    }
     season = task.season_length
     if season <= rows:
-        scores[f"seasonal naive ({season} steps)"] = scored(SeasonalNaive(T, season), season)
-    scores["persistence"] = scored(Persistence(T), 1)
+        batches = data.eval_dataloader(part, season)
+        scores[f"seasonal naive ({season} steps)"] = _score(_repeated(season, T), batches, units)
+    scores["persistence"] = _score(_repeated(1, T), data.eval_dataloader(part, 1), units)
     return scores
 
 
@@ -120,3 +119,17 @@ def score_table(title: str, scores: dict[str, Score]) -> str:
             line += "".join(f" {100 * score.quantile[name]:5.1f}" for name in covered)
         lines.append(f"{line}{mark}")
     return "\n".join(lines)
+
+
+@torch.no_grad()
+def _score(forecaster: Callable[[Batch], Tensor], batches: Iterable[Batch], units: Units) -> Score:
+    errors = ForecastErrors(units.mean.shape[1])
+    for batch in batches:
+        assert batch.target is not None
+        errors.update(forecaster(batch), batch.target, batch.target_observed, units.of(batch.series_id))
+    return Score.of(errors)
+
+
+def _repeated(steps: int, T: int) -> Callable[[Batch], Tensor]:
+    """The last steps of the context, again and again."""
+    return lambda batch: batch.past[:, -steps:][:, torch.arange(T) % steps]

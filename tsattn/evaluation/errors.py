@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from tsattn.evaluation.metrics import CRPS, EXACT, WQL, Coverage, SummedMetric
+from tsattn.constants import EXACT
+from tsattn.evaluation.metrics import CRPS, WQL, Coverage, SummedMetric
 from tsattn.task import MEDIAN, check_quantiles
 
 __all__ = ["ForecastErrors"]

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from tsattn.batch import Batch
+from tsattn.constants import EXACT
 from tsattn.errors import UserError
-from tsattn.evaluation.summed_metric import EXACT
-from tsattn.evaluation.units import Units
 from tsattn.evaluation.window_errors import point_forecast
+from tsattn.scaler import Units
 from tsattn.task import check_quantiles
 
 __all__ = ["error_by_horizon"]

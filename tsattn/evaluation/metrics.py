@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from tsattn.constants import EXACT
 from tsattn.errors import UserError
 from tsattn.evaluation.pinball import quantile_loss
 from tsattn.task import check_quantiles
@@ -38,9 +39,6 @@ __all__ = [
     "central_intervals",
     "seasonal_error",
 ]
-
-# long sums of small numbers need float64, which Apple's GPUs lack
-EXACT = torch.float32 if torch.backends.mps.is_available() else torch.float64
 
 
 class SummedMetric(Metric):

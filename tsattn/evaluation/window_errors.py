@@ -18,10 +18,10 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from tsattn.constants import EXACT
 from tsattn.errors import UserError
 from tsattn.evaluation.intervals import central_intervals
 from tsattn.evaluation.pinball import quantile_loss
-from tsattn.evaluation.summed_metric import EXACT
 from tsattn.task import MEDIAN
 
 __all__ = ["SUMS", "WindowErrors", "point_forecast", "sum_names", "window_errors"]

@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,10 @@ from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
 from tsattn.errors import UserError
 from tsattn.passwords import without_password
 
-__all__ = ["RunFolder", "versions"]
+__all__ = ["FORMAT", "RunFolder", "versions"]
+
+FORMAT = 2
+"""Of the folder, in its versions. Format 1, without a number, had no errors, and older names of scores."""
 
 _PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", "torchmetrics", "jsonargparse")
 
@@ -43,6 +46,8 @@ class RunFolder:
         checkpoints: folder of the checkpoints.
         best: the checkpoint with the lowest validation error.
         last: the last checkpoint.
+        refit: the predictor that was fitted once more to all rows, where that was asked for.
+        errors: the test errors, a row for each series, origin and channel, Parquet.
         checksums: sha256 of the checkpoints of a run that came to its end.
     """
 
@@ -59,6 +64,8 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.best = self.checkpoints / "best.ckpt"
         self.last = self.checkpoints / "last.ckpt"
+        self.refit = self.checkpoints / "refit.ckpt"
+        self.errors = self.path / "errors.parquet"
         self.checksums = self.path / CHECKSUMS
 
     @property
@@ -122,12 +129,17 @@ class RunFolder:
             self._lock.release()
 
     def begin(self) -> None:
-        """Forget the checksums of an earlier end: checkpoints are written anew."""
-        self.checksums.unlink(missing_ok=True)
+        """Forget what an earlier end has written: it is written anew."""
+        for file in (self.checksums, self.errors, self.refit):
+            file.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the folder and all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def seal(self) -> None:
         """Write the checksums of the best and the last checkpoint, which `check_trained` compares."""
-        write_checksums(self.path, [file for file in (self.best, self.last) if file.exists()])
+        write_checksums(self.path, [file for file in (self.best, self.last, self.refit) if file.exists()])
 
     def check_new(self) -> None:
         """Refuse a folder that exists."""
@@ -135,17 +147,12 @@ class RunFolder:
             raise UserError(f"the run folder {self.path} exists already; nothing is overwritten, name another")
 
     @contextlib.contextmanager
-    def removed_if_it_fails(self, is_empty: Callable[[Exception], bool] = lambda error: True) -> Iterator[None]:
-        """Remove the folder again where an error ends what is done inside, unless it holds what is worth keeping.
-
-        Args:
-            is_empty: says of an error whether the folder holds nothing worth keeping.
-        """
+    def removed_if_it_fails(self) -> Iterator[None]:
+        """Remove the folder again where an error ends what is done inside."""
         try:
             yield
-        except Exception as error:
-            if is_empty(error):
-                shutil.rmtree(self.path, ignore_errors=True)
+        except Exception:
+            self.remove()
             raise
 
     def check_resumable(self, longer: bool = False) -> None:
@@ -159,6 +166,7 @@ class RunFolder:
                 f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
                 "max_epochs, or max_time) beside --resume, above what it was trained for, trains it longer"
             )
+        self._check_format()
         check_checksums(self.path)
 
     def extend(self, config: str, step: int, command: list[str]) -> None:
@@ -189,7 +197,20 @@ class RunFolder:
                 raise UserError(
                     f"{self.path} is not the folder of a trained model: it has no {file.relative_to(self.path)}"
                 )
+        self._check_format()
         check_checksums(self.path)
+
+    def forecasting_checkpoint(self) -> Path:
+        """The predictor that forecasts are made with: the one that was fitted to all rows, if there is one."""
+        self._check_format()
+        check_checksums(self.path)
+        return self.refit if self.refit.exists() else self.best
+
+    def _check_format(self) -> None:
+        """Refuse a folder that a newer version has written."""
+        found = json.loads(self.versions.read_text()).get("format", 1) if self.versions.exists() else 1
+        if found not in range(1, FORMAT + 1):
+            raise UserError(f"{self.path} is of format {found}; this version of tsattn reads formats up to {FORMAT}")
 
     def write_json(self, file: Path, content: dict[str, Any]) -> None:
         """Write plain data, all or nothing."""
@@ -203,6 +224,7 @@ def versions(command: list[str], device: str) -> dict[str, Any]:
     import torch
 
     return {
+        "format": FORMAT,
         "command": [without_password(word) for word in command],
         "python": platform.python_version(),
         **{package: importlib.metadata.version(package) for package in _PACKAGES},

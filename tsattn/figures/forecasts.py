@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, DayLocator
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, Panel
@@ -22,8 +23,9 @@ from tsattn.data.stamps import in_zone_of
 from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.intervals import central_intervals
 from tsattn.figures.style import ACCENT, INK
-from tsattn.task import MEDIAN, Task
-from tsattn.training.module import ForecastingModule
+from tsattn.predictors.base import Predictor
+from tsattn.scaler import Units
+from tsattn.task import Output, Task
 
 __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
 
@@ -36,7 +38,12 @@ _SHADES = 0.15, 0.3  # opacity of the widest interval and of the narrowest
 
 @torch.no_grad()
 def plot_test_forecasts(
-    model: ForecastingModule, data: ForecastDataModule, title: str, num_windows: int = 3, num_channels: int = 3
+    predictor: Predictor,
+    data: ForecastDataModule,
+    title: str,
+    forecast: Callable[[Batch], Tensor] | None = None,
+    num_windows: int = 3,
+    num_channels: int = 3,
 ) -> Figure:
     """Truth and forecast for a few test windows (columns, evenly spread in time) and channels (rows), original units.
 
@@ -45,38 +52,41 @@ def plot_test_forecasts(
     Quantiles are drawn as the median with a band for each central interval, the wider the lighter.
 
     Args:
-        model: a trained model.
+        predictor: built and fitted.
         data: its data, set up.
         title: of the figure.
+        forecast: forecasts a batch with it, if not on this device as it is.
         num_windows: columns at most.
         num_channels: rows at most, the last channels of the data (the target of ETT comes last).
     """
-    assert model.task is not None
-    task, windows = model.task, data.windows("test")
+    task, output, windows = predictor.task, predictor.output, data.windows("test", predictor.context_length)
+    assert task is not None
+    assert output is not None
     numbers = sorted(set(np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()))
     batch = windows.__getitems__(numbers)
-    scaled = (model.to("cpu", torch.float32).eval()(batch), batch.past, _target(batch))
-    forecast, past, target = (model.original_units(values, batch.series_id).numpy() for values in scaled)
-    intervals = central_intervals(task.quantiles)
-    median = forecast[..., task.quantiles.index(MEDIAN)] if task.quantiles else forecast
+    units = Units(data.series.mean, data.series.scale)
+    scaled = ((forecast or predictor.eval())(batch), batch.past, _target(batch))
+    predicted, past, target = (units.restore(values, batch.series_id).numpy() for values in scaled)
+    intervals = central_intervals(output.quantiles)
+    median = predicted if output.median is None else predicted[..., output.median]
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan
         target[~batch.target_observed.numpy()] = np.nan
     assert batch.time is not None
     stamps = _stamps(batch.time.numpy(), task)
     dates, ids = are_dates(stamps.ravel()), _ids(data, batch)
-    before = min(task.context_length, 2 * task.prediction_length)
+    before = min(predictor.context_length, 2 * task.prediction_length)
     channels = list(range(task.num_channels))[-num_channels:]
     figure = Figure(figsize=(4.2 * len(numbers), 0.9 + 2.1 * len(channels)), layout="constrained")
     axes = figure.subplots(len(channels), len(numbers), squeeze=False, sharex="col")
     for row, channel in enumerate(channels):
         for column in range(len(numbers)):
             ax: Axes = axes[row, column]
-            L = task.context_length
+            L = predictor.context_length
             ax.plot(stamps[column, L - before : L], past[column, -before:, channel], color=INK, lw=1.1)
             ax.plot(stamps[column, L:], target[column, :, channel], color=INK, lw=1.1, alpha=0.55, label="truth")
             bands = [
-                (percent, forecast[column, :, channel, low], forecast[column, :, channel, high])
+                (percent, predicted[column, :, channel, low], predicted[column, :, channel, high])
                 for percent, low, high in intervals
             ]
             _draw_forecast(ax, stamps[column, L:], median[column, :, channel], bands)
@@ -93,13 +103,16 @@ def plot_test_forecasts(
     return figure
 
 
-def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any = None, most: int = 6) -> Figure:
+def plot_forecast(
+    forecast: pd.DataFrame, history: Panel, task: Task, output: Output, ids: Any = None, most: int = 6
+) -> Figure:
     """Forecasts behind the end of what came before, a series below the other, in original units.
 
     Args:
         forecast: a frame as `future_frame` makes it; with a column ``cutoff``, one forecast from each of these.
         history: the series that were forecast; with rows over the horizon, these are drawn too.
         task: what was forecast.
+        output: in what form.
         ids: the series to draw (of a wide table, its columns), or a single one; by default the first ones of the
             forecast.
         most: series that are drawn by default.
@@ -107,7 +120,7 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
     Raises:
         UserError: for an id without a forecast or a history, or a frame that is no forecast.
     """
-    levels = [str(level) for level in task.quantiles]
+    levels = [str(level) for level in output.quantiles]
     id_name = history.id_name  # of another frame than the history, time may be called otherwise
     time_name = next(
         (name for name in (history.time_name, *TIME_COLUMNS) if name in forecast.columns), history.time_name
@@ -150,7 +163,7 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
         for piece in pieces:  # one for each origin of a cross-validation
             bands = [
                 (percent, piece[levels[low]].to_numpy(), piece[levels[high]].to_numpy())
-                for percent, low, high in central_intervals(task.quantiles)
+                for percent, low, high in central_intervals(output.quantiles)
             ]
             stamps = one_time(pd.Index(piece[time_name]))
             _draw_forecast(ax, stamps, piece["predictions"].to_numpy(), bands)
@@ -159,7 +172,7 @@ def plot_forecast(forecast: pd.DataFrame, history: Panel, task: Task, ids: Any =
         # a long name takes several lines, or it would reach into the axes above and below
         ax.set_ylabel(textwrap.fill(shown(name) if target is None else f"{shown(name)}, {target}", 24))
         _tidy(ax, task, are_dates(time))
-    shades = axes[0].collections[: len(central_intervals(task.quantiles))]
+    shades = axes[0].collections[: len(central_intervals(output.quantiles))]
     handles = [*axes[0].lines[:2], *shades]
     figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
     return figure

@@ -4,47 +4,59 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from tsattn.backbones import complete_backbone
-from tsattn.checks import folder_path, has_accelerator, levels, positive_number, share, whole_number
-from tsattn.data import Panel, PanelDataModule, panel_from_frame
-from tsattn.data.columns import column_name, column_names, match_ids
-from tsattn.data.datamodule import check_sizes, check_val_windows
-from tsattn.data.grid import normalise_frequency
+from tsattn.checks import (
+    check_accelerator,
+    folder_path,
+    has_accelerator,
+    levels,
+    positive_number,
+    whole_number,
+)
+from tsattn.data import Panel, PanelDataModule
 from tsattn.data.messages import quiet
-from tsattn.data.tables import opened
-from tsattn.data.text_format import TextFormat
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
 from tsattn.evaluation.seasonal import seasonal_errors
-from tsattn.figures.forecasts import plot_forecast
+from tsattn.experiments import Experiment, Hooks, Result, run
+from tsattn.figures import plot_forecast
 from tsattn.forecaster import model_folder
-from tsattn.forecaster.frames import future_frame
-from tsattn.forecaster.model_folder import describe
+from tsattn.forecaster.descriptions_given import described
+from tsattn.forecaster.frames import beside_truth, future_frame
+from tsattn.forecaster.from_runs import is_run, read_run, run_arguments
+from tsattn.forecaster.reading import FrameReader, after_history, with_future
 from tsattn.forecaster.scores import score_panel
-from tsattn.task import Task
-from tsattn.training.fitting import TrainingOptions, fit_to_panel
-from tsattn.training.module import ForecastingModule
-from tsattn.training.random_state import own_random_state
-from tsattn.training.rolling import beyond_training, forecast_batches
+from tsattn.predictors import build_predictor
+from tsattn.predictors.rolling import beyond_training, forecast_batches
+from tsattn.predictors.saved import FittedPredictor
+from tsattn.scaler import Scaler
+from tsattn.task import Output, Task
+from tsattn.training import Execution, TrainerOptions
+from tsattn.training.progress import StepsBar
 
-__all__ = ["Forecaster", "load"]
+__all__ = ["Forecaster", "forecaster_of", "load"]
 
 logger = logging.getLogger("tsattn")
 
+_QUANTILES = (0.1, 0.5, 0.9)
+_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
+_SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
+_MODEL = (
+    *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
+    "selection",
+)
+
 
 class Forecaster:
-    """Forecasts the series of a frame; the same models and code as the command line.
+    """Forecasts the series of a frame: `tsattn.run` on what is in memory, as the command line does it on files.
 
     A frame is long (a row a series and time stamp: ``unique_id, ds, y``, ``item_id, timestamp, target``, or columns
     named here) or wide (a row a time stamp, a column a series), of pandas, polars or pyarrow. A pandas Series is a wide
@@ -62,11 +74,13 @@ class Forecaster:
     fitted: they are converted to that one. Their ids may be text where those of `fit` were numbers, as files have it.
 
     Args:
-        backbone: kind of backbone, or its description ``{kind: patchtst, d_model: 128, ...}``.
+        backbone: what forecasts: kind of predictor, or its description ``{kind: patchtst, d_model: 128, ...}``. That
+            is a network, ``ridge``, ``seasonal_naive``, ``persistence`` or an ``ensemble``.
         attention: kind of attention, its description, or a list of these, one a layer; None keeps the backbone's.
         context_length: past steps that the model sees, L.
         prediction_length: steps that it is trained to forecast, T.
-        quantiles: levels to forecast, rising, with 0.5 among them; none, or None, for a point forecast.
+        quantiles: levels to forecast, rising, with 0.5 among them; none, or None, for a point forecast. ``auto`` is
+            0.1, 0.5 and 0.9 where the predictor forecasts quantiles, else none.
         id_column: column of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long frame, all
@@ -82,7 +96,22 @@ class Forecaster:
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
         scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one.
+        train_fraction: share of the rows of each series for training, and so on for the other five: a split as
+            `FrameDataModule` has it. By default the last tenth of each series is for validation, and nothing for
+            testing.
+        val_fraction: see `FrameDataModule`.
+        val_rows: see `FrameDataModule`.
+        test_rows: see `FrameDataModule`; rows for testing are never trained on.
+        val_from: see `FrameDataModule`.
+        test_from: see `FrameDataModule`.
         learning_rate: peak learning rate of AdamW.
+        weight_decay: and the next: see `ForecastingModule`.
+        warmup_steps: see `ForecastingModule`.
+        loss: see `ForecastingModule`.
+        mup: see `ForecastingModule`.
+        activation_checkpointing: see `ForecastingModule`.
+        compile_mode: see `ForecastingModule`.
+        selection: the validation error by which the weights are chosen; by default that of what is trained.
         max_steps: optimizer steps. By default about 20 epochs, but 400 steps at least and 1000 at most, and fewer where
             the validation error no longer falls.
         batch_size: windows in a training batch.
@@ -93,9 +122,12 @@ class Forecaster:
         seed: of weights, order and dropout.
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         progress: whether training shows a bar.
+        trainer: other arguments of Lightning's Trainer, as the command line has them after ``--trainer.``.
 
     Attributes:
-        model: the trained model; None before `fit`.
+        experiment: what `fit` runs, complete.
+        fitted: the predictor and its scaler; None before `fit`.
+        result: of the last `fit`; None before, and for a model that was loaded.
         history: the series that were fitted (their ends alone, once saved and loaded); None before `fit`, and for the
             model of a run.
         seasonal_error: `(S, C)` of these series, what MASE divides by; None where there is no history.
@@ -111,7 +143,7 @@ class Forecaster:
         *,
         context_length: int = 336,
         prediction_length: int = 96,
-        quantiles: Sequence[float] | None = (0.1, 0.5, 0.9),
+        quantiles: Sequence[float] | Literal["auto"] | None = "auto",
         id_column: str | None = None,
         time_column: str | None = None,
         target: str | Sequence[str] | None = None,
@@ -125,7 +157,20 @@ class Forecaster:
         decimal: str = ".",
         encoding: str = "utf-8",
         scaling: str = "series",
+        train_fraction: float | None = None,
+        val_fraction: float | None = None,
+        val_rows: int | None = None,
+        test_rows: int | None = None,
+        val_from: str | None = None,
+        test_from: str | None = None,
         learning_rate: float = 1e-3,
+        weight_decay: float = 0.01,
+        warmup_steps: int | None = None,
+        loss: str | None = None,
+        mup: bool = False,
+        activation_checkpointing: bool = False,
+        compile_mode: str | None = None,
+        selection: str | None = None,
         max_steps: int | None = None,
         batch_size: int = 32,
         eval_batch_size: int = 256,
@@ -133,47 +178,39 @@ class Forecaster:
         seed: int = 1,
         accelerator: str = "auto",
         progress: bool = False,
+        trainer: Mapping[str, Any] | None = None,
     ) -> None:
         self.arguments: dict[str, Any] = {name: value for name, value in locals().items() if name != "self"}
-        self.columns: dict[str, Any] = {
-            "id_column": column_name(id_column, "id_column"),
-            "time_column": column_name(time_column, "time_column"),
-            "target": None if target is None else column_names(target, "target"),
-            "past_covariates": column_names(past_covariates, "past_covariates"),
-            "future_covariates": column_names(future_covariates, "future_covariates"),
-            "static": column_names(static, "static"),
-        }
-        # plain data, as all that is saved
-        self.arguments |= self.columns
+        given = self.arguments
+        self.reader = FrameReader.of(given)
+        given |= self.reader.columns  # plain data, as all that is saved
         for name in ("context_length", "prediction_length", "batch_size", "eval_batch_size"):
-            self.arguments[name] = whole_number(name, self.arguments[name])
+            given[name] = whole_number(name, given[name])
         if max_steps is not None:
-            self.arguments["max_steps"] = whole_number("max_steps", max_steps)
-        self.arguments["seed"] = whole_number("seed", seed, least=0, most=2**63 - 1)
-        self.arguments["learning_rate"] = positive_number("learning_rate", learning_rate)
-        self.arguments["quantiles"] = levels(quantiles)
-        if frequency is not None:
-            normalise_frequency(frequency)
-        self.arguments["max_filled"] = share("max_filled", max_filled)
-        self.text = TextFormat(separator, decimal, encoding, date_format)
-        self.description = describe(backbone, attention)
-        names = ("max_steps", "batch_size", "seed", "accelerator", "progress")
-        self.options = TrainingOptions(**{name: self.arguments[name] for name in names})
-        self.model: ForecastingModule | None = None
+            given["max_steps"] = whole_number("max_steps", max_steps)
+        given["seed"] = whole_number("seed", seed, least=0, most=2**32 - 1)
+        given["learning_rate"] = positive_number("learning_rate", learning_rate)
+        check_accelerator(accelerator)
+        self.predictor = build_predictor(described(backbone, attention))
+        if quantiles == "auto":
+            quantiles = _QUANTILES if self.predictor.emits_quantiles else ()
+        given["quantiles"] = levels(quantiles)
+        given["trainer"] = dict(trainer or {})
+        self.experiment = self._experiment()
+        self.fitted: FittedPredictor | None = None
+        self.result: Result | None = None
         self.history: Panel | None = None
         self.seasonal_error: NDArray[np.float64] | None = None
         # a mistake shows before any data is read
-        check_sizes(scaling)
-        check_val_windows(val_windows)
-        self._new_model()
+        self.experiment.made()
 
     def __repr__(self) -> str:
-        description = complete_backbone(self.description)
+        description = self.predictor.description
         attention = description.get("attention", [])
         layers = attention if isinstance(attention, list) else [attention]
         kinds = "/".join(dict.fromkeys(layer["kind"] for layer in layers))
         quantiles = self.arguments["quantiles"]
-        fitted = "not fitted" if self.model is None else "fitted"
+        fitted = "not fitted" if self.fitted is None else "fitted"
         if self.history is not None:
             fitted += f" on {len(self.history.channels if self.history.is_wide else self.history.ids)} series"
         parts = (
@@ -187,17 +224,32 @@ class Forecaster:
 
     @property
     def task(self) -> Task:
-        """What the model was trained for.
+        """What the predictor was fitted for.
 
         Raises:
             UserError: before `fit`.
         """
-        if self.model is None or self.model.task is None:
-            raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
-        return self.model.task
+        task = self._known().predictor.task
+        assert task is not None
+        return task
 
-    def fit(self, frame: Any) -> Forecaster:
-        """Train on all series of a frame; the last tenth of each chooses the best weights.
+    @property
+    def scaler(self) -> Scaler:
+        """How the series that were fitted are scaled.
+
+        Raises:
+            UserError: before `fit`.
+        """
+        return self._known().scaler
+
+    def fit(self, frame: Any, *, folder: str | Path | None = None, refit: bool = False) -> Forecaster:
+        """Fit to all series of a frame; the rows for validation choose the best weights.
+
+        Args:
+            frame: the series.
+            folder: of the run, for everything that is needed to go on or test again; it must not exist yet. None writes
+                no files.
+            refit: whether to fit once more, to all rows of the frame, at the length that validation chose.
 
         Returns:
             the forecaster itself.
@@ -205,8 +257,10 @@ class Forecaster:
         Raises:
             UserError: for a frame that cannot be used, naming the series and row, or series that are all too short.
         """
-        panel = self._read(frame, "the frame")
-        self.model = self._trained(panel)
+        panel = self.reader.read(frame, "the frame")
+        where = None if folder is None else folder_path(folder)
+        self.result = self._run(panel, where, refit)
+        self.fitted = self.result.refitted or self.result.fitted
         self.history = panel
         self.seasonal_error = seasonal_errors(panel, panel.lengths, self.task.season_length)
         return self
@@ -243,13 +297,14 @@ class Forecaster:
         return self._predicted(frame, horizon, future)
 
     def _predicted(self, frame: Any, horizon: int | None, future: Any) -> Iterator[pd.DataFrame]:
-        task = self.task
-        steps = task.prediction_length if horizon is None else whole_number("horizon", horizon)
+        T: int = self.arguments["prediction_length"]
+        steps = T if horizon is None else whole_number("horizon", horizon)
         with quiet(frame is None):
-            panel = self._history(future) if frame is None else self._read(frame, "the frame", future, task)
-            frames = self._frames(panel, steps)
-        if (told := beyond_training(task, steps)) is not None:
-            warnings.warn(told, stacklevel=3)
+            panel, fitted = self._series(future) if frame is None else self._read(frame, "the frame", future)
+            frames = self._frames(panel, steps, fitted)
+        assert fitted.predictor.task is not None
+        if (warning := beyond_training(fitted.predictor.task, steps)) is not None:
+            warnings.warn(warning, stacklevel=3)
         return frames
 
     def cross_validate(
@@ -278,14 +333,14 @@ class Forecaster:
         T = self.arguments["prediction_length"]
         windows = whole_number("windows", windows)
         step = T if step is None else whole_number("step", step)
-        panel = self._read(frame, "the frame")
+        panel = self.reader.read(frame, "the frame")
         ends = panel.lengths[:, None] - T - step * np.arange(windows - 1, -1, -1)  # (S, windows)
         if (ends[:, 0] < 1).all():
             raise UserError(
                 f"no series is long enough for {windows} windows: the longest has {panel.lengths.max()} rows, but "
                 f"{T + step * (windows - 1) + 1} are needed"
             )
-        parts, model = [], None
+        parts, fitted = [], None
         for window in range(windows):
             numbers = np.flatnonzero(ends[:, window] >= 1)
             if len(numbers) < len(panel):
@@ -294,14 +349,14 @@ class Forecaster:
             whole = panel.take(numbers)
             seen = whole.until(ends[numbers, window])
             with quiet(window > 0):  # the first has the shortest series
-                if model is None or refit:
-                    model = self._trained(seen)
-                frames = self._frames(seen, T, model)
-            parts.append(_beside_truth(frames, whole, seen))
+                if fitted is None or refit:
+                    fitted = self._fitted_to(seen)
+                frames = self._frames(seen, T, fitted)
+            parts.append(beside_truth(frames, whole, seen))
         return pd.concat(parts, ignore_index=True)
 
     def evaluate(self, frame: Any, *, step: int = 1) -> pd.DataFrame:
-        """All scores on a frame, beside the seasonal naive forecast and persistence on the same windows.
+        """All metrics on a frame, beside the seasonal naive forecast and persistence on the same windows.
 
         Rows that the model was trained on are context, never scored: of a series that was fitted, only horizons behind
         its last fitted row count, and a frame that goes on where that ended needs no history of its own. The first
@@ -321,15 +376,18 @@ class Forecaster:
         Raises:
             UserError: if there is nothing to score.
         """
-        task = self.task
         step = whole_number("step", step)
-        panel = self._read(frame, "the frame", task=task)
-        if self.history is None:
+        panel, model = self._read(frame, "the frame")
+        task = model.predictor.task
+        assert task is not None
+        if self.fitted is not None and self.history is None:
             warnings.warn(
                 "this model does not know which rows it was trained on: rows of the frame may be among them",
                 stacklevel=2,
             )
-        panel, trained, fitted = self._behind_history(panel)
+        history = None if self.history is None or self.seasonal_error is None else self.history
+        panel, trained, numbers = after_history(panel, history, self._trained_rows(), model, self.reader)
+        fitted = {} if self.seasonal_error is None else dict(zip(numbers, self.seasonal_error, strict=True))
         L, T = task.context_length, task.prediction_length
         origins = []
         for rows, known in zip(panel.lengths.tolist(), trained.tolist(), strict=True):
@@ -342,11 +400,9 @@ class Forecaster:
             )
         if lacking:
             logger.warning("%d of %d series have no window to score", lacking, len(origins))
-        assert self.model is not None
-        name = self.model.name
         scale = seasonal_errors(panel, np.array([rows.start for rows in origins]), task.season_length)
         scale = np.array([fitted.get(name, own) for name, own in zip(panel.ids, scale, strict=True)])
-        return score_panel(self.model, name, panel, origins, scale, self.arguments["eval_batch_size"], self._device)
+        return score_panel(model, panel, origins, scale, self.arguments["eval_batch_size"], self._execution)
 
     def plot(self, forecast: pd.DataFrame, ids: Any = None, *, history: Any = None) -> Figure:
         """Forecasts with their intervals, behind the end of what was observed before.
@@ -361,8 +417,11 @@ class Forecaster:
             UserError: for an id without a forecast or a history, or a frame that is no forecast.
         """
         with quiet():
-            panel = self._history() if history is None else self._read(history, "the history", task=self.task)
-        return plot_forecast(forecast, panel, self.task, ids)
+            panel, fitted = self._series() if history is None else self._read(history, "the history")
+        task, output = fitted.predictor.task, fitted.predictor.output
+        assert task is not None
+        assert output is not None
+        return plot_forecast(forecast, panel, task, output, ids)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write weights (safetensors) and everything else that is needed (JSON) into a new folder.
@@ -373,127 +432,117 @@ class Forecaster:
         Raises:
             UserError: if the folder exists already and may not be overwritten, or cannot be written.
         """
-        path, task = folder_path(folder), self.task
-        assert self.model is not None
-        history = None if self.history is None else self.history.last_rows(task.context_length)
-        saved = model_folder.SavedModel(self.arguments, self.model, history, self.seasonal_error)
+        path, fitted = folder_path(folder), self._known()
+        history = None if self.history is None else self.history.last_rows(fitted.predictor.context_length)
+        saved = model_folder.SavedModel(self.arguments, fitted, history, self.seasonal_error)
         model_folder.write(path, saved, overwrite=overwrite)
 
-    def _frames(self, panel: Panel, horizon: int, model: ForecastingModule | None = None) -> Iterator[pd.DataFrame]:
-        """Frames of forecasts, made when they are asked for; whether the panel will do is checked at once."""
-        model = self.model if model is None else model
-        assert model is not None
-        assert model.task is not None
-        forecasts = forecast_batches(model, panel, horizon, self.arguments["eval_batch_size"], self._device)
-
-        def frames(task: Task) -> Iterator[pd.DataFrame]:
-            first = 0
-            for forecast in forecasts:
-                yield future_frame([forecast], task, panel, first)
-                first += len(forecast)
-
-        return frames(model.task)
-
-    def _trained(self, panel: Panel) -> ForecastingModule:
-        data = self._data(panel)
-        with own_random_state(self.options.seed):  # of the weights
-            model = self._new_model()
-            fit_to_panel(model, data, self.options)
-        return model
-
-    def _new_model(self) -> ForecastingModule:
-        return ForecastingModule(
-            self.description,
-            learning_rate=self.arguments["learning_rate"],
-            quantiles=self.arguments["quantiles"],
+    def _experiment(self) -> Experiment:
+        given = self.arguments
+        options = {"max_steps": -1 if given["max_steps"] is None else given["max_steps"]}
+        sizes = {name: given[name] for name in (*_SIZES, *_SPLIT)}
+        model = {name: given[name] for name in _MODEL}
+        return Experiment.of(
+            {
+                "seed_everything": given["seed"],
+                "data": {"class_path": "PanelDataModule", "init_args": sizes},
+                "model": {"backbone": self.predictor.description, "quantiles": list(given["quantiles"]), **model},
+                "trainer": {**options, "accelerator": given["accelerator"], **given["trainer"]},
+            }
         )
 
+    def _run(self, panel: Panel, folder: Path | None = None, refit: bool = False) -> Result:
+        data = self._data(panel)
+        bar = StepsBar(f"val_{self.experiment.selection}") if self.arguments["progress"] else None
+        return run(self.experiment, folder, data=data, test="test" in data.parts, refit=refit, hooks=Hooks(bar=bar))
+
+    def _fitted_to(self, panel: Panel) -> FittedPredictor:
+        """A predictor of these series, whatever was fitted before."""
+        return self._run(panel).fitted if self.predictor.needs_fit else self._described(panel)
+
+    def _described(self, panel: Panel) -> FittedPredictor:
+        """The predictor for these series, where it needs no fit."""
+        task, scaler = self._data(panel).describe()
+        predictor = build_predictor(self.predictor.description)
+        predictor.build(task, Output(tuple(self.arguments["quantiles"])))
+        return FittedPredictor(predictor.eval(), scaler)
+
     def _data(self, panel: Panel) -> PanelDataModule:
-        names = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
-        return PanelDataModule(panel, **{name: self.arguments[name] for name in names})
+        data, _ = self.experiment.made()
+        assert isinstance(data, PanelDataModule)
+        data.give(panel)
+        return data
 
-    def _read(self, frame: Any, source: str, future: Any = None, task: Task | None = None) -> Panel:
-        """A frame as a panel; as the model needs it, with its task."""
-        named = self.columns["id_column"], self.columns["time_column"]
-        table, source, row_of = opened(frame, source, *named, self.text)
-        options: dict[str, Any] = {**self.columns, "source": source, "row_of": row_of, "future": future}
-        options |= {"text": self.text, "max_filled": self.arguments["max_filled"]}
-        if task is None:
-            return panel_from_frame(table, **options, frequency=self.arguments["frequency"])
-        if set(task.channels) <= set(map(str, table.columns)):
-            options["target"] = task.channels  # of other columns none is a target
+    def _known(self) -> FittedPredictor:
+        if self.fitted is None:
+            raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
+        return self.fitted
+
+    def _trained_rows(self) -> NDArray[np.int64] | None:
+        """How many rows of each series that was fitted were trained on, validation among them."""
+        if self.history is None:
+            return None
+        if self.result is None or self.result.refitted is not None:
+            return self.history.lengths
+        return np.array([split.val_end for split in self.result.data.splits])
+
+    def _read(self, frame: Any, source: str, future: Any = None) -> tuple[Panel, FittedPredictor]:
+        """A frame as a panel for the predictor that forecasts it."""
+        if self.fitted is None and not self.predictor.needs_fit:
+            panel = self.reader.read(frame, source, future)
+            return panel, self._described(panel)
+        fitted = self._known()
         zone_of = None if self.history is None else self.history.time
-        return panel_from_frame(table, **options, frequency=task.frequency, zone_of=zone_of).for_task(task, source)
+        return self.reader.read_for(self.task, frame, source, future, zone_of), fitted
 
-    def _history(self, future: Any = None) -> Panel:
+    def _series(self, future: Any = None) -> tuple[Panel, FittedPredictor]:
         """The series that were fitted, with a future of their covariates if one is given."""
-        task = self.task
+        if self.fitted is None and not self.predictor.needs_fit:
+            raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give a frame")
+        fitted = self._known()
         if self.history is None:
             raise UserError("this model came without the series that it was fitted on: give a frame")
         if future is None:
-            return self.history
-        return self._reread(self.history.last_rows(task.context_length), future=future)
+            return self.history, fitted
+        last = self.history.last_rows(fitted.predictor.context_length)
+        return with_future(last, future, self.task, self.reader), fitted
 
-    def _reread(self, panel: Panel, *frames: pd.DataFrame, future: Any = None) -> Panel:
-        """A panel with rows or a future added to its table."""
-        with quiet():
-            return panel_from_frame(
-                pd.concat([*frames, panel.to_frame()], ignore_index=True),
-                id_column=None if panel.is_wide else panel.id_name,
-                time_column=panel.time_name,
-                target=panel.channels,
-                past_covariates=panel.past_names,
-                future_covariates=panel.future_names,
-                static=panel.static_names,
-                frequency=panel.frequency,
-                max_filled=1.0,  # what comes much later is still of the same series
-                text=self.text,  # of the future
-                source="the series",
-                future=future,
-            ).for_task(self.task, "the series")
+    def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor) -> Iterator[pd.DataFrame]:
+        """Frames of forecasts, made when they are asked for; whether the panel will do is checked at once."""
+        predictor, size = fitted.predictor, self.arguments["eval_batch_size"]
+        forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, size, self._execution)
+        task, output = predictor.task, predictor.output
+        assert task is not None
+        assert output is not None
 
-    def _behind_history(self, panel: Panel) -> tuple[Panel, NDArray[np.int64], dict[Any, NDArray[np.float64]]]:
-        """Series with the fitted rows before them, how many rows of each were fitted, and their seasonal errors."""
-        trained = np.zeros(len(panel), np.int64)
-        if self.history is None or self.seasonal_error is None:
-            return panel, trained, {}
-        # named as the series are
-        given = {fitted: name for name, fitted in match_ids(panel.ids, self.history.ids).items()}
-        ids = tuple(given.get(name, name) for name in self.history.ids)
-        history = replace(self.history, ids=ids, id_name=panel.id_name, time_name=panel.time_name)
-        last = dict(zip(history.ids, history.time[history.starts[1:] - 1], strict=True))
-        first = dict(zip(panel.ids, panel.time[panel.starts[:-1]], strict=True))
-        frame = history.to_frame()
-        owners = pd.Series(panel.ids * len(frame)) if panel.is_wide else frame[panel.id_name]
-        before = frame[(frame[panel.time_name] < owners.map(first)).to_numpy()]
-        if len(before):
-            panel = self._reread(panel, before)
-        for number, name in enumerate(panel.ids):
-            if name in last:
-                trained[number] = panel.time_of(number).searchsorted(last[name], side="right")
-        return panel, trained, dict(zip(history.ids, self.seasonal_error, strict=True))
+        def frames() -> Iterator[pd.DataFrame]:
+            first = 0
+            for forecast in forecasts:
+                yield future_frame([forecast], task, output, panel, first)
+                first += len(forecast)
+
+        return frames()
 
     @property
-    def _device(self) -> torch.device:
-        wanted = self.options.accelerator
-        for name, is_there in (("cuda", torch.cuda.is_available), ("mps", torch.backends.mps.is_available)):
-            if wanted in ("auto", "gpu", name) and is_there():
-                return torch.device(name)
-        return torch.device("cpu")
+    def _execution(self) -> Execution:
+        return Execution(TrainerOptions.of(self.experiment.made()[1], is_new=False))
 
 
 def load(folder: str | Path) -> Forecaster:
     """A forecaster that `Forecaster.save` has written, on any machine.
 
     The run folder of a `fit` on the command line is taken too: such a model knows no series, so that `predict` and
-    `evaluate` need a frame, and `evaluate` cannot tell which rows were trained on. An accelerator that is not on this
-    machine becomes ``auto``, which is logged.
+    `evaluate` need a frame, and `evaluate` cannot tell which rows were trained on. Of one that was fitted once more to
+    all rows, that is loaded. An accelerator that is not on this machine becomes ``auto``, which is logged.
 
     Raises:
         UserError: for a folder that is not there, is no saved model, is damaged, or is of a newer version.
     """
     path = folder_path(folder)
-    saved = model_folder.read(path)
+    if not path.is_dir():
+        what = "is a file, not a folder" if path.exists() else "is not there"
+        raise UserError(f"{path} {what}; valid is a folder that a forecaster was saved to, or that of a run")
+    saved = read_run(path) if is_run(path) else model_folder.read(path)
     arguments = dict(saved.arguments)
     accelerator = arguments.get("accelerator", "auto")
     if not has_accelerator(accelerator):
@@ -503,18 +552,19 @@ def load(folder: str | Path) -> Forecaster:
         forecaster = Forecaster(**arguments)
     except TypeError as error:
         raise UserError(f"{path} is damaged: {error}") from error
-    forecaster.model = saved.model
+    forecaster.fitted = saved.fitted
     forecaster.history = saved.history
     forecaster.seasonal_error = saved.seasonal_error
     return forecaster
 
 
-def _beside_truth(frames: Iterator[pd.DataFrame], whole: Panel, seen: Panel) -> pd.DataFrame:
-    """Forecasts from the end of the rows that were seen, the cutoffs, and what came."""
-    frame = pd.concat([*frames], ignore_index=True)
-    steps = len(frame) // len(whole)  # of one series, all its channels
-    T = steps // len(whole.channels)
-    rows = (whole.starts[:-1] + seen.lengths)[:, None] + np.arange(T)
-    truth = whole.values[rows].transpose(0, 2, 1)  # (S, C, T), as forecasts are laid out
-    frame.insert(2, "cutoff", seen.time[seen.starts[1:] - 1].repeat(steps))
-    return frame.assign(y=truth.ravel())
+def forecaster_of(result: Result) -> Forecaster:
+    """A forecaster of the predictor of a run, which knows the series that it was fitted to."""
+    fitted = result.refitted or result.fitted
+    arguments = run_arguments(fitted, result.experiment.data.get("init_args") or {})
+    forecaster = Forecaster(**arguments)
+    forecaster.fitted, forecaster.result, forecaster.history = fitted, result, result.data.panel
+    if forecaster.history is not None:
+        season = forecaster.task.season_length
+        forecaster.seasonal_error = seasonal_errors(forecaster.history, forecaster.history.lengths, season)
+    return forecaster

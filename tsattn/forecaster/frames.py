@@ -14,9 +14,9 @@ from torch import Tensor
 
 from tsattn.data import Panel
 from tsattn.errors import UserError, shown
-from tsattn.task import MEDIAN, Task
+from tsattn.task import MEDIAN, Output, Task
 
-__all__ = ["WRITERS", "check_output", "future_frame", "write_figure", "write_frame"]
+__all__ = ["WRITERS", "beside_truth", "check_output", "future_frame", "write_figure", "write_frame"]
 
 WRITERS = {
     ".csv": lambda frame, path: frame.to_csv(path, index=False),
@@ -24,7 +24,7 @@ WRITERS = {
 }
 
 
-def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: int = 0) -> pd.DataFrame:
+def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel: Panel, first: int = 0) -> pd.DataFrame:
     """Forecasts beyond the end of each series: a row for each series (or channel) and step.
 
     Series are sorted by their ids, channels stay in the order of the data.
@@ -35,8 +35,9 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: i
     series of a long table have several channels, these are named in the column ``target_name``.
 
     Args:
-        forecasts: batches in original units, each `(B, T, C)`; `(B, T, C, Q)` where the task has Q quantiles.
+        forecasts: batches in original units, each `(B, T, C)`; `(B, T, C, Q)` where the output has Q quantiles.
         task: what was forecast.
+        output: in what form.
         panel: the series.
         first: the number of the first series that there is a forecast for.
 
@@ -55,7 +56,7 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, panel: Panel, first: i
         frame = pd.DataFrame({panel.id_name: ids, panel.time_name: time})
         if C > 1:
             frame["target_name"] = np.tile(np.repeat(list(task.channels), T), S)
-    quantiles = {str(level): values[..., number] for number, level in enumerate(task.quantiles)}
+    quantiles = {str(level): values[..., number] for number, level in enumerate(output.quantiles)}
     point = quantiles[str(MEDIAN)] if quantiles else values
     return frame.assign(**{name: part.numpy().ravel() for name, part in {"predictions": point, **quantiles}.items()})
 
@@ -133,3 +134,20 @@ def _all_or_nothing(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise UserError(f"{path} cannot be written: {reason}") from error
+
+
+def beside_truth(frames: Iterable[pd.DataFrame], whole: Panel, seen: Panel) -> pd.DataFrame:
+    """Forecasts from the end of the rows that were seen, the cutoffs, and what came.
+
+    Args:
+        frames: of `future_frame`, of all series.
+        whole: the series.
+        seen: the rows of them that were seen.
+    """
+    frame = pd.concat([*frames], ignore_index=True)
+    steps = len(frame) // len(whole)  # of one series, all its channels
+    T = steps // len(whole.channels)
+    rows = (whole.starts[:-1] + seen.lengths)[:, None] + np.arange(T)
+    truth = whole.values[rows].transpose(0, 2, 1)  # (S, C, T), as forecasts are laid out
+    frame.insert(2, "cutoff", seen.time[seen.starts[1:] - 1].repeat(steps))
+    return frame.assign(y=truth.ravel())

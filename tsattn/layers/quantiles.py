@@ -31,7 +31,7 @@ class QuantileFan(ModuleWithConstants):
     increments start from the lowest level; from the median, the point forecast does not depend on the tails.
 
     Args:
-        levels: Q levels, as `Task.quantiles`; none leaves the median as it is.
+        levels: Q levels, as `Output.quantiles`; none leaves the median as it is.
 
     Attributes:
         num_outputs: numbers that a head must give for each step and channel: the median and Q - 1 steps.

@@ -1,1 +1,122 @@
-"""What can forecast."""
+"""What can forecast: trained networks, closed forms, averages. The table of kinds, and making one of its description.
+
+The kind of a backbone is a kind of predictor, too: the trained network of it. To add another, write one file with a
+subclass of `Predictor` that takes keyword arguments, and name it in `PREDICTORS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from tsattn import descriptions
+from tsattn.backbones import BACKBONES, backbone_class, complete_backbone
+from tsattn.descriptions import Description
+
+if TYPE_CHECKING:
+    from tsattn.predictors.base import Predictor
+
+__all__ = [
+    "PREDICTORS",
+    "Predictor",
+    "build_predictor",
+    "complete_predictor",
+    "named_predictor",
+    "predictor_arguments",
+    "predictor_kinds",
+]
+
+PREDICTORS = {
+    "ridge": "tsattn.predictors.ridge.Ridge",
+    "seasonal_naive": "tsattn.predictors.naive.SeasonalNaive",
+    "persistence": "tsattn.predictors.naive.Persistence",
+    "ensemble": "tsattn.predictors.ensemble.Ensemble",
+}
+"""The import path of each kind, which is imported when it is first made; its class is a name of this package too."""
+
+
+def predictor_kinds() -> list[str]:
+    """All kinds that a description may name, those of backbones first."""
+    return [*BACKBONES, *PREDICTORS]
+
+
+def build_predictor(description: Description) -> Predictor:
+    """The predictor that a description means, which learns the sizes of a task by its `build`.
+
+    Args:
+        description: a kind's name, or ``{kind: ..., argument: value, ...}``; a backbone's means its trained network.
+
+    Raises:
+        UserError: for a wrong kind, argument or value, with a message that lists the valid ones.
+    """
+    from tsattn.predictors.network import NetworkPredictor
+
+    kind, cls, chosen = _parse(description)
+    if issubclass(cls, NetworkPredictor):
+        return cls({"kind": kind, **chosen})
+    descriptions.check_types(chosen, get_type_hints(cls.__init__), f"predictor {kind}")
+    return cls(**chosen)
+
+
+def complete_predictor(description: Description) -> dict[str, Any]:
+    """The description with the defaults of its kind written out, those of its attention and its members too.
+
+    Raises:
+        UserError: for a wrong kind or argument; the message lists the valid ones.
+    """
+    from tsattn.predictors.network import NetworkPredictor
+
+    kind, cls, chosen = _parse(description)
+    if issubclass(cls, NetworkPredictor):
+        return complete_backbone({"kind": kind, **chosen})
+    return {"kind": kind, **cls.complete(chosen)}
+
+
+def named_predictor(description: object, what: str = "predictor") -> tuple[str, type[Predictor], dict[str, Any]]:
+    """Kind and class that a description names, and the arguments beside them, unchecked.
+
+    Args:
+        description: what somebody wrote.
+        what: the word for it in messages.
+
+    Returns:
+        the kind, the class (`NetworkPredictor` for the kind of a backbone), and the arguments.
+
+    Raises:
+        UserError: for a wrong kind; the message lists the valid ones.
+    """
+    from tsattn.backbones.base import Backbone
+    from tsattn.predictors.base import Predictor
+    from tsattn.predictors.network import NetworkPredictor
+
+    table = {**BACKBONES, **PREDICTORS}
+    kind, chosen = descriptions.named(description, what=what, table=table)
+    cls = descriptions.class_of(kind, what=what, table=table, base=(Predictor, Backbone))
+    return kind, NetworkPredictor if issubclass(cls, Backbone) else cls, chosen
+
+
+def predictor_arguments(kind: str) -> list[str]:
+    """The arguments that a description of this kind may name; those of a network are its backbone's."""
+    from tsattn.predictors.network import NetworkPredictor
+
+    _, cls, _ = named_predictor(kind)
+    return descriptions.keyword_arguments(backbone_class(kind) if issubclass(cls, NetworkPredictor) else cls)
+
+
+def _parse(description: Description) -> tuple[str, type[Predictor], dict[str, Any]]:
+    from tsattn.predictors.network import NetworkPredictor
+
+    kind, cls, chosen = named_predictor(description)
+    what = "backbone" if issubclass(cls, NetworkPredictor) else "predictor"
+    descriptions.check_names(chosen, predictor_arguments(kind), f"{what} {kind}")
+    return kind, cls, chosen
+
+
+def __getattr__(name: str) -> Any:
+    homes = {path.rpartition(".")[2]: path for path in (*PREDICTORS.values(), "tsattn.predictors.base.Predictor")}
+    if name not in homes:
+        raise AttributeError(f"module 'tsattn.predictors' has no attribute {name!r}")
+    return descriptions.imported(homes[name])
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,5 +1,8 @@
 """Training networks: everything that touches Lightning's insides."""
 
+from tsattn.training.execution import Execution
 from tsattn.training.module import ForecastingModule
+from tsattn.training.train import Training, TrainingFiles, train
+from tsattn.training.trainer_options import TrainerOptions
 
-__all__ = ["ForecastingModule"]
+__all__ = ["Execution", "ForecastingModule", "TrainerOptions", "Training", "TrainingFiles", "train"]

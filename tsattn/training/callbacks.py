@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -14,9 +15,9 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from tsattn.errors import UserError
+from tsattn.errors import DivergedError
 
-__all__ = ["BestCheckpoint", "ExactResume", "FiniteLoss", "SaveProgress", "StopEarly"]
+__all__ = ["BestCheckpoint", "BestInMemory", "ExactResume", "FiniteLoss", "SaveProgress", "StopAt", "StopEarly"]
 
 
 class ExactResume(Callback):
@@ -101,6 +102,50 @@ class BestCheckpoint(ModelCheckpoint):
             super().load_state_dict({**state_dict, **there})
 
 
+class BestInMemory(Callback):
+    """The weights of the lowest validation error, for a training that writes no files.
+
+    Args:
+        monitor: the validation error.
+
+    Attributes:
+        state: the weights, on the CPU; None before a validation error was finite.
+        error: that error.
+        step: the step that they are of.
+    """
+
+    def __init__(self, monitor: str) -> None:
+        self.monitor = monitor
+        self.state: dict[str, Tensor] | None = None
+        self.error = math.inf
+        self.step = 0
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the weights, if they are the best."""
+        error = float(trainer.callback_metrics[self.monitor])
+        if not trainer.sanity_checking and error < self.error:
+            self.error, self.step = error, trainer.global_step
+            state = pl_module.state_dict()
+            self.state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+
+
+class StopAt(Callback):
+    """Ends a training after some steps, whatever its plan.
+
+    Args:
+        steps: of the optimizer.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Look whether this was the last."""
+        trainer.should_stop = trainer.should_stop or trainer.global_step >= self.steps
+
+
 class StopEarly(EarlyStopping):
     """Ends a training whose validation error has not come down for some validations.
 
@@ -183,7 +228,7 @@ class FiniteLoss(Callback):
         step = int(self._first_bad)
         batches = trainer.train_dataloader.batches  # type: ignore[union-attr]  # a TrainingLoader
         epoch, batch = divmod(step * trainer.accumulate_grad_batches - 1, batches.epoch_length)
-        raise UserError(
+        raise DivergedError(
             f"training diverged: the loss of step {step} (batch {batch + 1} of epoch {epoch + 1}) is not a number or "
             "has exploded; a lower learning_rate, more warmup_steps or a lower gradient_clip_val may help"
         )

@@ -11,7 +11,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 
 from tsattn.errors import UserError
 
-__all__ = ["AtomicCheckpointIO"]
+__all__ = ["AtomicCheckpointIO", "load_checkpoint"]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -41,3 +41,18 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             before = "; the checkpoint before it is intact" if path.exists() else ""
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise UserError(f"the checkpoint {path} cannot be written: {reason}{before}") from error
+
+
+def load_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The content of a checkpoint, on the CPU; nothing in it is run.
+
+    Raises:
+        UserError: if it is not there or cannot be read.
+    """
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise UserError(f"the checkpoint {path} is not there") from error
+    except Exception as error:  # torch.load raises many kinds for a file that is no checkpoint
+        raise UserError(f"{path} is not a readable checkpoint ({type(error).__name__})") from error
+    return content

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,13 +18,14 @@ from torch.optim import Optimizer
 from tsattn.backbones import Backbone, build_backbone, complete_backbone
 from tsattn.batch import Batch
 from tsattn.data.frequency import is_steps
-from tsattn.descriptions import DEFAULT_BACKBONE
+from tsattn.descriptions import DEFAULT_BACKBONE, difference
 from tsattn.errors import UserError, one_of
-from tsattn.evaluation.errors import ForecastErrors
-from tsattn.evaluation.units import Units
+from tsattn.evaluation.selection import selection_metric
+from tsattn.evaluation.totals import ErrorTotals
 from tsattn.layers import Encoder
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
-from tsattn.task import Task, check_quantiles
+from tsattn.scaler import Scaler, Units
+from tsattn.task import Output, Task
 from tsattn.training.compilation import (
     check_compile_device,
     check_compile_mode,
@@ -36,18 +37,22 @@ from tsattn.training.compilation import (
 )
 from tsattn.training.length import choose_warmup
 from tsattn.training.losses import choose_loss, masked_loss
-from tsattn.training.rolling import rolled_forecast
+from tsattn.training.saved import CheckpointContent, read_content
 
 __all__ = ["ForecastingModule", "check_weights"]
 
-_CHECKPOINT_KEY = "tsattn"
+
+_LOGGED = (
+    *("mse_scaled", "mae_scaled", "mse_original", "mae_original", "windows"),
+    *("crps_scaled", "crps_original", "wql"),
+)
 
 
 class ForecastingModule(LightningModule):
     """Trains a backbone to forecast, and measures it.
 
     The backbone is built for the task of the datamodule when training starts, and for the saved task when a checkpoint
-    is loaded: task and description travel inside the checkpoint as plain data.
+    is loaded: task, scaler, output and description travel inside the checkpoint as plain data.
 
     Args:
         backbone: description of the backbone: its kind, or ``{kind: transformer, attention: mlr, ...}``.
@@ -68,6 +73,14 @@ class ForecastingModule(LightningModule):
             (CUDA graphs, for small models on a GPU), ``max-autotune`` (these, and the fastest of several kernels) or
             ``max-autotune-no-cudagraphs``. Each size of batch compiles once, in half a minute or more. By default the
             backbone is not compiled, nor is it outside `fit`.
+        selection: the validation error by which the best weights are chosen: ``mse``, ``mae`` or ``crps``; by default
+            that of what is trained, see `tsattn.evaluation.selection`.
+
+    Attributes:
+        output: what is asked of the model: a point forecast or quantiles.
+        task: what it is built for; None before.
+        scaler: of the data that it is built for; None before.
+        backbone: None before it is built.
 
     Raises:
         UserError: for an argument out of its range, or a loss that does not train what is forecast.
@@ -84,6 +97,7 @@ class ForecastingModule(LightningModule):
         quantiles: Sequence[float] = (),
         activation_checkpointing: bool = False,
         compile_mode: str | None = None,
+        selection: str | None = None,
     ) -> None:
         super().__init__()
         if not learning_rate > 0:
@@ -92,23 +106,24 @@ class ForecastingModule(LightningModule):
             if value is not None and not value >= 0:
                 raise UserError(f"{name} must be at least 0, not {value}")
         check_compile_mode(compile_mode)
-        quantiles = list(check_quantiles(quantiles))  # plain data, as all that is saved
+        self.output = Output(tuple(quantiles))
+        quantiles = list(self.output.quantiles)  # plain data, as all that is saved
         self.save_hyperparameters(logger=False)
         self.description = complete_backbone(backbone)
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.warmup_steps = warmup_steps
-        self.quantiles = tuple(quantiles)
         self.loss = choose_loss(loss, quantiles)
+        self.selection = selection_metric(self.loss, quantiles, selection)
         self.mup = mup
         self.activation_checkpointing = activation_checkpointing
         self.compile_mode = compile_mode
         self._runs_compiled = False
         self.task: Task | None = None
+        self.scaler: Scaler | None = None
         self.backbone: Backbone | None = None
-        self.errors: ForecastErrors | None = None
+        self.errors: ErrorTotals | None = None
         self.units: Units | None = None
-        self._horizon: int | None = None  # of `predict_step`, where it is another than the model was trained for
 
     @property
     def name(self) -> str:
@@ -118,8 +133,12 @@ class ForecastingModule(LightningModule):
         kinds = dict.fromkeys(layer["kind"] for layer in layers)
         return re.sub(r"[^\w.-]", "_", "_".join([self.description["kind"], *kinds]))
 
-    def build(self, task: Task) -> None:
-        """Build the backbone for a task, with the quantiles of this model; once built, only the same sizes will do.
+    def build(self, task: Task, scaler: Scaler) -> None:
+        """Build the backbone for a task; once built, only the same sizes will do, and task and scaler stay.
+
+        Args:
+            task: the sizes to build for.
+            scaler: of the data, which takes forecasts back to original units.
 
         Raises:
             UserError: for other sizes, or a backbone whose activations cannot be computed anew.
@@ -128,8 +147,7 @@ class ForecastingModule(LightningModule):
             if _sizes(self.task) != _sizes(task):
                 raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
             return
-        task = replace(task, quantiles=self.quantiles)
-        backbone = build_backbone(self.description, task)
+        backbone = build_backbone(self.description, task, self.output)
         if is_steps(task.frequency) and any(_has_calendar(part) for part in backbone.modules()):
             raise UserError("blocks by the calendar need time stamps, and the series count steps; give their lengths")
         if self.activation_checkpointing:
@@ -144,17 +162,16 @@ class ForecastingModule(LightningModule):
         if self.mup:
             mup_init_(backbone)
         self.backbone = backbone
-        self.errors = ForecastErrors(task.num_channels, task.quantiles)
-        self.units = Units.of_task(task)
-        self.task = task
+        self.errors = ErrorTotals(task.num_channels, self.output.quantiles)
+        self.units = scaler.units()
+        self.task, self.scaler = task, scaler
 
     def setup(self, stage: str) -> None:
         """Build for the task of the datamodule, once the Trainer has set that up, and take the units of its series."""
         datamodule = getattr(self.trainer, "datamodule", None)
         if datamodule is not None:
-            self.build(datamodule.task)
+            self.build(datamodule.task, datamodule.scaler)
             self.units = Units(datamodule.series.mean, datamodule.series.scale)
-            self._horizon = datamodule.horizon
         elif self.task is None:
             raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
         if stage == "fit" and self.compile_mode is not None:
@@ -187,7 +204,7 @@ class ForecastingModule(LightningModule):
 
     def forward(self, batch: Batch) -> Tensor:
         """The forecast `(B, T, C)` on the scale of the batch, `(B, T, C, Q)` with quantiles."""
-        assert self.backbone is not None, "build(task) comes first"
+        assert self.backbone is not None, "build(task, scaler) comes first"
         if self._runs_compiled and uses_cuda_graphs(self.compile_mode, batch.past.device):
             # an output lives in the memory of a graph until its next replay only
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
@@ -197,7 +214,7 @@ class ForecastingModule(LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss over the observed targets of a batch."""
-        loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.quantiles)
+        loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.output.quantiles)
         # not for the bar, see LossBar
         self.log("train_loss", self._of_all_processes(loss), batch_size=len(batch))
         return loss
@@ -228,18 +245,16 @@ class ForecastingModule(LightningModule):
         self._measure(batch)
 
     def on_validation_epoch_end(self) -> None:
-        """Log what `ForecastErrors` says of all validation windows, as ``val_mse`` and so on."""
+        """Log what `ErrorTotals` says of all validation windows, as ``val_mse_scaled`` and so on."""
         self._log_errors("val", prog_bar=True)
 
     def on_test_epoch_end(self) -> None:
-        """Log what `ForecastErrors` says of all test windows, as ``test_mse`` and so on."""
+        """Log what `ErrorTotals` says of all test windows, as ``test_mse_scaled`` and so on."""
         self._log_errors("test", prog_bar=False)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The forecast `(B, T, C)` in original units, `(B, T, C, Q)` with quantiles; T is the `horizon` of the data."""
-        assert self.task is not None
-        horizon = self._horizon or self.task.prediction_length
-        return self.original_units(rolled_forecast(self, batch, horizon), batch.series_id)
+        """The forecast `(B, T, C)` in original units, `(B, T, C, Q)` with quantiles."""
+        return self.original_units(self(batch), batch.series_id)
 
     def original_units(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
         """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units, float64.
@@ -248,7 +263,7 @@ class ForecastingModule(LightningModule):
             scaled: what a batch holds or the model gives.
             series_id: `(B,)` as in the batch; not needed where all series share one scale.
         """
-        assert self.units is not None, "build(task) comes first"
+        assert self.units is not None, "build(task, scaler) comes first"
         return self.units.restore(scaled, series_id)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
@@ -280,28 +295,26 @@ class ForecastingModule(LightningModule):
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put task and description into the checkpoint, as plain data."""
+        """Put what the model is built from into the checkpoint, as plain data."""
         assert self.task is not None
-        checkpoint[_CHECKPOINT_KEY] = {"task": self.task.to_dict(), "backbone": self.description}
+        assert self.scaler is not None
+        CheckpointContent(self.task, self.scaler, self.output, self.description).write_to(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build for the task of the checkpoint, or refuse it if it belongs to another model.
 
         Raises:
-            UserError: naming both models, or the weight that is not finite.
+            UserError: naming both models, or the weight that is not finite; see `read_content`, too.
         """
-        saved = checkpoint.get(_CHECKPOINT_KEY)
-        if saved is None:
-            raise UserError("the checkpoint was not written by tsattn")
+        saved = read_content(checkpoint)
         check_weights(checkpoint.get("state_dict", {}), "the checkpoint")
-        description = complete_backbone(saved["backbone"])  # an older one lacks arguments that came later
+        description = complete_backbone(saved.predictor)  # an older one lacks arguments that came later
         if description != self.description:
-            raise UserError(f"the checkpoint is of another model: {_difference(description, self.description)}")
-        task = Task.from_dict(saved["task"])
-        if task.quantiles != self.quantiles:
-            one, other = (list(levels) or "none" for levels in (task.quantiles, self.quantiles))
+            raise UserError(f"the checkpoint is of another model: {difference(description, self.description)}")
+        if saved.output != self.output:
+            one, other = (list(output.quantiles) or "none" for output in (saved.output, self.output))
             raise UserError(f"the checkpoint is of another model: its quantiles are {one}, but {other} are asked for")
-        self.build(task)
+        self.build(saved.task, saved.scaler)
 
     @property
     def _scales_loss(self) -> bool:
@@ -324,12 +337,15 @@ class ForecastingModule(LightningModule):
 
     def _log_errors(self, stage: str, prog_bar: bool) -> None:
         assert self.errors is not None
-        if self.errors.count == 0:
+        scores = self.errors.scores()
+        if math.isnan(scores["mae_scaled"]) and self.errors.compute().isfinite().all():
             raise UserError(f"the {stage} part has no observed value to score")
-        for name, value in self.errors.compute().items():
+        logged = (*_LOGGED, *(name for name in scores if re.fullmatch(r"coverage_[\d.]+", name)))
+        for name in (name for name in logged if name in scores):
             # the sums of several processes are one already; that Lightning takes their mean changes nothing
             shared = self.trainer.world_size > 1
-            self.log(f"{stage}_{name}", value.float(), prog_bar=prog_bar and name == "mse", sync_dist=shared)
+            value = torch.tensor(float(scores[name]), device=self.device)
+            self.log(f"{stage}_{name}", value, prog_bar=prog_bar and name == "mse_scaled", sync_dist=shared)
         self.errors.reset()
 
 
@@ -362,14 +378,3 @@ def _sizes(task: Task) -> str:
     sizes = f"context {task.context_length}, horizon {task.prediction_length}, {task.num_channels} channels"
     covariates = [*task.past_covariates, *task.future_covariates, *task.static]
     return f"{sizes}, covariates {one_of(covariates)}" if covariates else sizes
-
-
-def _difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbone") -> str:
-    """The first argument in which two descriptions differ, with both values."""
-    for key in [*saved, *asked]:
-        one, other = saved.get(key), asked.get(key)
-        if isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind") and one != other:
-            return _difference(one, other, f"{name}.{key}")
-        if one != other:
-            return f"its {name}.{key} is {one}, but {other} is asked for"
-    return f"its {name} is {saved}, but {asked} is asked for"

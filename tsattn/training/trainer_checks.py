@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -20,13 +21,13 @@ def check_seed(seed: Any) -> None:
         raise UserError(f"--seed_everything must be from 0 to {MOST_SEED}, or true or false, not {seed}")
 
 
-def check_trainer(trainer: Any) -> None:
-    """Refuse values of a Trainer's configuration that lead to no training, or to none that is validated.
+def check_trainer(trainer: Mapping[str, Any]) -> None:
+    """Refuse arguments of a Trainer that lead to no training, or to none that is validated.
 
     Raises:
         UserError: naming the option and what is valid.
     """
-    interval = trainer.val_check_interval
+    interval = trainer["val_check_interval"]
     if isinstance(interval, str | dict | timedelta):
         raise UserError(
             f"--trainer.val_check_interval must be a number of steps or a share of an epoch, not {interval}"
@@ -36,24 +37,24 @@ def check_trainer(trainer: Any) -> None:
             f"--trainer.val_check_interval must be a number of steps, at least 1, or a share of an epoch above 0 and "
             f"at most 1.0, not {interval}"
         )
-    every = trainer.check_val_every_n_epoch
+    every = trainer["check_val_every_n_epoch"]
     if every is not None and every < 1:
         raise UserError(f"--trainer.check_val_every_n_epoch must be at least 1, not {every}")
     for name in ("max_epochs", "max_steps"):
-        value = getattr(trainer, name)
+        value = trainer[name]
         if value is not None and value < -1:
             raise UserError(f"--trainer.{name} must be above 0, or -1 for no limit, not {value}")
-    if trainer.max_time is not None and _seconds(trainer.max_time) == 0:
+    if trainer["max_time"] is not None and _seconds(trainer["max_time"]) == 0:
         raise UserError("--trainer.max_time must be above 0: there is nothing to train")
     for name in ("limit_train_batches", "limit_val_batches"):
-        value = getattr(trainer, name)
+        value = trainer[name]
         if (isinstance(value, float) and not 0 <= value <= 1) or (isinstance(value, int) and value < 0):
             raise UserError(f"--trainer.{name} must be a number of batches, or a share of 0.0 to 1.0, not {value}")
-    clip = trainer.gradient_clip_val
+    clip = trainer["gradient_clip_val"]
     if clip is not None and not (clip >= 0 and math.isfinite(clip)):
         raise UserError(f"--trainer.gradient_clip_val must be at least 0 (0 or null for no clipping), not {clip}")
     for name in ("log_every_n_steps", "num_nodes"):
-        value, least = getattr(trainer, name), int(name == "num_nodes")
+        value, least = trainer[name], int(name == "num_nodes")
         if value is not None and value < least:
             raise UserError(f"--trainer.{name} must be at least {least}, not {value}")
 

@@ -1,26 +1,26 @@
 """Tuning: a search space over a configuration, trials that are trained and validated, and what they found.
 
-Nothing here reads the test part. What makes model, data and Trainer of a configuration is handed in, so that a trial is
-trained as `fit` would train it.
+Nothing here reads the test part. A trial is a run without its test, so that it is trained as `fit` would train it.
 """
 
 from tsattn.tuning.check import check_search
+from tsattn.tuning.held_data import HeldData
 from tsattn.tuning.rolling import Fold, hold_out
 from tsattn.tuning.search import Parameter, Search, read_search
 from tsattn.tuning.storage import open_storage, open_study
-from tsattn.tuning.study import Budget, best_trial, counted, run_study
-from tsattn.tuning.trial import Build, Built, run_trial
+from tsattn.tuning.study import Budget, best_trial, counted, error_word, run_study
+from tsattn.tuning.trial import run_trial
 
 __all__ = [
     "Budget",
-    "Build",
-    "Built",
     "Fold",
+    "HeldData",
     "Parameter",
     "Search",
     "best_trial",
     "check_search",
     "counted",
+    "error_word",
     "hold_out",
     "open_storage",
     "open_study",

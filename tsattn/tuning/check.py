@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tsattn.errors import UserError, one_of
-from tsattn.tuning.dotted import BACKBONE, did_you_mean, paths
+from tsattn.experiments.dotted import BACKBONE, did_you_mean, paths
 from tsattn.tuning.search import Search
 
 __all__ = ["check_search"]
 
 # of the data, all else decides what is forecast or which windows are scored
 _DATA = tuple(f"data.init_args.{name}" for name in ("context_length", "batch_size", "eval_batch_size", "num_workers"))
-_SCORED = ("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run", "model.quantiles")
+_SCORED = (
+    *("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run"),
+    *("model.quantiles", "model.selection"),
+)
 _DRAWS = 8  # combinations in which a value is tried before it is called impossible
 
 
@@ -28,7 +31,7 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
     Args:
         search: the space.
         config: the configuration, complete.
-        build: makes model, data and Trainer of a configuration, or raises `UserError`.
+        build: makes data and predictor of a configuration, or raises `UserError`.
 
     Raises:
         UserError: naming file, path and value, and what is wrong with it.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tsattn.data import ForecastDataModule
-from tsattn.data.frequency import Times
 from tsattn.data.splits import Split
-from tsattn.errors import UserError
 
 __all__ = ["Fold", "hold_out"]
 
@@ -42,13 +40,6 @@ def hold_out(data: ForecastDataModule, fold: Fold) -> None:
     Raises:
         UserError: from `setup`, if a block is too short for a window.
     """
-    if type(data).setup is not ForecastDataModule.setup:
-        # such a module scales and splits while it reads
-        raise UserError(f"rolling origins need data that are held in memory, which {type(data).__name__} does not")
-    whole = data.split
-
-    def split(time: Times) -> Split:
-        return fold.split(whole(time))
-
-    data.split = split  # type: ignore[method-assign]
+    data.check_can_be_recut("rolling origins need")
+    data.cut = fold.split
     data.parts = ("train", "val")

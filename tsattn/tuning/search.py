@@ -38,7 +38,8 @@ from optuna.distributions import (
 from optuna.trial import Trial
 
 from tsattn.errors import UserError, one_of
-from tsattn.tuning.dotted import complete, did_you_mean, full_path, get_at, with_values
+from tsattn.experiments import Experiment
+from tsattn.experiments.dotted import complete, did_you_mean, full_path, get_at, with_values
 
 __all__ = ["OBJECTIVES", "Parameter", "Search", "read_search"]
 
@@ -171,6 +172,14 @@ class Search:
         values = {path: self.parameters[path].value(what) for path, what in taken.items()}
         return with_values(config, values)
 
+    def experiment(self, base: Experiment, taken: Mapping[str, Any]) -> Experiment:
+        """The experiment that a trial runs.
+
+        Raises:
+            UserError: for a combination that is not valid.
+        """
+        return Experiment.of(self.applied(base.to_dict(), taken))
+
     def needed(self, path: str) -> dict[str, Any]:
         """What must be taken of other parameters for this one to be there; the first of several values."""
         needed: dict[str, Any] = {}
@@ -182,7 +191,7 @@ class Search:
         """What a trial would have to take to be the configuration as it is, or None if the space does not hold that.
 
         Args:
-            config: complete, see `tsattn.tuning.dotted.complete`.
+            config: complete, see `tsattn.experiments.dotted.complete`.
         """
 
         def choose(parameter: Parameter) -> Any:

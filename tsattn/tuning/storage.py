@@ -18,8 +18,8 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from tsattn.errors import UserError
+from tsattn.experiments.dotted import get_at, paths
 from tsattn.passwords import scrubbed, without_password
-from tsattn.tuning.dotted import get_at, paths
 from tsattn.tuning.samplers import SeededSampler
 from tsattn.tuning.search import Search
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from optuna import Study, TrialPruned
 from optuna.exceptions import UpdateFinishedTrialError
@@ -14,11 +13,13 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tsattn.errors import UserError
+from tsattn.experiments import Experiment
+from tsattn.tuning.held_data import HeldData
 from tsattn.tuning.search import Search
-from tsattn.tuning.trial import Build, run_trial
+from tsattn.tuning.trial import run_trial
 from tsattn.tuning.worker import REASON, STORAGE_ERRORS, claimed, give_back, retry_dead_trials
 
-__all__ = ["FINISHED", "Budget", "best_trial", "counted", "run_study"]
+__all__ = ["FINISHED", "Budget", "best_trial", "counted", "error_word", "run_study"]
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 _POLL = 1.0  # seconds between looks at the trials of others
@@ -40,10 +41,10 @@ class Budget:
 def run_study(
     study: Study,
     storage: BaseStorage,
-    config: Mapping[str, Any],
+    base: Experiment,
     *,
     search: Search,
-    build: Build,
+    held: HeldData,
     folds: int,
     budget: Budget,
     say: Callable[[str], None],
@@ -56,9 +57,9 @@ def run_study(
     Args:
         study: from `open_study`.
         storage: the one that it is kept in.
-        config: what the trials change.
+        base: what the trials change.
         search: the space.
-        build: makes model, data and Trainer of a configuration.
+        held: gives the data.
         folds: number of rolling origins to validate on, 0 for the validation part.
         budget: when to end.
         say: takes a line of progress.
@@ -90,7 +91,7 @@ def run_study(
                 trial.set_user_attr(REASON, "another process ran the last one")
                 study.tell(trial, state=TrialState.FAIL)
                 continue
-            _run(study, storage, trial, config, search=search, build=build, folds=folds)
+            _run(study, storage, trial, base, search=search, held=held, folds=folds)
         say(_progress(study, trial.number, most))
 
 
@@ -106,6 +107,11 @@ def best_trial(study: Study) -> FrozenTrial | None:
     return min(kept, key=lambda trial: (trial.values, trial.number), default=None)
 
 
+def error_word(trial: FrozenTrial) -> str:
+    """What the error of a trial is called: MSE, MAE or CRPS."""
+    return str(trial.user_attrs.get("selected_by", "mse_scaled")).removesuffix("_scaled").upper()
+
+
 def _is_surplus(study: Study, trial: Trial, most: float) -> bool:
     """Whether two processes have started the last trial at once, and this is the later."""
     others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
@@ -117,16 +123,16 @@ def _run(
     study: Study,
     storage: BaseStorage,
     trial: Trial,
-    config: Mapping[str, Any],
+    base: Experiment,
     *,
     search: Search,
-    build: Build,
+    held: HeldData,
     folds: int,
 ) -> None:
     """Run a trial and tell the study how it ended."""
     try:
         taken = search.suggest(trial)
-        values = run_trial(trial, search.applied(config, taken), search=search, build=build, folds=folds)
+        values = run_trial(trial, search.experiment(base, taken), search=search, held=held, folds=folds)
         _tell(study, trial, TrialState.COMPLETE, values)
     except TrialPruned:
         _tell(study, trial, TrialState.PRUNED)
@@ -161,7 +167,7 @@ def _progress(study: Study, number: int, most: float) -> str:
     trials = study.get_trials(deepcopy=False)
     trial, best = trials[number], best_trial(study)
     if trial.state == TrialState.COMPLETE:
-        said = f"validation MSE {trial.values[0]:.4f}"
+        said = f"validation {error_word(trial)} {trial.values[0]:.4f}"
     else:
         said = f"{trial.state.name.lower()}: {trial.user_attrs.get(REASON, 'taken over by another process')}"
     line = f"trial {number:>3}  {said}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import resource
 import sys
 import time
@@ -13,83 +12,67 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from optuna import TrialPruned
 from optuna.trial import Trial
 from optuna_integration import PyTorchLightningPruningCallback
 
 from tsattn.data import ForecastDataModule
-from tsattn.errors import UserError
+from tsattn.errors import DivergedError, UserError
+from tsattn.experiments import Experiment, Hooks, run
 from tsattn.ops import executed_flops
-from tsattn.training import ForecastingModule
+from tsattn.predictors import Predictor, build_predictor
+from tsattn.training.random_state import own_random_state
+from tsattn.tuning.held_data import HeldData
 from tsattn.tuning.rolling import Fold
 from tsattn.tuning.search import Search
 from tsattn.tuning.worker import REASON
 
-__all__ = ["Build", "Built", "run_trial"]
-
-MONITOR = "val_mse"
+__all__ = ["run_trial"]
 
 
-@dataclass(frozen=True)
-class Built:
-    """What a configuration means, ready to be trained.
+def run_trial(trial: Trial, experiment: Experiment, *, search: Search, held: HeldData, folds: int) -> list[float]:
+    """Run an experiment without its test and return its objectives, the validation error first.
 
-    Attributes:
-        model: built for the task of the data.
-        data: set up.
-        trainer: without checkpoints, loggers and bar.
-        seed: that everything was seeded with before.
-    """
-
-    model: ForecastingModule
-    data: ForecastDataModule
-    trainer: Trainer
-    seed: int | None
-
-
-Build = Callable[[Mapping[str, Any], Fold | None], Built]
-
-
-def run_trial(trial: Trial, config: Mapping[str, Any], *, search: Search, build: Build, folds: int) -> list[float]:
-    """Train a configuration and return its objectives, the validation error first.
-
-    The error is the lowest validation MSE of a training, on the scale of the data, as `fit` chooses its checkpoint by;
-    with folds, its mean over them. What else is known of the trial is written to its attributes: ``error``, ``errors``
-    of the folds, ``step`` of the lowest, ``parameters``, ``flops`` of a forward pass of one window, ``seconds``,
+    The error is the one that `fit` chooses by (`tsattn.evaluation.selection`); with folds, its mean over them. What
+    else is known of the trial is written to its attributes: ``error``, ``errors`` of the folds, ``selected_by`` (the
+    name of the error), ``step`` of the lowest, ``parameters``, ``flops`` of a forward pass of one window, ``seconds``,
     ``memory`` (the peak in bytes: on an accelerator what was allocated there, else what the process held) and ``seed``.
 
+    Args:
+        trial: of Optuna.
+        experiment: what it takes.
+        search: the space.
+        held: gives the data.
+        folds: number of rolling origins, 0 for the validation part.
+
     Raises:
-        TrialPruned: if it is behind the others, diverged, ran out of memory, is refused, or breaks a constraint that is
-            known before it is trained; the attribute ``reason`` says which.
+        TrialPruned: if it is worse than the others, diverged, ran out of memory, is refused, or breaks a constraint
+            that is known before it is trained; the attribute ``reason`` says which.
         KeyboardInterrupt: if it was interrupted.
     """
     errors: list[float] = []
-    curve = _Curve()
     sizes: dict[str, float] = {}
+    facts: Mapping[str, Any] = {}
     started = time.perf_counter()
+    prunes = search.pruner != "none" and len(search.objectives) == 1
+
+    def built(predictor: Predictor, data: ForecastDataModule) -> None:
+        if not sizes:
+            sizes.update(_sizes(predictor, data, flops_needed="flops" in (*search.objectives, *search.constraints)))
+            _note(trial, seed=experiment.seed, **sizes)
+            _constrain(trial, search, sizes)
+
     with _pruned_by_failure(trial), _peak_memory() as peak:
         for number in range(max(1, folds)):
-            built = build(config, Fold(number, folds) if folds else None)
-            if not sizes:
-                sizes = _sizes(built, flops_needed="flops" in (*search.objectives, *search.constraints))
-                _note(trial, seed=built.seed, device=built.trainer.strategy.root_device.type, **sizes)
-                _constrain(trial, search, sizes)
-            curve = _Curve()
-            prunes = search.pruner != "none" and len(search.objectives) == 1
-            callbacks: list[Callback] = built.trainer.callbacks  # type: ignore[attr-defined]
-            callbacks += [curve, *([_StepPruning(trial, MONITOR)] if prunes and not folds else [])]
-            try:
-                built.trainer.fit(built.model, datamodule=built.data)
-            except SystemExit as stop:  # how Lightning ends a fit on Ctrl-C and on SIGTERM
-                raise KeyboardInterrupt from stop
-            if curve.lowest is None:
-                raise _FailedError("no validation was reached")
-            errors.append(curve.lowest)
+            watching = [_StepPruning(trial, f"val_{experiment.selection}")] if prunes and not folds else []
+            data = held.of(experiment, Fold(number, folds) if folds else None)
+            facts = run(experiment, data=data, test=False, hooks=Hooks(callbacks=watching, built=built)).fit
+            errors.append(facts["validation_error"])
             if prunes and folds:
                 trial.report(sum(errors) / len(errors), number)
                 if number + 1 < folds and trial.should_prune():
-                    raise TrialPruned(f"behind the median after {number + 1} of {folds} origins")
+                    raise TrialPruned(f"worse than the median after {number + 1} of {folds} origins")
         error = sum(errors) / len(errors)
     values = {
         "error": error,
@@ -97,40 +80,19 @@ def run_trial(trial: Trial, config: Mapping[str, Any], *, search: Search, build:
         "memory": peak(),
         **sizes,
     }
-    _note(trial, errors=errors, step=curve.step, **values)
+    _note(trial, errors=errors, step=facts.get("best_step"), selected_by=facts["selected_by"], **values)
     _constrain(trial, search, {"memory": values["memory"]})
     return [values[name] for name in search.objectives]
 
 
-class _FailedError(Exception):
-    """A trial cannot go on; the message says why."""
-
-
-class _Curve(Callback):
-    """Keeps the lowest validation error and ends a training that has none any more."""
-
-    def __init__(self) -> None:
-        self.lowest: float | None = None
-        self.step = 0
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.sanity_checking:
-            return
-        error = float(trainer.callback_metrics[MONITOR])
-        if not math.isfinite(error):
-            raise _FailedError(f"diverged: the validation error at step {trainer.global_step} is not finite")
-        if self.lowest is None or error < self.lowest:
-            self.lowest, self.step = error, trainer.global_step
-
-
 class _StepPruning(PyTorchLightningPruningCallback):  # type: ignore[misc]  # has no types
-    """Optuna's callback, which reports one value an epoch, told steps: an epoch may hold several validations."""
+    """Optuna's callback, which reports one value an epoch, given steps: an epoch may hold several validations."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         try:
             super().on_validation_end(trainer, _Stepwise(trainer.global_step))
         except TrialPruned as pruned:
-            raise TrialPruned(f"behind the median at step {trainer.global_step}") from pruned
+            raise TrialPruned(f"worse than the median at step {trainer.global_step}") from pruned
 
 
 @dataclass(frozen=True)
@@ -148,10 +110,10 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
     except TrialPruned as pruned:
         trial.set_user_attr(REASON, str(pruned))
         raise
+    except DivergedError as error:
+        _prune(trial, str(error), error)
     except UserError as error:
         _prune(trial, f"refused: {error}", error)
-    except _FailedError as error:
-        _prune(trial, str(error), error)
     except MemoryError as error:
         _prune(trial, "out of memory", error)
     except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU's allocator has no class of its own
@@ -186,11 +148,11 @@ def _note(trial: Trial, **values: Any) -> None:
         trial.set_user_attr(name, value)
 
 
-def _sizes(built: Built, flops_needed: bool) -> dict[str, float]:
+def _sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:
     """Parameters and flops; without flops where an attention runs on an accelerator only, unless they are needed."""
-    sizes: dict[str, float] = {"parameters": sum(p.numel() for p in built.model.parameters() if p.requires_grad)}
+    sizes: dict[str, float] = {"parameters": sum(p.numel() for p in predictor.parameters() if p.requires_grad)}
     try:
-        sizes["flops"] = _flops(built)
+        sizes["flops"] = _flops(predictor, data)
     except UserError:
         if flops_needed:
             raise
@@ -198,15 +160,15 @@ def _sizes(built: Built, flops_needed: bool) -> dict[str, float]:
 
 
 @torch.no_grad()
-def _flops(built: Built) -> int:
+def _flops(predictor: Predictor, data: ForecastDataModule) -> int:
     """Flops of a forward pass of one window on a CPU; the random generator is left as it was."""
-    window = built.data.windows("train").__getitems__([0])
-    was_training = built.model.training
-    built.model.eval()
-    with torch.random.fork_rng(devices=[]):
-        flops = executed_flops(lambda: built.model(window))
-    built.model.train(was_training)
-    return flops
+    assert predictor.task is not None
+    assert predictor.output is not None
+    window = data.windows("train", predictor.context_length).__getitems__([0])
+    with own_random_state():
+        whole = build_predictor(predictor.description)  # with numbers in the place of its shapes
+        whole.build(predictor.task, predictor.output)
+        return executed_flops(lambda: whole.eval()(window))
 
 
 @contextlib.contextmanager

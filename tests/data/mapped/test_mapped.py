@@ -30,6 +30,7 @@ from tsattn.data.mapped import source as mapped_source
 from tsattn.data.mapped import store as mapped_store
 from tsattn.errors import UserError
 from tsattn.forecaster import future_frame
+from tsattn.scaler import Scaler
 from tsattn.training import ForecastingModule
 
 SIZES: dict[str, Any] = {"context_length": 24, "prediction_length": 6, "eval_batch_size": 50}
@@ -123,18 +124,21 @@ def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, is_wide: boo
     assert ours.splits == theirs.splits
     assert ours.task is not None
     assert theirs.task is not None
-    for name in ("ids", "channels", "frequency", "scaling", "season_length"):
+    for name in ("channels", "frequency", "season_length"):
         assert getattr(ours.task, name) == getattr(theirs.task, name), name
+    for name in ("ids", "scaling"):
+        assert getattr(ours.scaler, name) == getattr(theirs.scaler, name), name
     for name in ("mean", "scale", "series_mean", "series_scale"):
-        np.testing.assert_allclose(getattr(ours.task, name), getattr(theirs.task, name), rtol=1e-12)
+        np.testing.assert_allclose(getattr(ours.scaler, name), getattr(theirs.scaler, name), rtol=1e-12)
     for part in ("train", "val", "test"):
         assert_same_batches(ours.eval_dataloader(part), theirs.eval_dataloader(part), atol=1e-6)
     assert_same_batches(ours.predict_dataloader(), theirs.predict_dataloader(), atol=1e-6)
     # with the same scale they are the same to the last bit
     obeying = MappedDataModule(str(tmp_path / "frame.parquet"), **options)
-    obeying.task = theirs.task
+    obeying.task, obeying.scaler = theirs.task, theirs.scaler
     obeying.setup("test")
     assert obeying.task is theirs.task
+    assert obeying.scaler is theirs.scaler
     for part in ("train", "val", "test"):
         assert_same_batches(obeying.eval_dataloader(part), theirs.eval_dataloader(part), atol=0)
 
@@ -182,8 +186,8 @@ def test_ids_are_texts_or_whole_numbers_with_or_without_a_dictionary(tmp_path: P
     numbered = frame.assign(unique_id=frame["unique_id"].str[1:].astype(int))
     assert mapped(saved(numbered, tmp_path / "a.parquet"), **LONG).series.starts.diff().tolist() == [260, 400, 40, 333]
     coded = mapped(saved(frame.astype({"unique_id": "category"}), tmp_path / "b.parquet"), **LONG)
-    assert coded.task is not None
-    assert coded.task.ids == ("s0", "s1", "s2", "s3")
+    assert coded.scaler is not None
+    assert coded.scaler.ids == ("s0", "s1", "s2", "s3")
 
 
 def test_index_of_time_stamps_is_the_time(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
@@ -202,10 +206,10 @@ def test_constants_and_large_levels_are_scaled_well(tmp_path: Path) -> None:
     frame = long_frame(gaps=False).assign(y=0.1)
     frame["z"] = 1e9 + rng.standard_normal(len(frame))
     data = mapped(saved(frame, tmp_path / "a.parquet"), **LONG)
-    assert data.task is not None
-    assert data.task.scale[0] == 1
+    assert data.scaler is not None
+    assert data.scaler.scale[0] == 1
     train = np.concatenate([frame["z"][start : start + split.train_end] for start, split in _spans(data)])
-    assert data.task.scale[1] == pytest.approx(np.std(train - 1e9), rel=1e-6)
+    assert data.scaler.scale[1] == pytest.approx(np.std(train - 1e9), rel=1e-6)
     assert (data.series.values[:, 0] == 0).all()
 
 
@@ -217,12 +221,12 @@ def test_map_is_used_again(path: Path, caplog: pytest.LogCaptureFixture) -> None
     first = mapped(path, **LONG)
     files = {file.name: file.stat().st_mtime_ns for file in first.folder.iterdir()}
     again = mapped(path, verify=True, **{**LONG, "context_length": 12})  # lengths are no matter of the map
-    assert again.task is not None
-    assert first.task is not None
-    assert again.task.series_mean == first.task.series_mean
+    assert again.scaler is not None
+    assert first.scaler is not None
+    assert again.scaler.series_mean == first.scaler.series_mean
     assert again.splits == first.splits
     trained = MappedDataModule(str(path), **LONG)
-    trained.task = type(first.task).from_dict(json.loads(json.dumps(first.task.to_dict())))
+    trained.task, trained.scaler = first.task, Scaler.from_dict(json.loads(json.dumps(first.scaler.to_dict())))
     trained.setup("test")
     first.setup("test")
     assert builds(caplog) == ["there is none"]
@@ -304,10 +308,10 @@ def test_scale_of_a_trained_model_is_obeyed(path: Path, caplog: pytest.LogCaptur
     theirs = in_memory(frame[frame["unique_id"] != "s3"], **LONG)  # one series is new to the model
     fitted = mapped(path, **LONG)
     data = MappedDataModule(str(path), **LONG)
-    data.task = theirs.task
+    data.task, data.scaler = theirs.task, theirs.scaler
     data.setup("test")
     expected = FrameDataModule(long_frame(gaps=True), **LONG)
-    expected.task = theirs.task
+    expected.task, expected.scaler = theirs.task, theirs.scaler
     expected.setup("test")
     torch.testing.assert_close(data.series.values, expected.series.values, rtol=0, atol=1e-6)
     assert torch.equal(data.series.values[:700], expected.series.values[:700])
@@ -622,7 +626,7 @@ def test_trains_and_forecasts_as_from_a_frame(path: Path) -> None:
         predicted: Any = trainer.predict(model, data)
         assert model.task is not None
         assert data.panel is not None
-        forecasts.append(future_frame(predicted, model.task, data.panel))
+        forecasts.append(future_frame(predicted, model.task, model.output, data.panel))
     pd.testing.assert_frame_equal(forecasts[0], forecasts[1], rtol=1e-4, check_dtype=False)
 
 
@@ -641,7 +645,7 @@ def test_forecasts_from_another_file(path: Path, tmp_path: Path) -> None:
     trained = mapped(path, **LONG)
     frame = long_frame(gaps=False)
     data = MappedDataModule(str(path), **LONG)
-    data.task = trained.task
+    data.task, data.scaler = trained.task, trained.scaler
     data.forecast_from(saved(frame[:260], tmp_path / "other.parquet"))
     data.setup("predict")
     (batch,) = data.predict_dataloader()

@@ -32,8 +32,8 @@ def test_task(co2: CO2DataModule) -> None:
     assert (co2.task.frequency, co2.task.season_length) == ("W-SAT", 52)
     assert (co2.task.context_length, co2.task.prediction_length) == (208, 52)
     train = co2.load_frame()["co2"].to_numpy()[:1598]
-    assert co2.task.mean == pytest.approx((np.nanmean(train),))
-    assert co2.task.scale == pytest.approx((np.nanstd(train),))
+    assert co2.scaler.mean == pytest.approx((np.nanmean(train),))
+    assert co2.scaler.scale == pytest.approx((np.nanstd(train),))
 
 
 def test_windows_cover_the_parts(co2: CO2DataModule) -> None:
@@ -57,7 +57,7 @@ def test_missing_weeks_are_masked_and_everything_else_is_not(co2: CO2DataModule,
     np.testing.assert_array_equal(scored, known[horizon])
     np.testing.assert_array_equal(seen, known[context])
     assert torch.isfinite(past).all()
-    restored = target * co2.task.scale + co2.task.mean
+    restored = target * co2.scaler.scale + co2.scaler.mean
     np.testing.assert_allclose(restored[scored], original[horizon][scored], atol=1e-3)
 
 

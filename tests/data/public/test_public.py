@@ -56,8 +56,8 @@ def test_scaler_is_fitted_on_the_first_twelve_months(name: str, rows: int, frequ
     assert data.task.frequency == frequency
     assert data.task.season_length == {"h": 24, "15min": 96}[frequency]
     train = data.panel.values[: 12 * 30 * data.task.season_length]
-    np.testing.assert_allclose(data.task.mean, train.mean(0), rtol=1e-9)
-    np.testing.assert_allclose(data.task.scale, train.std(0), rtol=1e-9)
+    np.testing.assert_allclose(data.scaler.mean, train.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(data.scaler.scale, train.std(0), rtol=1e-9)
 
 
 @pytest.mark.real_data
@@ -67,7 +67,7 @@ def test_first_test_window_holds_the_rows_of_the_file(name: str) -> None:
     assert data.task is not None
     batch = next(iter(data.test_dataloader()))
     start = 16 * 30 * data.task.season_length
-    restored = batch.target[0].double().numpy() * data.task.scale + data.task.mean
+    restored = batch.target[0].double().numpy() * data.scaler.scale + data.scaler.mean
     np.testing.assert_allclose(restored, data.panel.values[start : start + 96], atol=1e-4)
     first = pd.Timestamp(int(batch.time[0, 336]), unit="s")
     assert first == data.panel.time[start]
@@ -144,8 +144,8 @@ def test_clean_masks_exactly_the_sentinels() -> None:
     np.testing.assert_array_equal(data.panel.values[~sentinel], raw[~sentinel])
     assert data.name == data.task.data == "weather_clean"
     train = np.where(sentinel, np.nan, raw)[:36887]
-    np.testing.assert_allclose(data.task.mean, np.nanmean(train, 0), rtol=1e-9)
-    np.testing.assert_allclose(data.task.scale, np.nanstd(train, 0), rtol=1e-9)
+    np.testing.assert_allclose(data.scaler.mean, np.nanmean(train, 0), rtol=1e-9)
+    np.testing.assert_allclose(data.scaler.scale, np.nanstd(train, 0), rtol=1e-9)
     # every window of the training part that sees a sentinel row knows it
     batch = data.windows("train")[7244 - 336]
     assert batch.time[0, 336] == data.series.time[7244]
@@ -193,7 +193,7 @@ def test_a_file_to_forecast_from_is_read_as_the_card_says_but_must_be_regular(cl
     table.iloc[7000:7300].to_csv(tmp_path / "head.csv", index=False)
     table.iloc[18700:19100].to_csv(tmp_path / "repeat.csv", index=False)
     other = PublicDataModule("weather", clean=clean, context_length=100, prediction_length=24)
-    other.task = replace(task, context_length=100)
+    other.task, other.scaler = replace(task, context_length=100), data.scaler
     other.forecast_from(tmp_path / "head.csv")
     other.setup("predict")
     (batch,) = other.predict_dataloader()

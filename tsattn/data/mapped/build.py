@@ -34,11 +34,11 @@ from tsattn.data.mapped.store import (
     open_series,
     read_index,
 )
-from tsattn.data.scaling import known_units, scaler_fields
+from tsattn.data.scaling import known_units, target_scaler
 from tsattn.data.split_rule import SplitRule
 from tsattn.data.splits import Split
 from tsattn.errors import UserError, shown
-from tsattn.task import Task
+from tsattn.scaler import Scaler
 
 __all__ = ["Map", "open_or_build"]
 
@@ -54,14 +54,14 @@ class Map:
         series: its series; their rows lie in files.
         splits: where the parts of each series end.
         last: the last time stamp of each series.
-        scalers: the fields of `Task` that say how the targets are scaled.
+        scaler: how the targets are scaled, for a task that is new.
     """
 
     index: Index
     series: MappedSeries
     splits: list[Split]
     last: pd.DatetimeIndex
-    scalers: dict[str, Any]
+    scaler: Scaler
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,16 @@ class Wanted:
 
     Attributes:
         rule: where the parts of each series end.
-        scaling: ``global`` or ``series``; a task knows better.
-        frequency: the one that all series must have; None infers it. A task knows better.
-        task: the task of a trained model, whose scale is obeyed, or None: it is fitted on the training rows.
-        check: called with the splits, before any value is read, unless there is a task.
+        scaling: ``global`` or ``series``; a scaler knows better.
+        frequency: the one that all series must have; None infers it.
+        scaler: of a trained model, which is obeyed, or None: it is fitted on the training rows.
+        check: called with the splits, before any value is read, unless there is a scaler.
     """
 
     rule: SplitRule
     scaling: str
     frequency: str | None
-    task: Task | None
+    scaler: Scaler | None
     check: Callable[[list[Split]], None]
 
     def options(self, source: TableSource) -> dict[str, Any]:
@@ -90,8 +90,7 @@ class Wanted:
     @property
     def known_frequency(self) -> str | None:
         """The frequency that was asked for, under its one name."""
-        given = self.frequency if self.task is None else self.task.frequency
-        return None if given is None else normalise_frequency(given)
+        return None if self.frequency is None else normalise_frequency(self.frequency)
 
 
 def open_or_build(source: TableSource, folder: Path, wanted: Wanted, *, verify: bool = False) -> Map:
@@ -110,7 +109,7 @@ def open_or_build(source: TableSource, folder: Path, wanted: Wanted, *, verify: 
     if found is not None:
         if reason:
             _note(found.index, folder, reason)
-        if wanted.task is None:
+        if wanted.scaler is None:
             wanted.check(found.splits)
         return found
     with build_lock(folder):
@@ -164,11 +163,11 @@ def _difference(index: Index, source: TableSource, wanted: Wanted) -> str | None
         if index.options.get(name) != value:
             return f"{name} is {index.options.get(name)} there, not {value}"
     scaling = index.scaler["scaling"]
-    if wanted.task is not None and index.scaler["digest"] != _scale_digest(vars(wanted.task)):
+    if wanted.scaler is not None and index.scaler["digest"] != _digest(wanted.scaler):
         return "it has the scale of another model"
-    if wanted.task is None and not index.scaler["is_fitted"]:
+    if wanted.scaler is None and not index.scaler["is_fitted"]:
         return "it has the scale of a trained model"
-    if wanted.task is None and scaling != wanted.scaling:
+    if wanted.scaler is None and scaling != wanted.scaling:
         return f"scaling is {scaling} there, not {wanted.scaling}"
     frequency = wanted.known_frequency
     if frequency is None and not index.options["frequency_was_found"]:
@@ -178,52 +177,41 @@ def _difference(index: Index, source: TableSource, wanted: Wanted) -> str | None
     return None
 
 
-def _scale_digest(fields: dict[str, Any]) -> str:
-    """A checksum of the fields of `Task` that say how targets are scaled."""
-    names = ("mean", "scale", "ids", "series_mean", "series_scale")
-    return hashlib.sha256(json.dumps([fields.get(name, ()) for name in names]).encode()).hexdigest()
+def _digest(scaler: Scaler) -> str:
+    """A checksum of how targets are scaled."""
+    fields = scaler.mean, scaler.scale, scaler.ids, scaler.series_mean, scaler.series_scale
+    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
 
 
 def _opened(folder: Path, index: Index) -> Map:
     series = open_series(folder, index)
     last = pd.DatetimeIndex(index.array(folder, "last").view("M8[ns]"))
-    scalers: dict[str, Any] = {name: tuple(index.scaler[name]) for name in ("mean", "scale")}
-    if index.scaler["scaling"] == "series":
-        own = series.mean.numpy(), series.scale.numpy()
-        scalers = scaler_fields(index.ids, scalers["mean"], scalers["scale"], own)
+    own = (series.mean.numpy(), series.scale.numpy()) if index.scaler["scaling"] == "series" else None
     return Map(
         index=index,
         series=series,
         splits=[Split(*ends) for ends in index.array(folder, "splits").tolist()],
         last=last if index.tz is None else last.tz_localize("UTC").tz_convert(index.tz),
-        scalers=scalers,
+        scaler=target_scaler(index.ids, tuple(index.scaler["mean"]), tuple(index.scaler["scale"]), own),
     )
 
 
 def _build(source: TableSource, folder: Path, wanted: Wanted) -> Index:
-    states, task, channels = source.states(), wanted.task, source.roles.target
+    states, scaler, channels = source.states(), wanted.scaler, source.roles.target
     check_space(folder, source.num_rows * (8 + 4 * len(channels)))
     writer = MapWriter(folder)
     with writer.map("time", "int64", (source.num_rows,)) as stream:
         keys = read_keys(source, wanted.rule, wanted.known_frequency, stream.write)
     splits = keys.splits(wanted.rule)
-    if task is None:
+    if scaler is None:
         wanted.check(splits)
     last_fitted = np.array([split.train_end for split in splits])
-    needs_fit = task is None or (task.scaling == "series" and not set(keys.ids) <= set(task.ids))
+    needs_fit = scaler is None or (scaler.scaling == "series" and not set(keys.ids) <= set(scaler.ids))
     moments, missing = _read_moments(source, keys, last_fitted if needs_fit else None)
-    scaling = wanted.scaling if task is None else task.scaling
-    if task is None:
-        own = moments.each() if scaling == "series" else None
-        fields = scaler_fields(keys.ids, *moments.all(channels, int(last_fitted.sum())), own)
-    else:
-        fields = vars(task)
-    if task is None and scaling == "series":
-        mean, scale = np.array(fields["series_mean"]), np.array(fields["series_scale"])
-    elif task is None:
-        mean, scale = (np.tile(fields[name], (len(keys.ids), 1)) for name in ("mean", "scale"))
-    else:
-        mean, scale = known_units(keys.ids, task, moments.each)
+    if scaler is None:
+        own = moments.each() if wanted.scaling == "series" else None
+        scaler = target_scaler(keys.ids, *moments.all(channels, int(last_fitted.sum())), own)
+    mean, scale = known_units(keys.ids, scaler, moments.each)
     if missing:
         check_space(folder, source.num_rows * 5 * len(channels))
         logger.warning(
@@ -250,11 +238,11 @@ def _build(source: TableSource, folder: Path, wanted: Wanted) -> Index:
         checksums=tuple(checksums),
         options={**wanted.options(source), "frequency_was_found": wanted.known_frequency is None},
         scaler={
-            "mean": list(fields["mean"]),
-            "scale": list(fields["scale"]),
-            "scaling": scaling,
-            "digest": _scale_digest(fields),
-            "is_fitted": task is None,
+            "mean": list(scaler.mean),
+            "scale": list(scaler.scale),
+            "scaling": scaler.scaling,
+            "digest": _digest(scaler),
+            "is_fitted": wanted.scaler is None,
         },
         frequency=keys.frequency,
         tz=source.tz,
@@ -299,12 +287,12 @@ class _Moments:
         self.count[series] += count
 
     def each(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What `fit_series_scalers` gives: two `(S, C)`, means, NaN without a value, and standard deviations."""
+        """What `series_moments` gives: two `(S, C)`, means, NaN without a value, and standard deviations."""
         mean = np.where(self.count > 0, self.base + self.mean, np.nan)
         return mean, _scale(self.square, self.count, mean)
 
     def all(self, channels: tuple[str, ...], num_rows: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """What `fit_scaler` gives, for the rows of all series."""
+        """What the function `moments` gives, for the rows of all series."""
         count = self.count.sum(axis=0)
         empty = np.flatnonzero(count == 0)
         if empty.size:

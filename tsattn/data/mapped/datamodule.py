@@ -89,15 +89,15 @@ class MappedDataModule(ForecastDataModule):
         """Open the map, and build it first if need be (called by the Trainer for every stage)."""
         if self._input is not None:
             super().setup(stage)
-        elif self._scaled is None or self._scaled[0] is not self.panel or self._scaled[1] is not self.task:
+        elif not self._is_set_up:
             opened = self._open()
             panel = self._last_rows(opened)
-            if self.task is None:
-                self.task = self._new_task(panel, opened.scalers)
+            if self.task is None or self.scaler is None:
+                self.task, self.scaler = self._new_task(panel), opened.scaler
             else:
                 panel = self._obey(self.task, panel)
             self.panel, self._series, self._splits = panel, opened.series, opened.splits
-            self._scaled = panel, self.task
+            self._scaled = panel, self.task, self.scaler
 
     def load_panel(self) -> Panel:
         """The last row of each series."""
@@ -123,7 +123,8 @@ class MappedDataModule(ForecastDataModule):
     def _open(self) -> Map:
         target = self.target if self.task is None else self.task.channels
         source = TableSource(self.path, self.id_column, self.time_column, target)
-        wanted = Wanted(self.rule, self.scaling, self.frequency, self.task, self._check_windows)
+        frequency = self.frequency if self.task is None else self.task.frequency
+        wanted = Wanted(self.rule, self.scaling, frequency, self.scaler, self._check_windows)
         return open_or_build(source, self.folder, wanted, verify=self.verify)
 
     def _last_rows(self, opened: Map) -> Panel:

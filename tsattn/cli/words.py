@@ -9,11 +9,12 @@ from typing import Any
 
 import yaml
 
-from tsattn.cli.run_words import Pair, of_a_resumed_run, of_a_trained_run, read_config
+from tsattn.cli.run_words import Pair, of_a_resumed_run, of_a_trained_run
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, one_of
+from tsattn.experiments.configs import config_names, find_config, read_config
 
-__all__ = ["config_names", "find_config", "prepare", "take_attention"]
+__all__ = ["prepare", "take_attention"]
 
 _BACKBONE = "--model.backbone"
 _ATTENTION = "--model.backbone.attention"
@@ -80,23 +81,6 @@ def take_attention(words: list[str]) -> tuple[Any, list[str]]:
     return (_merge("standard", overrides, "--attention") if overrides else None), left
 
 
-def config_names(pattern: str = "*.yaml") -> list[str]:
-    """Names of the configurations that can be given without a folder; of search spaces with ``search/*.yaml``."""
-    return sorted({str(path.relative_to(folder)) for folder in _config_folders() for path in folder.glob(pattern)})
-
-
-def find_config(name: str, what: str = "configuration", pattern: str = "*.yaml") -> Path:
-    """The file of this name, or one of those that come with tsattn.
-
-    Raises:
-        UserError: if there is none; the message lists those that match the pattern.
-    """
-    for path in (Path(name), *(folder / file for folder in _config_folders() for file in (name, f"{name}.yaml"))):
-        if path.is_file():
-            return path
-    raise UserError(f"no {what} {name}: neither a file nor one of {one_of(config_names(pattern))}")
-
-
 def _pairs(words: list[str]) -> list[Pair]:
     """Flags with their values; a word without a flag stands alone."""
     pairs: list[Pair] = []
@@ -123,12 +107,6 @@ def _is_number(word: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _config_folders() -> list[Path]:
-    package = Path(__file__).resolve().parents[1]
-    # installed, the configurations lie inside the package; in a checkout, beside it
-    return [folder for folder in (Path("configs"), package / "configs", package.parent / "configs") if folder.is_dir()]
 
 
 def _configured_backbone(configs: list[Path]) -> object:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,11 +12,10 @@ from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, scaled_series
-from tsattn.evaluation.units import Units
-from tsattn.task import MEDIAN, Task
-
-if TYPE_CHECKING:
-    from tsattn.training.module import ForecastingModule
+from tsattn.predictors.base import Predictor
+from tsattn.scaler import Scaler, Units
+from tsattn.task import Task
+from tsattn.training import Execution
 
 __all__ = ["beyond_training", "forecast_batches", "rolled_forecast"]
 
@@ -32,7 +31,7 @@ def beyond_training(task: Task, horizon: int) -> str | None:
     )
 
 
-def rolled_forecast(model: ForecastingModule, batch: Batch, horizon: int) -> Tensor:
+def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
     """The forecast of the first `horizon` steps, on the scale of the batch.
 
     Beyond the steps that the model was trained for, its own forecast (the median, of quantiles) takes the place of the
@@ -40,15 +39,16 @@ def rolled_forecast(model: ForecastingModule, batch: Batch, horizon: int) -> Ten
     last value there.
 
     Args:
-        model: a trained model for T steps.
+        predictor: built for T steps.
         batch: `past (B, L, C)`; time stamps and future covariates must cover `horizon`, rounded up to a multiple of T.
         horizon: steps to forecast.
 
     Returns:
         `(B, horizon, C)`, with Q quantiles `(B, horizon, C, Q)`.
     """
-    assert model.task is not None
-    L, T, levels = model.task.context_length, model.task.prediction_length, model.task.quantiles
+    assert predictor.task is not None
+    assert predictor.output is not None
+    L, T, median = predictor.context_length, predictor.task.prediction_length, predictor.output.median
     pieces: list[Tensor] = []
     for start in range(0, horizon, T):
         window = replace(
@@ -58,9 +58,9 @@ def rolled_forecast(model: ForecastingModule, batch: Batch, horizon: int) -> Ten
             if batch.future_covariates is None
             else batch.future_covariates[:, start : start + L + T],
         )
-        piece = model(window)
+        piece = predictor(window)
         pieces.append(piece)
-        point = piece[..., levels.index(MEDIAN)] if levels else piece
+        point = piece if median is None else piece[..., median]
         batch = replace(
             batch,
             past=_moved_on(batch.past, point, L),
@@ -75,11 +75,19 @@ def rolled_forecast(model: ForecastingModule, batch: Batch, horizon: int) -> Ten
 
 
 def forecast_batches(
-    model: ForecastingModule, panel: Panel, horizon: int, batch_size: int, device: torch.device
+    predictor: Predictor, scaler: Scaler, panel: Panel, horizon: int, batch_size: int, execution: Execution
 ) -> Iterator[Tensor]:
     """Forecasts beyond the end of each series in original units, a batch of series at a time.
 
     Whether the data will do is checked at once, the forecasts are made when they are asked for.
+
+    Args:
+        predictor: built and fitted.
+        scaler: that it was fitted with.
+        panel: the series, as its task needs them (`Panel.for_task`).
+        horizon: steps to forecast.
+        batch_size: series in a batch.
+        execution: where to compute.
 
     Returns:
         `(B, horizon, C)` float64, with Q quantiles `(B, horizon, C, Q)`; again and again, of the next series in order.
@@ -87,22 +95,19 @@ def forecast_batches(
     Raises:
         UserError: if a future covariate does not reach over the horizon.
     """
-    assert model.task is not None
-    series = scaled_series(panel, model.task)
-    units = Units(series.mean, series.scale)
-    windows = FutureWindows(panel, series, model.task, horizon)
+    assert predictor.task is not None
+    series = scaled_series(panel, scaler)
+    task = replace(predictor.task, context_length=predictor.context_length)
+    windows = FutureWindows(panel, series, task, scaler, horizon)
     # a generator of its own: else it draws from torch's, and so into a training in another thread
     loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
-    return _forecasts(model.to(device).eval(), loader, horizon, units, device)
+    rolled = execution.forecaster(predictor, lambda batch: rolled_forecast(predictor, batch, horizon))
+    return _restored(rolled, loader, Units(series.mean, series.scale))
 
 
-@torch.inference_mode()
-def _forecasts(
-    model: ForecastingModule, batches: Iterable[Batch], horizon: int, units: Units, device: torch.device
-) -> Iterator[Tensor]:
+def _restored(forecast: Callable[[Batch], Tensor], batches: Iterable[Batch], units: Units) -> Iterator[Tensor]:
     for batch in batches:
-        scaled = rolled_forecast(model, batch.to(device), horizon)
-        yield units.restore(scaled.cpu(), batch.series_id)
+        yield units.restore(forecast(batch), batch.series_id)
 
 
 def _moved_on(past: Tensor, new: Tensor, length: int) -> Tensor:

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import re
 from collections.abc import Iterable
-from typing import NoReturn
 
-from tsattn.errors import UserError, one_of
+from tsattn.errors import one_of
 
-__all__ = ["SentenceParser", "sentence", "under_key"]
+__all__ = ["sentence", "under_key"]
 
 _NOT_ARGUMENTS = ("--help", "--print_config", "--print_shtab")
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "Sequence": "a list"}
-
-
-class SentenceParser(argparse.ArgumentParser):
-    """A parser of commands that are not Lightning's: it raises a `UserError`."""
-
-    def error(self, message: str) -> NoReturn:
-        """One sentence instead of the usage and an exit."""
-        refused = re.fullmatch(r"argument (--\w+): (must be .*)", message)
-        if refused:
-            raise UserError(f"{refused[1]} {refused[2]}")
-        options = [name for action in self._actions for name in action.option_strings]
-        raise UserError(sentence(message, options=options, data_sets=()))
 
 
 def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) -> str:

@@ -1,17 +1,51 @@
-"""From the scale of a batch back to original units."""
+"""How series are scaled, as plain data that is saved with the model and never fitted again; and the way back to units.
+
+Shape letters: B windows, T horizon, S series, C channels, Q quantiles, P past-only and F known-future covariates.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from tsattn.constants import ModuleWithConstants
+from tsattn.constants import EXACT, ModuleWithConstants
 from tsattn.errors import UserError
-from tsattn.evaluation.summed_metric import EXACT
-from tsattn.task import Task
+from tsattn.plain_data import PlainData
 
-__all__ = ["Units"]
+__all__ = ["Scaler", "Units"]
+
+
+@dataclass(frozen=True)
+class Scaler(PlainData):
+    """Means and standard deviations of the training part, in original units: ``scaled = (original - mean) / scale``.
+
+    Attributes:
+        mean: C means of all series.
+        scale: C standard deviations of all series.
+        scaling: ``global``, all series are scaled by `mean` and `scale`; ``series``, each by its own.
+        ids: the S series that were trained on, where each has a scale of its own.
+        series_mean: S times C means, one row for each of `ids`.
+        series_scale: S times C standard deviations.
+        covariate_mean: P + F means, past covariates first.
+        covariate_scale: P + F standard deviations.
+    """
+
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    scaling: str = "global"
+    ids: tuple[Any, ...] = ()
+    series_mean: tuple[tuple[float, ...], ...] = ()
+    series_scale: tuple[tuple[float, ...], ...] = ()
+    covariate_mean: tuple[float, ...] = ()
+    covariate_scale: tuple[float, ...] = ()
+
+    def units(self) -> Units:
+        """The units of the series of `ids`, in that order; `(1, C)` where all share one scale."""
+        if self.scaling == "series":
+            return Units(self.series_mean, self.series_scale)
+        return Units([self.mean], [self.scale])
 
 
 class Units(ModuleWithConstants):
@@ -29,13 +63,6 @@ class Units(ModuleWithConstants):
         super().__init__()
         for name, table in (("mean", mean), ("scale", scale)):
             self.register_constant(name, table, EXACT, cast=False)
-
-    @classmethod
-    def of_task(cls, task: Task) -> Units:
-        """The units of the series that a task names in its `ids`, in that order; `(1, C)` where all share one scale."""
-        if task.scaling == "series":
-            return cls(task.series_mean, task.series_scale)
-        return cls([task.mean], [task.scale])
 
     def of(self, series_id: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean and scale of the windows of these series `(B,)`: two `(B, 1, C)`, or `(1, 1, C)` if all share one.

@@ -1,0 +1,55 @@
+"""The backbones that the contract is tested on. A new one adds its descriptions here and inherits every test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tsattn.backbones import Backbone, backbone_class, build_backbone
+from tsattn.task import Output, Task
+
+SMALL = {"d_model": 16, "num_heads": 2}
+
+CASES: dict[str, dict[str, Any]] = {
+    "transformer": {"kind": "transformer", **SMALL},
+    "transformer-mlr-rotary": {"kind": "transformer", "attention": "mlr", "positions": "rotary", **SMALL},
+    "transformer-independent": {
+        "kind": "transformer",
+        "channels": "independent",
+        "linear_path": "learned",
+        "attention": ["swa", "global_swa"],
+        **SMALL,
+    },
+    "transformer-calendar": {"kind": "transformer", "calendar": True, "linear_path": "ridge", **SMALL},
+    "patchtst": {"kind": "patchtst", **SMALL},
+    "patchtst-linear-path": {"kind": "patchtst", "patch_len": 5, "stride": 3, "linear_path": "learned", **SMALL},
+    "patchtst-calendar": {"kind": "patchtst", "patch_len": 4, "stride": 4, "calendar": True, **SMALL},
+}
+
+# whose forecasts move and grow with the window: all that normalise windows
+EQUIVARIANT = tuple(CASES)
+
+
+def build(
+    case: str, task: Task, output: Output = Output(), *, dtype: torch.dtype = torch.float64, seed: int = 0
+) -> Backbone:
+    """The backbone of a case, in eval mode, away from a start at which some parts add nothing."""
+    torch.manual_seed(seed)
+    return randomised(build_backbone(CASES[case], task, output)).to(dtype).eval()
+
+
+def randomised(module: Backbone) -> Backbone:
+    """With every weight moved a little."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, parameter.mean().item(), 0.3)
+    return module
+
+
+def emits_quantiles(case: str) -> bool:
+    return backbone_class(CASES[case]["kind"]).emits_quantiles
+
+
+def uses_covariates(case: str) -> bool:
+    return backbone_class(CASES[case]["kind"]).uses_covariates

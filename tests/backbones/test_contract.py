@@ -1,0 +1,140 @@
+"""What every backbone must keep, whatever its kind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.backbones.cases import CASES, EQUIVARIANT, build, emits_quantiles, uses_covariates
+from tests.toy_windows import LEVELS, ODD_SIZES, changed_covariates, one_window, toy_task, toy_windows
+from tsattn.backbones import BACKBONES, build_backbone, complete_backbone
+from tsattn.errors import UserError
+from tsattn.task import Output, Task
+
+cases = pytest.mark.parametrize("case", CASES)
+
+
+def full_task(case: str) -> Task:
+    """With covariates, if the case uses some."""
+    return toy_task(covariates=uses_covariates(case))
+
+
+def test_every_kind_has_a_case() -> None:
+    assert {case["kind"] for case in CASES.values()} == set(BACKBONES)
+
+
+@cases
+@pytest.mark.parametrize(("L", "T", "C", "B"), ODD_SIZES)
+def test_a_forecast_for_each_step_and_channel_of_any_size(case: str, L: int, T: int, C: int, B: int) -> None:
+    task = toy_task(L, T, C)
+    for dtype in (torch.float64, torch.float32):
+        forecast = build(case, task, dtype=dtype)(toy_windows(task, B, dtype=dtype))
+        assert forecast.shape == (B, T, C)
+        assert forecast.dtype == dtype
+        assert forecast.isfinite().all()
+
+
+@cases
+def test_float32_is_close_to_float64(case: str) -> None:
+    task = full_task(case)
+    exact, rounded = (
+        build(case, task, dtype=dtype)(toy_windows(task, dtype=dtype)) for dtype in (torch.float64, torch.float32)
+    )
+    torch.testing.assert_close(rounded.double(), exact, rtol=1e-3, atol=1e-3)
+
+
+@cases
+def test_quantiles_rise_or_are_refused(case: str) -> None:
+    task = toy_task()
+    if not emits_quantiles(case):
+        with pytest.raises(UserError, match="forecasts points only"):
+            build(case, task, Output(LEVELS))
+        return
+    forecast = build(case, task, Output(LEVELS))(toy_windows(task))
+    assert forecast.shape == (4, 8, 3, 3)
+    assert (forecast.diff(dim=-1) >= 0).all()
+
+
+@cases
+def test_covariates_move_the_forecast_or_are_refused(case: str) -> None:
+    task = toy_task(covariates=True)
+    if not uses_covariates(case):
+        with pytest.raises(UserError, match="uses no covariates, and the data has rain"):
+            build(case, task)
+        return
+    backbone, windows = build(case, task), toy_windows(task)
+    forecast = backbone(windows)
+    for name, other in changed_covariates(windows):
+        if name != "time":  # which a calendar alone reads
+            assert not torch.allclose(backbone(other), forecast), name
+
+
+@cases
+@pytest.mark.parametrize("levels", [(), LEVELS])
+def test_missing_values_leave_forecasts_finite(case: str, levels: tuple[float, ...]) -> None:
+    task = full_task(case)
+    output = Output(levels if emits_quantiles(case) else ())
+    assert build(case, task, output)(toy_windows(task, gaps=True)).isfinite().all()
+
+
+@cases
+def test_the_target_is_not_read(case: str) -> None:
+    task = full_task(case)
+    backbone, windows = build(case, task), toy_windows(task)
+    assert torch.equal(backbone(replace(windows, target=None)), backbone(windows))
+
+
+@cases
+def test_a_forecast_depends_on_its_own_window_alone(case: str) -> None:
+    task = full_task(case)
+    backbone, windows = build(case, task), toy_windows(task, 5, gaps=True)
+    together = backbone(windows)
+    for number in range(5):
+        torch.testing.assert_close(backbone(one_window(windows, number))[0], together[number], rtol=1e-9, atol=1e-9)
+
+
+@cases
+def test_eval_mode_draws_nothing(case: str) -> None:
+    task = full_task(case)
+    backbone, windows = build(case, task), toy_windows(task)
+    state = torch.get_rng_state()
+    assert torch.equal(backbone(windows), backbone(windows))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("case", EQUIVARIANT)
+def test_forecasts_move_and_grow_with_the_window(case: str) -> None:
+    """A window in other units gets the same forecast in those units."""
+    task = full_task(case)
+    backbone, windows = build(case, task), toy_windows(task, gaps=True)
+    windows = one_window(windows, 1)  # one with observed values
+    moved = backbone(replace(windows, past=100 + 7 * windows.past))
+    torch.testing.assert_close(moved, 100 + 7 * backbone(windows), rtol=1e-4, atol=1e-4)
+
+
+@cases
+def test_its_state_is_all_that_it_has_learnt(case: str) -> None:
+    task = full_task(case)
+    output = Output(LEVELS if emits_quantiles(case) else ())
+    backbone, windows = build(case, task, output), toy_windows(task)
+    with torch.device("meta"):
+        hollow = build_backbone(CASES[case], task, output).double().eval()
+    hollow.load_state_dict(backbone.state_dict(), assign=True)
+    assert torch.equal(hollow(windows), backbone(windows))
+
+
+@cases
+def test_a_description_is_plain_and_complete(case: str) -> None:
+    task = full_task(case)
+    complete = complete_backbone(CASES[case])
+    assert complete_backbone(complete) == complete
+    assert json.loads(json.dumps(complete)) == complete
+    states = []
+    for description in (CASES[case], complete):
+        torch.manual_seed(0)
+        states.append(build_backbone(description, task).state_dict())
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

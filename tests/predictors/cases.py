@@ -1,0 +1,56 @@
+"""The predictors that the contract is tested on. A new one adds its descriptions here and inherits every test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tests.toy_windows import toy_windows
+from tsattn.batch import Batch
+from tsattn.predictors import Predictor, build_predictor
+from tsattn.task import Output, Task
+
+SMALL = {"d_model": 16, "num_heads": 2}
+NETWORK = {"kind": "patchtst", "patch_len": 5, **SMALL}
+
+CASES: dict[str, dict[str, Any]] = {
+    "ridge": {"kind": "ridge"},
+    "ridge-own-context": {"kind": "ridge", "alpha": 1, "context_length": 11},
+    "ridge-longer-context": {"kind": "ridge", "context_length": 50},
+    "seasonal_naive": {"kind": "seasonal_naive"},
+    "seasonal_naive-own-season": {"kind": "seasonal_naive", "season_length": 5},
+    "persistence": {"kind": "persistence"},
+    "network": NETWORK,
+    "ensemble": {
+        "kind": "ensemble",
+        "members": ["ridge", {**NETWORK, "context_length": 31, "loss": "mae"}, "seasonal_naive"],
+        "weights": [1, 2, 0.5],
+        "seeds": 2,
+    },
+    "ensemble-networks": {"kind": "ensemble", "members": [NETWORK, {"kind": "transformer", **SMALL}]},
+    "ensemble-closed": {"kind": "ensemble", "members": ["ridge", "persistence"], "weights": [3, 1]},
+}
+
+# whose forecasts move and grow with the window
+EQUIVARIANT = tuple(CASES)
+
+
+def build(case: str, task: Task, output: Output = Output(), *, seed: int = 0) -> Predictor:
+    """The predictor of a case, float64 and in eval mode, with random numbers for what a fit finds."""
+    predictor = build_predictor(CASES[case])
+    predictor.build(task, output)
+    generator = torch.Generator().manual_seed(seed)
+    state = predictor.state_dict()
+    drawn = {name: 0.3 * torch.randn(part.shape, generator=generator).double() for name, part in state.items()}
+    predictor = predictor.double().eval()
+    predictor.load_state_dict(drawn)
+    return predictor
+
+
+def windows_for(predictor: Predictor, count: int = 4, **options: Any) -> Batch:
+    """Random windows with as much context as it looks at, and what its task names."""
+    task = predictor.task
+    assert task is not None
+    extra = predictor.context_length - task.context_length + options.pop("extra", 0)
+    return toy_windows(task, count, extra=extra, **options)

@@ -1,0 +1,164 @@
+"""What every predictor must keep, whatever its kind."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.predictors.cases import CASES, EQUIVARIANT, build, windows_for
+from tests.toy_windows import COVARIATES, LEVELS, ODD_SIZES, changed_covariates, one_window, toy_task
+from tsattn.backbones import BACKBONES
+from tsattn.errors import UserError
+from tsattn.predictors import PREDICTORS, Predictor, build_predictor, complete_predictor
+from tsattn.predictors.contexts import last_context
+from tsattn.task import Output
+
+cases = pytest.mark.parametrize("case", CASES)
+
+
+def full(case: str, levels: tuple[float, ...] = LEVELS) -> Predictor:
+    """Built for all that it can do: quantiles and covariates."""
+    able = build_predictor(CASES[case])
+    task = toy_task(covariates=able.uses_covariates)
+    return build(case, task, Output(levels if able.emits_quantiles else ()))
+
+
+def test_every_kind_has_a_case() -> None:
+    kinds = {case["kind"] for case in CASES.values()}
+    assert kinds >= set(PREDICTORS)
+    assert kinds & set(BACKBONES)
+
+
+@cases
+@pytest.mark.parametrize(("L", "T", "C", "B"), ODD_SIZES)
+def test_a_forecast_for_each_step_and_channel_of_any_size(case: str, L: int, T: int, C: int, B: int) -> None:
+    predictor = build(case, toy_task(L, T, C))
+    forecast = predictor(windows_for(predictor, B))
+    assert forecast.shape == (B, T, C)
+    assert forecast.dtype == torch.float64
+    assert forecast.isfinite().all()
+
+
+@cases
+def test_quantiles_rise_or_are_refused(case: str) -> None:
+    predictor = build_predictor(CASES[case])
+    if not predictor.emits_quantiles:
+        with pytest.raises(UserError, match=r"forecasts points only: it takes no quantiles$"):
+            predictor.build(toy_task(), Output(LEVELS))
+        return
+    predictor = build(case, toy_task(), Output(LEVELS))
+    forecast = predictor(windows_for(predictor))
+    assert forecast.shape == (4, 8, 3, 3)
+    assert (forecast.diff(dim=-1) >= 0).all()
+
+
+@cases
+def test_covariates_are_used_or_left_unread(case: str) -> None:
+    predictor = full(case)
+    windows = windows_for(predictor)
+    forecast = predictor(windows)
+    for name, other in changed_covariates(windows):
+        if predictor.uses_covariates and name != "time":  # which a calendar alone reads
+            assert not torch.allclose(predictor(other), forecast), name
+    if not predictor.uses_covariates:
+        assert torch.equal(predictor(replace(windows, **dict.fromkeys(COVARIATES))), forecast)
+        with_some = windows_for(full("network"), extra=predictor.context_length - 24)
+        bare = replace(with_some, **dict.fromkeys(COVARIATES))
+        assert torch.equal(predictor(with_some), predictor(bare))
+
+
+@cases
+def test_missing_values_leave_forecasts_finite(case: str) -> None:
+    predictor = full(case)
+    assert predictor(windows_for(predictor, gaps=True)).isfinite().all()
+
+
+@cases
+def test_the_target_is_not_read(case: str) -> None:
+    predictor = full(case)
+    windows = windows_for(predictor)
+    assert torch.equal(predictor(replace(windows, target=None)), predictor(windows))
+
+
+@cases
+def test_only_the_last_steps_of_a_longer_context_count(case: str) -> None:
+    predictor = full(case)
+    L = predictor.context_length
+    longer = windows_for(predictor, extra=13, gaps=True)
+    forecast = predictor(longer)
+    assert torch.equal(predictor(last_context(longer, L)), forecast)
+    earlier = replace(
+        longer,
+        past=torch.cat([torch.full_like(longer.past[:, :13], 1e3), longer.past[:, 13:]], 1),
+        past_observed=torch.cat([~longer.past_observed[:, :13], longer.past_observed[:, 13:]], 1),
+    )
+    assert torch.equal(predictor(earlier), forecast)
+    with pytest.raises(UserError, match=f"looks at {L} past steps, and the windows of the batch have {L - 1}"):
+        predictor(last_context(longer, L - 1))
+
+
+@cases
+def test_a_forecast_depends_on_its_own_window_alone(case: str) -> None:
+    predictor = full(case)
+    windows = windows_for(predictor, 5, gaps=True)
+    together = predictor(windows)
+    for number in range(5):
+        torch.testing.assert_close(predictor(one_window(windows, number))[0], together[number], rtol=1e-9, atol=1e-9)
+
+
+@cases
+def test_eval_mode_draws_nothing(case: str) -> None:
+    predictor = full(case)
+    windows = windows_for(predictor)
+    state = torch.get_rng_state()
+    assert torch.equal(predictor(windows), predictor(windows))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("case", EQUIVARIANT)
+def test_forecasts_move_and_grow_with_the_window(case: str) -> None:
+    predictor = full(case)
+    windows = one_window(windows_for(predictor, gaps=True), 1)  # one with observed values
+    moved = predictor(replace(windows, past=100 + 7 * windows.past))
+    torch.testing.assert_close(moved, 100 + 7 * predictor(windows), rtol=1e-4, atol=1e-4)
+
+
+@cases
+def test_its_state_is_all_that_a_fit_leaves(case: str) -> None:
+    predictor = full(case)
+    windows = windows_for(predictor)
+    drawn = torch.get_rng_state()
+    again = build_predictor(predictor.description)
+    assert predictor.task is not None
+    assert predictor.output is not None
+    again.build(predictor.task, predictor.output, empty=True)
+    assert torch.equal(torch.get_rng_state(), drawn), "an empty build draws nothing"
+    assert all(part.is_meta for part in again.state_dict().values()), "and takes no memory"
+    again.load_state_dict(predictor.state_dict(), assign=True)
+    assert torch.equal(again.double().eval()(windows), predictor(windows))
+
+
+@cases
+def test_a_description_is_plain_and_complete(case: str) -> None:
+    complete = complete_predictor(CASES[case])
+    assert complete_predictor(complete) == complete
+    assert json.loads(json.dumps(complete)) == complete
+    assert build_predictor(CASES[case]).description == complete
+    assert build_predictor(complete).description == complete
+    given = {name: value for name, value in CASES[case].items() if name != "members"}
+    assert {name: complete[name] for name in given} == given
+
+
+@cases
+def test_its_name_can_be_that_of_a_folder(case: str) -> None:
+    assert re.fullmatch(r"[\w.-]+", build_predictor(CASES[case]).name)
+
+
+@cases
+def test_what_needs_no_fit_has_no_state(case: str) -> None:
+    predictor = full(case)
+    assert predictor.needs_fit == bool(predictor.state_dict())

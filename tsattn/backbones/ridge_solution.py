@@ -1,0 +1,61 @@
+"""Ridge regression from a context to its horizon: one map for all channels, each window centred by its mean.
+
+Shape letters: B windows, L context length, T prediction length, C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from tsattn.batch import Batch
+from tsattn.layers import InstanceNorm
+
+__all__ = ["ALPHA", "apply_ridge", "solve_ridge"]
+
+ALPHA = 1000.0
+
+
+def solve_ridge(batches: Iterable[Batch], alpha: float = ALPHA) -> Tensor:
+    """The map `(L, T)` of least squared error and coefficients, float64.
+
+    Args:
+        batches: the training windows. A channel of a window with an unknown target is left out.
+        alpha: penalty on the squared coefficients, on the scale of the batches.
+    """
+    gram: Tensor | float = 0.0
+    moment: Tensor | float = 0.0
+    for batch in batches:
+        assert batch.target is not None
+        past, level = _centred(batch)
+        target = (batch.target.double() - level).transpose(1, 2)
+        x, y = past.transpose(1, 2).flatten(0, 1), target.flatten(0, 1)
+        if batch.target_observed is not None:
+            known = batch.target_observed.transpose(1, 2).flatten(0, 1).all(-1)
+            x, y = x[known], y[known]
+        gram = gram + x.T @ x
+        moment = moment + x.T @ y
+    assert isinstance(gram, Tensor), "there is no training window"
+    assert isinstance(moment, Tensor)
+    penalty = alpha * torch.eye(len(gram), dtype=gram.dtype)
+    weight: Tensor = torch.linalg.solve(gram + penalty, moment, left=True)
+    return weight
+
+
+def apply_ridge(weight: Tensor, batch: Batch) -> Tensor:
+    """The forecast `(B, T, C)`, float64.
+
+    Args:
+        weight: `(L, T)`, as `solve_ridge` gives it.
+        batch: B windows with L steps of context.
+    """
+    past, level = _centred(batch)
+    return (past.transpose(1, 2) @ weight).transpose(1, 2) + level
+
+
+def _centred(batch: Batch) -> tuple[Tensor, Tensor]:
+    """The contexts less their levels, `(B, L, C)`, and the levels, `(B, 1, C)`, in float64."""
+    norm = InstanceNorm(batch.past.double(), batch.past_observed)
+    return norm.past - norm.mean, norm.mean

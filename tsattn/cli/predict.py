@@ -1,0 +1,51 @@
+"""`tsattn predict`: forecasts beyond the end of the data, into a table and a figure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from tsattn.checks import whole_number
+from tsattn.cli.drawing import draw, figure_path, span
+from tsattn.cli.output import say
+from tsattn.cli.parsing import parse_command
+from tsattn.cli.session import session
+from tsattn.data.messages import counted
+from tsattn.experiments import RunFolder
+from tsattn.experiments.measuring import extent
+from tsattn.experiments.reopened import reopened
+from tsattn.forecaster.frames import check_output, future_frame, write_frame
+from tsattn.predictors.rolling import beyond_training, forecast_batches
+
+__all__ = ["predict"]
+
+
+def predict(words: Sequence[str]) -> int:
+    """Forecast; the exit code is 0, or a `UserError` is raised.
+
+    Args:
+        words: after ``predict``, prepared by `tsattn.cli.words.prepare`.
+    """
+    with session():
+        experiment, options = parse_command("predict", words)
+        output = Path(options.output or (RunFolder(options.run).forecast if options.run else "forecast.csv"))
+        check_output(output, options.overwrite)
+        figure = figure_path(options.figure, output, options.overwrite)
+        asked = None if options.horizon is None else whole_number("--horizon", options.horizon)
+        fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", input=options.input)
+        predictor, task = fitted.predictor, fitted.predictor.task
+        assert task is not None
+        assert predictor.output is not None
+        assert data.panel is not None
+        horizon = asked or task.prediction_length
+        if (warning := beyond_training(task, horizon)) is not None:
+            logging.getLogger("tsattn").warning(warning)
+        forecasts = forecast_batches(predictor, fitted.scaler, data.panel, horizon, data.eval_batch_size, execution)
+        frame = future_frame(forecasts, task, predictor.output, data.panel)
+        write_frame(frame, output)
+        steps = f"{counted(horizon, 'step')} of {extent(data)}, {span(frame.iloc[:, 1])}"
+        say(f"{output}: {steps}, in original units")
+        if figure is not None:
+            say(draw(frame, data.panel, task, predictor.output, figure))
+    return 0

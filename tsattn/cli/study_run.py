@@ -1,0 +1,108 @@
+"""A study from the command line: checked, run, and written down."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shlex
+from pathlib import Path
+
+from optuna import Study
+
+from tsattn.cli.output import say
+from tsattn.cli.study_folder import write_study
+from tsattn.cli.tune import STORAGE
+from tsattn.errors import UserError
+from tsattn.evaluation.selection import SELECTION_CHOICES
+from tsattn.experiments import Experiment
+from tsattn.tuning import (
+    Budget,
+    HeldData,
+    Search,
+    best_trial,
+    check_search,
+    counted,
+    error_word,
+    open_storage,
+    open_study,
+    run_study,
+)
+from tsattn.tuning.worker import REASON
+
+__all__ = ["tune"]
+
+
+def tune(experiment: Experiment, search: Search, folder: Path, options: argparse.Namespace, words: list[str]) -> None:
+    """Check everything, run the trials, and write down what they found.
+
+    Args:
+        experiment: what is searched around.
+        search: the space.
+        folder: of the study.
+        options: those of the command.
+        words: that were typed, without passwords.
+
+    Raises:
+        UserError: for a space that does not fit, another study in the folder, or no trial that was completed.
+        KeyboardInterrupt: if it was interrupted, saying how to go on.
+    """
+    base = _comparable(experiment)
+    held = HeldData()
+    check_search(search, base.to_dict(), held.check)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the study folder {folder} cannot be made: {error.strerror}") from error
+    storage = open_storage(options.storage, folder)
+    as_it_is = search.configured(base.to_dict())
+    first = search.grid() if search.sampler == "grid" else [as_it_is] if as_it_is else []
+    identity = {"config": base.to_dict(), "search": dict(search.content), "cv": options.cv}
+    study = open_study(
+        storage,
+        folder.resolve().name,
+        search,
+        identity=json.loads(json.dumps(identity)),
+        first=first,
+        seed=base.seed or 0,
+    )
+    trials = options.trials or (None if options.timeout else 40)
+    if search.sampler == "grid":
+        trials = min(trials or len(first), len(first))
+    done = counted(study.get_trials(deepcopy=False))
+    say(f"study {study.study_name} in {folder}: {done} {f'of {trials} ' if trials else ''}trials are done")
+    command = ["python", "-m", "tsattn", "tune", *words]
+
+    def write() -> None:
+        write_study(base, held, study, search, folder, folds=options.cv, as_it_is=as_it_is, command=command)
+
+    budget = Budget(trials, options.timeout or math.inf)
+    try:
+        run_study(study, storage, base, search=search, held=held, folds=options.cv, budget=budget, say=say)
+    except KeyboardInterrupt as stop:
+        write()
+        where = f"; give the password in {STORAGE}, PGPASSWORD or a passfile" if options.password_typed else ""
+        raise KeyboardInterrupt(f"go on with `{shlex.join(command)}`{where}") from stop
+    write()
+    _say_result(study, folder)
+
+
+def _comparable(experiment: Experiment) -> Experiment:
+    """The experiment with what decides how trials are compared written out: the same error on the same windows."""
+    selection = next(name for name, score in SELECTION_CHOICES.items() if score == experiment.selection)
+    fixed: dict[str, object] = {"model.selection": selection}
+    if (experiment.data.get("init_args") or {}).get("val_windows") == "auto":  # as many as a training affords
+        fixed["data.val_windows"] = "all"
+    return experiment.with_values(fixed)
+
+
+def _say_result(study: Study, folder: Path) -> None:
+    best = best_trial(study)
+    if best is None:
+        last = next((t for t in reversed(study.get_trials(deepcopy=False)) if REASON in t.user_attrs), None)
+        why = f"; the last: {last.user_attrs[REASON]}" if last else ""
+        raise UserError(f"no trial of the study {study.study_name} was completed within its constraints{why}")
+    say(f"\nbest: trial {best.number}, validation {error_word(best)} {best.values[0]:.4f}")
+    for path, value in best.params.items():
+        say(f"  {path}: {value}")
+    say(f"train and test it with `python -m tsattn fit --config {folder / 'best.yaml'}`")

@@ -1,0 +1,168 @@
+"""An experiment as plain data: what is forecast, by what, how it is trained, from which seed."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from tsattn.data import ForecastDataModule
+from tsattn.errors import UserError, one_of
+from tsattn.evaluation import selection_metric
+from tsattn.experiments.configs import find_config, read_config
+from tsattn.experiments.dotted import full_path, with_values
+from tsattn.experiments.fingerprint import fingerprint
+from tsattn.experiments.schema import SECTIONS, completed, instantiated, plain
+from tsattn.predictors import complete_predictor
+from tsattn.training.losses import choose_loss
+from tsattn.training.trainer_checks import check_seed
+
+__all__ = ["RESULTS_VERSION", "Experiment"]
+
+RESULTS_VERSION = 1
+"""Raised in the commit that changes any number of a result: results of other versions are not comparable."""
+
+_FILES = ("path", "root", "folder")  # arguments of data sets that say where files lie
+
+# of the Trainer, what says where and how it computes or writes, not what comes out
+_NOT_IN_KEY = (
+    *("accelerator", "strategy", "logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"),
+    *("log_every_n_steps", "profiler", "default_root_dir", "benchmark", "inference_mode", "detect_anomaly"),
+    *("enable_autolog_hparams", "model_registry", "num_nodes"),
+)
+_OF_DATA = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The complete description of a run, all defaults written out.
+
+    In YAML it has the keys ``data``, ``model``, ``trainer`` and ``seed_everything``, as the command line has options.
+
+    Attributes:
+        data: the DataModule and its arguments: ``class_path`` and ``init_args``.
+        model: ``backbone``, the description of the predictor, and how it is trained: ``learning_rate``, ``loss`` and so
+            on, the arguments of `ForecastingModule`.
+        trainer: the arguments of Lightning's Trainer.
+        seed: of weights, order and dropout; None draws from the generators as they are.
+    """
+
+    data: Mapping[str, Any]
+    model: Mapping[str, Any]
+    trainer: Mapping[str, Any]
+    seed: int | None
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Self:
+        """The experiment of a description that may leave out what has a default.
+
+        Args:
+            content: plain data by the keys of the YAML.
+
+        Raises:
+            UserError: for a key or value that is not valid; the message lists what is.
+        """
+        for name in content:
+            if name not in SECTIONS:
+                raise UserError(f"an experiment has no key {name!r}; valid: {one_of(SECTIONS)}")
+        check_seed(content.get("seed_everything"))
+        whole = plain(completed(content))
+        whole["model"]["backbone"] = complete_predictor(whole["model"]["backbone"])
+        files = whole["data"].get("init_args") or {}
+        # the description is read from anywhere
+        files.update({name: str(Path(files[name]).absolute()) for name in _FILES if files.get(name)})
+        seed = whole["seed_everything"]
+        if seed is True:
+            seed = int.from_bytes(hashlib.sha256(json.dumps(whole).encode()).digest()[:4], "big")
+        return cls(whole["data"], whole["model"], whole["trainer"], None if seed is False else seed)
+
+    @classmethod
+    def read(cls, name: str | Path, overrides: Mapping[str, Any] | None = None) -> Self:
+        """The experiment in a YAML file, which is found by its bare name if it comes with tsattn.
+
+        Args:
+            name: of the file.
+            overrides: values by their dotted paths, see `with_values`.
+
+        Raises:
+            UserError: if it is not there, or is not valid.
+        """
+        return cls.of(with_values(read_config(find_config(name)), _full(overrides)))
+
+    def with_values(self, overrides: Mapping[str, Any] | None) -> Self:
+        """The same with other values.
+
+        Args:
+            overrides: values by their dotted paths, written as on the command line: ``trainer.max_steps``,
+                ``data.batch_size``, ``model.backbone``, ``attention.ranks``. Naming another kind replaces the whole
+                description.
+
+        Raises:
+            UserError: for a path or value that is not valid.
+        """
+        return type(self).of(with_values(self.to_dict(), _full(overrides))) if overrides else self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data by the keys of the YAML."""
+        seed: int | bool = False if self.seed is None else self.seed
+        parts = {"data": self.data, "model": self.model, "trainer": self.trainer}
+        return {"seed_everything": seed, **copy.deepcopy(parts)}
+
+    def to_yaml(self) -> str:
+        """A configuration that `fit --config` and `Experiment.read` take."""
+        text: str = yaml.safe_dump(self.to_dict(), sort_keys=False)
+        return text
+
+    def made(self) -> tuple[ForecastDataModule, Mapping[str, Any]]:
+        """The DataModule, and the arguments of the Trainer with what they name made.
+
+        Raises:
+            UserError: for what a class refuses.
+        """
+        parts = instantiated(completed(self.to_dict()))
+        return parts.data, dict(vars(parts.trainer))
+
+    @property
+    def selection(self) -> str:
+        """The validation error that weights and trials are chosen by, see `tsattn.evaluation.selection`."""
+        quantiles = self.model["quantiles"]
+        return selection_metric(choose_loss(self.model["loss"], quantiles), quantiles, self.model["selection"])
+
+    @property
+    def key(self) -> str:
+        """A hash of all that decides the numbers of the result; the data are read for it.
+
+        Those are this description, the data (values, names and time stamps after reading, and how they are split), and
+        `RESULTS_VERSION`. Not among them: where files lie, logging, loader processes, the device, and threads.
+        """
+        data, _ = self.made()
+        data.prepare_data()
+        data.setup("fit")
+        return self.key_with(data)
+
+    def key_with(self, data: ForecastDataModule) -> str:
+        """The `key`, of data that are set up."""
+        trainer = {name: value for name, value in self.trainer.items() if name not in _NOT_IN_KEY}
+        if trainer["devices"] in ("1", "auto", [0]):
+            trainer["devices"] = 1
+        splits = [[split.train_end, split.val_end, split.test_end] for split in data.splits]
+        content = {
+            "version": RESULTS_VERSION,
+            "model": self.model,
+            "trainer": trainer,
+            "seed": self.seed,
+            "data": {name: getattr(data, name) for name in _OF_DATA},
+            "splits": splits,
+            "fingerprint": fingerprint(data),
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _full(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {full_path(path): value for path, value in (overrides or {}).items()}

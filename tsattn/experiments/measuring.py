@@ -1,0 +1,81 @@
+"""Measuring a predictor on all windows of a part of the data."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from tsattn.data import ForecastDataModule, Panel
+from tsattn.data.frequency import is_steps
+from tsattn.data.messages import counted
+from tsattn.errors import UserError
+from tsattn.evaluation import ErrorTable, measure
+from tsattn.experiments.baselines import fitted_baselines
+from tsattn.predictors import Predictor
+from tsattn.scaler import Units
+from tsattn.training import Execution, Training
+from tsattn.training.train import DIVERGED
+
+__all__ = ["extent", "measured", "tables_beside_baselines", "title"]
+
+_WORDS = {"val": "validation", "test": "test"}
+
+
+def measured(
+    predictor: Predictor, data: ForecastDataModule, part: str, execution: Execution, path: Path | None = None
+) -> ErrorTable:
+    """The errors over all windows of a part, each once.
+
+    Args:
+        predictor: built and fitted.
+        data: set up.
+        part: ``val`` or ``test``.
+        execution: where to compute.
+        path: a Parquet file for the rows, where they are too many for memory.
+
+    Raises:
+        UserError: if the errors are not finite.
+    """
+    assert data.panel is not None
+    assert predictor.output is not None
+    levels = predictor.output.quantiles
+    table = measure(
+        execution.forecaster(predictor),
+        data.eval_dataloader(part, predictor.context_length),
+        units=Units(data.series.mean, data.series.scale),
+        levels=levels,
+        ids=data.panel.ids,
+        channels=data.panel.channels,
+        path=path,
+        counts_steps=is_steps(data.panel.frequency),
+    )
+    if not math.isfinite(table.scores()["mse_scaled"]):
+        raise UserError(f"the {part} errors are not finite: {DIVERGED}")
+    scored, windows = table.scores()["windows"], len(data.windows(part))
+    if scored != windows:
+        raise RuntimeError(f"{scored} windows were scored, not all {windows}")
+    return table
+
+
+def tables_beside_baselines(
+    predictor: Predictor, data: ForecastDataModule, part: str, execution: Execution, path: Path | None = None
+) -> dict[str, ErrorTable]:
+    """The errors of a predictor and of the baselines on the same windows, by name; the arguments are `measured`'s."""
+    tables = {predictor.name: measured(predictor, data, part, execution, path)}
+    for name, baseline in fitted_baselines(data, part, Training(execution.options, {})):
+        tables[name] = measured(baseline, data, part, execution)
+    return tables
+
+
+def title(data: ForecastDataModule, windows: int, part: str = "test") -> str:
+    """What a table of scores is about: the data, the horizon, and how many windows were scored."""
+    assert data.task is not None
+    what = f"{windows} {_WORDS[part]} windows, {extent(data)}"
+    return f"{data.task.data}, horizon {data.task.prediction_length}: {what}"
+
+
+def extent(data: ForecastDataModule) -> str:
+    """How many channels of one series, or series, the data hold."""
+    panel: Panel | None = data.panel
+    assert panel is not None
+    return counted(len(panel.channels), "channel") if panel.is_wide else f"{len(panel)} series"

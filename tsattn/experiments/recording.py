@@ -1,0 +1,107 @@
+"""The folder of a run from its beginning to its end: made late, and removed where nothing came of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from lightning.pytorch.utilities import rank_zero_only
+
+from tsattn.errors import UserError
+from tsattn.experiments.experiment import Experiment
+from tsattn.experiments.run_folder import RunFolder, versions
+from tsattn.training.checkpoint_io import load_checkpoint
+
+__all__ = ["Recording", "is_first_process"]
+
+
+def is_first_process() -> bool:
+    """Whether this is the one process, of several that train together, that writes and prints."""
+    return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]
+
+
+class Recording:
+    """What a run writes into its folder while it goes on.
+
+    Args:
+        folder: of the run.
+        experiment: what is run.
+        command: that asked for it.
+        goes_on: whether the folder is that of a run that goes on.
+
+    Attributes:
+        folder: as `open` has made it.
+    """
+
+    def __init__(self, folder: RunFolder, experiment: Experiment, command: list[str], *, goes_on: bool = False) -> None:
+        self.folder = folder
+        self.experiment = experiment
+        self.command = command
+        self.goes_on = goes_on
+        self._is_open = False
+
+    def open(self, device: str, steps: int | None = None) -> bool:
+        """Make the folder, if it is not there yet, or go on in it; whether this call did.
+
+        Args:
+            device: what is computed on.
+            steps: of the whole training; None where they are not known, or there are none.
+
+        Raises:
+            UserError: if it cannot be made or written, or the run that goes on is beyond its end already.
+        """
+        if self._is_open:
+            return False
+        self._is_open = True
+        if not is_first_process():
+            return False
+        if self.goes_on:
+            self._go_on(steps)
+            return True
+        self.folder = self.folder.create()
+        with self.folder.removed_if_it_fails():
+            self.folder.config.write_text(self.experiment.to_yaml())
+            self.folder.write_json(self.folder.versions, versions(self.command, device))
+        return True
+
+    @property
+    def step(self) -> int:
+        """The optimizer step that a run goes on after; 0 for a new one."""
+        is_begun = self.goes_on and self.folder.last.exists()
+        return int(load_checkpoint(self.folder.last)["global_step"]) if is_begun else 0
+
+    def _go_on(self, steps: int | None) -> None:
+        """Make a run that has come to its end, or has another end now, one that is to be trained longer."""
+        run, before = self.folder, Experiment.read(self.folder.config).to_dict()
+        if run.metrics.exists() or before["trainer"] != self.experiment.to_dict()["trainer"]:
+            if steps is not None and steps <= self.step:
+                raise UserError(
+                    f"the run {run.path} is trained for {self.step:,} steps already, and {steps:,} are asked for in "
+                    "all: --trainer.max_steps must be above that"
+                )
+            run.extend(self.experiment.to_yaml(), self.step, self.command)
+        run.begin()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Remove a new folder again where an error leaves neither a checkpoint nor a curve that explains it."""
+        try:
+            yield
+        except Exception as error:
+            if self._is_open and not self.goes_on and is_first_process():
+                explains = isinstance(error, UserError) and self.folder.curve.exists()
+                if not (self.folder.has_checkpoint or explains):
+                    self.folder.remove()
+            raise
+        finally:
+            self.folder.release()
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        """Write the results, last of all but the checksums: a folder with them is finished."""
+        self.folder.write_json(self.folder.metrics, metrics)
+        self.folder.seal()
+
+    def part(self, name: str) -> RunFolder:
+        """The folder for a part of an ensemble; the whole folder for no name."""
+        return RunFolder(self.folder.path / "members" / name) if name else self.folder

@@ -1,0 +1,75 @@
+"""A run that is finished, opened again: to measure it, or to forecast with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tsattn.data import ForecastDataModule
+from tsattn.descriptions import difference
+from tsattn.errors import UserError
+from tsattn.evaluation import ErrorTable
+from tsattn.experiments.experiment import Experiment
+from tsattn.experiments.measuring import tables_beside_baselines
+from tsattn.experiments.schema import user_errors
+from tsattn.predictors import complete_predictor
+from tsattn.predictors.saved import FittedPredictor, load_predictor
+from tsattn.task import Output
+from tsattn.training import Execution, TrainerOptions
+from tsattn.training.trainer_options import check_one_device
+
+__all__ = ["measure_again", "reopened"]
+
+
+def reopened(
+    experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None
+) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
+    """A fitted predictor, the data that its experiment names, set up as it needs them, and where to compute.
+
+    Args:
+        experiment: of the run.
+        checkpoint: of the predictor.
+        stage: what the data are set up for: ``validate``, ``test`` or ``predict``.
+        input: a file to forecast from, instead of the data of the experiment.
+
+    Raises:
+        UserError: if one of them is not there or cannot be used.
+    """
+    check_one_device(experiment.trainer, f"{stage} runs on one device, so that no window counts twice")
+    with user_errors():
+        data, trainer = experiment.made()
+        execution = Execution(TrainerOptions.of(trainer, is_new=False))
+        fitted = load_predictor(checkpoint)
+        _check_same(experiment, fitted)
+        data.task, data.scaler = fitted.predictor.task, fitted.scaler
+        if input is not None:
+            data.forecast_from(input)
+        data.prepare_data()
+        data.setup(stage)
+    return fitted, data, execution
+
+
+def measure_again(
+    experiment: Experiment, checkpoint: str | Path, part: str
+) -> tuple[ForecastDataModule, Mapping[str, ErrorTable]]:
+    """The data, and the errors of a fitted predictor and of the baselines on a part of them, by name.
+
+    Args:
+        experiment: of the run.
+        checkpoint: of the predictor.
+        part: ``val`` or ``test``.
+    """
+    fitted, data, execution = reopened(experiment, checkpoint, "validate" if part == "val" else "test")
+    return data, tables_beside_baselines(fitted.predictor, data, part, execution)
+
+
+def _check_same(experiment: Experiment, fitted: FittedPredictor) -> None:
+    """Refuse a checkpoint that is not of this experiment."""
+    output, asked = fitted.predictor.output, Output(tuple(experiment.model["quantiles"]))
+    # an older description lacks arguments that came later
+    saved = complete_predictor(fitted.predictor.description)
+    if saved != experiment.model["backbone"]:
+        raise UserError(f"the checkpoint is of another model: {difference(saved, experiment.model['backbone'])}")
+    if output != asked:
+        one, other = (list(part.quantiles) if part and part.quantiles else "none" for part in (output, asked))
+        raise UserError(f"the checkpoint is of another model: its quantiles are {one}, but {other} are asked for")

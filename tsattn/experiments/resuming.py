@@ -1,0 +1,57 @@
+"""Going on with a run that was left, or training it longer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tsattn.errors import UserError, one_of
+from tsattn.experiments.experiment import Experiment
+from tsattn.experiments.recording import is_first_process
+from tsattn.experiments.result import Result
+from tsattn.experiments.run import Hooks, fit_experiment
+from tsattn.experiments.run_folder import RunFolder
+
+__all__ = ["LIMITS", "resume"]
+
+LIMITS = ("max_steps", "max_epochs", "max_time")  # of the Trainer: how long it trains
+_NONE = {"max_steps": -1, "max_epochs": -1, "max_time": None}
+
+
+def resume(
+    folder: str | Path,
+    limits: Mapping[str, Any] | None = None,
+    *,
+    refit: bool = False,
+    hooks: Hooks | None = None,
+) -> Result:
+    """Go on with a run as it was, from its last checkpoint, to the result of an unbroken one.
+
+    Args:
+        folder: of the run.
+        limits: ``max_steps``, ``max_epochs`` or ``max_time`` of the Trainer in place of all those that the run had, to
+            train it longer; the results so far are kept under another name.
+        refit: see `tsattn.run`.
+        hooks: what the caller takes part in.
+
+    Raises:
+        UserError: for a folder that nothing can go on with, or limits that it is beyond already.
+    """
+    for name in limits or {}:
+        if name not in LIMITS:
+            raise UserError(f"a run that goes on takes no other {name}; valid are {one_of(LIMITS)}, to train it longer")
+    run = RunFolder(folder)
+    run.check_resumable(longer=bool(limits))
+    if is_first_process():
+        run.hold()
+    try:
+        before = Experiment.read(run.config)
+        asked = {f"trainer.{name}": value for name, value in {**_NONE, **limits}.items()} if limits else {}
+        experiment = before.with_values(asked)
+        differs = any(experiment.trainer[name] != before.trainer[name] for name in LIMITS)
+        if is_first_process():  # it may have come to its end while its lock was waited for
+            run.check_resumable(longer=differs)
+        return fit_experiment(experiment, run, goes_on=True, refit=refit, hooks=hooks or Hooks())
+    finally:
+        run.release()

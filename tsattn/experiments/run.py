@@ -1,0 +1,271 @@
+"""The one way from an experiment to its result, whoever asks for it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from tsattn.data import ForecastDataModule
+from tsattn.evaluation import ErrorTable
+from tsattn.experiments.experiment import Experiment
+from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
+from tsattn.experiments.recording import Recording, is_first_process
+from tsattn.experiments.result import Result
+from tsattn.experiments.run_folder import RunFolder
+from tsattn.experiments.schema import user_errors
+from tsattn.figures import plot_test_forecasts
+from tsattn.predictors import Predictor, build_predictor
+from tsattn.predictors.saved import FittedPredictor, save_predictor
+from tsattn.task import Output
+from tsattn.training import Execution, TrainerOptions, Training
+from tsattn.training.checkpoint_io import load_checkpoint
+from tsattn.training.random_state import own_random_state
+from tsattn.training.saved import read_content
+
+__all__ = ["Hooks", "fit_experiment", "run"]
+
+logger = logging.getLogger("tsattn")
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a caller of `run` takes part in.
+
+    Attributes:
+        callbacks: Lightning's, for networks that are trained.
+        built: called with predictor and data once both are there, before anything is fitted.
+        bar: shows the progress of a training.
+        say: takes lines about what is done.
+        command: that asked for the run, as the folder keeps it.
+        checkpoint: that a training goes on from.
+    """
+
+    callbacks: Sequence[Callback] = ()
+    built: Callable[[Predictor, ForecastDataModule], None] = field(default=lambda predictor, data: None)
+    bar: Callback | None = None
+    say: Callable[[str], None] = field(default=logger.info)
+    command: Sequence[str] = ()
+    checkpoint: Path | None = None
+
+
+def run(
+    experiment: Experiment | Mapping[str, Any] | str | Path,
+    folder: str | Path | RunFolder | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    data: ForecastDataModule | None = None,
+    test: bool = True,
+    refit: bool = False,
+    hooks: Hooks | None = None,
+) -> Result:
+    """Fit the predictor of an experiment, and test it once beside the baselines.
+
+    Args:
+        experiment: an `Experiment`, plain data, or the name of a YAML file.
+        folder: for everything that is needed to go on, test again or forecast; it must not exist yet. None writes no
+            files.
+        overrides: values by their dotted paths that take the place of the experiment's: ``{"attention": "swa",
+            "trainer.max_steps": 100}``.
+        data: the DataModule that the experiment describes, where it is there already, set up or not.
+        test: whether to read the test part.
+        refit: whether to fit once more, to all rows, at the length that validation chose; forecasts come from that.
+        hooks: what the caller takes part in.
+
+    Raises:
+        UserError: for a description that is not valid, data that cannot be used, or a training that fails, saying why.
+        KeyboardInterrupt: if it is interrupted, saying how to go on.
+    """
+    if isinstance(experiment, str | Path):
+        experiment = Experiment.read(experiment, overrides)
+    else:
+        known = experiment if isinstance(experiment, Experiment) else Experiment.of(experiment)
+        experiment = known.with_values(overrides)
+    where = folder if isinstance(folder, RunFolder | None) else RunFolder(folder)
+    return fit_experiment(experiment, where, data=data, test=test, refit=refit, hooks=hooks or Hooks())
+
+
+def fit_experiment(
+    experiment: Experiment,
+    folder: RunFolder | None,
+    *,
+    data: ForecastDataModule | None = None,
+    goes_on: bool = False,
+    test: bool = True,
+    refit: bool = False,
+    hooks: Hooks,
+) -> Result:
+    """`run` of an experiment that is read; the arguments are those of `run`.
+
+    Args:
+        goes_on: whether the folder is that of a run that goes on.
+    """
+    if folder is not None and not goes_on and is_first_process():
+        folder.check_new()
+    with user_errors():
+        made, trainer = experiment.made()
+    options = TrainerOptions.of(trainer, is_new=not goes_on)
+    data = made if data is None else data
+    is_toy = bool(options.arguments["fast_dev_run"])
+    recording = None if folder is None or is_toy else Recording(folder, experiment, [*hooks.command], goes_on=goes_on)
+    checkpoint = hooks.checkpoint
+    if goes_on and folder is not None and folder.last.exists():
+        checkpoint = folder.last
+    with user_errors(), contextlib.nullcontext() if recording is None else recording.held():
+        predictor = build_predictor(experiment.model["backbone"])
+        _set_up(data, checkpoint)
+        assert data.task is not None
+        assert data.scaler is not None
+        predictor.build(data.task, Output(tuple(experiment.model["quantiles"])), empty=True)
+        hooks.built(predictor, data)
+        training = _training(experiment, options, recording, hooks, checkpoint, goes_on)
+        _say_data(data, hooks.say)
+        with own_random_state(experiment.seed):
+            facts = predictor.fit(data, training)
+        fitted = FittedPredictor(predictor.eval(), data.scaler)
+        key = experiment.key_with(data)
+        if not is_first_process() or is_toy:
+            return Result(experiment, key, fitted, data, facts)
+        if recording is not None:
+            _open(recording, "cpu", None, hooks.say)
+            if not recording.folder.best.exists():
+                save_predictor(recording.folder.best, fitted, global_step=0)
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()  # or what follows would wait for the other processes
+        execution = Execution(options)
+        facts = {**facts, **_validated(predictor, data, execution, facts, experiment.selection)}
+        tables: dict[str, ErrorTable] = {}
+        if test:
+            tables = tables_beside_baselines(
+                predictor, data, "test", execution, None if recording is None else recording.folder.errors
+            )
+        refitted = _refitted(experiment, data, training, facts) if refit else None
+        result = Result(
+            experiment, key, fitted, data, facts, tables, None if recording is None else recording.folder.path, refitted
+        )
+        if recording is not None:
+            _write(result, recording, execution)
+        return result
+
+
+def _set_up(data: ForecastDataModule, checkpoint: Path | None) -> None:
+    """Read the data; of a checkpoint the task and scaler are obeyed."""
+    if checkpoint is not None:
+        content = read_content(load_checkpoint(checkpoint))
+        data.task, data.scaler = content.task, content.scaler
+    data.prepare_data()
+    data.setup("fit")
+
+
+def _training(
+    experiment: Experiment,
+    options: TrainerOptions,
+    recording: Recording | None,
+    hooks: Hooks,
+    checkpoint: Path | None,
+    goes_on: bool,
+) -> Training:
+    model = {name: value for name, value in experiment.model.items() if name != "backbone"}
+
+    def open_files(member: str, device: str, steps: int | None) -> RunFolder:
+        assert recording is not None
+        _open(recording, device, steps, hooks.say)
+        return recording.part(member)
+
+    def how_to_go_on() -> str:
+        if recording is None:
+            return "nothing was to be saved"
+        return f"go on with `python -m tsattn fit --resume {recording.folder.path}`"
+
+    return Training(
+        trainer=options,
+        options=model,
+        seed=experiment.seed,
+        open_files=None if recording is None else open_files,
+        resumes=goes_on,
+        checkpoint=hooks.checkpoint,
+        callbacks=hooks.callbacks,
+        bar=hooks.bar,
+        say=hooks.say,
+        how_to_go_on=how_to_go_on,
+    )
+
+
+def _open(recording: Recording, device: str, steps: int | None, say: Callable[[str], None]) -> None:
+    if recording.open(device, steps):
+        path = recording.folder.path
+        say(f"going on with {path} after step {recording.step}" if recording.goes_on else f"run folder: {path}")
+
+
+def _say_data(data: ForecastDataModule, say: Callable[[str], None]) -> None:
+    task = data.task
+    assert task is not None
+    say(
+        f"{task.data}: {extent(data)}, context {task.context_length}, "
+        f"horizon {task.prediction_length}, {len(data.windows('train'))} training windows"
+    )
+
+
+def _validated(
+    predictor: Predictor, data: ForecastDataModule, execution: Execution, facts: Mapping[str, Any], metric: str
+) -> dict[str, Any]:
+    """The validation error of a predictor that was fitted without one."""
+    if "validation_error" in facts or "val" not in data.parts:
+        return {}
+    scores = measured(predictor, data, "val", execution).scores()
+    return {"validation_error": scores[metric], "selected_by": metric, "validation_windows": scores["windows"]}
+
+
+def _refitted(
+    experiment: Experiment, data: ForecastDataModule, training: Training, facts: Mapping[str, Any]
+) -> FittedPredictor:
+    """A predictor of the same description, fitted to all rows at the length that validation chose."""
+    whole = data.with_all_rows()
+    assert whole.task is not None
+    assert whole.scaler is not None
+    again = build_predictor(experiment.model["backbone"])
+    again.build(whole.task, Output(tuple(experiment.model["quantiles"])), empty=True)
+    unwatched = replace(training, open_files=None, checkpoint=None, resumes=False, callbacks=())
+    with own_random_state(experiment.seed):
+        again.fit(whole, unwatched.at_length(facts))  # of closed forms there is no length
+    return FittedPredictor(again.eval(), whole.scaler)
+
+
+def _write(result: Result, recording: Recording, execution: Execution) -> None:
+    """The results of a run, into its folder."""
+    folder, data = recording.folder, result.data
+    assert data.task is not None
+    if result.refitted is not None:
+        save_predictor(folder.refit, result.refitted, global_step=result.fit.get("best_step", 0))
+    task = data.task
+    metrics = {
+        "key": result.key,
+        "data": task.data,
+        "context_length": task.context_length,
+        "prediction_length": task.prediction_length,
+        **({"test_windows": result.errors.scores()["windows"]} if result.errors is not None else {}),
+        "test": {name: _finite(table.scores()) for name, table in result.tables.items()},
+        **result.fit,
+        "seed": result.experiment.seed,
+        **({"refit": "all rows, at the length that validation chose"} if result.refitted is not None else {}),
+    }
+    if result.errors is not None and result.errors.path is None:
+        result.errors.to_parquet(folder.errors)
+    recording.write(metrics)
+    if result.tables:
+        name = result.fitted.predictor.name
+        predictor = result.fitted.predictor
+        figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", execution.forecaster(predictor))
+        figure.savefig(folder.figure, dpi=130)
+
+
+def _finite(scores: Mapping[str, float]) -> dict[str, float | None]:
+    """None where a score is not defined: JSON has no word for that."""
+    return {name: value if math.isfinite(value) else None for name, value in scores.items()}

@@ -1,0 +1,125 @@
+"""What an experiment may say, and what its words mean: the one parser of YAML, the command line and Python."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from inspect import signature
+from typing import Any, NoReturn
+
+import yaml
+from jsonargparse import ArgumentParser, Namespace
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Trainer
+
+import tsattn.data as data_sets
+from tsattn.data import ForecastDataModule, FrameDataModule, PanelDataModule
+from tsattn.errors import UserError, find_user_error
+from tsattn.experiments.sentences import sentence, under_key
+from tsattn.training import ForecastingModule
+from tsattn.training.trainer_checks import class_problem
+from tsattn.training.trainer_options import TRAINER_DEFAULTS
+
+__all__ = ["SECTIONS", "ExperimentParser", "add_experiment", "completed", "instantiated", "plain", "user_errors"]
+
+SECTIONS = ("seed_everything", "data", "model", "trainer")
+_LOCK = threading.RLock()  # a parser has a state while it parses
+_NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
+
+
+class ExperimentParser(ArgumentParser):
+    """Raises a `UserError` of one sentence where argparse would print its usage and exit."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """One sentence that names the argument and says what is valid."""
+        found = find_user_error(ex)
+        if found is not None:  # a mistake found while building something keeps its own sentence
+            raise UserError(under_key(str(found), message)) from found
+        in_memory = FrameDataModule, PanelDataModule  # cannot be typed
+        known = {cls.__name__: cls for cls in _subclasses(ForecastDataModule) if cls not in in_memory}
+        options = [option for action in self._actions for option in action.option_strings]
+        if "--data" in options:  # whose arguments are those of a class, which is not known yet
+            arguments = [name for cls in (*known.values(), FrameDataModule) for name in signature(cls).parameters]
+            options += [f"--data.{name}" for name in dict.fromkeys(arguments) if name not in _NOT_TYPED]
+        raise UserError(sentence(message, options=options, data_sets=sorted(known))) from ex
+
+
+def add_experiment(parser: ArgumentParser) -> None:
+    """Let a parser take the four parts of an experiment."""
+    _import_data_sets()
+    parser.add_argument("--seed_everything", type=bool | int, default=1, help="of weights, order and dropout")
+    parser.add_subclass_arguments(ForecastDataModule, "data", fail_untyped=False, required=True)
+    parser.add_class_arguments(ForecastingModule, "model", fail_untyped=False, instantiate=False, sub_configs=True)
+    parser.add_class_arguments(Trainer, "trainer", fail_untyped=False, instantiate=False, sub_configs=True)
+    parser.set_defaults({f"trainer.{name}": value for name, value in TRAINER_DEFAULTS.items()})
+
+
+def completed(content: Mapping[str, Any]) -> Namespace:
+    """The parsed parts of an experiment, all defaults filled in.
+
+    Raises:
+        UserError: for a key or value that is not valid; the message lists what is.
+    """
+    with _LOCK, user_errors():
+        parsed: Namespace = _parser().parse_object(json.loads(json.dumps(content)))
+    return parsed
+
+
+def plain(parsed: Namespace) -> dict[str, Any]:
+    """Parsed parts as plain data, which `completed` takes."""
+    given = Namespace(**{name: parsed[name] for name in SECTIONS})  # type: ignore[no-untyped-call]
+    with _LOCK:
+        text = _parser().dump(given, skip_unset=False)
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
+
+
+def instantiated(parsed: Namespace) -> Namespace:
+    """The same with all classes made: the DataModule, and what the arguments of the Trainer name.
+
+    Raises:
+        UserError: for what a class refuses.
+    """
+    given = Namespace(**{name: parsed[name] for name in SECTIONS})  # type: ignore[no-untyped-call]
+    with _LOCK, user_errors():
+        made: Namespace = _parser().instantiate(given)
+    return made
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+    """What a user can mend, raised as `UserError`, whatever the libraries make of it."""
+    try:
+        yield
+    except MisconfigurationException as error:
+        raise UserError(" ".join(str(error).split())) from error
+    except (ValueError, ImportError) as error:  # the parser wraps what a class says of its arguments
+        found = find_user_error(error)
+        reason = class_problem(error)
+        if found is None and reason is None:
+            raise
+        raise found or UserError(reason) from error
+    except RuntimeError as error:  # of EarlyStopping, once there is a metric
+        if "conditioned on metric" not in str(error):
+            raise
+        raise UserError(" ".join(str(error).split())) from error
+
+
+@lru_cache(maxsize=1)
+def _parser() -> ExperimentParser:
+    parser = ExperimentParser(prog="tsattn", exit_on_error=True)
+    add_experiment(parser)
+    return parser
+
+
+def _import_data_sets() -> None:
+    """The parser finds classes by their names among those that were imported."""
+    for name in data_sets.__all__:
+        getattr(data_sets, name)
+
+
+def _subclasses(cls: type[Any]) -> list[type[Any]]:
+    return [c for child in cls.__subclasses__() for c in (child, *_subclasses(child))]

@@ -1,0 +1,168 @@
+"""From frames to panels, as a forecaster needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsattn.checks import share
+from tsattn.data import Panel, panel_from_frame
+from tsattn.data.columns import column_name, column_names, match_ids
+from tsattn.data.frequency import Times
+from tsattn.data.grid import normalise_frequency
+from tsattn.data.messages import quiet
+from tsattn.data.tables import opened
+from tsattn.data.text_format import TextFormat
+from tsattn.predictors.saved import FittedPredictor
+from tsattn.task import Task
+
+__all__ = ["FrameReader", "after_history", "with_future"]
+
+
+@dataclass(frozen=True)
+class FrameReader:
+    """How the frames of a forecaster are read.
+
+    Attributes:
+        columns: which column is what, see `panel_from_frame`.
+        text: how text is written.
+        frequency: of the data; None infers it.
+        max_filled: the share of the rows of a series that may be filled as missing.
+    """
+
+    columns: Mapping[str, Any]
+    text: TextFormat
+    frequency: str | int | None
+    max_filled: float
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> FrameReader:
+        """The reader that the arguments of a `Forecaster` describe.
+
+        Raises:
+            UserError: for one that is not valid.
+        """
+        target = given["target"]
+        columns = {
+            "id_column": column_name(given["id_column"], "id_column"),
+            "time_column": column_name(given["time_column"], "time_column"),
+            "target": None if target is None else column_names(target, "target"),
+            **{name: column_names(given[name], name) for name in ("past_covariates", "future_covariates", "static")},
+        }
+        if given["frequency"] is not None:
+            normalise_frequency(given["frequency"])
+        text = TextFormat(given["separator"], given["decimal"], given["encoding"], given["date_format"])
+        return cls(columns, text, given["frequency"], share("max_filled", given["max_filled"]))
+
+    def read(self, frame: Any, source: str, future: Any = None) -> Panel:
+        """A frame as a panel.
+
+        Args:
+            frame: of pandas, polars or pyarrow, or a path.
+            source: what it is, for messages.
+            future: future covariates after its end.
+
+        Raises:
+            UserError: if it cannot be used.
+        """
+        table, options = self._opened(frame, source, future)
+        return panel_from_frame(table, **options, frequency=self.frequency)
+
+    def read_for(self, task: Task, frame: Any, source: str, future: Any = None, zone_of: Times | None = None) -> Panel:
+        """The same with the channels, covariates and categories of a task.
+
+        Args:
+            task: what a predictor was fitted for.
+            frame: as for `read`.
+            source: as for `read`.
+            future: as for `read`.
+            zone_of: time stamps in the time zone that those of the frame are converted to.
+        """
+        table, options = self._opened(frame, source, future)
+        if set(task.channels) <= set(map(str, table.columns)):
+            options["target"] = task.channels  # of other columns none is a target
+        panel = panel_from_frame(table, **options, frequency=task.frequency, zone_of=zone_of)
+        return panel.for_task(task, options["source"])
+
+    def _opened(self, frame: Any, source: str, future: Any) -> tuple[Any, dict[str, Any]]:
+        named = self.columns["id_column"], self.columns["time_column"]
+        table, source, row_of = opened(frame, source, *named, self.text)
+        options: dict[str, Any] = {**self.columns, "source": source, "row_of": row_of, "future": future}
+        return table, options | {"text": self.text, "max_filled": self.max_filled}
+
+
+def with_future(panel: Panel, future: Any, task: Task, reader: FrameReader) -> Panel:
+    """A panel with future covariates after its end.
+
+    Args:
+        panel: the series.
+        future: ids, time stamps and future covariates.
+        task: what a predictor was fitted for.
+        reader: of the future.
+    """
+    return _reread(panel, task, reader, future=future)
+
+
+def after_history(
+    panel: Panel,
+    history: Panel | None,
+    trained: NDArray[np.int64] | None,
+    fitted: FittedPredictor,
+    reader: FrameReader,
+) -> tuple[Panel, NDArray[np.int64], tuple[Any, ...]]:
+    """Series with the rows that were fitted before them.
+
+    Args:
+        panel: the series.
+        history: those that were fitted, or their ends; None where they are not known.
+        trained: `(S,)` how many rows of each of these were trained on.
+        fitted: the predictor.
+        reader: of frames.
+
+    Returns:
+        the panel; `(S,)` how many rows of each series of it were trained on; and the ids of the history as the panel
+        has them.
+    """
+    known = np.zeros(len(panel), np.int64)
+    if history is None or trained is None:
+        return panel, known, ()
+    # named as the series are
+    given = {fitted: name for name, fitted in match_ids(panel.ids, history.ids).items()}
+    ids = tuple(given.get(name, name) for name in history.ids)
+    history = replace(history, ids=ids, id_name=panel.id_name, time_name=panel.time_name)
+    last = dict(zip(history.ids, history.time[history.starts[:-1] + trained - 1], strict=True))
+    first = dict(zip(panel.ids, panel.time[panel.starts[:-1]], strict=True))
+    frame = history.to_frame()
+    owners = pd.Series(panel.ids * len(frame)) if panel.is_wide else frame[panel.id_name]
+    before = frame[(frame[panel.time_name] < owners.map(first)).to_numpy()]
+    if len(before):
+        assert fitted.predictor.task is not None
+        panel = _reread(panel, fitted.predictor.task, reader, before)
+    for number, name in enumerate(panel.ids):
+        if name in last:
+            known[number] = panel.time_of(number).searchsorted(last[name], side="right")
+    return panel, known, ids
+
+
+def _reread(panel: Panel, task: Task, reader: FrameReader, *frames: pd.DataFrame, future: Any = None) -> Panel:
+    """A panel with rows or a future added to its table."""
+    with quiet():
+        return panel_from_frame(
+            pd.concat([*frames, panel.to_frame()], ignore_index=True),
+            id_column=None if panel.is_wide else panel.id_name,
+            time_column=panel.time_name,
+            target=panel.channels,
+            past_covariates=panel.past_names,
+            future_covariates=panel.future_names,
+            static=panel.static_names,
+            frequency=panel.frequency,
+            max_filled=1.0,  # what comes much later is still of the same series
+            text=reader.text,  # of the future
+            source="the series",
+            future=future,
+        ).for_task(task, "the series")

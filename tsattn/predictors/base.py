@@ -1,0 +1,114 @@
+"""What every predictor is: something that forecasts windows, after it was fitted or without."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from tsattn import descriptions
+from tsattn.batch import Batch
+from tsattn.errors import UserError
+from tsattn.predictors import PREDICTORS
+from tsattn.task import Output, Task
+
+if TYPE_CHECKING:
+    from tsattn.data import ForecastDataModule
+    from tsattn.training import Training
+
+__all__ = ["Predictor"]
+
+
+class Predictor(nn.Module, ABC):
+    """Forecasts windows: the one protocol of networks, closed forms, averages, and what was trained elsewhere.
+
+    A predictor is made of plain data (its arguments), learns the sizes of a task in `build`, and is fitted to data in
+    `fit`. Its `state_dict` is all that a fit leaves: another one of the same description, built for the same task,
+    forecasts the same once that state is loaded.
+
+    Args:
+        **arguments: all arguments of the subclass by name, which takes each by keyword, with a type: they are its
+            description, beside its kind.
+
+    Attributes:
+        needs_fit: whether it must be fitted before it forecasts; False for one that knows all after `build`.
+        is_trained: whether `fit` trains by gradients, and so takes the options of a training.
+        emits_quantiles: whether it forecasts the quantiles that it is built for; else it forecasts points alone.
+        uses_covariates: whether it uses all covariates and static columns of a task that has some; else it leaves
+            them unread.
+        arguments: as they were given.
+        task: what it was built for; None before `build`.
+        output: the quantiles that it was built for; None before `build`.
+    """
+
+    needs_fit: bool = True
+    is_trained: bool = False
+    emits_quantiles: bool = False
+    uses_covariates: bool = False
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__()
+        self.arguments = arguments
+        self.task: Task | None = None
+        self.output: Output | None = None
+
+    @classmethod
+    def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a description with the defaults of all others written out, as plain data."""
+        return {**descriptions.defaults(cls), **arguments}
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Its kind and all arguments, defaults written out, as plain data."""
+        own = descriptions.import_path(type(self))
+        kind = next((kind for kind, path in PREDICTORS.items() if path == own), own)
+        return {"kind": kind, **self.arguments}
+
+    @property
+    def name(self) -> str:
+        """What tables and run folders call it."""
+        return str(self.description["kind"])
+
+    @property
+    def context_length(self) -> int:
+        """L, the past steps that it looks at: of a batch with more of them it takes the last."""
+        assert self.task is not None, "build(task, output) comes first"
+        return self.task.context_length
+
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
+        """Take the sizes of a task; subclasses make what they need for it.
+
+        Args:
+            task: sizes and columns.
+            output: the quantiles to forecast; a point forecast by default.
+            empty: whether parameters need no values, since a state will be loaded: nothing is drawn, and they take no
+                memory until then (``load_state_dict(state, assign=True)``).
+
+        Raises:
+            UserError: for a task that it cannot forecast.
+        """
+        if output.quantiles and not self.emits_quantiles:
+            raise UserError(f"predictor {self.name} forecasts points only: it takes no quantiles")
+        self.task, self.output = task, output
+
+    @abstractmethod
+    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+        """Fit to the training windows, choosing by the validation windows; the test windows are never read.
+
+        Args:
+            data: set up.
+            training: how networks are trained, and where their checkpoints lie.
+
+        Returns:
+            what is known of the fit as plain data, such as ``best_step``; nothing for one that has nothing to say.
+        """
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Tensor:
+        """The forecast of each window on the scale of the batch: `(B, T, C)`, with Q quantiles `(B, T, C, Q)`.
+
+        Args:
+            batch: ``past`` is `(B, L, C)` or longer, see `context_length`.
+        """

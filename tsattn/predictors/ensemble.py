@@ -1,0 +1,198 @@
+"""A weighted mean of forecasts whose members are each fitted on their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from torch import Tensor, nn
+from typing_extensions import override
+
+from tsattn import descriptions
+from tsattn.batch import Batch
+from tsattn.errors import UserError, one_of, whole_number
+from tsattn.predictors import (
+    build_predictor,
+    complete_predictor,
+    named_predictor,
+    predictor_arguments,
+    predictor_kinds,
+)
+from tsattn.predictors.base import Predictor
+from tsattn.predictors.contexts import last_context
+from tsattn.task import Output, Task
+
+if TYPE_CHECKING:
+    from tsattn.data import ForecastDataModule
+    from tsattn.training import Training
+
+__all__ = ["TRAINING_OPTIONS", "Ensemble"]
+
+TRAINING_OPTIONS = (
+    *("context_length", "loss", "learning_rate", "weight_decay"),
+    *("warmup_steps", "mup", "selection", "max_steps"),
+)
+"""What the description of a trained member may say of its training; what it leaves out is as for the ensemble."""
+
+
+class Ensemble(Predictor):
+    """The weighted mean of the forecasts of its members, level by level where they forecast quantiles.
+
+    Each member is fitted by itself: on its own loss, to its own context. A member that is trained by gradients is
+    trained `seeds` times, and the mean of these is the member.
+
+    Covariates and static columns are used by those members that can; the others leave them unread. A task that has some
+    needs one member that can.
+
+    Args:
+        members: descriptions of predictors. Beside the arguments of its kind, one that is trained may have those of
+            `TRAINING_OPTIONS`.
+        weights: one a member, at least 0; they are divided by their sum. None weighs all alike.
+        seeds: how often a trained member is trained: from the seed of the training, the next, and so on.
+
+    Raises:
+        UserError: for no member or one that is not valid, an ensemble among them, or weights that are none.
+    """
+
+    def __init__(self, *, members: Sequence[Any] = (), weights: Sequence[float] | None = None, seeds: int = 1) -> None:
+        described = [_Member.of(member) for member in members]
+        given = None if weights is None else list(weights)
+        super().__init__(members=[member.description for member in described], weights=given, seeds=seeds)
+        if not described:
+            raise UserError(f"an ensemble needs members, a list of descriptions: {one_of(_kinds())}")
+        self.weights = _normalised(given, len(described))
+        self._described = described
+        times = whole_number("seeds", seeds)
+        # by member and seed
+        self.members = nn.ModuleList(
+            nn.ModuleList(build_predictor(member.predictor) for _ in range(times if member.is_trained else 1))
+            for member in described
+        )
+        copies = [copy for copies in self._copies for copy in copies]
+        self.needs_fit = any(copy.needs_fit for copy in copies)
+        self.is_trained = any(copy.is_trained for copy in copies)
+        self.emits_quantiles = all(copy.emits_quantiles for copy in copies)
+        self.uses_covariates = any(copy.uses_covariates for copy in copies)
+
+    @classmethod
+    @override
+    def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        whole = super().complete(arguments)
+        descriptions.check_types(whole, get_type_hints(cls.__init__), "predictor ensemble")
+        weights = None if whole["weights"] is None else list(whole["weights"])
+        members = [_Member.of(member).description for member in whole["members"]]
+        return {**whole, "members": members, "weights": weights}
+
+    @property
+    @override
+    def context_length(self) -> int:
+        """The longest that a member looks at; each takes the last steps that it needs."""
+        return max(copy.context_length for copies in self._copies for copy in copies)
+
+    @override
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
+        names = {copies[0].name: copies[0].emits_quantiles for copies in self._copies}
+        for name, emits_quantiles in names.items():
+            if output.quantiles and not emits_quantiles:
+                raise UserError(f"member {name} of the ensemble forecasts points only: it takes no quantiles")
+        covariates = [*task.past_covariates, *task.future_covariates, *task.static]
+        if covariates and not self.uses_covariates:
+            raise UserError(f"no member of the ensemble uses covariates, and the data has {one_of(covariates)}")
+        super().build(task, output, empty=empty)
+        for member, copies in zip(self._described, self._copies, strict=True):
+            own = replace(task, context_length=member.options.get("context_length", task.context_length))
+            for copy in copies:
+                copy.build(own if copy.uses_covariates else _without_covariates(own), output, empty=empty)
+
+    @override
+    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+        """Fit each member in its turn; ``members`` says of each, by seed, what is known of its fit."""
+        known: list[list[dict[str, Any]]] = []
+        for number, (member, copies) in enumerate(zip(self._described, self._copies, strict=True)):
+            options = {name: value for name, value in member.options.items() if name != "context_length"}
+            known.append([])
+            for seed, copy in enumerate(copies):
+                assert copy.task is not None, "build(task, output) comes first"
+                own = training.of_member(f"member_{number}_seed_{seed}", seed, **options)
+                known[-1].append(copy.fit(data.with_context(copy.task.context_length), own))
+        return {"members": known}
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        batch = last_context(batch, self.context_length)
+        parts = [
+            weight / len(copies) * copy(batch)
+            for weight, copies in zip(self.weights, self._copies, strict=True)
+            for copy in copies
+        ]
+        total: Tensor = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
+
+    @property
+    def _copies(self) -> list[list[Predictor]]:
+        """The predictors of each member, by seed."""
+        return [[*copies] for copies in self.members]  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A predictor, and how it is trained.
+
+    Attributes:
+        predictor: its complete description.
+        options: those of `TRAINING_OPTIONS` that were given.
+        is_trained: see `Predictor`.
+    """
+
+    predictor: dict[str, Any]
+    options: dict[str, Any]
+    is_trained: bool
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Predictor and options, as they stand in the description of an ensemble."""
+        return {**self.predictor, **self.options}
+
+    @classmethod
+    def of(cls, description: object) -> _Member:
+        """What the description of a member means.
+
+        Raises:
+            UserError: for a kind that cannot be a member, or an argument that is neither one of the kind nor an option
+                of a training that it has.
+        """
+        kind, predictor, chosen = named_predictor(description, "member of the ensemble")
+        if issubclass(predictor, Ensemble):
+            raise UserError("an ensemble is no member of another: name its members instead")
+        arguments = predictor_arguments(kind)
+        options = [name for name in TRAINING_OPTIONS if predictor.is_trained and name not in arguments]
+        descriptions.check_names(chosen, [*arguments, *options], f"member {kind} of the ensemble")
+        own = {name: value for name, value in chosen.items() if name in arguments}
+        given = {name: chosen[name] for name in options if name in chosen}
+        if "context_length" in given:
+            given["context_length"] = whole_number("context_length", given["context_length"])
+        return cls(complete_predictor({"kind": kind, **own}), given, predictor.is_trained)
+
+
+def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
+    """The share of each member."""
+    if weights is None:
+        return [1 / count] * count
+    if len(weights) != count:
+        raise UserError(f"weights must be as many as the members, {count}, not {len(weights)}")
+    if not all(0 <= weight < math.inf for weight in weights) or not sum(weights):
+        raise UserError(f"weights must be numbers of at least 0, not all 0, not {one_of(map(str, weights))}")
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+def _without_covariates(task: Task) -> Task:
+    return replace(task, past_covariates=(), future_covariates=(), static=(), categories=())
+
+
+def _kinds() -> list[str]:
+    return [kind for kind in predictor_kinds() if kind != "ensemble"]

@@ -1,0 +1,67 @@
+"""Forecasts that need no fit: what any model must beat."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn.batch import Batch
+from tsattn.errors import whole_number
+from tsattn.predictors.base import Predictor
+from tsattn.predictors.contexts import last_context
+
+if TYPE_CHECKING:
+    from tsattn.data import ForecastDataModule
+    from tsattn.training import Training
+
+__all__ = ["Persistence", "SeasonalNaive"]
+
+
+class _Repeated(Predictor):
+    """The last steps of the context, again and again (missing ones have the value before them)."""
+
+    needs_fit = False
+
+    @override
+    def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
+        return {}
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        assert self.task is not None, "build(task, output) comes first"
+        last = last_context(batch, self.context_length).past
+        steps = torch.arange(self.task.prediction_length, device=last.device) % self.context_length
+        return last[:, steps]
+
+
+class SeasonalNaive(_Repeated):
+    """The last season of the context for each season of the horizon.
+
+    Args:
+        season_length: steps in a season, and of the context that it looks at; those of the task by default.
+
+    Raises:
+        UserError: for a season of no step.
+    """
+
+    def __init__(self, *, season_length: int | None = None) -> None:
+        super().__init__(season_length=season_length)
+        self._own_length = None if season_length is None else whole_number("season_length", season_length)
+
+    @property
+    @override
+    def context_length(self) -> int:
+        assert self.task is not None, "build(task, output) comes first"
+        return self.task.season_length if self._own_length is None else self._own_length
+
+
+class Persistence(_Repeated):
+    """The last value of the context for every step."""
+
+    @property
+    @override
+    def context_length(self) -> int:
+        return 1

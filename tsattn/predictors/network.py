@@ -1,0 +1,101 @@
+"""A trained network: a backbone in the place of a predictor."""
+
+from __future__ import annotations
+
+import re
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn.backbones import backbone_class, build_backbone, complete_backbone
+from tsattn.backbones.base import Backbone
+from tsattn.batch import Batch
+from tsattn.data.frequency import is_steps
+from tsattn.descriptions import Description
+from tsattn.errors import UserError
+from tsattn.predictors.base import Predictor
+from tsattn.predictors.contexts import last_context
+from tsattn.task import Output, Task
+from tsattn.training.random_state import own_random_state
+
+if TYPE_CHECKING:
+    from tsattn.data import ForecastDataModule
+    from tsattn.training import Training
+
+__all__ = ["NetworkPredictor"]
+
+
+class NetworkPredictor(Predictor):
+    """A backbone and its weights.
+
+    Args:
+        backbone: its description.
+
+    Attributes:
+        backbone: None before `build`.
+
+    Raises:
+        UserError: for a wrong kind or argument of the backbone or its attention.
+    """
+
+    is_trained = True
+
+    def __init__(self, backbone: Description) -> None:
+        self._description = complete_backbone(backbone)
+        kind, *_ = self._description.values()
+        super().__init__(**{name: value for name, value in self._description.items() if name != "kind"})
+        cls = backbone_class(kind)
+        self.emits_quantiles = cls.emits_quantiles
+        self.uses_covariates = cls.uses_covariates
+        self.backbone: Backbone | None = None
+
+    @property
+    @override
+    def description(self) -> dict[str, Any]:
+        return self._description
+
+    @property
+    @override
+    def name(self) -> str:
+        """Kind of backbone and attention, e.g. ``transformer_mlr``."""
+        attention = self.description.get("attention", [])
+        layers = attention if isinstance(attention, list) else [attention]
+        kinds = dict.fromkeys(layer["kind"] for layer in layers)
+        return re.sub(r"[^\w.-]", "_", "_".join([self.description["kind"], *kinds]))
+
+    @override
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
+        # on the device meta weights have shapes alone; constants, which no state holds, are filled in when first used
+        with torch.device("meta") if empty else nullcontext():
+            backbone = build_backbone(self.description, task, output)
+        if is_steps(task.frequency) and any(_has_calendar(part) for part in backbone.modules()):
+            raise UserError("blocks by the calendar need time stamps, and the series count steps; give their lengths")
+        self.task, self.output, self.backbone = task, output, backbone
+
+    @override
+    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+        from tsattn.training import ForecastingModule, train  # what is only loaded needs no Lightning
+
+        assert self.task is not None, "build(task, output) comes first"
+        assert self.output is not None
+        assert data.scaler is not None
+        with own_random_state(training.seed):
+            module = ForecastingModule(self.description, **training.options)
+            module.build(self.task, data.scaler)
+            facts = train(module, data, training)
+        self.backbone = module.backbone
+        return facts
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        assert self.backbone is not None, "build(task, output) comes first"
+        forecast: Tensor = self.backbone(last_context(batch, self.context_length))
+        return forecast
+
+
+def _has_calendar(part: Any) -> bool:
+    """Whether an attention makes its blocks from time stamps."""
+    return getattr(getattr(part, "pattern", None), "calendar", None) is not None

@@ -1,0 +1,42 @@
+"""Keeping away what Lightning says of its own workings."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+
+__all__ = ["quiet_lightning"]
+
+_NOISE = (
+    r".*does not have many workers.*",
+    r".*The number of training batches.*",
+    r".*Experiment logs directory.*",
+    r".*Checkpoint directory .* exists and is not empty.*",
+    r".*LeafSpec.*",
+    r".*isinstance\(treespec.*",
+    r".*callbacks used to create the checkpoint need to be provided.*",
+    r".*lr_scheduler.step\(\).*",
+    r".*GPU available but not used.*",
+    r".*`srun` command is available.*",  # on every machine of a cluster
+    r".*LightningCLI's args parameter.*",  # the words of a subprocess are those of this process
+)
+
+
+@contextlib.contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Without what Lightning says of its own workings."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [one.level for one in loggers]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
+        for pattern in _NOISE:
+            warnings.filterwarnings("ignore", pattern)
+        try:
+            for one in loggers:
+                one.setLevel(logging.WARNING)
+            yield
+        finally:
+            for one, level in zip(loggers, levels, strict=True):
+                one.setLevel(level)

@@ -1,0 +1,273 @@
+"""The one way to train a network: a Trainer, what watches over it, and the weights that validation chose."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import Callback
+
+from tsattn.data import ForecastDataModule
+from tsattn.errors import DivergedError, UserError
+from tsattn.training.callbacks import (
+    BestCheckpoint,
+    BestInMemory,
+    ExactResume,
+    FiniteLoss,
+    SaveProgress,
+    StopAt,
+    StopEarly,
+)
+from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
+from tsattn.training.curve import count_epochs, curve_loggers, keep_curve
+from tsattn.training.module import ForecastingModule
+from tsattn.training.one_epoch import TrainingPlan, train_as_one_epoch
+from tsattn.training.precision import FULL_PRECISION
+from tsattn.training.quiet import quiet_lightning
+from tsattn.training.throughput import Throughput
+from tsattn.training.trainer_options import TrainerOptions, build_trainer, listed
+
+__all__ = ["DIVERGED", "Training", "TrainingFiles", "train"]
+
+logger = logging.getLogger("tsattn")
+
+DIVERGED = "training diverged; a lower --model.learning_rate or more --model.warmup_steps may help"
+
+
+class TrainingFiles(Protocol):
+    """Where a training keeps what it would be lost without; a folder of a run is one.
+
+    Attributes:
+        path: the folder that the curve is written into, as ``metrics.csv``.
+        checkpoints: the folder of the checkpoints.
+        best: the checkpoint with the lowest validation error.
+        last: the last checkpoint.
+        curve: the curve.
+    """
+
+    path: Path
+    checkpoints: Path
+    best: Path
+    last: Path
+    curve: Path
+
+
+@dataclass(frozen=True)
+class Training:
+    """How networks are trained in a run.
+
+    Attributes:
+        trainer: the arguments of Lightning's Trainer.
+        options: those of `ForecastingModule` beside the backbone: learning rate, loss, quantiles and so on.
+        seed: of the weights, the order of the windows and dropout; None draws from torch's generators as they are.
+        open_files: makes the files of a training that is about to begin, given the name of its member, its device and
+            its steps (None if time ends it); None keeps the best weights in memory alone.
+        resumes: whether to go on from the last checkpoint in the files, if there is one.
+        checkpoint: to go on from instead.
+        callbacks: Lightning's, beside those of `trainer`.
+        bar: the one that shows progress; None shows nothing.
+        say: takes lines about what is done.
+        how_to_go_on: says what to do after an interruption.
+        member: the name of the part of an ensemble that is trained; empty for the whole.
+        lengths: by member, the optimizer steps after which to stop, along the learning rates of the whole training;
+            None trains to the end.
+    """
+
+    trainer: TrainerOptions
+    options: Mapping[str, Any]
+    seed: int | None = 1
+    open_files: Callable[[str, str, int | None], TrainingFiles] | None = None
+    resumes: bool = False
+    checkpoint: Path | None = None
+    callbacks: Sequence[Callback] = ()
+    bar: Callback | None = None
+    say: Callable[[str], None] = field(default=logger.info)
+    how_to_go_on: Callable[[], str] = field(default=lambda: "")
+    member: str = ""
+    lengths: Mapping[str, int] | None = None
+
+    def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Training:
+        """The training of a part: with files, a seed and options of its own.
+
+        Args:
+            name: of the part, a name of a folder.
+            seed_offset: added to the seed.
+            **options: take the place of `options`; ``max_steps`` that of the Trainer's.
+        """
+        steps = options.pop("max_steps", None)
+        trainer = self.trainer if steps is None else self.trainer.with_max_steps(steps)
+        seed = None if self.seed is None else self.seed + seed_offset
+        return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=name)
+
+    def at_length(self, facts: Mapping[str, Any]) -> Training:
+        """The same, which stops where validation had its least error in an earlier fit.
+
+        Args:
+            facts: what that fit gave: ``best_step``, or those of the members of an ensemble under ``members``.
+        """
+        members = [facts] if "members" not in facts else [fit for fits in facts["members"] for fit in fits]
+        known = [fit for fit in members if "best_step" in fit]
+        return replace(self, lengths={fit.get("member", ""): fit["best_step"] for fit in known})
+
+
+def train(module: ForecastingModule, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+    """Train a network; it is left with the weights of the lowest validation error, on the CPU and in eval mode.
+
+    Where no series is long enough to hold a part out, the weights of the last step stay, which is logged.
+
+    Args:
+        module: built for the task of the data.
+        data: set up.
+        training: how.
+
+    Returns:
+        ``best_step``, ``selected_by`` (the name of the validation error), ``validation_error``, ``validation_windows``,
+        ``parameters`` and ``training``: ``steps``, ``seconds``, ``windows_per_second`` and ``peak_memory_bytes``.
+
+    Raises:
+        UserError: if it diverges, or the device has not the memory; what was saved before stays.
+        KeyboardInterrupt: if it is interrupted, saying how to go on.
+    """
+    metric = f"val_{module.selection}"
+    has_validation = "val" in data.parts
+    keeps_files = training.open_files is not None and not training.trainer.arguments["fast_dev_run"]
+    stopping, throughput = StopEarly(metric), Throughput()
+    saving: list[Callback] = []
+    plugins = listed(training.trainer.arguments["plugins"])
+    if keeps_files:
+        best_file, progress = BestCheckpoint(Path(), metric), SaveProgress(Path())
+        saving = [best_file, progress, ExactResume()]
+        plugins.append(AtomicCheckpointIO())
+    best_weights = None if keeps_files or not has_validation else BestInMemory(metric)
+    watching = [
+        *([stopping] if training.trainer.chooses_steps and has_validation else []),
+        *saving,
+        *([best_weights] if best_weights is not None else []),
+        *(FiniteLoss(), throughput),
+        *([] if training.lengths is None else [StopAt(training.lengths[training.member])]),
+        *training.callbacks,
+        *([training.bar] if training.bar is not None else []),
+    ]
+    shown = training.trainer.arguments["enable_model_summary"]
+    trainer = build_trainer(
+        training.trainer.arguments,
+        watching,
+        logger=False,  # until there is a folder
+        plugins=plugins,
+        enable_checkpointing=keeps_files,
+        enable_progress_bar=training.bar is not None,
+        enable_model_summary=bool(shown),
+        **({} if has_validation else {"limit_val_batches": 0}),
+    )
+    choices = {
+        "choose_steps": training.trainer.chooses_steps,
+        "choose_validation": training.trainer.chooses_validation,
+    }
+    with quiet_lightning():
+        plan = train_as_one_epoch(trainer, data, **choices)
+        stopping.patience = plan.patience
+        parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
+        module.check_device(trainer.strategy.root_device)
+        _say_plan(training, trainer, module.name, parameters, plan if any(choices.values()) else None)
+        checkpoint, files = training.checkpoint, None
+        if keeps_files:
+            assert training.open_files is not None
+            files = training.open_files(training.member, device_name(trainer), plan.steps)
+            if training.resumes and files.last.exists():
+                checkpoint = files.last
+            best_file.dirpath, progress.path = str(files.checkpoints), files.last
+            _write_curve(trainer, data, files, training, checkpoint)
+        started = time.perf_counter()
+        with _explained(training, data, files):
+            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+            if trainer.interrupted:
+                raise KeyboardInterrupt(training.how_to_go_on())
+        seconds = time.perf_counter() - started
+    chosen = {"best_step": trainer.global_step, "selected_by": module.selection}
+    if files is not None and has_validation:
+        if not files.best.exists():
+            raise DivergedError(f"no validation error was finite, so {files.path} has no best checkpoint: {DIVERGED}")
+        content = load_checkpoint(files.best)
+        module.load_state_dict(content["state_dict"])
+        best = next(one for one in trainer.checkpoint_callbacks if isinstance(one, BestCheckpoint)).best_model_score
+        chosen |= {"best_step": content["global_step"], "validation_error": None if best is None else float(best)}
+    elif best_weights is not None:
+        if best_weights.state is None:
+            raise DivergedError(f"no validation error was finite: {DIVERGED}")
+        module.load_state_dict(best_weights.state)
+        chosen |= {"best_step": best_weights.step, "validation_error": best_weights.error}
+    elif training.lengths is None:
+        logger.warning(
+            "no series has the rows to hold a part out for validation; the weights of the last of %d steps stay",
+            trainer.global_step,
+        )
+    module.to("cpu").eval()
+    speed = throughput.windows_per_second
+    return {
+        **({"member": training.member} if training.member else {}),
+        **chosen,
+        "validation_windows": plan.scored,
+        "parameters": parameters,
+        "training": {
+            "steps": trainer.global_step,
+            "seconds": round(seconds, 1),
+            "windows_per_second": None if speed is None else round(speed, 1),
+            "peak_memory_bytes": throughput.peak_memory_bytes,
+        },
+    }
+
+
+def device_name(trainer: Trainer) -> str:
+    """What a Trainer computes on: ``cpu``, or the name of the GPU."""
+    device = trainer.strategy.root_device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _say_plan(training: Training, trainer: Trainer, name: str, parameters: int, plan: TrainingPlan | None) -> None:
+    devices = f" x {trainer.world_size}" if trainer.world_size > 1 else ""
+    precision = "" if trainer.precision == FULL_PRECISION else f", {trainer.precision}"
+    part = f"{training.member}: " if training.member else ""
+    training.say(f"{part}{name}: {parameters:,} parameters, on {device_name(trainer)}{devices}{precision}")
+    if plan is not None:
+        training.say(f"training: {plan}")
+
+
+def _write_curve(
+    trainer: Trainer, data: ForecastDataModule, files: TrainingFiles, training: Training, checkpoint: Path | None
+) -> None:
+    """Let the Trainer write its curve into the folder, where it goes on after the steps of a checkpoint."""
+    given = training.trainer.arguments["logger"]
+    trainer.loggers = [] if given is False else [*curve_loggers(files.path), *listed(given)]
+    batches = data.train_dataloader().batches.epoch_length  # type: ignore[attr-defined]  # a TrainingLoader
+    count_epochs(trainer.loggers, batches / trainer.accumulate_grad_batches)
+    if training.resumes and trainer.is_global_zero:
+        keep_curve(
+            trainer.loggers, files.curve, 0 if checkpoint is None else load_checkpoint(checkpoint)["global_step"]
+        )
+
+
+@contextlib.contextmanager
+def _explained(training: Training, data: ForecastDataModule, files: TrainingFiles | None) -> Iterator[None]:
+    """The errors of a training, with what to do about them."""
+    try:
+        yield
+    except SystemExit as stop:  # how Lightning ends a fit on Ctrl-C and on SIGTERM
+        raise KeyboardInterrupt(training.how_to_go_on()) from stop
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"the device has not the memory for batches of {data.batch_size} windows: try "
+            f"--data.batch_size {max(1, data.batch_size // 2)} with "
+            "--trainer.accumulate_grad_batches 2, --model.activation_checkpointing true, --trainer.precision "
+            "bf16-mixed, --data.resident_gb 0, or a smaller model"
+        ) from error
+    except UserError as error:
+        if files is None or not files.best.exists():
+            raise
+        raise type(error)(f"{error}; the best weights so far are in {files.best}") from error
