@@ -29,7 +29,7 @@ from tsattn.evaluation import baseline_scores
 from tsattn.layers import DirectHead, TokenEmbedding
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_
 from tsattn.structured import LevelShape
-from tsattn.structured.btt import block_sizes
+from tsattn.structured.block_tensor_train import block_sizes
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
 

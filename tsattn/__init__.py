@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from tsattn.batch import Batch
     from tsattn.data import CO2DataModule, CSVDataModule, ForecastDataModule, FrameDataModule, PublicDataModule
     from tsattn.errors import UserError
+    from tsattn.experiments import Experiment, Result, resume, run
     from tsattn.forecaster import Forecaster, load
+    from tsattn.predictors import Predictor, build_predictor
     from tsattn.scaler import Scaler
     from tsattn.task import Output, Task
     from tsattn.training import ForecastingModule
@@ -25,18 +27,24 @@ _HOMES = {
     "Batch": "tsattn.batch",
     "CO2DataModule": "tsattn.data",
     "CSVDataModule": "tsattn.data",
+    "Experiment": "tsattn.experiments",
     "ForecastDataModule": "tsattn.data",
     "Forecaster": "tsattn.forecaster",
     "ForecastingModule": "tsattn.training",
     "FrameDataModule": "tsattn.data",
     "Output": "tsattn.task",
+    "Predictor": "tsattn.predictors",
     "PublicDataModule": "tsattn.data",
+    "Result": "tsattn.experiments",
     "Scaler": "tsattn.scaler",
     "Task": "tsattn.task",
     "UserError": "tsattn.errors",
     "build_attention": "tsattn.attention",
     "build_backbone": "tsattn.backbones",
+    "build_predictor": "tsattn.predictors",
     "load": "tsattn.forecaster",
+    "resume": "tsattn.experiments",
+    "run": "tsattn.experiments",
 }
 
 __all__ = [
@@ -45,18 +53,24 @@ __all__ = [
     "Batch",
     "CO2DataModule",
     "CSVDataModule",
+    "Experiment",
     "ForecastDataModule",
     "Forecaster",
     "ForecastingModule",
     "FrameDataModule",
     "Output",
+    "Predictor",
     "PublicDataModule",
+    "Result",
     "Scaler",
     "Task",
     "UserError",
     "build_attention",
     "build_backbone",
+    "build_predictor",
     "load",
+    "resume",
+    "run",
 ]
 
 

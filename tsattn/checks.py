@@ -14,9 +14,18 @@ import torch
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import check_quantiles
 
-__all__ = ["check_accelerator", "folder_path", "has_accelerator", "levels", "positive_number", "share", "whole_number"]
+__all__ = [
+    "ACCELERATORS",
+    "check_accelerator",
+    "folder_path",
+    "has_accelerator",
+    "levels",
+    "positive_number",
+    "share",
+    "whole_number",
+]
 
-_ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 
 
 def whole_number(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
@@ -76,10 +85,10 @@ def check_accelerator(name: Any) -> None:
     Raises:
         UserError: saying which are valid.
     """
-    if name not in _ACCELERATORS:
-        raise UserError(f"accelerator must be one of {one_of(_ACCELERATORS)}, not {shown(repr(name))}")
+    if name not in ACCELERATORS:
+        raise UserError(f"accelerator must be one of {one_of(ACCELERATORS)}, not {shown(repr(name))}")
     if not has_accelerator(name):
-        there = one_of(other for other in _ACCELERATORS if has_accelerator(other))
+        there = one_of(other for other in ACCELERATORS if has_accelerator(other))
         raise UserError(f"accelerator {name} is not on this machine; valid are {there}")
 
 

@@ -89,6 +89,14 @@ def test_preset_task_is_obeyed_and_nothing_refitted(
     assert batch.target.mean() < -1, "on the scale of the first file, not its own"
 
 
+@pytest.mark.parametrize("name", ["task", "scaler"])
+def test_one_of_task_and_scaler_alone_is_a_mistake(toy_csv: Path, saved: tuple[Task, Scaler], name: str) -> None:
+    data = CSVDataModule(str(toy_csv), **SIZES)
+    setattr(data, name, saved[name == "scaler"])
+    with pytest.raises(AssertionError, match="are set together"):
+        data.setup("test")
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_second_setup_changes_nothing(trained: CSVDataModule, saved: tuple[Task, Scaler], again: bool) -> None:
     before = next(iter(trained.test_dataloader()))

@@ -21,7 +21,7 @@ from tsattn.training import ForecastingModule, fitting
 from tsattn.training.callbacks import StopEarly
 from tsattn.training.length import choose_interval, choose_length, choose_warmup, scored_windows
 
-README = Path(__file__).parents[3] / "README.md"
+README = Path(__file__).parents[2] / "README.md"
 TINY = "--model.backbone={kind: patchtst, d_model: 8, num_layers: 1, num_heads: 2}"
 
 

@@ -36,6 +36,7 @@ def prepare(words: list[str]) -> list[str]:
     pairs = _pairs(rest)
     wants_help = any(name in ("-h", "--help") or name.endswith(".help") for name, _ in pairs)
     if command != "fit" and not wants_help:
+        _check_one_device(command, pairs)
         folders = [value for name, value in pairs if name == "--run"]
         if folders:
             pairs = of_a_trained_run(command, pairs, folders[-1])
@@ -61,6 +62,15 @@ def prepare(words: list[str]) -> list[str]:
         merged = _merge(_configured_backbone(configs), overrides, _BACKBONE)
         plain += [_BACKBONE, merged if isinstance(merged, str) else json.dumps(merged)]
     return [command, *plain]
+
+
+def _check_one_device(command: str, pairs: list[Pair]) -> None:
+    """Refuse several devices where each window must count once; those of the training do not matter there."""
+    for name, value in pairs:
+        if name in ("--trainer.devices", "--trainer.num_nodes") and value not in ("1", "auto", "[0]"):
+            raise UserError(
+                f"{command} runs on one device, so that no window counts twice: {name} must be 1, not {value}"
+            )
 
 
 def take_attention(words: list[str]) -> tuple[Any, list[str]]:

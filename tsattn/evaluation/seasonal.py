@@ -51,7 +51,7 @@ def seasonal_errors(panel: Panel, ends: NDArray[np.int64], season: int) -> NDArr
     """
     errors = np.full((len(panel), len(panel.channels)), np.nan)
     for number, (start, rows) in enumerate(zip(panel.starts, ends, strict=False)):
-        history = torch.from_numpy(panel.values[start : start + rows])[None]
+        history = torch.from_numpy(panel.values[start : start + rows].copy())[None]
         if rows > season:
             errors[number] = seasonal_error(history, season, ~history.isnan())[0].numpy()
     return errors

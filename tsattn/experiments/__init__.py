@@ -3,7 +3,7 @@
 from tsattn.experiments.experiment import RESULTS_VERSION, Experiment
 from tsattn.experiments.result import Result
 from tsattn.experiments.resuming import LIMITS, resume
-from tsattn.experiments.run import Hooks, run
 from tsattn.experiments.run_folder import RunFolder
+from tsattn.experiments.running import Hooks, run
 
 __all__ = ["LIMITS", "RESULTS_VERSION", "Experiment", "Hooks", "Result", "RunFolder", "resume", "run"]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tsattn.data import ForecastDataModule, Panel
 from tsattn.data.frequency import is_steps
 from tsattn.data.messages import counted
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable, measure
+from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.experiments.baselines import fitted_baselines
 from tsattn.predictors import Predictor
 from tsattn.scaler import Units
@@ -47,6 +51,7 @@ def measured(
         ids=data.panel.ids,
         channels=data.panel.channels,
         path=path,
+        seasonal_errors=_seasonal_errors(data, part),
         counts_steps=is_steps(data.panel.frequency),
     )
     if not math.isfinite(table.scores()["mse_scaled"]):
@@ -55,6 +60,16 @@ def measured(
     if scored != windows:
         raise RuntimeError(f"{scored} windows were scored, not all {windows}")
     return table
+
+
+def _seasonal_errors(data: ForecastDataModule, part: str) -> NDArray[np.float64] | None:
+    """`(S, C)` what MASE divides by, of the rows before the part; None of series that are not in memory."""
+    assert data.task is not None
+    assert data.panel is not None
+    if len(data.panel.values) != len(data.series.values):
+        return None
+    before = np.array([split.bounds(part)[0] for split in data.splits])
+    return seasonal_errors(data.panel, before, data.task.season_length)
 
 
 def tables_beside_baselines(

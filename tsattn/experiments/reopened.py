@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from tsattn.checks import ACCELERATORS, has_accelerator
 from tsattn.data import ForecastDataModule
 from tsattn.descriptions import difference
 from tsattn.errors import UserError
@@ -16,9 +19,10 @@ from tsattn.predictors import complete_predictor
 from tsattn.predictors.saved import FittedPredictor, load_predictor
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions
-from tsattn.training.trainer_options import check_one_device
 
 __all__ = ["measure_again", "reopened"]
+
+logger = logging.getLogger("tsattn")
 
 
 def reopened(
@@ -35,10 +39,9 @@ def reopened(
     Raises:
         UserError: if one of them is not there or cannot be used.
     """
-    check_one_device(experiment.trainer, f"{stage} runs on one device, so that no window counts twice")
     with user_errors():
         data, trainer = experiment.made()
-        execution = Execution(TrainerOptions.of(trainer, is_new=False))
+        execution = Execution(TrainerOptions.of(_of_this_machine(trainer), is_new=False))
         fitted = load_predictor(checkpoint)
         _check_same(experiment, fitted)
         data.task, data.scaler = fitted.predictor.task, fitted.scaler
@@ -47,6 +50,15 @@ def reopened(
         data.prepare_data()
         data.setup(stage)
     return fitted, data, execution
+
+
+def _of_this_machine(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a Trainer for one device of this machine, wherever the training was."""
+    accelerator = trainer["accelerator"]
+    if isinstance(accelerator, str) and accelerator in ACCELERATORS and not has_accelerator(accelerator):
+        logger.warning("accelerator %s is not on this machine; auto takes its place", accelerator)
+        accelerator = "auto"
+    return {**trainer, "accelerator": accelerator, "strategy": "auto", "devices": 1, "num_nodes": 1}
 
 
 def measure_again(

@@ -15,8 +15,8 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 
-import tsattn.data as data_sets
-from tsattn.data import ForecastDataModule, FrameDataModule, PanelDataModule
+from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
+from tsattn.descriptions import imported
 from tsattn.errors import UserError, find_user_error
 from tsattn.experiments.sentences import sentence, under_key
 from tsattn.training import ForecastingModule
@@ -117,8 +117,8 @@ def _parser() -> ExperimentParser:
 
 def _import_data_sets() -> None:
     """The parser finds classes by their names among those that were imported."""
-    for name in data_sets.__all__:
-        getattr(data_sets, name)
+    for path in DATA_MODULES.values():
+        imported(path)
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:

@@ -156,16 +156,17 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         *([training.bar] if training.bar is not None else []),
     ]
     shown = training.trainer.arguments["enable_model_summary"]
-    trainer = build_trainer(
-        training.trainer.arguments,
-        watching,
-        logger=False,  # until there is a folder
-        plugins=plugins,
-        enable_checkpointing=keeps_files,
-        enable_progress_bar=training.bar is not None,
-        enable_model_summary=bool(shown),
-        **({} if has_validation else {"limit_val_batches": 0}),
-    )
+    with quiet_lightning():
+        trainer = build_trainer(
+            training.trainer.arguments,
+            watching,
+            logger=False,  # until there is a folder
+            plugins=plugins,
+            enable_checkpointing=keeps_files,
+            enable_progress_bar=training.bar is not None,
+            enable_model_summary=bool(shown),
+            **({} if has_validation else {"limit_val_batches": 0}),
+        )
     choices = {
         "choose_steps": training.trainer.chooses_steps,
         "choose_validation": training.trainer.chooses_validation,

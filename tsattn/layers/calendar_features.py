@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tsattn.errors import UserError
-from tsattn.ops.calendar import CALENDAR_UNITS, DAY, MONDAY
+from tsattn.ops.calendar_blocks import CALENDAR_UNITS, DAY, MONDAY
 from tsattn.ops.masks import floor_divide
 
 __all__ = ["CalendarFeatures"]
@@ -19,8 +19,8 @@ __all__ = ["CalendarFeatures"]
 class CalendarFeatures:
     """Sine and cosine of the time of day, the day of the week and the time of year.
 
-    A cycle counts only where it holds two steps or more, as it says nothing otherwise: all three for steps of hours and
-    minutes, week and year for days and business days, the year for weeks, months and quarters.
+    A cycle is used only where it holds two steps or more, as it would not vary otherwise: all three for steps of hours
+    and minutes, week and year for days and business days, the year for weeks, months and quarters.
 
     Args:
         frequency: pandas frequency of the time stamps.

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.attention.caches import Cache, MultiLevelCache, NewTokens, own_cache
-from tsattn.attention.patterns.base import Pattern, Tokens
 from tsattn.attention.patterns.decoding import mix, pair_scores, seen_by
+from tsattn.attention.patterns.pattern import Pattern, Tokens
 from tsattn.errors import UserError, one_of
-from tsattn.ops.calendar import calendar_block_ids
+from tsattn.ops.calendar_blocks import calendar_block_ids
 from tsattn.ops.full import wide
 from tsattn.ops.masks import floor_divide, level_block_ids
 from tsattn.ops.multilevel import DIVIDING_IMPLS, IMPLS, multilevel_attention
@@ -116,14 +117,15 @@ class MultiLevelPattern(Pattern):
         # an exported program takes any length
         return [-(-last // size) for size in self.lengths] if isinstance(last, int) else None
 
+    @override
     def blocks_at(self, time: Tensor | None) -> Tensor | None:
-        """See `Pattern`."""
         if self.calendar is None:
             return None
         if time is None:
             raise UserError(f"attention with blocks by {', '.join(self.calendar)} needs data with time stamps")
         return calendar_block_ids(time, self.calendar)
 
+    @override
     def __call__(
         self,
         q: Tensor,
@@ -137,7 +139,6 @@ class MultiLevelPattern(Pattern):
         dropout_p: float,
         impl: str,
     ) -> Tensor:
-        """See `Pattern`."""
         blocks = self._find_blocks(tokens)
         regular = tokens.by_default and self.calendar is None
         layouts = None
@@ -167,8 +168,8 @@ class MultiLevelPattern(Pattern):
             regular=regular,
         )
 
+    @override
     def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> MultiLevelCache:
-        """See `Pattern`."""
         if self.calendar is not None:
             raise UserError(
                 f"blocks by {', '.join(self.calendar)} cannot decode step by step: a cache knows no time stamps"
@@ -177,14 +178,15 @@ class MultiLevelPattern(Pattern):
             blocks = [(1, length) for length in self.lengths]
         else:
             assert self.numbers is not None
-            assert max_length is not None, "Attention sees to it, see needs_max_length"
+            assert max_length is not None, "Attention checks this, as needs_max_length is true"
             blocks = [(number, max_length) for number in self.numbers]
         return MultiLevelCache(batch_size, self.ranks, blocks, max_length, rewind)
 
+    @override
     def decode(
         self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
     ) -> Tensor:
-        """See `Pattern`. Each level scores the keys of its running block alone."""
+        """Each level scores the keys of its running block alone."""
         cache = own_cache(cache, MultiLevelCache)
         q, scale = self._scaled(q, scale)
         levels, v = cache.extend(k, v, new)

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""The plan of a walk: which tiles a tile visits, sorted by how much of the components they need."""
+"""The plan of a walk: which tiles a tile visits, sorted by how many components they need."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tsattn.ops.multilevel_kernels.jit import jit, tl, triton
 from tsattn.ops.multilevel_kernels.problem import Problem, batch_stride
 from tsattn.ops.multilevel_kernels.sizes import TileSizes, chunk_widths
 
-__all__ = ["PACK", "Plan", "make_plan"]
+__all__ = ["PACK", "WalkPlan", "plan_walk"]
 
 # An entry of the plan is tile * PACK + components, in an int32.
 PACK = 1024
 
 
 @dataclass(frozen=True)
-class Plan:
-    """For every own tile, the walked tiles in groups, `starts` telling where each group begins."""
+class WalkPlan:
+    """For every own tile, the walked tiles in groups; `starts` holds where each group begins."""
 
     order: Tensor  # (P, own tiles, walked tiles) int32: walked tile * PACK + shared components
     mixes: Tensor  # (P, own tiles, walked tiles) int32: levels shared in part
     starts: Tensor  # (P, own tiles, chunks + 2) int32
 
 
-def make_plan(problem: Problem, sizes: TileSizes, *, own_keys: bool) -> Plan:
-    """Sort the tiles on the device; the host learns nothing, so nothing waits."""
+def plan_walk(problem: Problem, sizes: TileSizes, *, own_keys: bool) -> WalkPlan:
+    """Sort the tiles on the device; the host reads no result, so nothing waits."""
     unit = min(sizes.own, sizes.walked)
     own, walked = _ranges(problem, unit, keys=own_keys), _ranges(problem, unit, keys=not own_keys)
     counts = (problem.query_ids.shape[2], problem.key_ids.shape[2])
@@ -38,7 +38,7 @@ def make_plan(problem: Problem, sizes: TileSizes, *, own_keys: bool) -> Plan:
     widths = chunk_widths(problem.ranks)
     P, device = problem.plan_batch, own.device
     order = torch.empty(P, own_tiles, walked_tiles, dtype=torch.int32, device=device)
-    plan = Plan(
+    plan = WalkPlan(
         order, torch.empty_like(order), torch.empty(P, own_tiles, len(widths) + 2, dtype=torch.int32, device=device)
     )
     _plan_kernel[(own_tiles, P)](

@@ -27,7 +27,7 @@ class Tokens:
         global_tokens: `(B | 1, S)` bool.
         blocks: `(levels, B | 1, S)` int.
         max_length: the length that blocks by number divide.
-        by_default: whether nothing was said of the tokens: one row without padding, positions counted, blocks found.
+        by_default: whether the caller gave nothing about the tokens: no padding, positions are counted, blocks found.
         counted: whether positions are counted over the real tokens, and blocks found from them.
     """
 

@@ -1,15 +1,16 @@
-"""Near pairs of tokens, alone or beside every pair."""
+"""Near pairs of tokens: alone, or combined with a part that scores every pair."""
 
 from __future__ import annotations
 
 import math
 
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.attention.caches import Cache, NewTokens, SplitCache, WindowCache, own_cache
-from tsattn.attention.patterns.base import Pattern, Tokens
 from tsattn.attention.patterns.decoding import mix, pair_scores
-from tsattn.attention.patterns.full import FullPattern
+from tsattn.attention.patterns.full_pattern import FullPattern
+from tsattn.attention.patterns.pattern import Pattern, Tokens
 from tsattn.errors import UserError, is_whole_number, whole_number
 from tsattn.ops.masks import window_pairs
 from tsattn.ops.sliding_window import IMPLS, sliding_window_attention
@@ -29,6 +30,7 @@ class SlidingWindowPattern(Pattern):
     def __init__(self, window_size: int) -> None:
         self.window_size = whole_number("window_size", window_size)
 
+    @override
     def __call__(
         self,
         q: Tensor,
@@ -42,7 +44,6 @@ class SlidingWindowPattern(Pattern):
         dropout_p: float,
         impl: str,
     ) -> Tensor:
-        """See `Pattern`."""
         return sliding_window_attention(
             q,
             k,
@@ -58,14 +59,14 @@ class SlidingWindowPattern(Pattern):
             impl=impl,
         )
 
+    @override
     def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> WindowCache:
-        """See `Pattern`."""
         return WindowCache(batch_size, self.window_size, max_length, rewind)
 
+    @override
     def decode(
         self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
     ) -> Tensor:
-        """See `Pattern`."""
         k, v, keys = own_cache(cache, WindowCache).extend(k, v, new)
         allowed = None
         if keys is not None:
@@ -87,7 +88,7 @@ class GlobalSlidingWindowPattern(Pattern):
         window_size: keys on a side, the position itself counted (the paper's w plus one).
         combine: ``mean`` of the two parts, whose weights sum to 1, or ``sum`` (the authors' form), whose weights sum
             to 2.
-        scaling: ``head``, as said; ``mup``: `8 sqrt(W) / r` times the scale, `8 / r` under a low-rank projection.
+        scaling: ``head``, as above; ``mup``: `8 sqrt(W) / r` times the scale, `8 / r` under a low-rank projection.
 
     Raises:
         UserError: a `global_rank`, `window_size`, `combine` or `scaling` that means nothing, or queries of another
@@ -116,6 +117,7 @@ class GlobalSlidingWindowPattern(Pattern):
         self.takes_context = not self.window_rank
         self.component_groups = (global_rank, self.window_rank)
 
+    @override
     def __call__(
         self,
         q: Tensor,
@@ -129,7 +131,6 @@ class GlobalSlidingWindowPattern(Pattern):
         dropout_p: float,
         impl: str,
     ) -> Tensor:
-        """See `Pattern`."""
         if q.shape[-1] != self.width:
             raise UserError(f"queries must have {self.width} components, not {q.shape[-1]}")
 
@@ -152,18 +153,19 @@ class GlobalSlidingWindowPattern(Pattern):
         both = everywhere + part(self.window_part, slice(self.global_rank, None), self.window_rank)
         return both / 2 if self.combine == "mean" else both
 
+    @override
     def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> SplitCache:
-        """See `Pattern`. The values of the window are kept by both parts."""
+        """The values of the window are kept by both parts."""
         everywhere = self.global_part.new_cache(batch_size, max_length, rewind)
         parts: list[tuple[int, Cache]] = [(self.global_rank, everywhere)]
         if self.window_rank:
             parts.append((self.window_rank, self.window_part.new_cache(batch_size, max_length, rewind)))
         return SplitCache(parts)
 
+    @override
     def decode(
         self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
     ) -> Tensor:
-        """See `Pattern`."""
         cache = own_cache(cache, SplitCache)
         patterns = (self.global_part, self.window_part)
         parts = zip(patterns, cache.parts, cache.split(q), cache.split(k), strict=False)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.errors import UserError
 from tsattn.structured.base import StructuredMatrix
@@ -29,8 +30,8 @@ class MultiLevel(StructuredMatrix):
         """The levels whose sum is the matrix."""
 
     @property
+    @override
     def products(self) -> Sequence[BlockProduct]:
-        """See `StructuredMatrix`."""
         return tuple(level.product for level in self.levels)
 
     def to_mlbtc(self) -> MLBTC:
@@ -77,6 +78,7 @@ class MLBTC(MultiLevel):
             raise UserError("at least one level is needed")
 
     @property
+    @override
     def levels(self) -> Sequence[Level]:
         """The terms."""
         return self.terms

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tsattn.errors import UserError
 
-__all__ = ["NewTokens", "Rows"]
+__all__ = ["NewTokens", "TokenRows"]
 
 _FIRST_ROWS = 16
 
@@ -74,7 +74,7 @@ def positions_from(lengths: Sequence[int], device: torch.device) -> Tensor:
     return torch.tensor(lengths, dtype=torch.int64, device=device)[:, None]
 
 
-class Rows:
+class TokenRows:
     """Growing storage of a row for each token: `(B, heads, capacity, width)`, of the first rows' type and device.
 
     Storage is doubled when it is full. While gradients are recorded, every write goes into a copy, so that a backward
@@ -82,7 +82,7 @@ class Rows:
 
     Args:
         size: position p lies in place `p % size`, so that the last `size` positions are held; None for all of them.
-        max_length: positions up to which the capacity is not doubled past them.
+        max_length: while there are no more positions than this, the capacity is not doubled past it.
     """
 
     def __init__(self, size: int | None = None, max_length: int | None = None) -> None:
@@ -135,7 +135,7 @@ class Rows:
     def span(self, start: int, end: int) -> Tensor:
         """The rows of positions `start` to `end - 1`, `(B, heads, end - start, width)`, of sequences of one length.
 
-        A view, but for a run over the end of the places.
+        A view, except where the run continues at the first place.
         """
         at = self._place(start)
         if self.size is None or at + end - start <= self.size:
@@ -147,7 +147,7 @@ class Rows:
 
         Args:
             lengths: of each sequence, the tokens seen.
-            later: the position that an empty place is said to have.
+            later: the position to give for an empty place.
 
         Returns:
             `(B, heads, S, width)` and positions `(1 | B, S)`.
@@ -185,7 +185,7 @@ class Rows:
         return length if self.size is None else min(length, self.size)
 
     def _writable(self, rows: Tensor, places: int) -> Tensor:
-        """Storage of at least so many places that no one else reads."""
+        """Storage of at least so many places, which nothing else reads."""
         data = self._data
         if data is None:
             return rows.new_zeros((*rows.shape[:2], self._capacity(places), rows.shape[-1]))

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.errors import UserError, whole_number
+from tsattn.structured.block_tensor_contraction import MultiLevel
 from tsattn.structured.level import Level, LevelShape
-from tsattn.structured.mlbtc import MultiLevel
 
 __all__ = ["BTT", "DIVISORS", "block_sizes", "square_width"]
 
@@ -70,6 +71,7 @@ class BTT(MultiLevel):
     rank: int
 
     @property
+    @override
     def levels(self) -> Sequence[Level]:
         """One shuffled level."""
         return (Level(self.left, self.right, shuffled=True),)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tsattn.attention.caches.rows import NewTokens, Rows
+from tsattn.attention.caches.token_rows import NewTokens, TokenRows
 from tsattn.errors import UserError, is_whole_number
 
 __all__ = ["Cache", "own_cache"]
@@ -101,7 +101,7 @@ class Cache(ABC):
         self.store(k, v, self.new_tokens(k.shape[2], mask, k.device))
 
     def store(self, k: Tensor, v: Tensor, new: NewTokens) -> None:
-        """See `append`; `new` is what `new_tokens` made."""
+        """Take in the tokens that follow, as `append` does; `new` is what `new_tokens` made of them."""
         for rows, numbers in self._written(k, v):
             rows.put(numbers, new)
         self._lengths = new.after
@@ -185,17 +185,17 @@ class Cache(ABC):
         """The shortest length that each sequence can be cropped to."""
 
     @abstractmethod
-    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[Rows, Tensor]]:
+    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[TokenRows, Tensor]]:
         """What of new keys and values goes where."""
 
     @property
     @abstractmethod
-    def key_rows(self) -> Sequence[Rows]:
+    def key_rows(self) -> Sequence[TokenRows]:
         """Where keys are stored."""
 
     @property
     @abstractmethod
-    def value_rows(self) -> Sequence[Rows]:
+    def value_rows(self) -> Sequence[TokenRows]:
         """Where values are stored."""
 
     @property

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.errors import UserError
+from tsattn.structured.block_tensor_contraction import MLBTC, MultiLevel
 from tsattn.structured.level import Level, LevelShape, fit_levels
-from tsattn.structured.mlbtc import MLBTC, MultiLevel
 
 __all__ = ["MLR"]
 
@@ -39,11 +40,13 @@ class MLR(MultiLevel):
             raise UserError(f"{len(self.left)} left and {len(self.right)} right factors do not make levels")
 
     @property
+    @override
     def levels(self) -> Sequence[Level]:
         """The levels, coarse to fine as they are stored."""
         return tuple(Level(left, right, shuffled=False) for left, right in zip(self.left, self.right, strict=True))
 
     @property
+    @override
     def T(self) -> MLR:
         """The transpose, again MLR."""
         return MLR(self.right, self.left)

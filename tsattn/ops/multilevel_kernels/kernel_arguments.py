@@ -1,4 +1,4 @@
-"""The arguments that the attention kernels share, put together on the host."""
+"""The arguments that the attention kernels share, prepared on the host."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from tsattn.ops.multilevel_kernels.jit import is_interpreted, triton
-from tsattn.ops.multilevel_kernels.plan import PACK, Plan
 from tsattn.ops.multilevel_kernels.problem import Problem, batch_stride
 from tsattn.ops.multilevel_kernels.sizes import TileSizes, chunk_widths
 from tsattn.ops.multilevel_kernels.tile import dot
+from tsattn.ops.multilevel_kernels.walk_plan import PACK, WalkPlan
 
 __all__ = ["constants", "shared_arguments", "strides"]
 
@@ -58,7 +58,7 @@ def _precision(dtype: torch.dtype) -> str:
     return "widened" if is_interpreted(dot) else "tf32"
 
 
-def shared_arguments(problem: Problem, q: Tensor, k: Tensor, plan: Plan) -> tuple[list[Tensor], list[int]]:
+def shared_arguments(problem: Problem, q: Tensor, k: Tensor, plan: WalkPlan) -> tuple[list[Tensor], list[int]]:
     """The tensors that follow the outputs of a kernel, and the integers that follow the strides."""
     ids = problem.query_ids
     tensors = [
