@@ -106,7 +106,13 @@ def test_each_member_is_trained_on_its_own_loss_context_and_seeds(
         fits.append((self.name, training.member, training.seed, given.context_length, training.options))
         return {"best_step": len(fits)}
 
+    def check_fit(self: NetworkPredictor, given: ForecastDataModule, training: Any) -> None:
+        assert not fits, "a member was trained before all were checked"
+        checked.append(training.member)
+
+    checked: list[str] = []
     monkeypatch.setattr(NetworkPredictor, "fit", fit)
+    monkeypatch.setattr(NetworkPredictor, "check_fit", check_fit)
     other = {"kind": "transformer", **SMALL, "loss": "mae", "context_length": 40, "learning_rate": 1e-4, "max_steps": 9}
     ensemble = build_predictor({"kind": "ensemble", "members": [NETWORK, "ridge", other], "seeds": 2})
     assert data.task is not None
@@ -122,6 +128,7 @@ def test_each_member_is_trained_on_its_own_loss_context_and_seeds(
     ]
     steps = [{"best_step": number} for number in (1, 2, 3, 4)]
     assert facts == {"members": [steps[:2], [{"every": 1}], steps[2:]]}
+    assert checked == ["member_0_seed_0", "member_2_seed_0"]
     assert data.context_length == 24
 
 

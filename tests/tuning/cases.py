@@ -19,12 +19,11 @@ import torch
 import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from optuna.trial import FrozenTrial, TrialState
-from tsattn.cli.trial_cli import TrialCLI
 
 from tsattn.cli import main
 from tsattn.cli.session import session
-from tsattn.cli.words import prepare
-from tsattn.tuning import Search, check_search, open_storage, read_search
+from tsattn.experiments import Experiment
+from tsattn.tuning import HeldData, Search, check_search, comparable, open_storage, read_search
 
 SEARCH: dict[str, Any] = {
     "parameters": {
@@ -125,14 +124,13 @@ class Toy:
         path.write_text(yaml.safe_dump(dict(content), sort_keys=False))
         return read_search(path)
 
-    def cli(self) -> TrialCLI:
-        with session():
-            return TrialCLI(prepare(["fit", "--config", str(self.folder / "config.yaml")]))
+    def base(self) -> Experiment:
+        """What is searched around."""
+        return comparable(Experiment.read(self.folder / "config.yaml"))
 
     def check(self, content: Mapping[str, Any]) -> None:
-        cli = self.cli()
         with session():
-            check_search(self.search(content), cli.base, cli.build)
+            check_search(self.search(content), self.base().to_dict(), HeldData().check)
 
     def trials(self, storage: str | None = None) -> list[FrozenTrial]:
         import optuna

@@ -88,7 +88,7 @@ def test_the_message_at_ctrl_c_holds_no_password(
     def stopped(*given: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tsattn.tuning.run_study", stopped)
+    monkeypatch.setattr("tsattn.cli.study_run.run_study", stopped)
     assert toy(tmp_path).tune("--trials", "1", "--storage", URL) == 130
     err = capfd.readouterr().err
     assert f"--storage {BARE}`; give the password in TSATTN_STORAGE, PGPASSWORD or a passfile\n" in err

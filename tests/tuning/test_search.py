@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from tsattn.cli.arguments import find_config
 
 from tests.tuning.cases import SEARCH
 from tsattn.errors import UserError
+from tsattn.experiments.configs import find_config
 from tsattn.experiments.dotted import complete, get_at, paths, with_values
 from tsattn.tuning import Search, read_search
 

@@ -21,6 +21,7 @@ from tsattn.tuning import worker as worker_module
 from tsattn.tuning.search import Search
 from tsattn.tuning.worker import GRACE, RETRIES, claimed, retry_dead_trials
 
+UNREAD: Any = None  # experiment and data of trials that cost nothing
 URLS = pytest.mark.parametrize("url", [None, "sqlite:///{folder}/study.db"])
 
 
@@ -38,13 +39,13 @@ def opened(folder: Path, search: Search, url: str | None = None, **more: Any) ->
 def run(study: optuna.Study, storage: Any, search: Search, trials: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Run a study whose trials cost nothing: the square of what they take."""
     said: list[str] = []
-    monkeypatch.setattr(study_module, "run_trial", lambda trial, config, **_: [config["x"] ** 2])
+    monkeypatch.setattr(study_module, "run_trial", lambda trial, base, taken, **_: [taken["x"] ** 2])
     run_study(
         study,
         storage,
-        {"x": 0.0},
+        UNREAD,
         search=search,
-        build=lambda *_: pytest.fail("nothing is built"),
+        held=UNREAD,
         folds=0,
         budget=Budget(trials),
         say=said.append,
@@ -194,17 +195,15 @@ def test_a_process_taken_for_dead_changes_nothing_any_more(
     study, storage = opened(tmp_path, search)
     done = []
 
-    def slow(trial: optuna.Trial, config: dict[str, float], **_: object) -> list[float]:
+    def slow(trial: optuna.Trial, base: object, taken: dict[str, float], **_: object) -> list[float]:
         if not done:
             done.append(trial.number)
             frozen = study.trials[trial.number]
             assert worker_module.give_back(study, storage, frozen, "its process died")
-        return [config["x"] ** 2]
+        return [taken["x"] ** 2]
 
     monkeypatch.setattr(study_module, "run_trial", slow)
-    run_study(
-        study, storage, {"x": 0.0}, search=search, build=lambda *_: None, folds=0, budget=Budget(1), say=lambda _: None
-    )
+    run_study(study, storage, UNREAD, search=search, held=UNREAD, folds=0, budget=Budget(1), say=lambda _: None)
     assert states(study.trials) == {"FAIL": 1, "COMPLETE": 1}
     assert study.trials[0].params == study.trials[1].params
 
@@ -219,15 +218,13 @@ def test_a_storage_that_is_lost_says_so(search: Search, tmp_path: Path, monkeypa
     monkeypatch.setattr(study_module, "run_trial", lost)
     said = "the storage was lost in trial 0, which will be tried again: server closed the connection; start `tune` once"
     with pytest.raises(UserError, match=said):
-        run_study(
-            study, storage, {}, search=search, build=lambda *_: None, folds=0, budget=Budget(1), say=lambda _: None
-        )
+        run_study(study, storage, UNREAD, search=search, held=UNREAD, folds=0, budget=Budget(1), say=lambda _: None)
 
 
 def test_the_time_ends_a_study(search: Search, tmp_path: Path) -> None:
     study, storage = opened(tmp_path, search)
     budget = Budget(None, 0.0)
-    run_study(study, storage, {}, search=search, build=lambda *_: None, folds=0, budget=budget, say=lambda _: None)
+    run_study(study, storage, UNREAD, search=search, held=UNREAD, folds=0, budget=budget, say=lambda _: None)
     assert study.trials == []
 
 
@@ -271,10 +268,9 @@ def test_conditions_hold_for_drawn_trials(tmp_path: Path, monkeypatch: pytest.Mo
     made = toy(tmp_path)
     search = read_search(made.folder / "search.yaml")
     study, storage = opened(tmp_path, search)
-    monkeypatch.setattr(study_module, "run_trial", lambda trial, config, **_: [config["model"]["learning_rate"]])
-    config = made.cli().base
+    monkeypatch.setattr(study_module, "run_trial", lambda trial, base, taken, **_: [taken["model.learning_rate"]])
     budget = Budget(20)
-    run_study(study, storage, config, search=search, build=lambda *_: None, folds=0, budget=budget, say=lambda _: None)
+    run_study(study, storage, UNREAD, search=search, held=UNREAD, folds=0, budget=budget, say=lambda _: None)
     kind, ranks = "model.backbone.attention.kind", "model.backbone.attention.ranks"
     assert {trial.params[kind] for trial in study.trials} == set(SEARCH["parameters"]["attention.kind"])
     assert all((ranks in trial.params) == (trial.params[kind] == "mlr") for trial in study.trials)

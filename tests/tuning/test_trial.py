@@ -11,11 +11,12 @@ import pytest
 import torch
 from optuna.trial import TrialState
 
-from tests.tuning.cases import SEARCH, Toy, states, toy
+from tests.tuning.cases import Toy, states, toy
 from tsattn.cli.session import session
 from tsattn.errors import UserError
+from tsattn.experiments import run
 from tsattn.training import ForecastingModule
-from tsattn.tuning import Built, Fold, run_trial
+from tsattn.tuning import Fold, HeldData, run_trial
 from tsattn.tuning import trial as trial_module
 
 RATE = {"parameters": {"model.learning_rate": [0.01, 0.02]}}
@@ -23,13 +24,13 @@ RATE = {"parameters": {"model.learning_rate": [0.01, 0.02]}}
 
 def asked(search: dict[str, Any], made: Toy, folds: int = 0) -> tuple[optuna.trial.FrozenTrial, list[float] | None]:
     """A trial of the configuration with the first value of everything, as it ended."""
-    cli, space = made.cli(), made.search(search)
+    space = made.search(search)
     study = optuna.create_study(directions=["minimize"] * len(space.objectives))
     trial, values = study.ask(), None
     taken = space.taken(lambda parameter: parameter.probes()[0])
     with session():
         try:
-            values = run_trial(trial, space.applied(cli.base, taken), search=space, build=cli.build, folds=folds)
+            values = run_trial(trial, made.base(), taken, search=space, held=HeldData(), folds=folds)
             study.tell(trial, values)
         except optuna.TrialPruned:
             study.tell(trial, state=TrialState.PRUNED)
@@ -41,12 +42,13 @@ def test_what_is_recorded(tmp_path: Path) -> None:
     trial, values = asked(RATE, made)
     facts = trial.user_attrs
     assert values == [facts["error"]] == facts["errors"]
-    assert facts["parameters"] == sum(p.numel() for p in made.cli().build(made.cli().base).model.parameters())
+    assert facts["parameters"] == run(made.base(), test=False).fitted.predictor.num_parameters > 0
+    assert facts["selected_by"] == "mse_scaled"
     assert (facts["seed"], facts["device"]) == (1, "cpu")
     assert facts["step"] in (1, 2)
     assert facts["seconds"] > 0
     assert facts["memory"] > 50_000_000  # torch alone takes more
-    assert set(trial.intermediate_values) == {1, 2}  # told by step: both validations lie in one epoch
+    assert set(trial.intermediate_values) == {1, 2}  # reported by step: both validations lie in one epoch
     assert min(trial.intermediate_values.values()) == facts["error"]
 
 
@@ -122,7 +124,7 @@ def test_a_diverged_trial_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     trial, values = asked(RATE, toy(tmp_path))
     assert values is None
     assert trial.state == TrialState.PRUNED
-    assert "not finite" in trial.user_attrs["reason"]
+    assert trial.user_attrs["reason"].startswith("training diverged: the loss of step 1 ")
 
 
 @pytest.mark.parametrize(
@@ -162,9 +164,10 @@ def test_a_mistake_in_the_program_is_not_hidden(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"), [([], "behind the median at step 1"), (["--cv", "2"], "behind the median after 1 of 2 origins")]
+    ("more", "reason"),
+    [([], "worse than the median at step 1"), (["--cv", "2"], "worse than the median after 1 of 2 origins")],
 )
-def test_what_is_behind_the_others_is_pruned(more: list[str], reason: str, tmp_path: Path) -> None:
+def test_what_is_worse_than_the_others_is_pruned(more: list[str], reason: str, tmp_path: Path) -> None:
     # five trials must be there before the median counts; the last two are hopeless
     rates = [0.01, 0.011, 0.012, 0.013, 0.014, 1e-9, 2e-9]
     made = toy(tmp_path, {"sampler": "grid", "parameters": {"model.learning_rate": rates}})
@@ -185,18 +188,11 @@ def test_the_data_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         return load(self)
 
     monkeypatch.setattr(CSVDataModule, "load_panel", counted)
-    cli = made.cli()
-    with session():
-        first: Built = cli.build(cli.base)
-        same = cli.build(made.search(SEARCH).applied(cli.base, {"model.learning_rate": 0.5}))
-        longer = cli.build(
-            made.search({"parameters": {"data.context_length": [30]}}).applied(
-                cli.base, {"data.init_args.context_length": 30}
-            )
-        )
-        fold = cli.build(cli.base, Fold(0, 2))
+    held, base = HeldData(), made.base()
+    first, same = held.of(base), held.of(base.with_values({"model.learning_rate": 0.5}))
+    longer, fold = held.of(base.with_values({"data.context_length": 30})), held.of(base, Fold(0, 2))
     assert len(reads) == 1
-    assert first.data is same.data
-    assert longer.data is not first.data
-    assert first.data.splits != fold.data.splits
-    assert first.model is not same.model
+    assert first.series is same.series
+    assert longer.series is not first.series
+    assert first.splits != fold.splits
+    assert first is not same  # what a training notes in its data is no other's

@@ -46,7 +46,7 @@ def test_the_best_is_what_fit_takes_and_finds_again(done: Toy, tmp_path: Path) -
     assert config["model"]["learning_rate"] == summary["best"]["params"]["model.learning_rate"]
     assert main(["fit", "--config", str(done.study / "best.yaml"), "--run", str(tmp_path / "run")]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["validation_mse"] == summary["best"]["values"][0]
+    assert metrics["validation_error"] == summary["best"]["values"][0]
     assert metrics["best_step"] == summary["best"]["step"]
     assert metrics["parameters"] == summary["best"]["parameters"]
 
@@ -54,7 +54,7 @@ def test_the_best_is_what_fit_takes_and_finds_again(done: Toy, tmp_path: Path) -
 def test_only_validation_is_reported(done: Toy) -> None:
     for file in ("study.json", "trials.csv", "journal.log"):
         text = (done.study / file).read_text()
-        assert not any(name in text for name in ("test_mse", "test_mae", "test_windows"))
+        assert not any(name in text for name in ("test_mse", "test_mae", "test_windows", "test_crps"))
 
 
 def test_the_same_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +89,7 @@ def test_the_best_is_tested_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert made.tune("--trials", "1", "--test") == 0
     assert "test windows" in capsys.readouterr().out
     metrics = json.loads((made.study / "test" / "metrics.json").read_text())
-    assert metrics["validation_mse"] == made.summary()["best"]["values"][0]
+    assert metrics["validation_error"] == made.summary()["best"]["values"][0]
     assert made.tune("--trials", "2", "--test") == 2
     assert "the best trial is tested once, and that was done" in capsys.readouterr().err
     assert len(made.trials()) == 1

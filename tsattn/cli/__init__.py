@@ -124,6 +124,6 @@ def _run(words: list[str]) -> int:
         from tsattn.cli.predict import predict
 
         return predict(prepared)
-    from tsattn.cli.measure import measure_part
+    from tsattn.cli.score_part import measure_part
 
     return measure_part(command, prepared)

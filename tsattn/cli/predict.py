@@ -16,7 +16,7 @@ from tsattn.experiments import RunFolder
 from tsattn.experiments.measuring import extent
 from tsattn.experiments.reopened import reopened
 from tsattn.forecaster.frames import check_output, future_frame, write_frame
-from tsattn.predictors.rolling import beyond_training, forecast_batches
+from tsattn.predictors.long_horizons import beyond_training, forecast_batches
 
 __all__ = ["predict"]
 

@@ -12,7 +12,7 @@ def slurm_script(words: list[str], folder: Path, workers: int) -> str:
     """A script for `sbatch`, every task of which runs the same command and shares the study.
 
     Args:
-        words: those behind ``tune``, without passwords; ``--slurm`` is left out.
+        words: those after ``tune``, without passwords; ``--slurm`` is left out.
         folder: of the study.
         workers: number of tasks.
     """

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsattn.experiments import Experiment
 from tsattn.experiments.run_folder import versions
-from tsattn.training import Execution, TrainerOptions
-from tsattn.tuning import HeldData, Search, best_trial, error_word
+from tsattn.tuning import HeldData, Search, best_trial, device_type, error_word
 from tsattn.tuning.report import front, importances, plot_front, plot_history, plot_importances, trial_table
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def write_study(
         "configuration_as_it_is": default and {"trial": default.number, "values": default.values, **_facts(default)},
         "front": [trial.number for trial in front(study)],
         "importance": shares,
-        "versions": versions(command, Execution(TrainerOptions.of(base.trainer)).device.type),
+        "versions": versions(command, device_type(base)),
     }
     _replace(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     figures = {"history": plot_history(study)}
@@ -94,7 +93,7 @@ def write_study(
 
 
 def _facts(trial: FrozenTrial) -> dict[str, Any]:
-    names = ("parameters", "flops", "seconds", "memory", "step", "seed", "errors")
+    names = ("parameters", "flops", "seconds", "memory", "step", "seed", "errors", "selected_by")
     return {name: trial.user_attrs.get(name) for name in names}
 
 

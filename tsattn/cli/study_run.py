@@ -14,14 +14,15 @@ from tsattn.cli.output import say
 from tsattn.cli.study_folder import write_study
 from tsattn.cli.tune import STORAGE
 from tsattn.errors import UserError
-from tsattn.evaluation.selection import SELECTION_CHOICES
 from tsattn.experiments import Experiment
 from tsattn.tuning import (
     Budget,
     HeldData,
     Search,
     best_trial,
+    check_one_trial,
     check_search,
+    comparable,
     counted,
     error_word,
     open_storage,
@@ -47,7 +48,8 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
         UserError: for a space that does not fit, another study in the folder, or no trial that was completed.
         KeyboardInterrupt: if it was interrupted, saying how to go on.
     """
-    base = _comparable(experiment)
+    base = comparable(experiment)
+    check_one_trial(base)
     held = HeldData()
     check_search(search, base.to_dict(), held.check)
     try:
@@ -85,15 +87,6 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
         raise KeyboardInterrupt(f"go on with `{shlex.join(command)}`{where}") from stop
     write()
     _say_result(study, folder)
-
-
-def _comparable(experiment: Experiment) -> Experiment:
-    """The experiment with what decides how trials are compared written out: the same error on the same windows."""
-    selection = next(name for name, score in SELECTION_CHOICES.items() if score == experiment.selection)
-    fixed: dict[str, object] = {"model.selection": selection}
-    if (experiment.data.get("init_args") or {}).get("val_windows") == "auto":  # as many as a training affords
-        fixed["data.val_windows"] = "all"
-    return experiment.with_values(fixed)
 
 
 def _say_result(study: Study, folder: Path) -> None:

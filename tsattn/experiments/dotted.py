@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tsattn.backbones import complete_backbone
+from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
+from tsattn.predictors import complete_predictor
 
 __all__ = ["complete", "did_you_mean", "full_path", "get_at", "paths", "with_values"]
 
 BACKBONE = "model.backbone"
 _ATTENTION = f"{BACKBONE}.attention"
 _DATA = "data.init_args."
+_PREDICTOR = re.compile(rf"{re.escape(BACKBONE)}(\.members\.\d+)?")  # a description of a predictor
 
 
 def full_path(path: str) -> str:
@@ -27,13 +30,13 @@ def full_path(path: str) -> str:
 
 
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy with every argument of the backbone written out, so that each has its path and two can be compared.
+    """A copy with every argument of the predictor written out, so that each has its path and two can be compared.
 
     Raises:
         UserError: for a wrong kind or argument; the message lists the valid ones.
     """
     copied = copy.deepcopy(dict(config))
-    copied["model"]["backbone"] = complete_backbone(copied["model"]["backbone"])
+    copied["model"]["backbone"] = complete_predictor(copied["model"]["backbone"])
     return copied
 
 
@@ -90,9 +93,7 @@ def _set(config: dict[str, Any], path: str, value: Any) -> None:
     for depth, name in enumerate(parents):
         at = _part(at, name, ".".join(parents[:depth]))
     if isinstance(at, list):
-        if not (last.isdecimal() and int(last) < len(at)):
-            raise UserError(f"{'.'.join(parents)} is a list of {len(at)}, so there is no {path}")
-        at[int(last)] = value
+        at[_place(at, last, path)] = value
     elif last == "kind" and at.get("kind") != value:
         at.clear()
         at["kind"] = value
@@ -101,15 +102,30 @@ def _set(config: dict[str, Any], path: str, value: Any) -> None:
 
 
 def _part(at: Any, name: str, above: str) -> Any:
-    """A part that has parts itself; a kind's bare name is written out as its description."""
-    key: Any = int(name) if isinstance(at, list) and name.isdecimal() and int(name) < len(at) else name
-    part = at[key] if (isinstance(at, list) and isinstance(key, int)) else at.get(key) if isinstance(at, dict) else None
+    """A part that has parts itself; what is missing is begun, as its default in the description of a predictor."""
     path = f"{above}.{name}".lstrip(".")
-    if isinstance(part, str) and f"{path}.".startswith((f"{_ATTENTION}.", f"{BACKBONE}.")):
+    is_in_predictor = f"{path}.".startswith(f"{BACKBONE}.")
+    key: Any = _place(at, name, path) if isinstance(at, list) else name
+    if isinstance(at, dict) and name not in at:
+        if path == BACKBONE:
+            at[name] = DEFAULT_BACKBONE
+        elif _PREDICTOR.fullmatch(above) and "kind" in at:
+            at[name] = complete_predictor({"kind": at["kind"]}).get(name)
+        else:
+            at[name] = {}
+    part = at[key]
+    if isinstance(part, str) and is_in_predictor:  # a kind's bare name
         part = at[key] = {"kind": part}
     if not isinstance(part, dict | list):
         raise UserError(f"{path} is {part!r}, so nothing inside it can be set")
     return part
+
+
+def _place(at: list[Any], name: str, path: str) -> int:
+    """The number of an element, checked."""
+    if not (name.isdecimal() and int(name) < len(at)):
+        raise UserError(f"{path.rpartition('.')[0]} is a list of {len(at)}, so there is no {path}")
+    return int(name)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

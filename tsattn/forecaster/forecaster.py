@@ -35,8 +35,8 @@ from tsattn.forecaster.from_runs import is_run, read_run, run_arguments
 from tsattn.forecaster.reading import FrameReader, after_history, with_future
 from tsattn.forecaster.scores import score_panel
 from tsattn.predictors import build_predictor
-from tsattn.predictors.rolling import beyond_training, forecast_batches
-from tsattn.predictors.saved import FittedPredictor
+from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.long_horizons import beyond_training, forecast_batches
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 from tsattn.training import Execution, TrainerOptions

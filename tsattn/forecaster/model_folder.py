@@ -23,8 +23,8 @@ from tsattn.data import Panel
 from tsattn.errors import UserError
 from tsattn.forecaster.descriptions_given import described
 from tsattn.forecaster.histories import history_arrays, plain_history, restored_history
-from tsattn.predictors.saved import FittedPredictor, restored_predictor
-from tsattn.training.saved import FORMAT, CheckpointContent, check_format, read_records
+from tsattn.predictors.fitted import FittedPredictor, restored_predictor
+from tsattn.training.checkpoint_content import FORMAT, CheckpointContent, check_format, read_records
 
 __all__ = ["SavedModel", "read", "write"]
 

@@ -18,7 +18,7 @@ from tsattn.data.grid import normalise_frequency
 from tsattn.data.messages import quiet
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
-from tsattn.predictors.saved import FittedPredictor
+from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import Task
 
 __all__ = ["FrameReader", "after_history", "with_future"]

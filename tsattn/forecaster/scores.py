@@ -16,7 +16,7 @@ from tsattn.data.frequency import is_steps
 from tsattn.evaluation import measure
 from tsattn.evaluation.reductions import BY_CHANNEL
 from tsattn.predictors import build_predictor
-from tsattn.predictors.saved import FittedPredictor
+from tsattn.predictors.fitted import FittedPredictor
 from tsattn.scaler import Units
 from tsattn.task import Output
 from tsattn.training import Execution

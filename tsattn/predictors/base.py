@@ -93,6 +93,24 @@ class Predictor(nn.Module, ABC):
             raise UserError(f"predictor {self.name} forecasts points only: it takes no quantiles")
         self.task, self.output = task, output
 
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers a fit determines, known after `build`; 0 where nothing is fitted.
+
+        Of a network these are the weights that are trained, of a closed form those that are solved for, of an ensemble
+        those of all its members.
+        """
+        return sum(tensor.numel() for tensor in self.state_dict().values())
+
+    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        """Refuse what `fit` would refuse before it computes anything; the arguments are those of `fit`.
+
+        Raises:
+            UserError: for data with no window of the context that it takes, or a training that cannot be.
+        """
+        for part in data.parts if self.needs_fit else data.parts[1:]:
+            data.windows(part, self.context_length)
+
     @abstractmethod
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         """Fit to the training windows, choosing by the validation windows; the test windows are never read.

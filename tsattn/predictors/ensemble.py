@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -103,17 +103,24 @@ class Ensemble(Predictor):
             for copy in copies:
                 copy.build(own, output, empty=empty)
 
+    @property
+    @override
+    def num_parameters(self) -> int:
+        return sum(copy.num_parameters for copies in self._copies for copy in copies)
+
+    @override
+    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        for parts in self._parts(data, training):
+            copy, own_data, own = parts[0]  # the others differ in their seeds alone
+            copy.check_fit(own_data, own)
+
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         """Fit each member in its turn; ``members`` says of each, by seed, what is known of its fit."""
+        self.check_fit(data, training)  # before hours of training go into the first member
         known: list[list[dict[str, Any]]] = []
-        for number, (member, copies) in enumerate(zip(self._described, self._copies, strict=True)):
-            options = {name: value for name, value in member.options.items() if name != "context_length"}
-            known.append([])
-            for seed, copy in enumerate(copies):
-                assert copy.task is not None, "build(task, output) comes first"
-                own = training.of_member(f"member_{number}_seed_{seed}", seed, **options)
-                known[-1].append(copy.fit(data.with_context(copy.task.context_length), own))
+        for parts in self._parts(data, training):
+            known.append([copy.fit(own_data, own) for copy, own_data, own in parts])
         return {"members": known}
 
     @override
@@ -128,6 +135,19 @@ class Ensemble(Predictor):
         for part in parts[1:]:
             total = total + part
         return total
+
+    def _parts(
+        self, data: ForecastDataModule, training: Training
+    ) -> Iterator[list[tuple[Predictor, ForecastDataModule, Training]]]:
+        """By member and seed, a predictor, its data and its training."""
+        for number, (member, copies) in enumerate(zip(self._described, self._copies, strict=True)):
+            options = {name: value for name, value in member.options.items() if name != "context_length"}
+            parts = []
+            for seed, copy in enumerate(copies):
+                assert copy.task is not None, "build(task, output) comes first"
+                own = training.of_member(f"member_{number}_seed_{seed}", seed, **options)
+                parts.append((copy, data.with_context(copy.task.context_length), own))
+            yield parts
 
     @property
     def _copies(self) -> list[list[Predictor]]:

@@ -23,7 +23,7 @@ from tsattn.training.random_state import own_random_state
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
-    from tsattn.training import Training
+    from tsattn.training import ForecastingModule, Training
 
 __all__ = ["NetworkPredictor"]
 
@@ -75,16 +75,25 @@ class NetworkPredictor(Predictor):
             raise UserError("blocks by the calendar need time stamps, and the series count steps; give their lengths")
         self.task, self.output, self.backbone = task, output, backbone
 
+    @property
+    @override
+    def num_parameters(self) -> int:
+        return sum(weight.numel() for weight in self.parameters() if weight.requires_grad)
+
+    @override
+    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        from tsattn.training import check_training
+
+        super().check_fit(data, training)
+        # the plan of a training is noted in its data
+        check_training(self._module(data, training, empty=True), data.with_context(data.context_length), training)
+
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        from tsattn.training import ForecastingModule, train  # what is only loaded needs no Lightning
+        from tsattn.training import train  # what is only loaded needs no Lightning
 
-        assert self.task is not None, "build(task, output) comes first"
-        assert self.output is not None
-        assert data.scaler is not None
         with own_random_state(training.seed):
-            module = ForecastingModule(self.description, **training.options)
-            module.build(self.task, data.scaler)
+            module = self._module(data, training)
             facts = train(module, data, training)
         self.backbone = module.backbone
         return facts
@@ -94,6 +103,17 @@ class NetworkPredictor(Predictor):
         assert self.backbone is not None, "build(task, output) comes first"
         forecast: Tensor = self.backbone(last_context(batch, self.context_length))
         return forecast
+
+    def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
+        """What is trained, with new weights, or shapes alone."""
+        from tsattn.training import ForecastingModule
+
+        assert self.task is not None, "build(task, output) comes first"
+        assert data.scaler is not None
+        module = ForecastingModule(self.description, **training.options)
+        with torch.device("meta") if empty else nullcontext():
+            module.build(self.task, data.scaler)
+        return module
 
 
 def _has_calendar(part: Any) -> bool:

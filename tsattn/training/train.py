@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from tsattn.data import ForecastDataModule
 from tsattn.errors import DivergedError, UserError
@@ -34,7 +34,7 @@ from tsattn.training.quiet import quiet_lightning
 from tsattn.training.throughput import Throughput
 from tsattn.training.trainer_options import TrainerOptions, build_trainer, listed
 
-__all__ = ["DIVERGED", "Training", "TrainingFiles", "train"]
+__all__ = ["DIVERGED", "Training", "TrainingFiles", "check_training", "train"]
 
 logger = logging.getLogger("tsattn")
 
@@ -155,28 +155,14 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         *training.callbacks,
         *([training.bar] if training.bar is not None else []),
     ]
-    shown = training.trainer.arguments["enable_model_summary"]
     with quiet_lightning():
-        trainer = build_trainer(
-            training.trainer.arguments,
-            watching,
-            logger=False,  # until there is a folder
-            plugins=plugins,
-            enable_checkpointing=keeps_files,
-            enable_progress_bar=training.bar is not None,
-            enable_model_summary=bool(shown),
-            **({} if has_validation else {"limit_val_batches": 0}),
-        )
-    choices = {
-        "choose_steps": training.trainer.chooses_steps,
-        "choose_validation": training.trainer.chooses_validation,
-    }
-    with quiet_lightning():
-        plan = train_as_one_epoch(trainer, data, **choices)
+        trainer = _trainer(training, data, watching, plugins, keeps_files=keeps_files)
+        plan = _planned(trainer, data, training)
         stopping.patience = plan.patience
         parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
         module.check_device(trainer.strategy.root_device)
-        _say_plan(training, trainer, module.name, parameters, plan if any(choices.values()) else None)
+        is_chosen = training.trainer.chooses_steps or training.trainer.chooses_validation
+        _say_plan(training, trainer, module.name, parameters, plan if is_chosen else None)
         checkpoint, files = training.checkpoint, None
         if keeps_files:
             assert training.open_files is not None
@@ -191,6 +177,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
             if trainer.interrupted:
                 raise KeyboardInterrupt(training.how_to_go_on())
         seconds = time.perf_counter() - started
+        trainer.strategy.barrier()  # whoever is first reads what all have written
     chosen = {"best_step": trainer.global_step, "selected_by": module.selection}
     if files is not None and has_validation:
         if not files.best.exists():
@@ -223,6 +210,54 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
             "peak_memory_bytes": throughput.peak_memory_bytes,
         },
     }
+
+
+def check_training(module: ForecastingModule, data: ForecastDataModule, training: Training) -> None:
+    """Refuse what `train` would refuse before its first step.
+
+    Args:
+        module: built for the task of the data.
+        data: set up; what is planned is noted in them.
+        training: how.
+
+    Raises:
+        UserError: for a Trainer that cannot be made, a training of no steps, validation in the middle of a step, or a
+            device that the module cannot be trained on as asked.
+    """
+    trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]), keeps_files=False)
+    with quiet_lightning():
+        _planned(trainer, data, training)
+        module.check_device(trainer.strategy.root_device)
+
+
+def _trainer(
+    training: Training, data: ForecastDataModule, watching: Sequence[Callback], plugins: list[Any], *, keeps_files: bool
+) -> Trainer:
+    """The Trainer of a training; without files it has no checkpoints either, whatever the arguments say."""
+    given = training.trainer.arguments
+    if not keeps_files:
+        callbacks = [one for one in listed(given["callbacks"]) if not isinstance(one, ModelCheckpoint)]
+        given = {**given, "callbacks": callbacks}
+    return build_trainer(
+        given,
+        watching,
+        logger=False,  # until there is a folder
+        plugins=plugins,
+        enable_checkpointing=keeps_files,
+        enable_progress_bar=training.bar is not None,
+        enable_model_summary=bool(given["enable_model_summary"]),
+        **({} if "val" in data.parts else {"limit_val_batches": 0}),
+    )
+
+
+def _planned(trainer: Trainer, data: ForecastDataModule, training: Training) -> TrainingPlan:
+    """Let a Trainer train as the training says, and the data choose what that leaves open."""
+    return train_as_one_epoch(
+        trainer,
+        data,
+        choose_steps=training.trainer.chooses_steps,
+        choose_validation=training.trainer.chooses_validation,
+    )
 
 
 def device_name(trainer: Trainer) -> str:

@@ -80,15 +80,16 @@ class TrainerOptions:
         return replace(self, arguments={**self.arguments, **unbounded}, chooses_steps=False)
 
 
-def check_one_device(given: Mapping[str, Any], what: str) -> None:
+def check_one_device(given: Mapping[str, Any], what: str, instead: str = "") -> None:
     """Refuse several devices.
 
     Args:
         given: all arguments of a Trainer by name.
         what: needs one, and why: the beginning of the sentence.
+        instead: what to do: its end.
     """
     if given["devices"] not in (1, "1", "auto", [0]) or given["num_nodes"] != 1:
-        raise UserError(f"{what}: --trainer.devices must be 1, not {given['devices']}")
+        raise UserError(f"{what}: --trainer.devices must be 1, not {given['devices']}{instead}")
 
 
 def build_trainer(arguments: Mapping[str, Any], callbacks: Iterable[Callback] = (), **replaced: Any) -> Trainer:

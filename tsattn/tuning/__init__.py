@@ -3,10 +3,11 @@
 Nothing here reads the test part. A trial is a run without its test, so that it is trained as `fit` would train it.
 """
 
-from tsattn.tuning.check import check_search
-from tsattn.tuning.held_data import HeldData
+from tsattn.tuning.check import check_search, comparable
+from tsattn.tuning.held_data import HeldData, check_one_trial, device_type
 from tsattn.tuning.rolling import Fold, hold_out
-from tsattn.tuning.search import Parameter, Search, read_search
+from tsattn.tuning.search import Parameter, Search
+from tsattn.tuning.search_file import read_search
 from tsattn.tuning.storage import open_storage, open_study
 from tsattn.tuning.study import Budget, best_trial, counted, error_word, run_study
 from tsattn.tuning.trial import run_trial
@@ -18,8 +19,11 @@ __all__ = [
     "Parameter",
     "Search",
     "best_trial",
+    "check_one_trial",
     "check_search",
+    "comparable",
     "counted",
+    "device_type",
     "error_word",
     "hold_out",
     "open_storage",

@@ -1,4 +1,4 @@
-"""Holding a search space against the configuration that it changes, before the first trial."""
+"""Holding a search space against the experiment that it changes, before the first trial."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tsattn.errors import UserError, one_of
+from tsattn.evaluation.selection import SELECTION_CHOICES
+from tsattn.experiments import Experiment
 from tsattn.experiments.dotted import BACKBONE, did_you_mean, paths
+from tsattn.training.losses import choose_loss
 from tsattn.tuning.search import Search
 
-__all__ = ["check_search"]
+__all__ = ["check_search", "comparable"]
 
 # of the data, all else decides what is forecast or which windows are scored
 _DATA = tuple(f"data.init_args.{name}" for name in ("context_length", "batch_size", "eval_batch_size", "num_workers"))
@@ -19,6 +22,23 @@ _SCORED = (
     *("model.quantiles", "model.selection"),
 )
 _DRAWS = 8  # combinations in which a value is tried before it is called impossible
+
+
+def comparable(experiment: Experiment) -> Experiment:
+    """An experiment to search around: what its trials are compared by is written out, whatever they change.
+
+    All of them are scored on all validation windows, by the error that this one is chosen by, also where a trial is
+    trained on another loss.
+
+    Args:
+        experiment: as it was asked for.
+    """
+    selection = next(name for name, score in SELECTION_CHOICES.items() if score == experiment.selection)
+    loss = choose_loss(experiment.model["loss"], experiment.model["quantiles"])
+    fixed: dict[str, object] = {"model.selection": selection, "model.loss": loss}
+    if (experiment.data.get("init_args") or {}).get("val_windows") == "auto":  # as many as a training affords
+        fixed["data.val_windows"] = "all"
+    return experiment.with_values(fixed)
 
 
 def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dict[str, Any]], object]) -> None:
@@ -41,7 +61,7 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
         if path not in known and not path.startswith(f"{BACKBONE}."):
             where = "the configuration has no"
             raise UserError(f"{search.file}: {where} {path}{did_you_mean(path, known)}; `fit --print_config` lists all")
-        if path in _SCORED or path == "data" or (path.startswith("data.") and path not in _DATA):
+        if _decides_what_is_scored(path):
             raise UserError(
                 f"{search.file}: {path} decides what is scored, so its trials could not be compared; of the data only "
                 f"{one_of(_DATA)} can be searched for"
@@ -52,6 +72,12 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
             reason = _impossible(search, config, {**search.needed(path), path: probe}, build, rng)
             if reason is not None:
                 raise UserError(f"{search.file}: {path} cannot be {probe!r}: {reason}")
+
+
+def _decides_what_is_scored(path: str) -> bool:
+    """Whether another value at a path, or inside what stands there, would make another error or other windows count."""
+    is_data = path == "data" or path.startswith("data.")
+    return (is_data and path not in _DATA) or any(f"{scored}.".startswith(f"{path}.") for scored in _SCORED)
 
 
 def _impossible(

@@ -8,13 +8,14 @@ from typing import Any
 
 from tsattn.data import ForecastDataModule, Panel
 from tsattn.experiments import Experiment
+from tsattn.experiments.schema import user_errors
 from tsattn.predictors import build_predictor
 from tsattn.task import Output
-from tsattn.training import TrainerOptions
+from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.trainer_options import check_one_device
 from tsattn.tuning.rolling import Fold, hold_out
 
-__all__ = ["HeldData"]
+__all__ = ["HeldData", "check_one_trial", "device_type"]
 
 # arguments of a DataModule that do not say what it reads
 _SIZES = (
@@ -35,18 +36,23 @@ class HeldData:
         """Refuse a configuration that cannot be a trial.
 
         Raises:
-            UserError: for what the parser, a class or the data refuse.
+            UserError: for what the parser, a class, the data, the predictor or its training refuse.
         """
         experiment = Experiment.of(config)
-        check_one_device(experiment.trainer, "a trial runs on one device (several processes of `tune` use more)")
-        TrainerOptions.of(experiment.trainer)
-        data = self.of(experiment)
-        assert data.task is not None
-        predictor = build_predictor(experiment.model["backbone"])
-        predictor.build(data.task, Output(tuple(experiment.model["quantiles"])), empty=True)
+        check_one_trial(experiment)
+        with user_errors():
+            _, trainer = experiment.made()
+            data = self.of(experiment)
+            assert data.task is not None
+            predictor = build_predictor(experiment.model["backbone"])
+            predictor.build(data.task, Output(tuple(experiment.model["quantiles"])), empty=True)
+            options = {name: value for name, value in experiment.model.items() if name != "backbone"}
+            predictor.check_fit(data, Training(TrainerOptions.of(trainer), options, experiment.seed))
 
     def of(self, experiment: Experiment, fold: Fold | None = None) -> ForecastDataModule:
-        """The DataModule that an experiment describes, or the same one from before; its series are read once.
+        """The DataModule that an experiment describes, for one trial; its series are read and scaled once for all.
+
+        What a training notes in its data (its Trainer, how long it is) stays in those of this trial.
 
         Args:
             experiment: names the data.
@@ -72,4 +78,19 @@ class HeldData:
         self._held[key] = data  # the last used is the last to go
         while len(self._held) > _HELD:
             del self._held[next(iter(self._held))]
-        return data
+        return data.with_context(data.context_length)
+
+
+def check_one_trial(experiment: Experiment) -> None:
+    """Refuse the Trainer of an experiment that cannot be a trial, whatever else a space changes.
+
+    Raises:
+        UserError: for more than one device.
+    """
+    check_one_device(experiment.trainer, "a trial runs on one device", "; run `tune` in several processes to use more")
+
+
+def device_type(experiment: Experiment) -> str:
+    """What an experiment computes on: ``cpu``, ``cuda`` and so on."""
+    _, trainer = experiment.made()
+    return Execution(TrainerOptions.of(trainer)).device.type

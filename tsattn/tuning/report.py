@@ -15,15 +15,15 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tsattn.figures.style import ACCENT, INK, OTHERS
 from tsattn.tuning.search import Search
-from tsattn.tuning.study import best_trial
+from tsattn.tuning.study import best_trial, error_word
 from tsattn.tuning.worker import REASON
 
 __all__ = ["front", "importances", "plot_front", "plot_history", "plot_importances", "trial_table"]
 
 _AXES = {
     "flops": "flops of a forward pass of one window",
-    "parameters": "parameters",
-    "seconds": "seconds of training",
+    "parameters": "parameters that are fitted",
+    "seconds": "seconds of fit and validation",
     "memory": "peak memory, bytes",
 }
 _FACTS = ("error", "parameters", "flops", "seconds", "memory", "step", "seed", "retry_of")
@@ -80,7 +80,7 @@ def plot_history(study: Study) -> Figure:
     ax.step(numbers, np.minimum.accumulate(errors), where="post", color=ACCENT, lw=1.5, label="lowest so far")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("trial")
-    ax.set_ylabel("validation MSE")
+    ax.set_ylabel(_error_axis(study))
     _finish(figure, ax)
     return figure
 
@@ -91,7 +91,7 @@ def plot_importances(shares: dict[str, float]) -> Figure:
     ax = figure.subplots()
     ordered = sorted(shares.items(), key=lambda item: item[1])
     ax.barh([path for path, _ in ordered], [share for _, share in ordered], color=ACCENT)
-    ax.set_xlabel("share in the differences of the validation MSE")
+    ax.set_xlabel("share in the differences of the validation error")
     ax.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -114,11 +114,16 @@ def plot_front(study: Study, search: Search) -> Figure:
             at = trial.values[place], trial.values[0]
             ax.annotate(str(trial.number), at, (4, 4), textcoords="offset points", size=8)
         ax.set_xlabel(_AXES[name])
-        ax.set_ylabel("validation MSE")
+        ax.set_ylabel(_error_axis(study))
         if name != "seconds" and min(xs, default=1) > 0 and max(xs, default=1) > 10 * min(xs, default=1):
             ax.set_xscale("log")
         _finish(figure, ax, legend=place == 1)
     return figure
+
+
+def _error_axis(study: Study) -> str:
+    best = best_trial(study)
+    return "validation error" if best is None else f"validation {error_word(best)}"
 
 
 def _finish(figure: Figure, ax: Any, legend: bool = True) -> None:

@@ -131,8 +131,7 @@ def _run(
 ) -> None:
     """Run a trial and tell the study how it ended."""
     try:
-        taken = search.suggest(trial)
-        values = run_trial(trial, search.experiment(base, taken), search=search, held=held, folds=folds)
+        values = run_trial(trial, base, search.suggest(trial), search=search, held=held, folds=folds)
         _tell(study, trial, TrialState.COMPLETE, values)
     except TrialPruned:
         _tell(study, trial, TrialState.PRUNED)

@@ -21,9 +21,10 @@ from tsattn.data import ForecastDataModule
 from tsattn.errors import DivergedError, UserError
 from tsattn.experiments import Experiment, Hooks, run
 from tsattn.ops import executed_flops
-from tsattn.predictors import Predictor, build_predictor
+from tsattn.predictors import Predictor, build_predictor, named_predictor
+from tsattn.predictors.network import NetworkPredictor
 from tsattn.training.random_state import own_random_state
-from tsattn.tuning.held_data import HeldData
+from tsattn.tuning.held_data import HeldData, device_type
 from tsattn.tuning.rolling import Fold
 from tsattn.tuning.search import Search
 from tsattn.tuning.worker import REASON
@@ -31,17 +32,23 @@ from tsattn.tuning.worker import REASON
 __all__ = ["run_trial"]
 
 
-def run_trial(trial: Trial, experiment: Experiment, *, search: Search, held: HeldData, folds: int) -> list[float]:
+def run_trial(
+    trial: Trial, base: Experiment, taken: Mapping[str, Any], *, search: Search, held: HeldData, folds: int
+) -> list[float]:
     """Run an experiment without its test and return its objectives, the validation error first.
 
     The error is the one that `fit` chooses by (`tsattn.evaluation.selection`); with folds, its mean over them. What
     else is known of the trial is written to its attributes: ``error``, ``errors`` of the folds, ``selected_by`` (the
-    name of the error), ``step`` of the lowest, ``parameters``, ``flops`` of a forward pass of one window, ``seconds``,
-    ``memory`` (the peak in bytes: on an accelerator what was allocated there, else what the process held) and ``seed``.
+    name of the error), ``step`` of the lowest (None of what has no steps), ``parameters`` (all numbers that a fit
+    determines, `Predictor.num_parameters`: trained weights of networks, solved weights of closed forms, those of all
+    members of an ensemble), ``flops`` of a forward pass of one window, ``seconds`` of fit and validation, ``memory``
+    (the peak in bytes: on an accelerator what was allocated there, else what the process held), ``seed`` and
+    ``device``.
 
     Args:
         trial: of Optuna.
-        experiment: what it takes.
+        base: the experiment that is searched around.
+        taken: what the trial takes of the space.
         search: the space.
         held: gives the data.
         folds: number of rolling origins, 0 for the validation part.
@@ -57,15 +64,22 @@ def run_trial(trial: Trial, experiment: Experiment, *, search: Search, held: Hel
     started = time.perf_counter()
     prunes = search.pruner != "none" and len(search.objectives) == 1
 
-    def built(predictor: Predictor, data: ForecastDataModule) -> None:
-        if not sizes:
-            sizes.update(_sizes(predictor, data, flops_needed="flops" in (*search.objectives, *search.constraints)))
-            _note(trial, seed=experiment.seed, **sizes)
-            _constrain(trial, search, sizes)
-
     with _pruned_by_failure(trial), _peak_memory() as peak:
+        experiment = search.experiment(base, taken)
+
+        def built(predictor: Predictor, data: ForecastDataModule) -> None:
+            if not sizes:
+                sizes.update(_sizes(predictor, data, flops_needed="flops" in (*search.objectives, *search.constraints)))
+                _note(trial, seed=experiment.seed, device=device_type(experiment), **sizes)
+                _constrain(trial, search, sizes)
+
+        # the curve of an ensemble's member is not that of the ensemble
+        has_steps = issubclass(named_predictor(experiment.model["backbone"])[1], NetworkPredictor)
         for number in range(max(1, folds)):
-            watching = [_StepPruning(trial, f"val_{experiment.selection}")] if prunes and not folds else []
+            # the curve of an ensemble's member is not that of the ensemble
+            watching = (
+                [_StepPruning(trial, f"val_{experiment.selection}")] if prunes and has_steps and not folds else []
+            )
             data = held.of(experiment, Fold(number, folds) if folds else None)
             facts = run(experiment, data=data, test=False, hooks=Hooks(callbacks=watching, built=built)).fit
             errors.append(facts["validation_error"])
@@ -112,16 +126,24 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
         raise
     except DivergedError as error:
         _prune(trial, str(error), error)
-    except UserError as error:
-        _prune(trial, f"refused: {error}", error)
-    except MemoryError as error:
-        _prune(trial, "out of memory", error)
-    except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU's allocator has no class of its own
-        if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
-            raise
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        _prune(trial, "out of memory", error)
+    except Exception as error:
+        if _is_out_of_memory(error):
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            _prune(trial, "out of memory", error)
+        if isinstance(error, UserError):
+            _prune(trial, f"refused: {error}", error)
+        raise
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether this is what an allocator raises, or the sentence for users that was made of it."""
+    if isinstance(error, UserError):
+        return error.__cause__ is not None and _is_out_of_memory(error.__cause__)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    # the CPU's allocator has no class of its own
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def _prune(trial: Trial, reason: str, error: BaseException) -> None:
@@ -150,7 +172,7 @@ def _note(trial: Trial, **values: Any) -> None:
 
 def _sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:
     """Parameters and flops; without flops where an attention runs on an accelerator only, unless they are needed."""
-    sizes: dict[str, float] = {"parameters": sum(p.numel() for p in predictor.parameters() if p.requires_grad)}
+    sizes: dict[str, float] = {"parameters": predictor.num_parameters}
     try:
         sizes["flops"] = _flops(predictor, data)
     except UserError:

@@ -24,7 +24,7 @@ from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
-from tsattn.training.saved import CheckpointContent, read_content
+from tsattn.training.checkpoint_content import CheckpointContent, read_content
 
 FIRST = Path(__file__).parent / "format_1"
 BEST = Path("checkpoints") / "best.ckpt"

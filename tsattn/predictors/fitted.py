@@ -11,9 +11,9 @@ from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.predictors.base import Predictor
 from tsattn.scaler import Scaler
+from tsattn.training.checkpoint_content import CheckpointContent, read_content
 from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from tsattn.training.module import check_weights
-from tsattn.training.saved import CheckpointContent, read_content
 
 __all__ = ["FittedPredictor", "load_predictor", "restored_predictor", "save_predictor"]
 
