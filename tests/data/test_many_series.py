@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Trainer
 
+from tests.baseline_scores import baseline_scores
 from tests.conftest import REAL_ROOT
 from tsattn.batch import Batch
 from tsattn.data import CSVDataModule, FrameDataModule, FutureWindows, Split, panel_from_frame
@@ -23,7 +24,7 @@ from tsattn.data.scaling import series_units
 from tsattn.data.splits import all_origins
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError
-from tsattn.evaluation import ForecastErrors, baseline_scores
+from tsattn.evaluation import ErrorTotals
 from tsattn.forecaster import future_frame
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
@@ -141,7 +142,7 @@ def test_the_longest_series_may_be_too_new_to_train_on(caplog: pytest.LogCapture
         "1 of 2 series are too short for a validation window",
     ]
     assert [len(data.windows(part)) for part in ("train", "val", "test")] == [25, 7, 7 + 86]
-    assert baseline_scores(data)["persistence"].windows == 93
+    assert baseline_scores(data)["persistence"]["windows"] == 93
 
 
 def test_short_series_are_padded_or_left_out_which_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -352,13 +353,13 @@ def test_a_constant_series_is_centred_and_not_stretched() -> None:
 
 def test_errors_in_original_units_know_the_scale_of_each_series() -> None:
     data = prepared(long_frame(LENGTHS)[["unique_id", "ds", "y"]])
-    units, errors, squares = Units(data.series.mean, data.series.scale), ForecastErrors(1), []
+    units, errors, squares = Units(data.series.mean, data.series.scale), ErrorTotals(1), []
     for batch in data.eval_dataloader("test"):
         forecast = torch.zeros_like(batch.target)
         errors.update(forecast, batch.target, batch.target_observed, units.of(batch.series_id))
         original = units.restore(batch.target, batch.series_id) - units.restore(forecast, batch.series_id)
         squares.append(original.square())
-    assert errors.compute()["mse_original"].item() == pytest.approx(torch.cat(squares).mean().item(), rel=1e-9)
+    assert errors.scores()["mse_original"] == pytest.approx(torch.cat(squares).mean().item(), rel=1e-9)
     spread = [scale for (scale,) in data.scaler.series_scale]
     assert max(spread) > 2 * min(spread), "or the check would say nothing"
 

@@ -191,7 +191,7 @@ def test_training_on_a_gpu_is_the_same_resident_and_pinned(tmp_path: Any) -> Non
             enable_progress_bar=False,
         )
         trainer.fit(model, data)
-        errors.append(trainer.validate(model, data, verbose=False)[0]["val_mse"])
+        errors.append(trainer.validate(model, data, verbose=False)[0]["val_mse_scaled"])
     assert errors[0] == pytest.approx(errors[1], rel=1e-4)
 
 

@@ -47,7 +47,7 @@ def score_panel(
         fitted: a predictor and its scaler.
         panel: the series, as the predictor needs them (`Panel.for_task`).
         origins: for each series the rows at which horizons start.
-        scale: `(S, C)` what MASE divides by, see `seasonal_errors`.
+        scale: `(S, C)` what MASE divides by, see `tsattn.evaluation.seasonal`.
         batch_size: windows in a batch.
         execution: where to compute.
 
