@@ -58,7 +58,7 @@ def test_a_long_file_with_covariates_is_fitted_tested_and_forecast(
     path, run = trained
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["data"] == "shops"
-    # of b, a and d: the part behind 80 percent; c is too short for a horizon
+    # of b, a and d: the part after 80 percent; c is too short for a horizon
     assert metrics["test_windows"] == (12 - 3) + (10 - 3) + (20 - 3)
     assert {"patchtst_standard", "persistence"} < set(metrics["test"])
     assert main(["test", "--run", str(run)]) == 0

@@ -37,7 +37,7 @@ def figure_path(asked: str | bool, output: Path, overwrite: bool) -> Path | None
 
 
 def draw(frame: pd.DataFrame, panel: Panel, task: Task, output: Output, path: Path) -> str:
-    """Draw the first series of a forecast behind their history, and say what was drawn and where.
+    """Draw the first series of a forecast after their history, and say what was drawn and where.
 
     Args:
         frame: from `future_frame`.
