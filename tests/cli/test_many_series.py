@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.test_bad_input import refusal
-from tests.data.test_many_series import long_frame
+from tests.data.many_series import long_frame
 from tsattn.cli import main
 
 TINY = [

@@ -16,7 +16,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader
 
-from tests.data.test_many_series import COLUMNS, LENGTHS, long_frame
+from tests.data.many_series import COLUMNS, LENGTHS, long_frame
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, FrameDataModule
 from tsattn.data import datamodule as module

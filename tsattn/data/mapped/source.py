@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
+from numpy.typing import NDArray
 
+from tsattn.data.columns import number_columns
 from tsattn.data.files import first_line, sha256_of
 from tsattn.data.roles import Roles, check_roles, find_roles
 from tsattn.errors import UserError, shown
 
-__all__ = ["FileState", "Rows", "TableSource", "plain"]
+__all__ = ["FileState", "Rows", "TableSource", "plain", "target_values"]
 
 _PARQUET, _ARROW = (".parquet", ".pq"), (".arrow", ".feather")
 _CELLS = 1 << 20  # numbers in a batch: 8 MiB as float64, a few times that at work
@@ -145,6 +148,15 @@ class TableSource:
             kind = _plain_type(schema.field(roles.id).type)
             if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
                 raise UserError(f"column {shown(roles.id)} of {file} holds {kind}; ids are texts or whole numbers")
+
+
+def target_values(rows: Rows, channels: tuple[str, ...]) -> NDArray[np.float64]:
+    """`(rows, C)` targets, NaN where missing.
+
+    Raises:
+        UserError: naming the row of a cell that is no finite number.
+    """
+    return number_columns(rows.table.to_pandas(), channels, rows.where, "target")
 
 
 def plain(column: pa.Array) -> pa.Array:

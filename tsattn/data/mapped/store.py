@@ -70,7 +70,7 @@ class Index:
         source: the files that the maps were built from, and their checksums, as they were then.
         checksums: SHA-256 of each of them.
         options: what shaped the maps, as plain data.
-        scaler: the fields of `Task` for the scale of all series, and the digest of all of them; see `build`.
+        scaler: the fields of `Task` for the scale of all series, and the digest of all of them, see `scale_digest`.
         frequency: pandas frequency of all series.
         tz: their time zone, or None.
         ids: the id of each series.
