@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import REAL_ROOT
 from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame, with_cell
-from tsattn.data.messages import quiet
+from tsattn.data.quiet import quiet
 from tsattn.data.reader import panel_from_frame
 from tsattn.data.tables import read_table
 from tsattn.errors import UserError

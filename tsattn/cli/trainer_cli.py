@@ -39,8 +39,7 @@ from tsattn.data import (
     PanelDataModule,
     PublicDataModule,  # noqa: F401
 )
-from tsattn.data.messages import counted
-from tsattn.errors import UserError, find_user_error
+from tsattn.errors import UserError, find_user_error, number_of
 from tsattn.evaluation import Score, baseline_scores, score_table
 from tsattn.experiments.run_folder import RunFolder, versions
 from tsattn.figures import plot_test_forecasts
@@ -373,7 +372,7 @@ class TrainerCLI(LightningCLI):
         panel: Panel = self.datamodule.panel
         frame = future_frame(forecasts, self._task, panel)
         write_frame(frame, output)
-        _say(f"{output}: {counted(horizon, 'step')} of {self._extent}, {span(frame.iloc[:, 1])}, in original units")
+        _say(f"{output}: {number_of(horizon, 'step')} of {self._extent}, {span(frame.iloc[:, 1])}, in original units")
         if figure is not None:
             _say(draw(frame, panel, self._task, figure))
 
@@ -387,7 +386,7 @@ class TrainerCLI(LightningCLI):
     def _extent(self) -> str:
         """How many channels of one series, or series, the data hold."""
         panel: Panel = self.datamodule.panel
-        return counted(self._task.num_channels, "channel") if panel.is_wide else f"{len(panel)} series"
+        return number_of(self._task.num_channels, "channel") if panel.is_wide else f"{len(panel)} series"
 
     @property
     def _device(self) -> str:

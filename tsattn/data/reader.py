@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from tsattn.data.columns import category_codes, column_name, column_names
 from tsattn.data.frequency import Times
 from tsattn.data.grid import normalise_frequency
-from tsattn.data.layout import Layout, lay_out
-from tsattn.data.messages import counted
+from tsattn.data.grid_layout import GridLayout, lay_out
 from tsattn.data.panel import Panel
 from tsattn.data.roles import (
     NO_NAME,
@@ -26,10 +25,10 @@ from tsattn.data.roles import (
     plain_frame,
     without_saved_index,
 )
-from tsattn.data.rows import SeriesRows, Table, TableRows, future_rows, in_series, table_rows, without_empty
+from tsattn.data.table_rows import SeriesRows, Table, TableRows, future_rows, in_series, table_rows, without_empty
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, number_of, one_of, shown
 
 __all__ = ["check_max_filled", "panel_from_frame"]
 
@@ -165,7 +164,7 @@ class _Grids:
             without future covariates.
     """
 
-    layout: Layout
+    layout: GridLayout
     values: NDArray[np.float64]
     past: NDArray[np.float64]
     known: NDArray[np.float64]
@@ -263,7 +262,7 @@ def _log_ahead(
     is_ahead: NDArray[np.bool_], past: NDArray[np.float64], past_names: tuple[str, ...], source: str
 ) -> None:
     if is_ahead.any():
-        rows = counted(is_ahead.sum(), "row")
+        rows = number_of(is_ahead.sum(), "row")
         logger.info("%s: read %s behind the last targets as the future of the covariates", source, rows)
     unused = np.atleast_1d((is_ahead[:, None] & ~np.isnan(past)).any(axis=0))
     if unused.any():

@@ -21,7 +21,7 @@ from tsattn.data import Panel, PanelDataModule, panel_from_frame
 from tsattn.data.columns import column_name, column_names, match_ids
 from tsattn.data.datamodule import check_sizes, check_val_windows
 from tsattn.data.grid import normalise_frequency
-from tsattn.data.messages import quiet
+from tsattn.data.quiet import quiet
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
 from tsattn.descriptions import DEFAULT_BACKBONE, Description

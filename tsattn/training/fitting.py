@@ -15,8 +15,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from tsattn.checks import check_accelerator, whole_number
 from tsattn.data import ForecastDataModule, PanelDataModule
-from tsattn.data.messages import counted
-from tsattn.errors import UserError
+from tsattn.errors import UserError, number_of
 from tsattn.training.callbacks import StopEarly
 from tsattn.training.length import choose_interval, choose_length, scored_windows
 from tsattn.training.module import ForecastingModule
@@ -79,8 +78,8 @@ class TrainingPlan:
     patience: int | None
 
     def __str__(self) -> str:
-        steps = "" if self.steps is None else f"{'up to ' if self.patience else ''}{counted(self.steps, 'step')}, "
-        often = f"validation every {counted(self.interval, 'step')} on {counted(self.scored, 'window')}"
+        steps = "" if self.steps is None else f"{'up to ' if self.patience else ''}{number_of(self.steps, 'step')}, "
+        often = f"validation every {number_of(self.interval, 'step')} on {number_of(self.scored, 'window')}"
         return f"{steps}{often}" + (f", ending after {self.patience} without improvement" if self.patience else "")
 
 

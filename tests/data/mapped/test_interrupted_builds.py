@@ -39,7 +39,7 @@ def _killed_build(path: Path, stage: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     if stage == "time":
-        mapped_build.Keys.splits = kill  # type: ignore[assignment,method-assign]
+        mapped_build.SeriesKeys.splits = kill  # type: ignore[assignment,method-assign]
     elif stage == "values":
         mapped_build._filled = kill  # type: ignore[assignment]
     else:

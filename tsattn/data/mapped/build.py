@@ -1,6 +1,6 @@
 """From a table larger than memory to maps of scaled series: once over its keys, twice over its values.
 
-The first pass finds the series and checks their time stamps (`keys.py`), the second one takes means and standard
+The first pass finds the series and checks their time stamps (`series_keys.py`), the second one takes means and standard
 deviations of the training rows (`moments.py`), the third one writes scaled values. Each holds a batch of rows at a
 time.
 
@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsattn.data.grid import normalise_frequency
-from tsattn.data.mapped.keys import Keys, read_keys
 from tsattn.data.mapped.moments import read_moments
+from tsattn.data.mapped.series_keys import SeriesKeys, read_keys
 from tsattn.data.mapped.source import TableSource, target_values
-from tsattn.data.mapped.store import Index, MapWriter, check_space
+from tsattn.data.mapped.store import MapIndex, MapWriter, check_space
 from tsattn.data.scaling import known_units, scaler_fields
 from tsattn.data.split_rule import SplitRule
 from tsattn.data.splits import Split
@@ -67,7 +67,7 @@ class Wanted:
         return None if given is None else normalise_frequency(given)
 
 
-def build_map(source: TableSource, folder: Path, wanted: Wanted) -> Index:
+def build_map(source: TableSource, folder: Path, wanted: Wanted) -> MapIndex:
     """Write the maps of a table into a folder whose lock is held, and give the index that names them.
 
     Raises:
@@ -117,7 +117,7 @@ def build_map(source: TableSource, folder: Path, wanted: Wanted) -> Index:
     checksums = source.checksums()
     if source.states() != states:
         raise UserError(f"{source.path} was changed while it was read; start again when it is complete")
-    return Index(
+    return MapIndex(
         source=tuple(states),
         checksums=tuple(checksums),
         options={**wanted.options(source), "frequency_was_found": wanted.known_frequency is None},
@@ -143,7 +143,7 @@ def scale_digest(fields: dict[str, Any]) -> str:
 
 def _write_values(
     source: TableSource,
-    keys: Keys,
+    keys: SeriesKeys,
     writer: MapWriter,
     mean: NDArray[np.float64],
     scale: NDArray[np.float64],

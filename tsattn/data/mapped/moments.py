@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tsattn.data.mapped.keys import Keys
+from tsattn.data.mapped.series_keys import SeriesKeys
 from tsattn.data.mapped.source import TableSource, target_values
 from tsattn.errors import UserError, shown
 
@@ -71,7 +71,7 @@ def _scale(square: NDArray[np.float64], count: NDArray[np.int64], mean: NDArray[
     return np.where(scale > 10 * np.finfo(np.float64).eps * np.abs(mean), scale, 1.0)
 
 
-def read_moments(source: TableSource, keys: Keys, last_fitted: NDArray[np.int64] | None) -> tuple[Moments, int]:
+def read_moments(source: TableSource, keys: SeriesKeys, last_fitted: NDArray[np.int64] | None) -> tuple[Moments, int]:
     """Second pass: statistics of the first rows of each series, and how many values of all rows are missing.
 
     Args:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from tsattn.data.mapped.build import Wanted, build_map, scale_digest
 from tsattn.data.mapped.source import TableSource
-from tsattn.data.mapped.store import Index, MappedSeries, build_lock, open_series, read_index
+from tsattn.data.mapped.store import MapIndex, MappedSeries, build_lock, open_series, read_index
 from tsattn.data.scaling import scaler_fields
 from tsattn.data.splits import Split
 from tsattn.errors import UserError
@@ -33,7 +33,7 @@ class Map:
         scalers: the fields of `Task` that say how the targets are scaled.
     """
 
-    index: Index
+    index: MapIndex
     series: MappedSeries
     splits: list[Split]
     last: pd.DatetimeIndex
@@ -93,18 +93,18 @@ def _find(source: TableSource, folder: Path, wanted: Wanted, *, verify: bool) ->
         return None, str(error)
 
 
-def _note(index: Index, folder: Path, news: str) -> None:
+def _note(index: MapIndex, folder: Path, news: str) -> None:
     """Write an index anew, so that the source need not be read again to be known; the map can be used without."""
     try:
         with build_lock(folder):
             there = read_index(folder)
-            if isinstance(there, Index) and there.maps == index.maps:
+            if isinstance(there, MapIndex) and there.maps == index.maps:
                 index.write(folder)
     except UserError as error:
         logger.info("%s, which cannot be noted: %s", news, error)
 
 
-def _difference(index: Index, source: TableSource, wanted: Wanted) -> str | None:
+def _difference(index: MapIndex, source: TableSource, wanted: Wanted) -> str | None:
     """In what an index is not as wanted, None if in nothing."""
     for name, value in wanted.options(source).items():
         if index.options.get(name) != value:
@@ -124,7 +124,7 @@ def _difference(index: Index, source: TableSource, wanted: Wanted) -> str | None
     return None
 
 
-def _opened(folder: Path, index: Index) -> Map:
+def _opened(folder: Path, index: MapIndex) -> Map:
     series = open_series(folder, index)
     last = pd.DatetimeIndex(index.array(folder, "last").view("M8[ns]"))
     scalers: dict[str, Any] = {name: tuple(index.scaler[name]) for name in ("mean", "scale")}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tsattn.data.columns import match_ids, number_columns, series_numbers
 from tsattn.data.frequency import Times, one_time
-from tsattn.data.messages import quiet
+from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles, check_roles, plain_frame
 from tsattn.data.stamps import in_zone_of, stamps_or_steps
 from tsattn.data.tables import opened
