@@ -62,7 +62,7 @@ def test_future_index_of_length_zero_is_empty() -> None:
 
 @pytest.mark.parametrize("gap_at", [1, 2, 15, 37, 38])
 @pytest.mark.parametrize("frequency", ["h", "15min", "D", "W-SAT"])
-def test_first_row_behind_a_gap_is_named(frequency: str, gap_at: int) -> None:
+def test_first_row_after_a_gap_is_named(frequency: str, gap_at: int) -> None:
     index = pd.date_range("2020-01-01", periods=40, freq=frequency).delete(gap_at)
     with pytest.raises(UserError) as caught:
         infer_frequency(index, "toy")

@@ -97,7 +97,7 @@ def test_days_that_are_skipped_by_the_calendar_are_off_the_grid() -> None:
     assert coordinates[2] - coordinates[0] == 1
 
 
-def test_skipped_wall_clock_time_is_moved_behind_the_change() -> None:
+def test_skipped_wall_clock_time_is_moved_to_just_after_the_change() -> None:
     given = pd.DatetimeIndex(["2024-03-30 02:30", "2024-04-01 02:30"], tz="Europe/Berlin")
     grid = Grid(given, "D")
     coordinates, phases = grid.split(given)

@@ -48,7 +48,7 @@ def test_it_goes_on_at_any_batch_through_all_epochs(sizes: tuple[int, int], tota
         batches = ShuffledBatches(*sizes, seed=1)
         batches.set_epoch(epoch)
         one_by_one += listed(batches)
-    assert whole == one_by_one[:total], "the epochs, one behind the other"
+    assert whole == one_by_one[:total], "the epochs, one after the other"
     rest = ShuffledBatches(*sizes, seed=1, total=total)
     rest.position = position
     assert listed(rest) == whole[position:]

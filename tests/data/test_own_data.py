@@ -110,11 +110,11 @@ def test_fractions_and_time_column_are_the_user_s(tmp_path: Path, toy_frame: pd.
     assert (split.train_end, split.val_end, split.test_end) == (300, 450, 600)
 
 
-def test_empty_cells_are_masked_and_told_of(
+def test_empty_cells_are_masked_and_logged(
     tmp_path: Path, toy_frame: pd.DataFrame, caplog: pytest.LogCaptureFixture
 ) -> None:
     toy_frame.iloc[590, 1] = np.nan
-    path = tmp_path / "gaps.csv"
+    path = tmp_path / "missing.csv"
     toy_frame.to_csv(path)
     data = CSVDataModule(str(path), **SIZES)
     data.setup("fit")
@@ -125,7 +125,7 @@ def test_empty_cells_are_masked_and_told_of(
     assert int((~batch.target_observed[-1]).sum()) == 1
 
 
-def test_rows_that_are_not_there_are_filled_as_missing_and_told_of(
+def test_rows_that_are_not_there_are_filled_as_missing_and_logged(
     tmp_path: Path, toy_frame: pd.DataFrame, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "hole.csv"

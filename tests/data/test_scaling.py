@@ -64,7 +64,7 @@ def test_round_trip_to_original_units(toy_frame: pd.DataFrame) -> None:
     np.testing.assert_allclose(series.values.numpy() * scale + mean, toy_frame, rtol=1e-5, atol=1e-5)
 
 
-def test_gap_repeats_the_last_value_and_a_gap_at_the_start_is_the_mean() -> None:
+def test_a_missing_value_repeats_the_last_one_and_at_the_start_is_the_mean() -> None:
     series = scaled_series(frame_of([np.nan, np.nan, 4, np.nan, np.nan, 8]), (2.0,), (2.0,))
     assert series.values[:, 0].tolist() == [0, 0, 1, 1, 1, 3]
     assert series.observed is not None
@@ -110,7 +110,7 @@ def test_scaling_leaves_the_frame_as_it_was() -> None:
     pd.testing.assert_frame_equal(frame, copy)
 
 
-def test_rows_lie_one_behind_the_other(toy_frame: pd.DataFrame) -> None:
+def test_rows_lie_one_after_the_other(toy_frame: pd.DataFrame) -> None:
     """A window is then one run of memory, which cuts a batch three times as fast as one of columns."""
     series = scaled_series(toy_frame, (0.0, 0.0), (1.0, 1.0))
     assert series.values.is_contiguous()

@@ -86,7 +86,7 @@ def test_a_series_without_a_training_value_takes_the_scale_of_all(caplog: pytest
     assert task.series_mean[2] != task.mean
 
 
-def test_a_gap_at_the_start_takes_nothing_from_the_series_before() -> None:
+def test_missing_values_at_the_start_take_nothing_from_the_series_before() -> None:
     frame = long_frame({"a": 60, "b": 60})
     frame.loc[58:62, ["y", "rain"]] = np.nan
     data = prepared(frame, past_covariates=["rain"])

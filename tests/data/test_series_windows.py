@@ -20,21 +20,21 @@ from tsattn.errors import UserError
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=6),
-    gaps=st.booleans(),
+    missing=st.booleans(),
     context=st.integers(1, 25),
     horizon=st.integers(1, 8),
     seed=st.integers(0, 5),
 )
-@example(lengths=[3, 2, 1], gaps=False, context=25, horizon=1, seed=0)
-@example(lengths=[40, 1, 40], gaps=True, context=4, horizon=8, seed=1)
-def test_windows_never_cross_series(lengths: list[int], gaps: bool, context: int, horizon: int, seed: int) -> None:
+@example(lengths=[3, 2, 1], missing=False, context=25, horizon=1, seed=0)
+@example(lengths=[40, 1, 40], missing=True, context=4, horizon=8, seed=1)
+def test_windows_never_cross_series(lengths: list[int], missing: bool, context: int, horizon: int, seed: int) -> None:
     """Against slices cut one by one, in any order, padded where a series begins too late."""
     torch.manual_seed(seed)
     rows, S, length = sum(lengths), len(lengths), context + horizon
     starts = torch.tensor([0, *np.cumsum(lengths)])
     series = Series(
         values=1 + torch.rand(rows, 2),
-        observed=torch.rand(rows, 2) > 0.2 if gaps else None,
+        observed=torch.rand(rows, 2) > 0.2 if missing else None,
         time=torch.arange(rows) * 7 + 1000,
         starts=starts,
         mean=torch.zeros(S, 2),

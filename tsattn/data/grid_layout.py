@@ -30,7 +30,7 @@ class GridLayout:
 
     Attributes:
         frequency: pandas frequency of all series.
-        time: `(rows,)` time stamps, or steps, of all series end to end, gaps filled.
+        time: `(rows,)` time stamps, or steps, of all series end to end, the missing ones filled in.
         starts: `(S + 1,)` int64 first row of each series, and `rows`.
         places: `(rows of the table,)` int64, the row that each row of the table goes to.
     """
@@ -216,9 +216,9 @@ def _irregular(
     phase = candidates[how_often.argmax()] if 3 * how_often.max() > 2 * len(phases) else phases[0]
     row = int(np.argmax((phases != phase) | (phases == OFF_GRID)))
     stamps: Any = index
-    behind = f" comes {stamps[row] - stamps[row - 1]} after the row before, but" if row else ""
+    place = f" comes {stamps[row] - stamps[row - 1]} after the row before, but" if row else ""
     return UserError(
-        f"{where(int(order[row]))}: time stamp {index[row]}{label}{behind} is not on the grid of frequency "
+        f"{where(int(order[row]))}: time stamp {index[row]}{label}{place} is not on the grid of frequency "
         f"{frequency!r}{others}; time stamps must be regular, though some may be missing"
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
@@ -42,8 +44,8 @@ class PanelDataModule(ForecastDataModule):
         """There is none: forecasts start from the panel."""
         raise UserError(f"a panel is forecast from itself, not from {path}")
 
+    @override
     def split(self, time: Times) -> Split:
-        """See the class."""
         rows, L, T = len(time), self.context_length, self.prediction_length
         held_out = max(T, round(_HELD_OUT * rows))
         return Split(rows - held_out if rows - held_out >= L + T else rows, rows, rows)

@@ -23,4 +23,4 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return saved(long_frame(gaps=True), tmp_path / "series.parquet")
+    return saved(long_frame(missing=True), tmp_path / "series.parquet")

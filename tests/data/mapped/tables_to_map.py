@@ -19,12 +19,12 @@ SIZES: dict[str, Any] = {"context_length": 24, "prediction_length": 6, "eval_bat
 LONG: dict[str, Any] = {"target": ["y", "z"], **SIZES}
 
 
-def long_frame(*, gaps: bool, tz: str | None = None) -> pd.DataFrame:
+def long_frame(*, missing: bool, tz: str | None = None) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     parts = []
     for number, rows in enumerate([260, 400, 40, 333]):
         values = rng.standard_normal((rows, 2)) * (number + 1) + 10 * number
-        if gaps:
+        if missing:
             values[rng.random((rows, 2)) < 0.2] = np.nan
             values[:7, 0] = np.nan
             values[-3:, 1] = np.nan
@@ -33,8 +33,8 @@ def long_frame(*, gaps: bool, tz: str | None = None) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def wide_frame(*, gaps: bool) -> pd.DataFrame:
-    frame = long_frame(gaps=gaps).query("unique_id == 's1'").drop(columns="unique_id")
+def wide_frame(*, missing: bool) -> pd.DataFrame:
+    frame = long_frame(missing=missing).query("unique_id == 's1'").drop(columns="unique_id")
     return frame.rename(columns={"ds": "date"}).reset_index(drop=True)
 
 

@@ -35,15 +35,15 @@ SPLITS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("scaling", ["global", "series"])
-@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("is_wide", [False, True])
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, is_wide: bool, gaps: bool, scaling: str) -> None:
-    frame = wide_frame(gaps=gaps) if is_wide else long_frame(gaps=gaps)
+def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, is_wide: bool, missing: bool, scaling: str) -> None:
+    frame = wide_frame(missing=missing) if is_wide else long_frame(missing=missing)
     options = {**(SIZES if is_wide else LONG), "scaling": scaling, **SPLITS[split]}
     theirs = in_memory(frame, **options)
     ours = mapped(saved(frame, tmp_path / "frame.parquet"), **options)
-    assert (ours.series.observed is None) == (not gaps)
+    assert (ours.series.observed is None) == (not missing)
     assert ours.splits == theirs.splits
     assert ours.task is not None
     assert theirs.task is not None
@@ -64,7 +64,7 @@ def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, is_wide: boo
 
 
 def test_time_zone_and_split_by_date_across_a_change_of_clocks(tmp_path: Path) -> None:
-    frame = long_frame(gaps=False, tz="Europe/Berlin")  # clocks changed on 2020-03-29
+    frame = long_frame(missing=False, tz="Europe/Berlin")  # clocks changed on 2020-03-29
     options = {**LONG, "val_from": "2020-03-30 12:00", "test_from": "2020-04-02"}
     ours = mapped(saved(frame, tmp_path / "a.parquet"), **options)
     theirs = in_memory(frame, **options)
@@ -77,7 +77,7 @@ def test_time_zone_and_split_by_date_across_a_change_of_clocks(tmp_path: Path) -
 
 
 def test_trains_and_forecasts_as_from_a_frame(path: Path) -> None:
-    frame = long_frame(gaps=True)
+    frame = long_frame(missing=True)
     forecasts = []
     for data in (MappedDataModule(str(path), **LONG), FrameDataModule(frame, **LONG)):
         torch.manual_seed(0)
@@ -99,14 +99,14 @@ def test_trains_and_forecasts_as_from_a_frame(path: Path) -> None:
 
 
 def test_scale_of_a_trained_model_is_obeyed(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    frame = long_frame(gaps=True)
+    frame = long_frame(missing=True)
     frame["y"] *= 3
     theirs = in_memory(frame[frame["unique_id"] != "s3"], **LONG)  # one series is new to the model
     fitted = mapped(path, **LONG)
     data = MappedDataModule(str(path), **LONG)
     data.task = theirs.task
     data.setup("test")
-    expected = FrameDataModule(long_frame(gaps=True), **LONG)
+    expected = FrameDataModule(long_frame(missing=True), **LONG)
     expected.task = theirs.task
     expected.setup("test")
     torch.testing.assert_close(data.series.values, expected.series.values, rtol=0, atol=1e-6)
@@ -122,7 +122,7 @@ def test_scale_of_a_trained_model_is_obeyed(path: Path, caplog: pytest.LogCaptur
 
 def test_panel_is_the_last_row_of_each_series(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = mapped(path, **LONG)
-    last = long_frame(gaps=True).groupby("unique_id").tail(1)
+    last = long_frame(missing=True).groupby("unique_id").tail(1)
     assert data.panel is not None
     np.testing.assert_allclose(data.panel.values, last[["y", "z"]], rtol=1e-5)
     np.testing.assert_array_equal(data.panel.time, last["ds"])
@@ -133,7 +133,7 @@ def test_panel_is_the_last_row_of_each_series(path: Path, caplog: pytest.LogCapt
 
 def test_forecasts_from_another_file(path: Path, tmp_path: Path) -> None:
     trained = mapped(path, **LONG)
-    frame = long_frame(gaps=False)
+    frame = long_frame(missing=False)
     data = MappedDataModule(str(path), **LONG)
     data.task = trained.task
     data.forecast_from(saved(frame[:260], tmp_path / "other.parquet"))

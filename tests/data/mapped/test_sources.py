@@ -31,7 +31,7 @@ def test_regular_stamps_of_any_frequency(tmp_path: Path, frequency: str) -> None
 
 
 def test_folder_of_files_and_arrow_files_hold_the_same_series(tmp_path: Path) -> None:
-    frame = long_frame(gaps=True)
+    frame = long_frame(missing=True)
     whole = mapped(saved(frame, tmp_path / "whole.parquet"), **LONG)
     folder = tmp_path / "parts"
     folder.mkdir()
@@ -45,7 +45,7 @@ def test_folder_of_files_and_arrow_files_hold_the_same_series(tmp_path: Path) ->
 
 
 def test_ids_are_texts_or_whole_numbers_with_or_without_a_dictionary(tmp_path: Path) -> None:
-    frame = long_frame(gaps=False)
+    frame = long_frame(missing=False)
     numbered = frame.assign(unique_id=frame["unique_id"].str[1:].astype(int))
     assert mapped(saved(numbered, tmp_path / "a.parquet"), **LONG).series.starts.diff().tolist() == [260, 400, 40, 333]
     coded = mapped(saved(frame.astype({"unique_id": "category"}), tmp_path / "b.parquet"), **LONG)
@@ -66,7 +66,7 @@ def test_index_of_time_stamps_is_the_time(tmp_path: Path, toy_frame: pd.DataFram
 
 def test_constants_and_large_levels_are_scaled_well(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    frame = long_frame(gaps=False).assign(y=0.1)
+    frame = long_frame(missing=False).assign(y=0.1)
     frame["z"] = 1e9 + rng.standard_normal(len(frame))
     data = mapped(saved(frame, tmp_path / "a.parquet"), **LONG)
     assert data.task is not None

@@ -18,7 +18,7 @@ from tsattn.errors import UserError
 
 
 def altered(change: Callable[[pd.DataFrame], pd.DataFrame | None]) -> pd.DataFrame:
-    frame = long_frame(gaps=False)
+    frame = long_frame(missing=False)
     result = change(frame)
     return frame if result is None else result
 
@@ -28,7 +28,7 @@ BAD: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "stamp twice": (lambda f: f.iloc[[*range(301), *range(300, 1033)]], r"row 302: .* of series s1 is there twice"),
     "unsorted stamps": (
         lambda f: f.iloc[[*range(270), 271, 270, *range(272, 1033)]],
-        "row 272: .* of series s1 comes behind 2020",
+        "row 272: .* of series s1 comes after 2020",
     ),
     "series again": (lambda f: f.iloc[[*range(100), *range(660, 700), *range(100, 260)]], "row 141: series s0 comes"),
     "inf": (lambda f: f.__setitem__("y", f["y"].where(f.index != 500, np.inf)), "row 501: the value of y is infinite"),
@@ -63,7 +63,7 @@ def test_table_that_cannot_be_mapped(tmp_path: Path, case: str) -> None:
 
 
 def test_errors_of_order_name_the_way_out(tmp_path: Path) -> None:
-    path = saved(long_frame(gaps=False).drop(index=300), tmp_path / "a.parquet")
+    path = saved(long_frame(missing=False).drop(index=300), tmp_path / "a.parquet")
     with pytest.raises(UserError, match="CSVDataModule and FrameDataModule sort rows and fill gaps, in memory"):
         mapped(path, **LONG)
 
@@ -89,12 +89,12 @@ def test_paths_that_cannot_be_mapped(tmp_path: Path, path: Path) -> None:
 
 
 def test_files_of_a_folder_must_be_alike(tmp_path: Path) -> None:
-    frame = long_frame(gaps=False)
+    frame = long_frame(missing=False)
     saved(frame[:300], tmp_path / "a.parquet")
     saved(frame[300:].drop(columns="z"), tmp_path / "b.parquet")
     with pytest.raises(UserError, match=r"b\.parquet has no column z, which a\.parquet has"):
         mapped(tmp_path, folder=str(tmp_path / "map"), **LONG)
-    saved(long_frame(gaps=False, tz="UTC")[300:], tmp_path / "b.parquet")
+    saved(long_frame(missing=False, tz="UTC")[300:], tmp_path / "b.parquet")
     with pytest.raises(UserError, match="another time zone"):
         mapped(tmp_path, folder=str(tmp_path / "map"), **LONG)
 

@@ -69,7 +69,7 @@ def test_source_that_changed_is_built_again(path: Path, caplog: pytest.LogCaptur
     size = path.stat().st_size
     old = mapped(path, **LONG)
     before = old.series.values.clone()
-    frame = long_frame(gaps=True)
+    frame = long_frame(missing=True)
     plain = {"compression": None, "use_dictionary": False, "index": False}
     frame.to_parquet(path, **plain)
     mapped(path, **LONG)

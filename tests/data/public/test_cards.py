@@ -91,13 +91,13 @@ def test_the_file_is_as_its_card_says(name: str) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_what_is_not_as_the_card_says_is_told(name: str, change: dict[str, object], said: str) -> None:
+def test_what_is_not_as_the_card_says_is_reported(name: str, change: dict[str, object], said: str) -> None:
     card = replace(CARDS[name], **change)  # type: ignore[arg-type]
     assert said in " / ".join(differences(card, Path(f"{REAL_ROOT}/{card.file}")))
 
 
 @pytest.mark.real_data
-def test_uneven_steps_and_line_ends_are_told(tmp_path: Path) -> None:
+def test_uneven_steps_and_line_ends_are_reported(tmp_path: Path) -> None:
     card = CARDS["weather"]
     lines = Path(f"{REAL_ROOT}/weather.csv").read_bytes().split(b"\r\n")
     path = tmp_path / "weather.csv"

@@ -181,9 +181,9 @@ def test_suffix_of_an_archive_on_plain_text_is_no_traceback(tmp_path: Path, suff
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        pytest.param("date,x\n\n2020-01-01,1\n\n\n2020-01-02,two\n", 6, id="value behind blank lines"),
-        pytest.param("date,x\n2020-01-01,1\n\n2020-13-01,2\n", 4, id="date behind a blank line"),
-        pytest.param("date,x\n2020-01-01,1\n\n2020-01-01,2\n", 4, id="repeat behind a blank line"),
+        pytest.param("date,x\n\n2020-01-01,1\n\n\n2020-01-02,two\n", 6, id="value after blank lines"),
+        pytest.param("date,x\n2020-01-01,1\n\n2020-13-01,2\n", 4, id="date after a blank line"),
+        pytest.param("date,x\n2020-01-01,1\n\n2020-01-01,2\n", 4, id="repeat after a blank line"),
         pytest.param('date,"x\n(ppm)"\n2020-01-01,1\n2020-01-02,two\n', 4, id="header on two lines"),
     ],
 )
@@ -258,7 +258,7 @@ def test_check_frame_names_source_and_row(frame: pd.DataFrame, fragments: list[s
         assert fragment in str(caught.value)
 
 
-def test_check_frame_accepts_gaps_where_allowed() -> None:
+def test_check_frame_accepts_missing_values_where_allowed() -> None:
     check_frame(frame_of([np.nan, 1, np.nan]), "memory", allow_missing=True)
     with pytest.raises(UserError, match=r"row 3.*infinite"):
         check_frame(frame_of([np.nan, 1, -np.inf]), "memory", allow_missing=True)

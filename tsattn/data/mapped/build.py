@@ -150,7 +150,7 @@ def _write_values(
     *,
     with_mask: bool,
 ) -> None:
-    """Third pass: scaled values, gaps imputed, and the mask of observed ones."""
+    """Third pass: scaled values, missing ones imputed, and the mask of observed ones."""
     channels = source.roles.target
     shape = source.num_rows, len(channels)
     with ExitStack() as stack:

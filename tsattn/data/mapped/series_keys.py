@@ -161,7 +161,7 @@ class _Piece:
         for name, begin in zip(self.names[self.goes_on :], self.begins[self.goes_on :].tolist(), strict=True):
             if name in ids:
                 raise UserError(
-                    f"{self.rows.where(begin)}: series {shown(name)} comes again behind another one; {_ADVICE}"
+                    f"{self.rows.where(begin)}: series {shown(name)} comes again after another one; {_ADVICE}"
                 )
             ids[name] = None
 
@@ -172,7 +172,7 @@ class _Piece:
         if wrong.size:
             at = int(wrong[0])
             is_twice = time[at] == time[at - 1]
-            raise self._refused(at, " is there twice" if is_twice else f" comes behind {self._joined[at - 1]}")
+            raise self._refused(at, " is there twice" if is_twice else f" comes after {self._joined[at - 1]}")
 
     def usual_frequency(self, source: str) -> str:
         """The frequency of the longest series here."""
@@ -193,8 +193,8 @@ class _Piece:
         if wrong.size:
             at = int(wrong[0])
             step = self._joined[at] - self._joined[at - 1] if self._follows[at] else None
-            behind = "" if step is None else f" comes {step} after the row before, which"
-            raise self._refused(at, f"{behind} does not fit frequency {frequency!r}")
+            place = "" if step is None else f" comes {step} after the row before, which"
+            raise self._refused(at, f"{place} does not fit frequency {frequency!r}")
 
     def last_stamps(self) -> NDArray[np.int64]:
         """The last stamp here of each series, in nanoseconds."""

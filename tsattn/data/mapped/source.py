@@ -62,9 +62,9 @@ class TableSource:
 
     Args:
         path: the file or folder.
-        id_column: see `panel_from_frame`.
-        time_column: see `panel_from_frame`.
-        target: see `panel_from_frame`.
+        id_column: column of series ids; found by itself if named ``unique_id`` or ``item_id``. None of these: wide.
+        time_column: column of time stamps or dates; found by itself by its usual names.
+        target: the columns to forecast; found by themselves by their usual names, all other columns of a wide table.
 
     Attributes:
         roles: which column is what.
