@@ -182,8 +182,9 @@ def test_offsets_that_change_with_the_clocks_are_read() -> None:
     assert (panel.time == hours).all()
 
 
-@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Sydney"])
-@pytest.mark.parametrize("frequency", ["D", "MS", "W-SUN"])
+@pytest.mark.parametrize(
+    ("zone", "frequency"), [("Europe/Berlin", "D"), ("America/New_York", "MS"), ("Australia/Sydney", "W-SUN")]
+)
 def test_days_of_a_zone_stay_days_though_their_offsets_change(zone: str, frequency: str) -> None:
     days = pd.date_range("2020-01-01", periods=400, freq=frequency, tz=zone)
     panel = panel_from_frame(frame_of(days.astype(str)))
@@ -224,9 +225,9 @@ def test_what_text_is_not_written_in_is_refused(wrong: dict[str, str], message: 
 
 
 def test_dates_are_not_read_one_by_one() -> None:
-    rows = 200_000
+    rows = 50_000
     frame = frame_of(pd.date_range("2000-01-01", periods=rows, freq="min").strftime("%d/%m/%y %H:%M"))
     began = time.process_time()
     panel = panel_from_frame(frame)
-    assert time.process_time() - began < 8, "a loop in Python takes ten times as long"
+    assert time.process_time() - began < 2.5, "a loop in Python takes ten times as long"
     assert panel.time[-1] == pd.Timestamp("2000-01-01") + pd.Timedelta(rows - 1, "min")

@@ -214,6 +214,19 @@ def test_future_without_future_covariates_is_refused() -> None:
     assert "future_covariates" in refusal(long_frame({"a": 5}), future=long_frame({"a": 5}))
 
 
+def test_channels_and_covariates_come_in_the_order_of_the_model() -> None:
+    frame = covariate_frame().assign(z=lambda frame: -frame["y"])
+    panel = panel_from_frame(frame, target=["y", "z"], **ROLES)
+    other = panel.with_channels(("z", "y"), "it").with_covariates(("rain",), ("promo", "price"), "it")
+    np.testing.assert_array_equal(other.values, panel.values[:, [1, 0]])
+    np.testing.assert_array_equal(other.future_covariates, panel.future_covariates[:, [1, 0]])
+    np.testing.assert_array_equal(other.ahead, panel.ahead[:, [1, 0]])
+    assert (other.channels, other.future_names) == (("z", "y"), ("promo", "price"))
+    assert panel.with_covariates((), ("promo",), "it").past_covariates is None
+    with pytest.raises(UserError, match="it lacks the future covariate 'rain' that the model was trained with"):
+        panel.with_covariates((), ("rain",), "it")
+
+
 def test_bool_covariates_are_0_and_1() -> None:
     frame = long_frame({"a": 4}).assign(p=[True, False, True, True], q=pd.array([True, None, False, True], "boolean"))
     panel = panel_from_frame(frame.assign(r=frame["q"].astype(object)), past_covariates=["p", "q", "r"])

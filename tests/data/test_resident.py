@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable
 from dataclasses import fields
@@ -114,7 +113,6 @@ def test_nothing_stays_on_the_device_when_the_trainer_ends(monkeypatch: pytest.M
         on_device = weakref.ref(data.train_dataloader().dataset.series.values)  # type: ignore[attr-defined]
         assert on_device() is not None
         end(data)
-        gc.collect()
         assert on_device() is None
         assert data.trainer is not None
         data.trainer.state.status = "finished"  # type: ignore[assignment]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -52,6 +54,16 @@ def test_channel_without_a_training_value_is_refused() -> None:
         fit_scaler(np.array([[1, np.nan], [2, np.nan]]), ["x0", "x1"])
 
 
+@pytest.mark.parametrize(("value", "row"), [(1e200, 3), (-1e40, 3), (1e155, 1)])
+def test_a_value_too_large_to_compute_with_is_named(value: float, row: int) -> None:
+    frame = frame_of([1, 2, 3, 4, 5])
+    frame.iloc[row, 0] = value
+    with pytest.raises(
+        UserError, match=rf"series x0 has the value {re.escape(f'{value:g}')} at 2020-01-01 0{row}:00:00, too large"
+    ):
+        scaled_series(frame, (1.0,), (2.0,))
+
+
 def test_round_trip_to_original_units(toy_frame: pd.DataFrame) -> None:
     mean, scale = fit_scaler(toy_frame[:300].to_numpy(), toy_frame.columns)
     series = scaled_series(toy_frame, mean, scale)
@@ -92,8 +104,9 @@ def test_imputation_never_looks_ahead(values: list[float], cut: int, later: floa
         assert before.observed is None
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-@pytest.mark.parametrize("start", ["1958-03-29", "2020-01-01 12:30:15"])
+@pytest.mark.parametrize(
+    ("unit", "start"), [("s", "1958-03-29"), ("us", "2020-01-01 12:30:15"), ("ns", "1958-03-29 00:00:01")]
+)
 def test_time_is_in_seconds_whatever_the_unit_of_the_index(unit: str, start: str) -> None:
     frame = frame_of([1, 2, 3])
     frame.index = pd.date_range(start, periods=3, freq="15min").as_unit(unit)

@@ -64,6 +64,16 @@ def test_future_windows_hold_the_end_of_each_series_and_what_is_ahead() -> None:
         assert batch["past_observed"][place, :, 0].tolist() == [False] * pad + [True] * (L - pad)
 
 
+def test_covariates_of_whole_multiples_of_the_horizon_repeat_the_last_ones() -> None:
+    frame = long_frame({"a": 60, "b": 50}, ahead=T + 1)
+    data = prepared(frame, **COLUMNS)
+    windows = FutureWindows(data.panel, data.series, data.task, horizon=T + 1)
+    batch = windows.__getitems__([1])
+    price = batch.future_covariates[0, L:, 0].double() * data.task.covariate_scale[1] + data.task.covariate_mean[1]
+    ahead = frame[frame.unique_id == "b"].price[-T - 1 :].tolist()
+    np.testing.assert_allclose(price, ahead + ahead[-1:] * (T - 1), atol=1e-4)
+
+
 def test_a_future_covariate_that_stops_early_is_named_with_its_series() -> None:
     frame = long_frame(LENGTHS, ahead=T)
     frame = frame.drop(index=frame.index[frame.unique_id == "c"][-1])

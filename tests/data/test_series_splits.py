@@ -102,6 +102,12 @@ def test_short_series_are_padded_or_left_out_which_is_said(caplog: pytest.LogCap
     assert torch.bincount(test["series_id"]).tolist() == [17, 1]
 
 
+def test_of_series_that_are_all_too_short_the_one_that_lacks_least_is_spoken_of() -> None:
+    splits = [Split(20, 20, 60), Split(90, 100, 110)]  # both test parts hold the horizon of 8 rows
+    with pytest.raises(UserError, match="context_length 200 is longer than the 100 rows before the test part"):
+        all_origins(splits, "test", 200, 8)
+
+
 @pytest.mark.parametrize("part", ["val", "test"])
 def test_no_window_is_without_context(part: str) -> None:
     splits = [Split(40, 60, 80), Split(0, 30, 60), Split(0, 0, 50), Split(0, 3, 3)]

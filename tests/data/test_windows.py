@@ -64,8 +64,9 @@ def test_shapes_and_types(missing: bool) -> None:
 def test_one_index_gives_a_batch_of_one() -> None:
     dataset = WindowDataset(series_of(50, False), range(L, 46), L, T)
     assert torch.equal(dataset[7].past, dataset.__getitems__([7]).past)
-    with pytest.raises(IndexError):
-        dataset[len(dataset)]
+    for number in (-1, len(dataset)):
+        with pytest.raises(IndexError, match="numbered from 0 to 33"):
+            dataset[number]
 
 
 def test_strided_origins_give_strided_windows() -> None:

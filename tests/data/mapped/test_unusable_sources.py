@@ -24,7 +24,10 @@ def altered(change: Callable[[pd.DataFrame], pd.DataFrame | None]) -> pd.DataFra
 
 
 BAD: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
-    "missing stamp": (lambda f: f.drop(index=300), r"row 301: time stamp .* of series s1 comes .* does not fit"),
+    "missing stamp": (
+        lambda f: f.drop(index=300),
+        r"row 301: time stamp .* of series s1 comes .* does not fit .*FrameDataModule sort rows and fill gaps",
+    ),
     "stamp twice": (lambda f: f.iloc[[*range(301), *range(300, 1033)]], r"row 302: .* of series s1 is there twice"),
     "unsorted stamps": (
         lambda f: f.iloc[[*range(270), 271, 270, *range(272, 1033)]],
@@ -62,12 +65,6 @@ def test_table_that_cannot_be_mapped(tmp_path: Path, case: str) -> None:
     assert not list(tmp_path.glob("bad.parquet.mapped/*.bin"))
 
 
-def test_errors_of_order_name_the_way_out(tmp_path: Path) -> None:
-    path = saved(long_frame(missing=False).drop(index=300), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="CSVDataModule and FrameDataModule sort rows and fill gaps, in memory"):
-        mapped(path, **LONG)
-
-
 def test_paths_that_cannot_be_mapped(tmp_path: Path, path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "junk.parquet").write_bytes(b"PAR1 no such thing")
@@ -96,6 +93,15 @@ def test_files_of_a_folder_must_be_alike(tmp_path: Path) -> None:
         mapped(tmp_path, folder=str(tmp_path / "map"), **LONG)
     saved(long_frame(missing=False, tz="UTC")[300:], tmp_path / "b.parquet")
     with pytest.raises(UserError, match="another time zone"):
+        mapped(tmp_path, folder=str(tmp_path / "map"), **LONG)
+
+
+def test_rows_are_named_by_their_own_file(tmp_path: Path) -> None:
+    frame = long_frame(missing=False)
+    frame.loc[470, "y"] = np.inf
+    saved(frame[:300], tmp_path / "a.parquet")
+    saved(frame[300:], tmp_path / "b.parquet")
+    with pytest.raises(UserError, match=r"b\.parquet, row 171: the value of y is infinite"):
         mapped(tmp_path, folder=str(tmp_path / "map"), **LONG)
 
 
