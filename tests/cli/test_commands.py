@@ -267,8 +267,8 @@ def test_steps_between_validations_count_across_epochs(toy_csv: Path, tmp_path: 
 def test_callbacks_and_loggers_of_the_configuration_are_kept(toy_csv: Path, tmp_path: Path) -> None:
     extra = tmp_path / "extra.yaml"
     extra.write_text(
-        "trainer:\n  callbacks:\n    class_path: EarlyStopping\n"
-        "    init_args: {monitor: val_mse_scaled, stopping_threshold: 1e9}\n"
+        "trainer:\n"
+        "  callbacks: {class_path: EarlyStopping, init_args: {monitor: val_mse_scaled, stopping_threshold: 1e9}}\n"
         f"  logger: {{class_path: CSVLogger, init_args: {{save_dir: {tmp_path / 'mine'}}}}}\n"
     )
     assert fit(toy_csv, tmp_path / "run", "--config", str(extra), "--trainer.max_epochs=40") == 0
@@ -296,14 +296,6 @@ def test_flags_merge_into_the_description(toy_csv: Path, tmp_path: Path, capsys:
     printed = yaml.safe_load(capsys.readouterr().out)
     assert printed["model"]["backbone"]["attention"] == {"kind": "swa", "window_size": 9}
     assert printed["model"]["backbone"]["d_model"] == 64
-
-
-def test_help_tells_how_to_switch_attention(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["fit", "--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "--attention KIND" in said
-    assert "--debug shows the traceback" in said
 
 
 @pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 130)])

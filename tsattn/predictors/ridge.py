@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -69,15 +69,11 @@ class Ridge(Predictor):
         return {"every": every}
 
     @override
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move to a device, but stay float64 where a network beside it, in an ensemble, takes another precision."""
-
-        def moved(tensor: Tensor) -> Tensor:
-            there = fn(tensor)
-            return there if there.dtype == tensor.dtype else tensor.to(there.device)
-
-        return super()._apply(moved, recurse)
-
-    @override
     def forward(self, batch: Batch) -> Tensor:
         return apply_ridge(self.weight, last_context(batch, self.context_length))
+
+    @override
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Ridge:
+        # a precision that is right for the networks beside it in an ensemble is not for a solution of equations
+        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
+        return self
