@@ -30,7 +30,7 @@ from tsattn.training.curve import count_epochs, curve_loggers, keep_curve
 from tsattn.training.module import ForecastingModule
 from tsattn.training.one_epoch import TrainingPlan, train_as_one_epoch
 from tsattn.training.precision import FULL_PRECISION
-from tsattn.training.quiet import quiet_lightning
+from tsattn.training.quiet_lightning import quiet_lightning
 from tsattn.training.throughput import Throughput
 from tsattn.training.trainer_options import TrainerOptions, build_trainer, listed
 
