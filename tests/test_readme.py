@@ -56,7 +56,7 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_attentions_run() -> None:
     names = {"x": torch.randn(2, 336, 512), "prompt": torch.randn(1, 9, 512), "next_token": torch.randn(1, 1, 512)}
     shapes = []
-    for block in blocks()[2:]:
+    for block in blocks()[2:4]:
         exec(block, names)
         shapes.append(tuple(names["y"].shape))
     assert shapes == [(2, 336, 512), (1, 1, 512)]

@@ -1,4 +1,4 @@
-"""The precision of sums and units, and constant tensors of a module that no way of loading leaves unfilled."""
+"""The precision of sums and units, and constants of a module that are filled however its weights are loaded."""
 
 from __future__ import annotations
 

@@ -153,14 +153,14 @@ def check_types(chosen: Mapping[str, Any], types: Mapping[str, Any], what: str) 
 
     Args:
         chosen: arguments of a description.
-        types: the annotation of each argument, as `typing.get_type_hints` gives it.
+        types: the annotation of each argument, as `typing.get_type_hints` gives it; one without takes any value.
         what: what is described, for the message.
 
     Raises:
         UserError: naming the argument and what it must be.
     """
     for name, value in chosen.items():
-        if not _fits(value, types[name]):
+        if not _fits(value, types.get(name, Any)):
             raise UserError(f"{what}: {name} must be {_readable(types[name])}, not {value!r}")
 
 
@@ -176,6 +176,8 @@ _WORDS: dict[Any, str] = {
 
 
 def _fits(value: object, hint: Any) -> bool:
+    if hint is Any:
+        return True
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in inner)
@@ -185,7 +187,7 @@ def _fits(value: object, hint: Any) -> bool:
         return False
     if origin is Sequence:
         return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(x, inner[0]) for x in value)
-    return origin is Any or isinstance(value, origin)
+    return isinstance(value, origin)
 
 
 def _readable(hint: Any) -> str:

@@ -6,7 +6,7 @@ Learning in Infinite-Width Neural Networks* (2021); for block-diagonal factors Q
 (2024); for attention Kuang et al. (ICML 2025).
 
 Queries and keys that learn alike grow together, so that the logits need a smaller factor than `1 / sqrt(r)`: give the
-attention `scaling: mup` beside these rules. They leave it as it is described.
+attention `scaling: mup` as well. These rules do not change its scaling.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def adamw(
 
 
 class MupModule(Protocol):
-    """What a module may say of its own parameters; a module without one of these says nothing by it.
+    """What a module may declare about its own parameters; both attributes are optional.
 
-    Without a word the weight of an `nn.Linear` is a hidden weight with its inputs as fan-in, and everything else
+    What is not declared: the weight of an `nn.Linear` is a hidden weight with its inputs as fan-in, and everything else
     (biases, norms, tensors of unknown meaning) learns at the plain rate and keeps its initialisation.
 
     Attributes:
@@ -63,7 +63,7 @@ def mup_groups(
     its rate is multiplied by: all matrices decay by `learning_rate * weight_decay` a step, whatever the width.
 
     Args:
-        module: says itself what its parameters are, see `MupModule`.
+        module: declares what its parameters are, see `MupModule`.
         learning_rate: the rate of a hidden weight with `base_width` inputs.
         weight_decay: of matrices; vectors have none.
         base_width: the fan-in at which a hidden weight learns at the plain rate.
@@ -95,7 +95,7 @@ def mup_init_(module: nn.Module) -> None:
     (2024).
 
     Args:
-        module: initialised in place; says itself what its parameters are, see `MupModule`.
+        module: initialised in place; declares what its parameters are, see `MupModule`.
 
     Raises:
         UserError: a module declares a role that is unknown.

@@ -1,4 +1,4 @@
-"""Definitions of the authors beside the defaults, each written here once more from the parameters."""
+"""The authors' definitions that are not defaults, each written here once more from the parameters."""
 
 from __future__ import annotations
 

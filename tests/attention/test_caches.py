@@ -1,4 +1,4 @@
-"""Step-by-step decoding equals the full causal pass, and its cache holds what the closed forms say."""
+"""Step-by-step decoding equals the full causal pass, and its cache holds as much as the closed forms give."""
 
 from __future__ import annotations
 

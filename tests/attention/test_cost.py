@@ -17,6 +17,7 @@ from tsattn.attention.projections import LowRankProjection
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.ops import executed_flops
+from tsattn.structured import block_sizes
 
 SIZES = [(512, 8, 1024), (64, 4, 96), (768, 12, 4096)]
 
@@ -296,3 +297,22 @@ def test_long_sequences_are_counted_too() -> None:
     attention = build_attention("mlr", d_model=512, num_heads=8, max_length=65536)
     pairs = 65536**2 * 8
     assert 2 * pairs * (64 + 32) < measured(attention, 65536).executed_flops < 2 * pairs * (64 + 64 + 8)
+
+
+@pytest.mark.parametrize("d_model", [16, 48, 512])
+def test_score_parameters_a_head_are_those_of_the_readme(d_model: int) -> None:
+    def parameters(description: object) -> float:
+        projection = build_attention(description, d_model=d_model, num_heads=4, max_length=13).projection  # type: ignore[arg-type]
+        return projection.num_params() / 4
+
+    a, b, c, _ = block_sizes(d_model)
+    for kind in ("standard", "swa", "global_swa", "bilinear_mlr", "mlr"):
+        assert parameters(kind) == 2 * d_model * (d_model // 4)
+    for side in ("key", "query", "both"):
+        assert parameters({"kind": "btt", "tt_rank": 3, "side": side}) == d_model * 3 * (b + c)
+    r = d_model // 4
+    assert parameters("mlbtc") == 2 * d_model * r + d_model * (b + c)
+    levels = [{"rank": 3, "left_blocks": 4, "right_blocks": 4}, {"rank": 2, "left_blocks": 8, "shuffled": True}]
+    assert parameters({"kind": "mlbtc", "levels": levels}) == 2 * d_model * 3 + d_model * 2 * (8 + 1)
+    assert parameters({"kind": "bilinear_mlr", "ranks": [3, 5], "blocks": [2, 8]}) == 2 * d_model * (3 + 5)
+    assert a == c

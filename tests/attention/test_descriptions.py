@@ -1,4 +1,4 @@
-"""Attention as a configuration choice: what descriptions mean, and what is said of wrong ones."""
+"""Attention as a configuration choice: what descriptions mean, and how wrong ones are refused."""
 
 from __future__ import annotations
 

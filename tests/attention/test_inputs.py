@@ -244,3 +244,29 @@ def test_an_unknown_impl_of_full_attention_is_refused() -> None:
     q = torch.randn(1, 1, 3, 4)
     with pytest.raises(UserError, match="unknown impl 'fast': full attention has auto, reference, sdpa"):
         full_attention(q, q, q, impl="fast")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case]["kind"] not in ("swa", "global_swa", "mlr")])
+def test_cross_attention(case: str) -> None:
+    attention = build(case, length=20)
+    x, context = torch.randn(2, 5, D_MODEL, dtype=torch.float64), torch.randn(2, 9, D_MODEL, dtype=torch.float64)
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[0, 6:] = False
+    attention.impl = "reference"
+    expected = attention(x, context, attention_mask=mask)
+    torch.testing.assert_close(expected[:1], attention(x[:1], context[:1, :6]), rtol=0, atol=1e-12)
+    attention.impl = "sdpa"
+    torch.testing.assert_close(attention(x, context, attention_mask=mask), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["swa", "global_swa", "mlr"])
+def test_patterns_of_one_sequence_refuse_a_context(case: str) -> None:
+    x = torch.randn(1, 5, D_MODEL, dtype=torch.float64)
+    with pytest.raises(UserError, match="cannot attend to a context"):
+        build(case, length=5)(x, x)
+
+
+def test_only_the_multilevel_pattern_takes_blocks() -> None:
+    x = torch.randn(1, 5, D_MODEL, dtype=torch.float64)
+    with pytest.raises(UserError, match="takes no blocks"):
+        build("swa", length=5)(x, blocks=torch.zeros(2, 1, 5, dtype=torch.long))

@@ -16,7 +16,7 @@ from tsattn.attention.maps import attention_map, attention_zones
 from tsattn.attention.patterns import Pattern
 from tsattn.attention.projections import LowRankProjection
 from tsattn.errors import UserError
-from tsattn.ops.calendar import calendar_block_ids
+from tsattn.ops.calendar_blocks import calendar_block_ids
 
 LENGTH = 24
 

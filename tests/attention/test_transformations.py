@@ -1,4 +1,4 @@
-"""What PyTorch makes of an attention: gradients and batches of `torch.func`, second derivatives, graphs, no numbers."""
+"""Attention under PyTorch's transformations: `torch.func`, second derivatives, graphs, tensors without numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that inductor makes for a CPU computes what eager execution does, where its blocks and lengths leave rests."""
+"""Code that inductor makes for a CPU computes what eager execution does, also where blocks do not divide lengths."""
 
 from __future__ import annotations
 

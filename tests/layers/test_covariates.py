@@ -132,7 +132,7 @@ def test_nothing_known_is_nothing_built_and_no_random_number_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lacking", "message"),
+    ("missing", "message"),
     [
         ({"past_covariates": None}, r"needs past_covariates rain, wind of shape \(B, 11, 2\) .* which has none"),
         ({"future_covariates": None}, r"needs future_covariates price of shape \(B, 16, 1\) .* which has none"),
@@ -144,10 +144,10 @@ def test_nothing_known_is_nothing_built_and_no_random_number_drawn() -> None:
         ({"time": torch.zeros(B, L)}, "calendar features need time stamps in a batch, for all 16 steps"),
     ],
 )
-def test_a_batch_must_hold_what_the_task_names(lacking: dict[str, Tensor | None], message: str) -> None:
+def test_a_batch_must_hold_what_the_task_names(missing: dict[str, Tensor | None], message: str) -> None:
     covariates = Covariates(FULL, True, D, Q, 0.0).double()
     with pytest.raises(UserError, match=message):
-        covariates.embed(replace(batch(), **lacking))  # type: ignore[arg-type]
+        covariates.embed(replace(batch(), **missing))  # type: ignore[arg-type]
 
 
 def test_mup_knows_the_roles() -> None:

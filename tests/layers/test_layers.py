@@ -1,4 +1,4 @@
-"""The parts that backbones are put together from."""
+"""The parts that backbones are built from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantiles that open from a median: ordered whatever the network says, normal where it says nothing."""
+"""Quantiles that open from a median: ordered whatever the network gives, normal where it gives zeros."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ T = 300
 
 
 def tokens(case: str, length: int = T, device: str = "cpu") -> dict[str, Any]:
-    """What is said of the tokens of a batch of two."""
+    """The arguments about the tokens of a batch of two."""
     places = torch.arange(length)
     said: dict[str, Any] = {
         "plain": {},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tsattn.backbones import Backbone
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, FrameDataModule
 from tsattn.errors import UserError
+from tsattn.experiments import run
 from tsattn.predictors import build_predictor, complete_predictor
 from tsattn.predictors.ensemble import Ensemble
 from tsattn.predictors.network import NetworkPredictor
@@ -140,15 +142,15 @@ def test_the_state_is_that_of_its_members() -> None:
     }
 
 
-def test_one_member_that_uses_covariates_is_enough() -> None:
-    blind = {"kind": f"{__name__}.Blind"}
+def test_with_covariates_each_member_does_what_it_does_alone() -> None:
     task = toy_task(covariates=True)
-    ensemble = build_predictor({"kind": "ensemble", "members": [blind, "ridge", NETWORK]})
+    build_predictor({"kind": "ensemble", "members": ["ridge", "persistence"]}).build(task)
+    ensemble = build_predictor({"kind": "ensemble", "members": ["ridge", NETWORK]})
+    assert ensemble.uses_covariates
     ensemble.build(task)
-    assert ensemble(windows_for(ensemble, dtype=torch.float32)).shape == (4, 8, 3)
-    for members in ([blind, "ridge"], ["ridge", "persistence"]):
-        with pytest.raises(UserError, match="no member of the ensemble uses covariates, and the data has rain, wind"):
-            build_predictor({"kind": "ensemble", "members": members}).build(task)
+    blind = build_predictor({"kind": "ensemble", "members": [f"{__name__}.Blind", NETWORK]})
+    with pytest.raises(UserError, match=r"Blind uses no covariates, and the data has rain, .* those that do: transf"):
+        blind.build(task)
 
 
 def test_a_member_that_forecasts_points_is_named_where_quantiles_are_asked_for() -> None:
@@ -210,3 +212,27 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
     with pytest.raises(UserError, match=message) as caught:
         build_predictor({"kind": "ensemble", **arguments})
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_trained_member_is_what_it_would_be_alone(toy_csv: Path) -> None:
+    def state(backbone: dict[str, Any], seed: int, context: int = 24, **model: Any) -> dict[str, torch.Tensor]:
+        experiment = {
+            "data": {
+                "class_path": "CSVDataModule",
+                "init_args": {"path": str(toy_csv), "context_length": context, "prediction_length": 8},
+            },
+            "model": {"backbone": backbone, **model},
+            "trainer": {"max_steps": 3, "accelerator": "cpu"},
+            "seed_everything": seed,
+        }
+        return run(experiment, test=False).fitted.predictor.state_dict()
+
+    options = {"loss": "mae", "learning_rate": 1e-2}
+    member = {**NETWORK, "context_length": 30, **options}
+    whole = state({"kind": "ensemble", "members": ["ridge", member], "seeds": 2}, seed=3)
+    for number in (0, 1):
+        alone = state(NETWORK, 3 + number, 30, **options)
+        assert {f"members.1.{number}.{name}" for name in alone} <= set(whole)
+        assert all(torch.equal(whole[f"members.1.{number}.{name}"], part) for name, part in alone.items())
+    ridge = state({"kind": "ridge"}, seed=0)
+    assert torch.equal(whole["members.0.0.weight"], ridge["weight"])

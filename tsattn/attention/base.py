@@ -35,7 +35,7 @@ from tsattn.ops.masks import default_positions, real_positions
 __all__ = ["Attention", "AttentionOptions"]
 
 
-# Tokens that follow a prompt are taken in this many at a time: the scores of a part are formed at once.
+# Tokens after a prompt are computed in parts of at most this many, as all scores of a part are held at once.
 MAX_STEP = 256
 
 
@@ -150,7 +150,8 @@ class Attention(nn.Module):
             global_tokens: `(S,)` or `(B, S)` bool: tokens inside every window and sharing every level. Causality and
                 padding hold for them too.
             cache: from this attention's `new_cache`: the tokens before. `x` holds the tokens that follow them, at least
-                one; they are added to the cache. `impl` says how a prompt is computed; later tokens have one way.
+                one; they are added to the cache. `impl` says how a prompt is computed; for later
+                tokens there is only one way.
 
         Returns:
             `(B, N, D)`. A token that may see no key adds the output projection of zeros. With a cache, the outputs that
@@ -212,7 +213,7 @@ class Attention(nn.Module):
         tokens = self._tokens(x, source, context is not None, attention_mask, positions, blocks, global_tokens)
         check_bias(bias, (x.shape[0], self.num_heads, x.shape[1], source.shape[1]))
         if attention_mask is not None:
-            # what stands in padded places, infinities and NaN too, meets weights of zero, which would not undo it
+            # padded places meet weights of zero, which do not remove an infinity or NaN that stands there
             source = source.masked_fill(~attention_mask[..., None], 0.0)
             x = source if context is None else x
         return tokens, *self._project(x, source, tokens.query_positions, tokens.key_positions)
@@ -274,7 +275,7 @@ class Attention(nn.Module):
         return torch.cat([self._step(part, cache, real) for part, real in zip(parts, masks, strict=True)], 1)
 
     def _step(self, x: Tensor, cache: Cache, mask: Tensor | None) -> Tensor:
-        """As many of the next tokens as are taken at a time."""
+        """One part of the next tokens, at most `MAX_STEP`."""
         new = cache.new_tokens(x.shape[1], mask, x.device)
         q, k, v = self._project(x, x, new.positions, new.positions)
         dropout_p = self.dropout if self.training else 0.0

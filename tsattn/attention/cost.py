@@ -72,7 +72,7 @@ class ProjectionCost:
 
 @dataclass(frozen=True)
 class PatternCost:
-    """What a pattern makes of one head's queries and keys.
+    """What a pattern costs for one head's queries and keys.
 
     Attributes:
         multiply_adds: multiplications, each with its addition, that form the scores of T tokens.
@@ -366,7 +366,7 @@ def _(
 
 
 def _known_tokens(attention: Attention, tokens: int, max_length: int, device: str) -> Tokens:
-    """T tokens of which nothing else is said, as `Attention` hands them to its pattern."""
+    """T tokens without padding or other arguments, as `Attention` passes them to its pattern."""
     every = torch.ones(1, tokens, dtype=torch.bool, device=device)
     positions = real_positions(every, align=attention.pattern.align, max_length=max_length)
     return Tokens(positions, positions, max_length=max_length, by_default=device != "meta", counted=True)

@@ -1,4 +1,4 @@
-"""What may be said of the tokens of a call, checked: masks, positions, blocks, global tokens and a bias.
+"""Checks of what a call says about its tokens: masks, positions, blocks, global tokens and a bias.
 
 Shape letters as in `tsattn.attention.base`; each function raises `UserError` for another shape or type.
 """

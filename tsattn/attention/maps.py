@@ -39,7 +39,7 @@ def attention_map(
 ) -> Tensor:
     """The probabilities with which queries mix the values of keys, by the plain reference.
 
-    They are read off its output for values that say which key they belong to, so that they are what any kind computes,
+    They are read off its output for values that mark the key they belong to, so that they are what any kind computes,
     with its scaling, normalisation, rotary positions, masks and blocks; dropout is left out. Global + sliding window is
     shown as its two parts together: their mean, or with ``combine: sum`` their sum.
 

@@ -65,7 +65,7 @@ class MLBTCAttention(Attention):
 
 
 def _shape(level: Mapping[str, Any], d_model: int) -> LevelShape:
-    """What a mapping says of a level, checked."""
+    """The level that a mapping describes, checked."""
     if not isinstance(level, Mapping) or "rank" not in level:
         raise UserError(f"a level of mlbtc attention must be a mapping like {{rank: 4}}, not {level!r}")
     for name, value in level.items():

@@ -9,7 +9,7 @@ from tsattn.attention.base import Attention, AttentionOptions, head_size
 from tsattn.attention.patterns import MultiLevelPattern
 from tsattn.attention.projections import LowRankProjection
 from tsattn.errors import UserError, one_of
-from tsattn.ops.calendar import CALENDAR_UNITS
+from tsattn.ops.calendar_blocks import CALENDAR_UNITS
 
 __all__ = ["MLRAttention"]
 

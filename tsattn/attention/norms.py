@@ -21,7 +21,7 @@ class LevelNorm(nn.Module):
 
     Args:
         widths: W_l, components of each level, which sum to W.
-        factors: what each level of the input has been multiplied by. The norm would take that away; it is given back.
+        factors: what each level of the input has been multiplied by. The norm removes it, so it is multiplied in again.
     """
 
     def __init__(self, widths: Sequence[int], factors: Sequence[float]) -> None:

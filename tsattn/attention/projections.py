@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from einops import rearrange
 from torch import Tensor, nn
+from typing_extensions import override
 
 from tsattn.errors import UserError, is_whole_number, whole_number
 from tsattn.structured import BTT, DIVISORS, MLBTC, MLR, Level, LevelShape
@@ -78,18 +79,18 @@ class LowRankProjection(Projection):
         self.query = nn.Linear(d_model, num_heads * head_dim)
         self.key = nn.Linear(d_model, num_kv_heads * head_dim)
 
+    @override
     def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Projection`."""
         q = rearrange(self.query(x), "B N (H r) -> B H N r", H=self.num_heads)
         k = rearrange(self.key(source), "B S (G r) -> B G S r", G=self.num_kv_heads)
         return q, k
 
+    @override
     def num_params(self) -> int:
-        """See `Projection`."""
         return self.query.weight.numel() + self.key.weight.numel()
 
+    @override
     def to_dense(self) -> Tensor:
-        """See `Projection`."""
         query = rearrange(self.query.weight, "(H r) D -> H r D", H=self.num_heads)
         key = rearrange(self.key.weight, "(G r) D -> G r D", G=self.num_kv_heads)
         return query.transpose(1, 2) @ key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=0)
@@ -149,26 +150,27 @@ class BTTProjection(Projection):
         """The factors as an operator; on the two-sided form the right one has G heads."""
         return BTT(self.left, self.right, self.tt_rank)
 
+    @override
     def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Projection`."""
         if self.side == "key":
             return x[:, None], self.matrix.matmul(source)
         if self.side == "query":
             return self.matrix.matmul_transposed(x), source[:, None]
         return self.matrix.outer_transposed(x), self.matrix.inner(source)
 
+    @override
     def num_params(self) -> int:
-        """See `Projection`."""
         return self.matrix.num_params()
 
+    @override
     def to_dense(self) -> Tensor:
-        """See `Projection`."""
         groups = self.left.shape[0] // self.right.shape[0]
         right = self.right.repeat_interleave(groups, dim=0)
         return BTT(self.left, torch.as_tensor(right), self.tt_rank).to_dense()
 
+    @override
     def mup_fans(self) -> dict[str, tuple[int, int]]:
-        """See `Projection`: `c s` and `H a` on the left, d and `H b s` on the right, wherever M is evaluated."""
+        """`c s` and `H a` on the left, d and `H b s` on the right, wherever M is evaluated."""
         outputs, inputs = self.left.shape[-2:]
         return {"left": (inputs, len(self.left) * outputs), "right": _right_fans(self.right)}
 
@@ -243,21 +245,22 @@ class MLBTCProjection(Projection):
         parts = zip(self.left, rights, self.shapes, self.level_scales, strict=True)
         return MLBTC(tuple(Level(left, right, shape.shuffled, scale) for left, right, shape, scale in parts))
 
+    @override
     def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Projection`."""
         matrix = self.matrix
         return matrix.outer_transposed(x), matrix.inner(source)
 
+    @override
     def num_params(self) -> int:
-        """See `Projection`."""
         return self.matrix.num_params()
 
+    @override
     def to_dense(self) -> Tensor:
-        """See `Projection`."""
         return self._matrix(right.repeat_interleave(self.groups, dim=0) for right in self.right).to_dense()
 
+    @override
     def mup_fans(self) -> dict[str, tuple[int, int]]:
-        """See `Projection`; an output of the left factors reads the left inputs of all levels together."""
+        """An output of the left factors reads the left inputs of all levels together."""
         lefts, rights = list(self.left), list(self.right)
         fans = {f"left.{i}": (self.left_fan_ins[i], len(left) * left.shape[-2]) for i, left in enumerate(lefts)}
         return fans | {f"right.{i}": _right_fans(right) for i, right in enumerate(rights)}
@@ -308,8 +311,9 @@ class BilinearMLRProjection(MLBTCProjection):
             left_fan_ins=[d_model // shape.left_blocks for shape in shapes],
         )
 
+    @override
     def mup_fans(self) -> dict[str, tuple[int, int]]:
-        """See `Projection`: on both sides a block maps `D / p_l` features to `r_l` components of each head."""
+        """On both sides a block maps `D / p_l` features to `r_l` components of each head."""
         return {name: _right_fans(factor) for name, factor in self.named_parameters()}
 
 

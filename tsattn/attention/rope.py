@@ -26,8 +26,8 @@ class RotaryEmbedding(ModuleWithConstants):
         groups: sizes of groups of components (the ranks of multi-level attention). By default every group gets
             frequencies spread over the whole range, so that far pairs, which see only the first group, get slow and
             fast ones.
-        frequencies: which pairs get which frequencies: ``spread``, as said of the groups; ``fast_first``, falling from
-            the first pair to the last, so that far pairs under multi-level attention see fast rotations;
+        frequencies: which pairs get which frequencies: ``spread``, as described for `groups`; ``fast_first``, falling
+            from the first pair to the last, so that far pairs under multi-level attention see fast rotations;
             ``slow_first``, rising, so that they see slow ones.
         base: the slowest rotation turns once in about `2 pi base` steps.
 
@@ -83,6 +83,6 @@ class RotaryEmbedding(ModuleWithConstants):
 
 
 def check_frequencies(frequencies: str) -> None:
-    """Refuse what is no way of giving frequencies to pairs."""
+    """Refuse any other name than those of `RotaryEmbedding.FREQUENCIES`."""
     if frequencies not in RotaryEmbedding.FREQUENCIES:
         raise UserError(f"rope_frequencies must be one of {one_of(RotaryEmbedding.FREQUENCIES)}, not {frequencies!r}")

@@ -113,6 +113,11 @@ def _run(words: list[str]) -> int:
 
         print(short_help(command))
         return 0
+    if "--help-all" in rest:
+        from tsattn.cli.parsing import command_parser
+
+        command_parser(command).print_help()
+        return 0
     from tsattn.cli.words import prepare
 
     prepared = prepare(words)[1:]
@@ -124,6 +129,6 @@ def _run(words: list[str]) -> int:
         from tsattn.cli.predict import predict
 
         return predict(prepared)
-    from tsattn.cli.measure import measure_part
+    from tsattn.cli.score_part import measure_part
 
     return measure_part(command, prepared)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import Namespace
-from lightning.pytorch.utilities import rank_zero_only
 
 from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
@@ -15,12 +14,12 @@ from tsattn.cli.session import session
 from tsattn.experiments import LIMITS, Experiment, Hooks, Result, RunFolder, resume, run
 from tsattn.experiments.measuring import title
 from tsattn.experiments.score_table import score_table
-from tsattn.predictors import build_predictor
+from tsattn.training.processes import first_process_only
 from tsattn.training.progress import LossBar
 
 __all__ = ["fit"]
 
-_say = rank_zero_only(say)
+_say = first_process_only(say)
 
 
 def fit(words: Sequence[str], typed: Sequence[str]) -> int:
@@ -50,10 +49,8 @@ def _result(experiment: Experiment, options: Namespace, hooks: Hooks, is_longer:
     if options.resume:
         limits = {name: experiment.trainer[name] for name in LIMITS} if is_longer else None
         return resume(options.resume, limits, refit=options.refit, hooks=hooks)
-    data, _ = experiment.made()
-    name = build_predictor(experiment.model["backbone"]).name
-    folder = RunFolder(options.run) if options.run else RunFolder.dated("runs", data.name, name)
-    return run(experiment, folder, data=data, refit=options.refit, hooks=hooks)
+    folder = options.run or (lambda data, predictor: RunFolder.dated("runs", data.name, predictor.name))
+    return run(experiment, folder, refit=options.refit, hooks=hooks)
 
 
 def _say_result(result: Result) -> None:

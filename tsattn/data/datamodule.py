@@ -183,14 +183,13 @@ class ForecastDataModule(LightningDataModule):
 
         Validation and test windows stay those of the same rows; training windows need the whole context.
         """
-        task, scaler = self.task, self.scaler
-        assert self.panel is not None
-        assert task is not None
-        assert scaler is not None
+        if self._scaled is None:
+            raise UserError("call setup('fit') before asking for another context")
+        panel, task, scaler = self._scaled
         other = copy.copy(self)
         other.context_length = context_length
         other.task = replace(task, context_length=context_length)
-        other._scaled = self.panel, other.task, scaler
+        other._scaled = panel, other.task, scaler
         # what belongs to a training
         other.trainer, other.training_batches, other.scored_windows, other._resident = None, None, None, None
         return other

@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tsattn.constants import EXACT
 from tsattn.data import Panel
 from tsattn.errors import UserError
-from tsattn.evaluation.summed_metric import EXACT
 
 __all__ = ["seasonal_error", "seasonal_errors"]
 
@@ -51,7 +51,7 @@ def seasonal_errors(panel: Panel, ends: NDArray[np.int64], season: int) -> NDArr
     """
     errors = np.full((len(panel), len(panel.channels)), np.nan)
     for number, (start, rows) in enumerate(zip(panel.starts, ends, strict=False)):
-        history = torch.from_numpy(panel.values[start : start + rows])[None]
+        history = torch.from_numpy(panel.values[start : start + rows].copy())[None]
         if rows > season:
             errors[number] = seasonal_error(history, season, ~history.isnan())[0].numpy()
     return errors

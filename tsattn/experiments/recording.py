@@ -6,19 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from lightning.pytorch.utilities import rank_zero_only
-
 from tsattn.errors import UserError
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.run_folder import RunFolder, versions
 from tsattn.training.checkpoint_io import load_checkpoint
+from tsattn.training.processes import is_first_process
 
-__all__ = ["Recording", "is_first_process"]
-
-
-def is_first_process() -> bool:
-    """Whether this is the one process, of several that train together, that writes and prints."""
-    return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]
+__all__ = ["Recording"]
 
 
 class Recording:

@@ -16,7 +16,7 @@ from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.measuring import tables_beside_baselines
 from tsattn.experiments.schema import user_errors
 from tsattn.predictors import complete_predictor
-from tsattn.predictors.saved import FittedPredictor, load_predictor
+from tsattn.predictors.fitted import FittedPredictor, load_predictor
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions
 

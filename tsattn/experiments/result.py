@@ -12,7 +12,7 @@ import pandas as pd
 
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import Experiment
-from tsattn.predictors.saved import FittedPredictor
+from tsattn.predictors.fitted import FittedPredictor
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule

@@ -8,10 +8,10 @@ from typing import Any
 
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.experiment import Experiment
-from tsattn.experiments.recording import is_first_process
 from tsattn.experiments.result import Result
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.running import Hooks, fit_experiment
+from tsattn.training.processes import is_first_process
 
 __all__ = ["LIMITS", "resume"]
 

@@ -8,31 +8,34 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import torch
 from lightning.pytorch.callbacks import Callback
 
 from tsattn.data import ForecastDataModule
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
-from tsattn.experiments.recording import Recording, is_first_process
+from tsattn.experiments.recording import Recording
 from tsattn.experiments.result import Result
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
 from tsattn.figures import plot_test_forecasts
 from tsattn.predictors import Predictor, build_predictor
-from tsattn.predictors.saved import FittedPredictor, save_predictor
+from tsattn.predictors.fitted import FittedPredictor, save_predictor
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions, Training
+from tsattn.training.checkpoint_content import read_content
 from tsattn.training.checkpoint_io import load_checkpoint
+from tsattn.training.processes import is_first_process, leave_others
 from tsattn.training.random_state import own_random_state
-from tsattn.training.saved import read_content
+from tsattn.training.trainer_options import check_one_device
 
 __all__ = ["Hooks", "fit_experiment", "run"]
 
 logger = logging.getLogger("tsattn")
+
+FolderOf: TypeAlias = Callable[[ForecastDataModule, Predictor], RunFolder]
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Hooks:
 
 def run(
     experiment: Experiment | Mapping[str, Any] | str | Path,
-    folder: str | Path | RunFolder | None = None,
+    folder: str | Path | FolderOf | None = None,
     overrides: Mapping[str, Any] | None = None,
     *,
     data: ForecastDataModule | None = None,
@@ -70,8 +73,8 @@ def run(
 
     Args:
         experiment: an `Experiment`, plain data, or the name of a YAML file.
-        folder: for everything that is needed to go on, test again or forecast; it must not exist yet. None writes no
-            files.
+        folder: for everything that is needed to go on, test again or forecast; it must not exist yet. It may be found
+            by a function of data and predictor. None writes no files.
         overrides: values by their dotted paths that take the place of the experiment's: ``{"attention": "swa",
             "trainer.max_steps": 100}``.
         data: the DataModule that the experiment describes, where it is there already, set up or not.
@@ -88,13 +91,13 @@ def run(
     else:
         known = experiment if isinstance(experiment, Experiment) else Experiment.of(experiment)
         experiment = known.with_values(overrides)
-    where = folder if isinstance(folder, RunFolder | None) else RunFolder(folder)
+    where = RunFolder(folder) if isinstance(folder, str | Path) else folder
     return fit_experiment(experiment, where, data=data, test=test, refit=refit, hooks=hooks or Hooks())
 
 
 def fit_experiment(
     experiment: Experiment,
-    folder: RunFolder | None,
+    folder: FolderOf | RunFolder | None,
     *,
     data: ForecastDataModule | None = None,
     goes_on: bool = False,
@@ -107,19 +110,22 @@ def fit_experiment(
     Args:
         goes_on: whether the folder is that of a run that goes on.
     """
-    if folder is not None and not goes_on and is_first_process():
-        folder.check_new()
     with user_errors():
         made, trainer = experiment.made()
     options = TrainerOptions.of(trainer, is_new=not goes_on)
+    if refit:
+        check_one_device(options.arguments, "a refit runs on one device")
     data = made if data is None else data
+    predictor = build_predictor(experiment.model["backbone"])
+    where = folder(data, predictor) if callable(folder) else folder
+    if where is not None and not goes_on and is_first_process():
+        where.check_new()
     is_toy = bool(options.arguments["fast_dev_run"])
-    recording = None if folder is None or is_toy else Recording(folder, experiment, [*hooks.command], goes_on=goes_on)
+    recording = None if where is None or is_toy else Recording(where, experiment, [*hooks.command], goes_on=goes_on)
     checkpoint = hooks.checkpoint
-    if goes_on and folder is not None and folder.last.exists():
-        checkpoint = folder.last
+    if goes_on and where is not None and where.last.exists():
+        checkpoint = where.last
     with user_errors(), contextlib.nullcontext() if recording is None else recording.held():
-        predictor = build_predictor(experiment.model["backbone"])
         _set_up(data, checkpoint)
         assert data.task is not None
         assert data.scaler is not None
@@ -131,14 +137,13 @@ def fit_experiment(
             facts = {**predictor.fit(data, training), "parameters": predictor.num_parameters}
         fitted = FittedPredictor(predictor.eval(), data.scaler)
         key = experiment.key_with(data)
+        leave_others()
         if not is_first_process() or is_toy:
             return Result(experiment, key, fitted, data, facts)
         if recording is not None:
             _open(recording, "cpu", None, hooks.say)
-            if not recording.folder.best.exists():
+            if "best_step" not in facts:  # a single network has written it
                 save_predictor(recording.folder.best, fitted, global_step=0)
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()  # or what follows would wait for the other processes
         execution = Execution(options)
         facts = {**facts, **_validated(predictor, data, execution, facts, experiment.selection)}
         tables: dict[str, ErrorTable] = {}
@@ -262,7 +267,7 @@ def _write(result: Result, recording: Recording, execution: Execution) -> None:
     if result.tables:
         name = result.fitted.predictor.name
         predictor = result.fitted.predictor
-        figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", execution.forecaster(predictor))
+        figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", predictor.on(execution))
         figure.savefig(folder.figure, dpi=130)
 
 

@@ -15,8 +15,8 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 
-import tsattn.data as data_sets
-from tsattn.data import ForecastDataModule, FrameDataModule, PanelDataModule
+from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
+from tsattn.descriptions import imported
 from tsattn.errors import UserError, find_user_error
 from tsattn.experiments.sentences import sentence, under_key
 from tsattn.training import ForecastingModule
@@ -100,10 +100,14 @@ def user_errors() -> Iterator[None]:
         raise UserError(" ".join(str(error).split())) from error
     except (ValueError, ImportError) as error:  # the parser wraps what a class says of its arguments
         found = find_user_error(error)
-        reason = class_problem(error)
-        if found is None and reason is None:
+        if found is error:
             raise
-        raise found or UserError(reason) from error
+        if found is not None:
+            raise found from found.__cause__  # from `error`, which came of it, the chain would have no end
+        reason = class_problem(error)
+        if reason is None:
+            raise
+        raise UserError(reason) from error
     except RuntimeError as error:  # of EarlyStopping, once there is a metric
         if "conditioned on metric" not in str(error):
             raise
@@ -119,8 +123,8 @@ def _parser() -> ExperimentParser:
 
 def _import_data_sets() -> None:
     """The parser finds classes by their names among those that were imported."""
-    for name in data_sets.__all__:
-        getattr(data_sets, name)
+    for path in DATA_MODULES.values():
+        imported(path)
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:

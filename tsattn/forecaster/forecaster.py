@@ -22,7 +22,7 @@ from tsattn.checks import (
     whole_number,
 )
 from tsattn.data import Panel, PanelDataModule
-from tsattn.data.messages import quiet
+from tsattn.data.quiet import quiet
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
 from tsattn.evaluation.seasonal import seasonal_errors
@@ -35,8 +35,8 @@ from tsattn.forecaster.from_runs import is_run, read_run, run_arguments
 from tsattn.forecaster.reading import FrameReader, after_history, with_future
 from tsattn.forecaster.scores import score_panel
 from tsattn.predictors import build_predictor
-from tsattn.predictors.rolling import beyond_training, forecast_batches
-from tsattn.predictors.saved import FittedPredictor
+from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.long_horizons import beyond_training, forecast_batches
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 from tsattn.training import Execution, TrainerOptions

@@ -10,7 +10,7 @@ from tsattn.errors import UserError
 from tsattn.experiments import RunFolder
 from tsattn.experiments.configs import read_config
 from tsattn.forecaster.model_folder import SavedModel
-from tsattn.predictors.saved import FittedPredictor, load_predictor
+from tsattn.predictors.fitted import FittedPredictor, load_predictor
 
 __all__ = ["is_run", "read_run", "run_arguments"]
 

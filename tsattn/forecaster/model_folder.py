@@ -23,8 +23,8 @@ from tsattn.data import Panel
 from tsattn.errors import UserError
 from tsattn.forecaster.descriptions_given import described
 from tsattn.forecaster.histories import history_arrays, plain_history, restored_history
-from tsattn.predictors.saved import FittedPredictor, restored_predictor
-from tsattn.training.saved import FORMAT, CheckpointContent, check_format, read_records
+from tsattn.predictors.fitted import FittedPredictor, restored_predictor
+from tsattn.training.checkpoint_content import FORMAT, CheckpointContent, check_format, read_records
 
 __all__ = ["SavedModel", "read", "write"]
 
@@ -41,7 +41,7 @@ class SavedModel:
         arguments: those of `Forecaster`.
         fitted: the predictor and its scaler.
         history: the end of each series that was fitted; None where the folder has none.
-        seasonal_error: `(S, C)` of these series, see `tsattn.forecaster.scores.seasonal_errors`; None without them.
+        seasonal_error: `(S, C)` of these series, see `tsattn.evaluation.seasonal.seasonal_errors`; None without them.
     """
 
     arguments: dict[str, Any]

@@ -1,6 +1,6 @@
-"""The parts that backbones are put together from."""
+"""The parts that backbones are built from."""
 
-from tsattn.layers.calendar import CalendarFeatures
+from tsattn.layers.calendar_features import CalendarFeatures
 from tsattn.layers.covariates import Covariates, HorizonEffect
 from tsattn.layers.embeddings import TokenEmbedding
 from tsattn.layers.encoder import Encoder, EncoderBlock

@@ -1,4 +1,4 @@
-"""What is known beside the series: covariates, categories and the calendar, on their way into a forecast.
+"""What is known besides the series: how covariates, categories and the calendar enter a forecast.
 
 Shape letters: B windows, L context length, T prediction length, N tokens, D their width, P past-only and F known-future
 covariates, K calendar features.
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
-from tsattn.layers.calendar import CalendarFeatures
+from tsattn.layers.calendar_features import CalendarFeatures
 from tsattn.layers.patching import Patches
 from tsattn.task import Task
 
@@ -25,7 +25,7 @@ __all__ = ["Covariates", "HorizonEffect"]
 class HorizonEffect(nn.Module):
     """The effect of what is known of each future step on the forecast of that step: a network with one hidden layer.
 
-    It sees the features of the step beside the mean of the encoder's tokens, and starts at zero. Source: the temporal
+    It sees the features of the step and the mean of the encoder's tokens, and starts at zero. Source: the temporal
     decoder of Das et al., *Long-term Forecasting with TiDE* (TMLR 2023), section 4, whose decoded vector of the step
     and residual connection are replaced by the mean of the tokens and the sum with the head's output.
 
@@ -61,7 +61,7 @@ class HorizonEffect(nn.Module):
 
 
 class Covariates(nn.Module):
-    """Lets an encoder read what its task knows beside the series; where that is nothing, it has no parameters.
+    """Lets an encoder read what its task knows besides the series; where that is nothing, it has no parameters.
 
     Context: a linear map of the covariates and calendar features of a step, or of all steps of a patch, and a learned
     vector for each category of the series are added to the tokens (`embed`). Past-only covariates act here alone.

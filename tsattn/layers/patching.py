@@ -13,7 +13,7 @@ __all__ = ["Patches"]
 class Patches:
     """Cuts the time axis into stretches of `patch_len` steps, a new one every `stride` steps.
 
-    The last patch ends at the last step, whatever the length: what is lacking at the front repeats the first step.
+    The last patch ends at the last step, whatever the length: missing steps at the front repeat the first step.
     Source: Nie et al., *A Time Series is Worth 64 Words* (ICLR 2023), section 3.1, who repeat the last step instead and
     so give the newest patch steps that nobody has seen.
 
@@ -47,7 +47,7 @@ class Patches:
         return padded.unfold(1, self.patch_len, self.stride)
 
     def ends(self, steps: Tensor) -> Tensor:
-        """What belongs to the last step of each patch, `(B, N)`, of `(B, L)` for every step: its time stamp, say."""
+        """From values of every step `(B, L)`, such as time stamps, those of the last step of each patch, `(B, N)`."""
         first = self.patch_len - 1 - self.padding
         # a front patch always reaches a real step, as the padding is shorter than a stride
         return steps[:, first :: self.stride]

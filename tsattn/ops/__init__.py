@@ -4,7 +4,7 @@ Shape letters: B batch, N query tokens, S key tokens, H heads, G key heads (1, o
 query or key, E components of a value, L levels.
 """
 
-from tsattn.ops.calendar import CALENDAR_UNITS, calendar_block_ids
+from tsattn.ops.calendar_blocks import CALENDAR_UNITS, calendar_block_ids
 from tsattn.ops.flops import executed_flops
 from tsattn.ops.full import full_attention
 from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs

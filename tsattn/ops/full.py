@@ -40,8 +40,8 @@ def full_attention(
         bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
-        impl: ``reference``, ``sdpa``, or ``auto``: ``sdpa`` but where its kernel lacks a derivative that may be asked
-            for, in forward mode and in nested gradients of `torch.func`.
+        impl: ``reference``, ``sdpa``, or ``auto``: ``sdpa``, except where a derivative may be needed that its kernel
+            does not have, in forward mode and in nested gradients of `torch.func`.
 
     Returns:
         `(B, H, N, E)`.

@@ -1,4 +1,4 @@
-"""PyTorch's fused attention, with the second derivative that its kernel for a CPU lacks."""
+"""PyTorch's fused attention, with the second derivative that its kernel for a CPU does not have."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def fused_attention(
 
 
 def _makes_a_plain_node() -> bool:
-    """Whether the node of a call runs in this very graph, and its inputs can be read twice.
+    """Whether the node of a call runs in this same graph, and its inputs can be read twice.
 
-    A transformation of `torch.func` ends before its gradients are differentiated; what checkpointing saves, as what
-    hooks save elsewhere, may be read once. There PyTorch's error stands: the kernel has no second derivative.
+    A transformation of `torch.func` ends before its gradients are differentiated; what checkpointing or other hooks
+    save may be read only once. In these cases PyTorch's own error is raised: the kernel has no second derivative.
     """
     return (
         not torch.compiler.is_compiling()

@@ -1,4 +1,4 @@
-"""Under which transformations of PyTorch a call runs, and what the ways of computing attention can do under them."""
+"""Under which transformations of PyTorch a call runs, and which ways of computing attention work under them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _has_numbers(tensor: Tensor) -> bool:
 
 
 def why_no_fused_derivative() -> str | None:
-    """Why PyTorch's fused kernels lack a derivative that may be asked for here; None if they have all of them."""
+    """Why PyTorch's fused kernels do not have a derivative that may be needed here; None if they have all of them."""
     if torch.compiler.is_compiling():
         return None
     if forward_ad._current_level >= 0:

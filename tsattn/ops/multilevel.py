@@ -28,7 +28,7 @@ from tsattn.ops.full import expand_heads, full_attention_sdpa, softmax_attention
 from tsattn.ops.masks import allowed_pairs, without_padding
 from tsattn.ops.modes import is_readable, why_no_fused_derivative
 from tsattn.ops.multilevel_tiles import multilevel_attention_tiles, multilevel_attention_traced
-from tsattn.ops.tiling import Layout, find_layouts
+from tsattn.ops.tiling import BlockLayout, find_layouts
 
 __all__ = ["multilevel_attention", "multilevel_attention_reference", "multilevel_attention_sdpa"]
 
@@ -67,7 +67,7 @@ def multilevel_attention(
     divide_by_active: bool = False,
     dropout_p: float = 0.0,
     impl: str = "auto",
-    layouts: Sequence[Layout] | str | None = None,
+    layouts: Sequence[BlockLayout] | str | None = None,
     num_blocks: Sequence[int] | None = None,
     regular: bool = False,
 ) -> Tensor:
@@ -90,8 +90,8 @@ def multilevel_attention(
         dropout_p: probability of dropping a weight. The caller gates it on training.
         impl: ``reference``, ``sdpa``, ``tiles``, ``triton`` or ``auto``. ``tiles`` needs nested blocks, no bias and no
             dropout; ``triton`` a CUDA device, no bias and no dropout.
-        layouts: what `find_layouts` says of these tokens, if it is known already.
-        num_blocks: of each level, a number that the ids of blocks at real tokens are known to be below, if there is
+        layouts: the result of `find_layouts` for these tokens, if it is known already.
+        num_blocks: for each level, a number that is known to be above the ids of all blocks of real tokens, if there is
             one. `sdpa` needs it where the blocks cannot be looked at, see `is_readable`.
         regular: whether one row of nested blocks and rising positions is known to serve the whole batch. Under
             `torch.compile` on a CPU, where the tokens cannot be looked at, `auto` then takes the tiles, else the
@@ -142,7 +142,7 @@ def multilevel_attention(
         fits = [name for name, reason in why_not.items() if reason is None]
         if readable:
             impl = _choose(fits, q.device, layouts, blocks, ranks, score_bytes)
-        else:  # nobody knows how wide the components would be spread
+        else:  # it is not known how wide the components would be spread
             impl = "triton" if "triton" in fits else "reference"
     elif why_not[impl] is not None:
         raise UserError(f"impl {impl} cannot compute this multi-level attention: {why_not[impl]}")
@@ -171,7 +171,7 @@ def multilevel_attention(
 def _choose(
     fits: Sequence[str],
     device: torch.device,
-    layouts: Sequence[Layout] | str | None,
+    layouts: Sequence[BlockLayout] | str | None,
     blocks: Tensor,
     ranks: Sequence[int],
     score_bytes: int,
@@ -237,7 +237,7 @@ def _why_not_sdpa(divide_by_active: bool, counts_blocks: bool) -> str | None:
     return why_no_fused_derivative() if counts_blocks else UNREADABLE
 
 
-def _why_not_tiles(layouts: Sequence[Layout] | str | None, plain: bool) -> str | None:
+def _why_not_tiles(layouts: Sequence[BlockLayout] | str | None, plain: bool) -> str | None:
     if not plain:
         return "it takes no bias and no dropout"
     if forward_ad._current_level >= 0:
@@ -352,7 +352,7 @@ def multilevel_attention_sdpa(
     )
 
 
-def _spread_width(layouts: Sequence[Layout], ranks: Sequence[int]) -> int:
+def _spread_width(layouts: Sequence[BlockLayout], ranks: Sequence[int]) -> int:
     """Components of the widest row of a batch when each level's are spread over one slot a block."""
     return max(
         sum((len(starts) - 1) * rank for starts, rank in zip(layout.blocks, ranks, strict=True)) for layout in layouts

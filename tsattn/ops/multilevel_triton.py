@@ -3,7 +3,7 @@
 
 `S[j, j'] = scale * sum over the levels l in which j and j' share a block of q_l[j] . k_l[j']`
 (Kuang et al., section 4), under a softmax with running maximum, for CUDA devices and for Triton's interpreter. This is
-the host's side; how the kernels go about it is told in `multilevel_kernels`.
+the host's side; `multilevel_kernels` says how the kernels work.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tsattn.ops.multilevel_kernels.arguments import constants, shared_arguments, strides
+from tsattn.ops.multilevel_kernels.backward_keys import keys_kernel
+from tsattn.ops.multilevel_kernels.backward_queries import queries_kernel
 from tsattn.ops.multilevel_kernels.forward import forward_kernel
 from tsattn.ops.multilevel_kernels.jit import is_interpreted, triton_available
-from tsattn.ops.multilevel_kernels.keys import keys_kernel
-from tsattn.ops.multilevel_kernels.plan import Plan, make_plan
+from tsattn.ops.multilevel_kernels.kernel_arguments import constants, shared_arguments, strides
 from tsattn.ops.multilevel_kernels.problem import EVERYWHERE, Problem
-from tsattn.ops.multilevel_kernels.queries import queries_kernel
 from tsattn.ops.multilevel_kernels.sizes import MAX_LEVELS, MAX_WIDTH, TileSizes, chunk_widths, tile_sizes
+from tsattn.ops.multilevel_kernels.walk_plan import WalkPlan, plan_walk
 
 __all__ = ["TileSizes", "chunk_widths", "multilevel_attention_triton", "triton_available"]
 
@@ -49,8 +49,8 @@ def multilevel_attention_triton(
 ) -> Tensor:
     """Softmax attention with multi-level scores, by Triton kernels, forward and backward (Kuang et al., section 4).
 
-    Equals `multilevel_attention_reference`; extra memory is linear in the tokens, but for the plans of the two walks:
-    8 bytes a pair of tiles each, for all heads at once, which in half precision is 2^-10 bytes a pair of tokens.
+    Equals `multilevel_attention_reference`; extra memory is linear in the tokens, except for the plans of the two
+    walks: 8 bytes a pair of tiles each, for all heads at once, which in half precision is 2^-10 bytes a pair of tokens.
     Blocks that nest and are runs of tokens are fast; any others are exact and slower.
 
     Args:
@@ -108,10 +108,10 @@ def multilevel_attention_triton(
     return out
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> tuple[Tensor, Tensor, Plan, TileSizes]:
+def _forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> tuple[Tensor, Tensor, WalkPlan, TileSizes]:
     """The output, the log-sum-exp of the logits of each query to base 2, and how the queries walked."""
     sizes = tile_sizes("forward", q.dtype, q.shape[-1], v.shape[-1])
-    plan = make_plan(problem, sizes, own_keys=False)
+    plan = plan_walk(problem, sizes, own_keys=False)
     out, lse = _new_outputs(q, v)
     tensors, integers = shared_arguments(problem, q, k, plan)
     forward_kernel[(plan.order.shape[1] * q.shape[0] * q.shape[1],)](
@@ -141,7 +141,7 @@ def _backward(
     if walked is not None and (sizes.own, sizes.walked) == (walked[1].own, walked[1].walked):
         plan = walked[0]
     else:
-        plan = make_plan(problem, sizes, own_keys=False)
+        plan = plan_walk(problem, sizes, own_keys=False)
     tensors, integers = shared_arguments(problem, q, k, plan)
     queries_kernel[(plan.order.shape[1] * q.shape[0] * q.shape[1],)](
         q, k, v, out, grad_out, lse, delta, grad_q, *tensors, *strides(q, k, v, out, grad_out, grad_q),
@@ -149,7 +149,7 @@ def _backward(
     )  # fmt: skip
 
     sizes = tile_sizes("keys", q.dtype, q.shape[-1], v.shape[-1])
-    plan = make_plan(problem, sizes, own_keys=True)
+    plan = plan_walk(problem, sizes, own_keys=True)
     tensors, integers = shared_arguments(problem, q, k, plan)
     keys_kernel[(plan.order.shape[1] * k.shape[0] * k.shape[1],)](
         q, k, v, grad_out, lse, delta, grad_k, grad_v, *tensors, *strides(q, k, v, grad_out, grad_k, grad_v),

@@ -2,8 +2,8 @@
 
 `reference` and `sdpa` mask the full matrix; `blocks` cuts the queries into blocks and gives each the keys of its own
 neighbourhood, so that time and memory grow linearly with the length. Global tokens, which see and are seen by
-everything, are a few rows and columns apart: every block gets their keys as well, and their own rows are computed over
-the whole sequence. `flex` visits on CUDA only the tiles that windows touch (see `tsattn.ops.sliding_window_flex`).
+everything, are computed separately: every block gets their keys as well, and their own rows are computed over the whole
+sequence. `flex` visits on CUDA only the tiles that windows touch (see `tsattn.ops.sliding_window_flex`).
 """
 
 from __future__ import annotations
@@ -150,12 +150,12 @@ def _why_not_blocks(
     if torch.compiler.is_exporting() and not isinstance(length, int):
         return "it cuts a length that must be known; reference and sdpa take any in one program"
     if not is_readable(positions, key_mask if positions is not None else None, global_tokens):
-        return "it must look at the tokens, which a graph, torch.vmap or meta tensors hide; reference and sdpa work so"
+        return "it must look at the tokens, which a graph, torch.vmap or meta tensors hide; reference and sdpa need not"
     reason = why_no_fused_derivative()
     if positions is None or reason is not None:
         return reason
     step = positions.diff(dim=-1)
-    if key_mask is not None:  # what stands between padded places is of no matter
+    if key_mask is not None:  # steps between padded places do not matter
         step = step.expand(len(key_mask), -1)[key_mask[:, 1:] & key_mask[:, :-1]]
         gaps = (key_mask[:, 1:] & ~key_mask[:, :-1]).sum(-1) + key_mask[:, 0]
         if (gaps > 1).any():

@@ -1,4 +1,4 @@
-"""Cutting the pairs of a sequence into the tiles of nested multi-level blocks: geometry only, found on the host.
+"""Cuts the pairs of a sequence into the tiles of nested multi-level blocks: geometry only, found on the host.
 
 Shape letters as in `tsattn.ops`.
 """
@@ -14,7 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-__all__ = ["Layout", "LeafGroup", "Plan", "TileGroup", "find_layouts", "make_plan", "regular_layout"]
+__all__ = ["BlockLayout", "LeafGroup", "TileGroup", "TilePlan", "find_layouts", "plan_tiles", "regular_layout"]
 
 # Square blocks of at most this many tokens hold several levels, if their spread components stay this narrow: measured
 # at 1024 to 4096 tokens of 64 components on one CPU core.
@@ -59,7 +59,7 @@ class LeafGroup:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TilePlan:
     """How a sequence is cut: leaves first, then tiles from fine to coarse.
 
     Attributes:
@@ -74,13 +74,13 @@ class Plan:
 
 
 @functools.lru_cache(maxsize=256)
-def make_plan(
+def plan_tiles(
     blocks: tuple[tuple[int, ...], ...],
     ranks: tuple[int, ...],
     causal: bool,
     globals_at: tuple[int, ...] = (),
     merge_levels: bool = True,
-) -> Plan:
+) -> TilePlan:
     """The tiles of a sequence.
 
     Args:
@@ -94,7 +94,7 @@ def make_plan(
     """
     length, num_global = blocks[0][-1], len(globals_at)
     if not length:
-        return Plan((LeafGroup((0,), num_global, ()),), len(ranks) - 1, ())
+        return TilePlan((LeafGroup((0,), num_global, ()),), len(ranks) - 1, ())
     prefixes = [0]
     for rank in ranks:
         prefixes.append(prefixes[-1] + rank)
@@ -135,7 +135,7 @@ def make_plan(
     groups_of_leaves = [LeafGroup(tuple(starts), len(key[0]), key[1:]) for key, starts in leaves.items()]
     if num_global:
         groups_of_leaves.append(LeafGroup((length,), num_global, ()))
-    return Plan(tuple(groups_of_leaves), leaf, tuple(tiles))
+    return TilePlan(tuple(groups_of_leaves), leaf, tuple(tiles))
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -166,7 +166,7 @@ def _sub_blocks(starts: Sequence[int], first: int, end: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Layout:
+class BlockLayout:
     """Rows of a batch that are cut alike.
 
     Attributes:
@@ -191,7 +191,7 @@ def regular_layout(
     numbers: tuple[int, ...] | None = None,
     lengths: tuple[int, ...] | None = None,
     max_length: int | None = None,
-) -> Layout:
+) -> BlockLayout:
     """How rows of whole, ordered tokens are cut, at the positions `first`, `first + 1`, ... and nested blocks.
 
     Found without a tensor, so that it is the same under every transformation.
@@ -213,7 +213,7 @@ def regular_layout(
     for number, span in levels:
         ids = [place * number // span for place in range(first, first + length)]
         blocks.append((0, *(i + 1 for i, (one, other) in enumerate(pairwise(ids)) if one != other), length))
-    return Layout(None, None, tuple(blocks))
+    return BlockLayout(None, None, tuple(blocks))
 
 
 def find_layouts(
@@ -222,7 +222,7 @@ def find_layouts(
     *,
     key_mask: Tensor | None = None,
     global_tokens: Tensor | None = None,
-) -> list[Layout] | str:
+) -> list[BlockLayout] | str:
     """How the rows of a batch can be cut into tiles, or the reason why they cannot.
 
     Args:
@@ -255,7 +255,7 @@ def find_layouts(
         tokens = tuple(torch.cat([ordinary, globals_last]).tolist())
         rows = tuple(torch.nonzero(which == number).flatten().tolist())
         layouts.append(
-            Layout(
+            BlockLayout(
                 rows=None if len(kinds) == 1 else rows,
                 order=None if tokens == tuple(range(T)) else tokens,
                 blocks=starts,

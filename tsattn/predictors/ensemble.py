@@ -43,8 +43,8 @@ class Ensemble(Predictor):
     Each member is fitted by itself: on its own loss, to its own context. A member that is trained by gradients is
     trained `seeds` times, and the mean of these is the member.
 
-    Covariates and static columns are used by those members that can; the others leave them unread. A task that has some
-    needs one member that can.
+    With covariates and static columns each member does what it does alone: a network uses them, or is refused if it
+    cannot, a closed form leaves them unread.
 
     Args:
         members: descriptions of predictors. Beside the arguments of its kind, one that is trained may have those of
@@ -97,14 +97,11 @@ class Ensemble(Predictor):
         for name, emits_quantiles in names.items():
             if output.quantiles and not emits_quantiles:
                 raise UserError(f"member {name} of the ensemble forecasts points only: it takes no quantiles")
-        covariates = [*task.past_covariates, *task.future_covariates, *task.static]
-        if covariates and not self.uses_covariates:
-            raise UserError(f"no member of the ensemble uses covariates, and the data has {one_of(covariates)}")
         super().build(task, output, empty=empty)
         for member, copies in zip(self._described, self._copies, strict=True):
             own = replace(task, context_length=member.options.get("context_length", task.context_length))
             for copy in copies:
-                copy.build(own if copy.uses_covariates else _without_covariates(own), output, empty=empty)
+                copy.build(own, output, empty=empty)
 
     @property
     @override
@@ -208,10 +205,6 @@ def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
         raise UserError(f"weights must be numbers of at least 0, not all 0, not {one_of(map(str, weights))}")
     total = math.fsum(weights)
     return [weight / total for weight in weights]
-
-
-def _without_covariates(task: Task) -> Task:
-    return replace(task, past_covariates=(), future_covariates=(), static=(), categories=())
 
 
 def _kinds() -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.structured.blocks import BlockProduct, broadcast, with_head_axes
 
@@ -20,8 +21,8 @@ class StructuredMatrix(ABC):
     A class of the family stores its factors and names the `products` of block-diagonal factors whose sum it is; all
     else follows. Each class also has two constructors, whose arguments are its own: `random`, with normal factors of
     variance 1 / fan-in (muP), the fan-in of a block-diagonal factor being what one of its outputs reads; and
-    `project`, a member near a dense matrix in the Frobenius norm, with no gradient: the nearest where that is known in
-    closed form, as its docstring then says.
+    `project`, a member near a dense matrix in the Frobenius norm, with no gradient. Where the nearest member is known
+    in closed form, `project` gives it, and its docstring says so.
     """
 
     @property
@@ -90,16 +91,17 @@ class Transposed(StructuredMatrix):
     matrix: StructuredMatrix
 
     @property
+    @override
     def products(self) -> Sequence[BlockProduct]:
-        """See `StructuredMatrix`."""
         return tuple(product.T for product in self.matrix.products)
 
     @property
+    @override
     def rank_bound(self) -> int:
-        """See `StructuredMatrix`."""
         return self.matrix.rank_bound
 
     @property
+    @override
     def T(self) -> StructuredMatrix:
         """The matrix itself."""
         return self.matrix

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tsattn.errors import UserError
 
-__all__ = ["BlockFactor", "BlockProduct", "Layout", "broadcast", "normal", "piece", "with_head_axes"]
+__all__ = ["AxisSplit", "BlockFactor", "BlockProduct", "broadcast", "normal", "piece", "with_head_axes"]
 
 
 def piece(size: int, pieces: int) -> int:
@@ -42,7 +42,7 @@ def broadcast(shapes: Iterable[Sequence[int]]) -> torch.Size:
 
 
 @dataclass(frozen=True)
-class Layout:
+class AxisSplit:
     """How a flat axis is dealt out to blocks: `(outer major inner minor)` is read as `(outer inner) (major minor)`.
 
     Every permutation of the family is of this form. Blocks of neighbours have `major = inner = 1`.
@@ -54,12 +54,12 @@ class Layout:
     minor: int
 
     @classmethod
-    def neighbours(cls, blocks: int, size: int) -> Layout:
+    def neighbours(cls, blocks: int, size: int) -> AxisSplit:
         """Each block takes `size` numbers that lie side by side."""
         return cls(blocks, 1, 1, size)
 
     @classmethod
-    def strided(cls, blocks: int, size: int, run: int = 1) -> Layout:
+    def strided(cls, blocks: int, size: int, run: int = 1) -> AxisSplit:
         """Each block takes `size` numbers in runs of `run`, each run `blocks * run` after the one before."""
         return cls(1, size // run, blocks, run)
 
@@ -93,8 +93,8 @@ class BlockFactor:
     """
 
     blocks: Tensor
-    source: Layout
-    target: Layout
+    source: AxisSplit
+    target: AxisSplit
 
     @property
     def heads(self) -> torch.Size:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.errors import UserError
 from tsattn.structured.base import StructuredMatrix
-from tsattn.structured.blocks import BlockFactor, BlockProduct, Layout, normal
-from tsattn.structured.btt import square_width
+from tsattn.structured.block_tensor_train import square_width
+from tsattn.structured.blocks import AxisSplit, BlockFactor, BlockProduct, normal
 from tsattn.structured.level import Level, LevelShape
 
 __all__ = ["Butterfly", "prime_factors"]
@@ -71,12 +72,13 @@ class Butterfly(StructuredMatrix):
         return tuple(factor.shape[-1] for factor in self.factors)
 
     @property
+    @override
     def products(self) -> Sequence[BlockProduct]:
         """One product, of one factor a radix."""
         factors = []
         for index, (blocks, radix) in enumerate(zip(self.factors, self.radices, strict=True)):
-            layout = Layout(math.prod(self.radices[:index]), radix, math.prod(self.radices[index + 1 :]), 1)
-            factors.append(BlockFactor(blocks, layout, layout))
+            axis = AxisSplit(math.prod(self.radices[:index]), radix, math.prod(self.radices[index + 1 :]), 1)
+            factors.append(BlockFactor(blocks, axis, axis))
         return (BlockProduct(tuple(reversed(factors))),)
 
     @classmethod

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from tsattn.structured.blocks import BlockFactor, BlockProduct, Layout, normal
+from tsattn.structured.block_tensor_contraction import MultiLevel
+from tsattn.structured.blocks import AxisSplit, BlockFactor, BlockProduct, normal
 from tsattn.structured.level import Level
-from tsattn.structured.mlbtc import MultiLevel
 
 __all__ = ["Dense"]
 
@@ -26,13 +27,15 @@ class Dense(MultiLevel):
     weight: Tensor
 
     @property
+    @override
     def products(self) -> Sequence[BlockProduct]:
         """One block; the identity of the MLBTC form is not multiplied by."""
         out_features, in_features = self.weight.shape[-2:]
-        source, target = Layout.neighbours(1, in_features), Layout.neighbours(1, out_features)
+        source, target = AxisSplit.neighbours(1, in_features), AxisSplit.neighbours(1, out_features)
         return (BlockProduct((BlockFactor(self.weight[..., None, :, :], source, target),)),)
 
     @property
+    @override
     def levels(self) -> Sequence[Level]:
         """One level of one block, whose right side is the identity."""
         eye = torch.eye(self.weight.shape[-1], dtype=self.weight.dtype, device=self.weight.device)
@@ -41,6 +44,7 @@ class Dense(MultiLevel):
         return (Level(self.weight[..., None, :, :], eye, shuffled=False),)
 
     @property
+    @override
     def T(self) -> Dense:
         """The transpose, again dense."""
         return Dense(self.weight.transpose(-1, -2))

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from einops import rearrange
 from torch import Tensor
+from typing_extensions import override
 
-from tsattn.structured.blocks import BlockFactor, BlockProduct, Layout, normal, piece
+from tsattn.structured.block_tensor_contraction import MultiLevel
+from tsattn.structured.blocks import AxisSplit, BlockFactor, BlockProduct, normal, piece
 from tsattn.structured.level import Level, truncated_svd
-from tsattn.structured.mlbtc import MultiLevel
 
 __all__ = ["Kronecker"]
 
@@ -29,14 +30,16 @@ class Kronecker(MultiLevel):
     right: Tensor
 
     @property
+    @override
     def products(self) -> Sequence[BlockProduct]:
         """B along the minor axis of the input, then A along the major one."""
         (a, c), (b, d) = self.left.shape[-2:], self.right.shape[-2:]
-        minor = BlockFactor(self.right[..., None, :, :], Layout.neighbours(c, d), Layout.neighbours(c, b))
-        major = BlockFactor(self.left[..., None, :, :], Layout.strided(b, c), Layout.strided(b, a))
+        minor = BlockFactor(self.right[..., None, :, :], AxisSplit.neighbours(c, d), AxisSplit.neighbours(c, b))
+        major = BlockFactor(self.left[..., None, :, :], AxisSplit.strided(b, c), AxisSplit.strided(b, a))
         return (BlockProduct((minor, major)),)
 
     @property
+    @override
     def levels(self) -> Sequence[Level]:
         """One shuffled level of rank 1; its equal blocks are expanded views."""
         (a, c), (b, d) = self.left.shape[-2:], self.right.shape[-2:]
@@ -45,11 +48,13 @@ class Kronecker(MultiLevel):
         return (Level(left, right, shuffled=True),)
 
     @property
+    @override
     def rank_bound(self) -> int:
         """The product of the factors' ranks; equal blocks do not reach the bound of unequal ones."""
         return min(self.left.shape[-2:]) * min(self.right.shape[-2:])
 
     @property
+    @override
     def T(self) -> Kronecker:
         """`A^T (x) B^T`."""
         return Kronecker(self.left.transpose(-1, -2), self.right.transpose(-1, -2))

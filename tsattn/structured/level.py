@@ -13,7 +13,7 @@ from einops import rearrange
 from torch import Tensor
 
 from tsattn.errors import UserError
-from tsattn.structured.blocks import BlockFactor, BlockProduct, Layout, normal, piece
+from tsattn.structured.blocks import AxisSplit, BlockFactor, BlockProduct, normal, piece
 
 __all__ = ["Level", "LevelShape", "fit_levels", "truncated_svd"]
 
@@ -92,15 +92,15 @@ class Level:
         """`P_R diag(R^T)`."""
         p, size, outputs = self.right.shape[-3:]
         run = outputs // self.left.shape[-3] if self.shuffled else outputs
-        target = Layout.strided(p, outputs, run) if self.shuffled else Layout.neighbours(p, outputs)
-        return BlockFactor(self.right.transpose(-1, -2), Layout.neighbours(p, size), target)
+        target = AxisSplit.strided(p, outputs, run) if self.shuffled else AxisSplit.neighbours(p, outputs)
+        return BlockFactor(self.right.transpose(-1, -2), AxisSplit.neighbours(p, size), target)
 
     @property
     def left_factor(self) -> BlockFactor:
         """`P_L diag(L)`."""
         p, size, inputs = self.left.shape[-3:]
-        target = Layout.strided(p, size) if self.shuffled else Layout.neighbours(p, size)
-        return BlockFactor(self.left, Layout.neighbours(p, inputs), target)
+        target = AxisSplit.strided(p, size) if self.shuffled else AxisSplit.neighbours(p, size)
+        return BlockFactor(self.left, AxisSplit.neighbours(p, inputs), target)
 
     @property
     def product(self) -> BlockProduct:
@@ -189,7 +189,7 @@ def fit_levels(
         dense: `(*heads, m, n)`.
         shapes: the levels, in the order in which they are fitted.
         tolerance: stop when a sweep lowers no head's error by more than this share of itself.
-        max_sweeps: stop then at the latest.
+        max_sweeps: the most sweeps.
         restarts: starts from random levels, after the first from none. More of them are never worse.
         seed: of the random levels; the first starts are the same however many follow.
 

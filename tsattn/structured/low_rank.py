@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
+from tsattn.structured.block_tensor_contraction import MLBTC, MultiLevel
 from tsattn.structured.level import Level, LevelShape
-from tsattn.structured.mlbtc import MLBTC, MultiLevel
 
 __all__ = ["LowRank"]
 
@@ -27,11 +28,13 @@ class LowRank(MultiLevel):
     right: Tensor
 
     @property
+    @override
     def levels(self) -> Sequence[Level]:
         """One level of one block."""
         return (Level(self.left[..., None, :, :], self.right[..., None, :, :], shuffled=False),)
 
     @property
+    @override
     def T(self) -> LowRank:
         """The transpose, again of low rank."""
         return LowRank(self.right, self.left)

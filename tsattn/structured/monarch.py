@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.errors import UserError
-from tsattn.structured.btt import BTT, block_sizes, square_width
+from tsattn.structured.block_tensor_contraction import MLBTC, MultiLevel
+from tsattn.structured.block_tensor_train import BTT, block_sizes, square_width
 from tsattn.structured.level import Level, LevelShape
-from tsattn.structured.mlbtc import MLBTC, MultiLevel
 
 __all__ = ["Monarch"]
 
@@ -43,6 +44,7 @@ class Monarch(MultiLevel):
             )
 
     @property
+    @override
     def levels(self) -> Sequence[Level]:
         """One shuffled level of rank 1."""
         return (Level(self.left, self.right, shuffled=True),)

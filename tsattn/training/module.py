@@ -26,6 +26,7 @@ from tsattn.layers import Encoder
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
+from tsattn.training.checkpoint_content import CheckpointContent, read_content
 from tsattn.training.compilation import (
     check_compile_device,
     check_compile_mode,
@@ -37,7 +38,6 @@ from tsattn.training.compilation import (
 )
 from tsattn.training.length import choose_warmup
 from tsattn.training.losses import choose_loss, masked_loss
-from tsattn.training.saved import CheckpointContent, read_content
 
 __all__ = ["ForecastingModule", "check_weights"]
 

@@ -155,8 +155,8 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         *training.callbacks,
         *([training.bar] if training.bar is not None else []),
     ]
-    trainer = _trainer(training, data, watching, plugins, keeps_files=keeps_files)
     with quiet_lightning():
+        trainer = _trainer(training, data, watching, plugins, keeps_files=keeps_files)
         plan = _planned(trainer, data, training)
         stopping.patience = plan.patience
         parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
@@ -177,6 +177,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
             if trainer.interrupted:
                 raise KeyboardInterrupt(training.how_to_go_on())
         seconds = time.perf_counter() - started
+        trainer.strategy.barrier()  # whoever is first reads what all have written
     chosen = {"best_step": trainer.global_step, "selected_by": module.selection}
     if files is not None and has_validation:
         if not files.best.exists():

@@ -7,9 +7,9 @@ Shape letters as in `tsattn.attention.base`; G' the heads of a key (1 where all 
 those of a value, n new tokens.
 """
 
-from tsattn.attention.caches.base import Cache, own_cache
+from tsattn.attention.caches.cache import Cache, own_cache
 from tsattn.attention.caches.kinds import FullCache, MultiLevelCache, SplitCache, WindowCache, places_for
-from tsattn.attention.caches.rows import NewTokens
+from tsattn.attention.caches.token_rows import NewTokens
 
 __all__ = [
     "Cache",

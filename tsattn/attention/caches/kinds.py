@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from tsattn.attention.caches.base import Cache
-from tsattn.attention.caches.rows import NewTokens, Rows
+from tsattn.attention.caches.cache import Cache
+from tsattn.attention.caches.token_rows import NewTokens, TokenRows
 
 __all__ = ["FullCache", "MultiLevelCache", "SplitCache", "WindowCache", "places_for"]
 
@@ -19,7 +20,7 @@ __all__ = ["FullCache", "MultiLevelCache", "SplitCache", "WindowCache", "places_
 def places_for(seen: int, rewind: int) -> int:
     """Places for the keys of the last tokens, where a token sees up to `seen`, its own counted.
 
-    A token that comes overwrites the oldest key, which it does not see but a token before it may.
+    A new token overwrites the oldest key. It does not see that key itself, but an earlier token may.
     """
     return seen + max(rewind - 1, 0)
 
@@ -29,22 +30,22 @@ class FullCache(Cache):
 
     Args:
         batch_size: B.
-        max_length: tokens up to which no more is stored than these; more may come.
+        max_length: while there are no more tokens than this, storage is not doubled past it; more may come.
         rewind: see `Cache`.
     """
 
     def __init__(self, batch_size: int, max_length: int | None = None, rewind: int = 0) -> None:
         super().__init__(batch_size, rewind)
-        self._keys, self._values = Rows(None, max_length), Rows(None, max_length)
+        self._keys, self._values = TokenRows(None, max_length), TokenRows(None, max_length)
 
     @property
-    def key_rows(self) -> Sequence[Rows]:
-        """See `Cache`."""
+    @override
+    def key_rows(self) -> Sequence[TokenRows]:
         return (self._keys,)
 
     @property
-    def value_rows(self) -> Sequence[Rows]:
-        """See `Cache`."""
+    @override
+    def value_rows(self) -> Sequence[TokenRows]:
         return (self._values,)
 
     def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[Tensor, Tensor]:
@@ -52,10 +53,12 @@ class FullCache(Cache):
         self.store(k, v, new)
         return self._keys.first(self.length), self._values.first(self.length)
 
+    @override
     def _earliest(self) -> tuple[int, ...]:
         return (0,) * self.batch_size
 
-    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[Rows, Tensor]]:
+    @override
+    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[TokenRows, Tensor]]:
         return (self._keys, k), (self._values, v)
 
 
@@ -67,7 +70,7 @@ class WindowCache(Cache):
     Args:
         batch_size: B.
         window_size: keys that a token sees, its own counted.
-        max_length: tokens up to which no more is stored than these; more may come.
+        max_length: while there are no more tokens than this, storage is not doubled past it; more may come.
         rewind: k, see `Cache`.
     """
 
@@ -75,21 +78,21 @@ class WindowCache(Cache):
         super().__init__(batch_size, rewind)
         self.window_size = window_size
         self._size = places_for(window_size, rewind)
-        self._keys, self._values = (Rows(self._size, max_length) for _ in range(2))
+        self._keys, self._values = (TokenRows(self._size, max_length) for _ in range(2))
 
     @property
+    @override
     def kind(self) -> str:
-        """See `Cache`."""
         return f"WindowCache of {self.window_size}"
 
     @property
-    def key_rows(self) -> Sequence[Rows]:
-        """See `Cache`."""
+    @override
+    def key_rows(self) -> Sequence[TokenRows]:
         return (self._keys,)
 
     @property
-    def value_rows(self) -> Sequence[Rows]:
-        """See `Cache`."""
+    @override
+    def value_rows(self) -> Sequence[TokenRows]:
         return (self._values,)
 
     def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -118,12 +121,14 @@ class WindowCache(Cache):
         self.store(k, v, new)
         return seen
 
+    @override
     def _earliest(self) -> tuple[int, ...]:
         # the first token to come sees the `window_size - 1` before it
         lost = (max(0, most - self._size) for most in self._longest)
         return tuple(first and first + self.window_size - 1 for first in lost)
 
-    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[Rows, Tensor]]:
+    @override
+    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[TokenRows, Tensor]]:
         return (self._keys, k), (self._values, v)
 
 
@@ -138,7 +143,7 @@ class MultiLevelCache(Cache):
         ranks: components of each level, coarse to fine.
         blocks: `(number, span)` of each level: `number` blocks in every `span` positions, so that a position lies in
             block `position * number // span`.
-        max_length: tokens up to which no more is stored than these; more may come.
+        max_length: while there are no more tokens than this, storage is not doubled past it; more may come.
         rewind: k, see `Cache`.
     """
 
@@ -154,23 +159,24 @@ class MultiLevelCache(Cache):
         self.ranks = list(ranks)
         self.blocks = tuple(blocks)
         self._sizes = [places_for(-(-span // number), rewind) for number, span in blocks]
-        self._levels = [Rows(size, max_length) for size in self._sizes]
-        self._values = Rows(None, max_length)
+        self._levels = [TokenRows(size, max_length) for size in self._sizes]
+        self._values = TokenRows(None, max_length)
 
     @property
+    @override
     def kind(self) -> str:
-        """See `Cache`."""
         blocks = ", ".join(f"{number}/{span}" for number, span in self.blocks)
         return f"MultiLevelCache of ranks {self.ranks} and blocks {blocks}"
 
     @property
-    def key_rows(self) -> Sequence[Rows]:
-        """See `Cache`; one for each level."""
+    @override
+    def key_rows(self) -> Sequence[TokenRows]:
+        """One for each level."""
         return self._levels
 
     @property
-    def value_rows(self) -> Sequence[Rows]:
-        """See `Cache`."""
+    @override
+    def value_rows(self) -> Sequence[TokenRows]:
         return (self._values,)
 
     def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[list[tuple[Tensor, Tensor | None]], Tensor]:
@@ -211,6 +217,7 @@ class MultiLevelCache(Cache):
         number, span = self.blocks[level]
         return -(-(position * number // span) * span // number)
 
+    @override
     def _earliest(self) -> tuple[int, ...]:
         # the first token to come sees its blocks from their beginning
         return tuple(max(self._next_start(level, most) for level in range(len(self.ranks))) for most in self._longest)
@@ -223,7 +230,8 @@ class MultiLevelCache(Cache):
         number, span = self.blocks[level]
         return -(-((lost - 1) * number // span + 1) * span // number)
 
-    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[Rows, Tensor]]:
+    @override
+    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[TokenRows, Tensor]]:
         return [*zip(self._levels, torch.split(k, self.ranks, -1), strict=True), (self._values, v)]
 
 
@@ -240,32 +248,35 @@ class SplitCache(Cache):
         super().__init__(self.parts[0].batch_size, self.parts[0].rewind)
 
     @property
+    @override
     def kind(self) -> str:
-        """See `Cache`."""
         parts = zip(self.widths, self.parts, strict=True)
         return "SplitCache of " + ", ".join(f"{width} components in a {part.kind}" for width, part in parts)
 
     @property
+    @override
     def lengths(self) -> tuple[int, ...]:
-        """See `Cache`."""
         return self.parts[0].lengths
 
     @property
+    @override
     def _furthest(self) -> tuple[int, ...]:
         return self.parts[0]._furthest
 
     @property
-    def key_rows(self) -> Sequence[Rows]:
-        """See `Cache`; those of every part."""
+    @override
+    def key_rows(self) -> Sequence[TokenRows]:
+        """Those of every part."""
         return [rows for part in self.parts for rows in part.key_rows]
 
     @property
-    def value_rows(self) -> Sequence[Rows]:
-        """See `Cache`; those of every part."""
+    @override
+    def value_rows(self) -> Sequence[TokenRows]:
+        """Those of every part."""
         return [rows for part in self.parts for rows in part.value_rows]
 
+    @override
     def store(self, k: Tensor, v: Tensor, new: NewTokens) -> None:
-        """See `Cache`."""
         for part, components in zip(self.parts, self.split(k), strict=True):
             part.store(components, v, new)
 
@@ -273,18 +284,22 @@ class SplitCache(Cache):
         """The parts of queries or keys `(B, heads, n, W)`."""
         return tuple(torch.split(components, self.widths, -1))
 
+    @override
     def _reorder(self, indices: Tensor, rows: Sequence[int]) -> None:
         for part in self.parts:
             part._reorder(indices, rows)
         self.batch_size = len(rows)
 
+    @override
     def _crop(self, kept: tuple[int, ...]) -> None:
         for part in self.parts:
             part._crop(kept)
 
+    @override
     def _earliest(self) -> tuple[int, ...]:
         return tuple(map(max, zip(*(part._earliest() for part in self.parts), strict=True)))
 
-    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[Rows, Tensor]]:
+    @override
+    def _written(self, k: Tensor, v: Tensor) -> Sequence[tuple[TokenRows, Tensor]]:
         parts = zip(self.parts, self.split(k), strict=True)
         return [written for part, components in parts for written in part._written(components, v)]

@@ -1,9 +1,9 @@
 """The pattern slot: which pairs of tokens are scored, and with how many of the components."""
 
-from tsattn.attention.patterns.base import Pattern, Tokens
-from tsattn.attention.patterns.full import FullPattern
-from tsattn.attention.patterns.multi_level import MultiLevelPattern
-from tsattn.attention.patterns.windows import GlobalSlidingWindowPattern, SlidingWindowPattern
+from tsattn.attention.patterns.full_pattern import FullPattern
+from tsattn.attention.patterns.multi_level_pattern import MultiLevelPattern
+from tsattn.attention.patterns.pattern import Pattern, Tokens
+from tsattn.attention.patterns.window_patterns import GlobalSlidingWindowPattern, SlidingWindowPattern
 
 __all__ = [
     "FullPattern",

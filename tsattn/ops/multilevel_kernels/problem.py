@@ -15,7 +15,7 @@ EVERYWHERE = -(2**62)
 
 @dataclass(frozen=True)
 class Problem:
-    """What every kernel is told besides q, k and v; ids are blocks, or `EVERYWHERE`."""
+    """What every kernel is given besides q, k and v; ids are blocks, or `EVERYWHERE`."""
 
     ranks: tuple[int, ...]
     causal: bool

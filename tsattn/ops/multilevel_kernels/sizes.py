@@ -72,7 +72,7 @@ def chunk_widths(ranks: tuple[int, ...]) -> tuple[int, ...]:
             if borders[-1] < total or (count > 1 and borders[-2] >= total):
                 continue
             loaded = (next(border for border in borders if border >= end) for end in ends)
-            # a chunk more is a product more to issue; one component a pair stands for it
+            # each chunk is one more product to issue, which is counted as one component a pair
             cost = sum(w * n for w, n in zip(weights, loaded, strict=True)) + count
             if best is None or cost < best[0]:
                 best = (cost, widths)

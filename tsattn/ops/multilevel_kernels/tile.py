@@ -66,7 +66,7 @@ def load_chunks(
 
 @jit
 def store_chunk(base, tile, rows, stride, count, START: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr):
-    """A `(rows, W)` tile written to the components from START on, but for those beyond WIDTH and rows beyond count."""
+    """Write a `(rows, W)` tile to the components from START on, without those beyond WIDTH and rows beyond count."""
     columns = START + tl.arange(0, W)
     pointers = base + rows[:, None] * stride + columns[None, :]
     tl.store(pointers, tile.to(base.dtype.element_ty), mask=(rows[:, None] < count) & (columns[None, :] < WIDTH))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsattn.ops.multilevel_tiles.gradients import Cut, tiled_attention
 from tsattn.ops.multilevel_tiles.kernel_inputs import one_width, scales_of_levels
-from tsattn.ops.tiling import Layout
+from tsattn.ops.tiling import BlockLayout
 
 __all__ = ["multilevel_attention_tiles"]
 
@@ -20,7 +20,7 @@ def multilevel_attention_tiles(
     v: Tensor,
     *,
     ranks: Sequence[int],
-    layouts: Sequence[Layout],
+    layouts: Sequence[BlockLayout],
     causal: bool,
     scale: float,
     divide_by_active: bool = False,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tsattn.ops.multilevel_tiles.passes import tiled_backward, tiled_forward
-from tsattn.ops.tiling import Layout, Plan, make_plan
+from tsattn.ops.tiling import BlockLayout, TilePlan, plan_tiles
 
 __all__ = ["Cut", "tiled_attention"]
 
@@ -27,16 +27,16 @@ class Cut:
         scales: factor of the logits of pairs that share 0, 1, ... levels.
     """
 
-    layout: Layout
+    layout: BlockLayout
     ranks: tuple[int, ...]
     causal: bool
     scales: tuple[float, ...]
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> TilePlan:
         """The tiles; a leaf holds several levels where their factors are alike."""
         alike = len(set(self.scales)) == 1
-        return make_plan(self.layout.blocks, self.ranks, self.causal, self.layout.globals_at, alike)
+        return plan_tiles(self.layout.blocks, self.ranks, self.causal, self.layout.globals_at, alike)
 
     def block_ids(self, device: torch.device) -> Tensor:
         """The block of each token at each level, `(L, T)`; -1 at global tokens."""

@@ -1,4 +1,4 @@
-"""What the tiles are given, as their kernel takes it."""
+"""The inputs of the tiles, as their kernel takes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["one_width", "scales_of_levels"]
 
 
 def one_width(*tensors: Tensor) -> list[Tensor]:
-    """The tensors as the kernel, which checks nothing, takes them: components side by side, of one number."""
+    """The tensors as the kernel takes them, which checks nothing: contiguous components, the same number in each."""
     width = max(t.shape[-1] for t in tensors)
     padded = [F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in tensors]
     return [t if t.stride(-1) == 1 else t.contiguous() for t in padded]

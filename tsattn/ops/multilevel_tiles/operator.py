@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tsattn.ops.multilevel_tiles.kernel_inputs import one_width, scales_of_levels
 from tsattn.ops.multilevel_tiles.passes import tiled_backward, tiled_forward
-from tsattn.ops.tiling import Plan, find_layouts, make_plan
+from tsattn.ops.tiling import TilePlan, find_layouts, plan_tiles
 
 __all__ = ["multilevel_attention_traced"]
 
@@ -26,7 +26,7 @@ def _operator(
     causal: bool,
     scales: list[float],
 ) -> tuple[Tensor, Tensor]:
-    """`tiled_forward` as one node of a compiled graph: the cutting, which goes by the length, is done when it runs."""
+    """`tiled_forward` as one node of a compiled graph. The cutting depends on the length and is done when it runs."""
     return tiled_forward(q, k, v, _plan_at(blocks, positions, ranks, causal, scales), ranks, causal, scales)
 
 
@@ -74,11 +74,13 @@ def _backward_of_operator(ctx: Any, grad_out: Tensor, _: Tensor | None) -> tuple
 _operator.register_autograd(_backward_of_operator, setup_context=_save)
 
 
-def _plan_at(blocks: Tensor, positions: Tensor, ranks: Sequence[int], causal: bool, scales: Sequence[float]) -> Plan:
+def _plan_at(
+    blocks: Tensor, positions: Tensor, ranks: Sequence[int], causal: bool, scales: Sequence[float]
+) -> TilePlan:
     """How one row of whole, ordered tokens is cut."""
     layouts = find_layouts(blocks, positions)
     assert not isinstance(layouts, str), layouts
-    return make_plan(layouts[0].blocks, tuple(ranks), causal, (), len(set(scales)) == 1)
+    return plan_tiles(layouts[0].blocks, tuple(ranks), causal, (), len(set(scales)) == 1)
 
 
 def multilevel_attention_traced(

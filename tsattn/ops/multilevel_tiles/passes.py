@@ -10,13 +10,13 @@ from torch import Tensor
 from tsattn.ops.multilevel_tiles.flash import flash, flash_backward
 from tsattn.ops.multilevel_tiles.leaves import leaf_backward, leaf_inputs, pieces
 from tsattn.ops.multilevel_tiles.strips import add, even_step, put, take
-from tsattn.ops.tiling import Plan, TileGroup
+from tsattn.ops.tiling import TileGroup, TilePlan
 
 __all__ = ["tiled_backward", "tiled_forward"]
 
 
 def tiled_forward(
-    q: Tensor, k: Tensor, v: Tensor, plan: Plan, ranks: Sequence[int], causal: bool, scales: Sequence[float]
+    q: Tensor, k: Tensor, v: Tensor, plan: TilePlan, ranks: Sequence[int], causal: bool, scales: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
     """The output, and the log-sum-exp of the logits of each query."""
     out = torch.empty_like(v, dtype=torch.promote_types(v.dtype, torch.float32))
@@ -48,7 +48,7 @@ def tiled_backward(
     v: Tensor,
     out: Tensor,
     lse: Tensor,
-    plan: Plan,
+    plan: TilePlan,
     ranks: Sequence[int],
     causal: bool,
     scales: Sequence[float],

@@ -1,0 +1,111 @@
+"""The same data for a model of another context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+from tests.data.cases import long_frame
+from tsattn.data import ForecastDataModule, FrameDataModule, MappedDataModule
+from tsattn.errors import UserError
+
+L, T = 12, 4
+
+
+def wide(tmp_path: Path) -> ForecastDataModule:
+    frame = pd.DataFrame({"a": np.sin(np.arange(120.0)), "b": np.arange(120.0) ** 0.5})
+    frame.iloc[[5, 60], 0] = np.nan
+    frame["date"] = pd.date_range("2020-01-01", periods=120, freq="h")
+    return FrameDataModule(frame.set_index("date"), context_length=L, prediction_length=T, eval_batch_size=7)
+
+
+def long(tmp_path: Path) -> ForecastDataModule:
+    frame = long_frame({"long": 120, "short": 40, "tiny": 9})
+    frame["price"] = np.arange(len(frame)) * 0.5
+    columns: dict[str, Any] = {"future_covariates": ["price"], "scaling": "series"}
+    return FrameDataModule(frame, context_length=L, prediction_length=T, eval_batch_size=7, **columns)
+
+
+def mapped(tmp_path: Path) -> ForecastDataModule:
+    long_frame({"long": 120, "short": 40}).to_parquet(tmp_path / "sales.parquet")
+    return MappedDataModule(str(tmp_path / "sales.parquet"), context_length=L, prediction_length=T, eval_batch_size=7)
+
+
+DATA = {"wide": wide, "long": long, "mapped": mapped}
+
+
+@pytest.fixture(params=DATA)
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> ForecastDataModule:
+    made = DATA[request.param](tmp_path)
+    made.setup("fit")
+    return made
+
+
+def everything(data: ForecastDataModule, part: str) -> dict[str, torch.Tensor | None]:
+    batches = list(data.eval_dataloader(part))
+    names = vars(batches[0])
+    return {
+        name: None if names[name] is None else torch.cat([getattr(batch, name) for batch in batches]) for name in names
+    }
+
+
+@pytest.mark.parametrize("context", [1, 5, L, 20])
+def test_windows_of_validation_and_test_stay_those_of_the_same_rows(data: ForecastDataModule, context: int) -> None:
+    other = data.with_context(context)
+    other.setup("fit")  # as a Trainer calls it, and does nothing
+    assert other.task is not None
+    assert other.task.context_length == other.context_length == context
+    assert (other.scaler, other.splits, other.series) == (data.scaler, data.splits, data.series)
+    shared = min(L, context)
+    for part in ("val", "test"):
+        mine, own = everything(other, part), everything(data, part)
+        assert mine.keys() == own.keys()
+        for name in ("target", "target_observed", "series_id", "static"):
+            assert (mine[name] is None) == (own[name] is None)
+            assert mine[name] is None or torch.equal(mine[name], own[name]), name  # type: ignore[arg-type]
+        for name in ("past", "past_observed"):
+            if own[name] is not None:
+                assert torch.equal(mine[name][:, -shared:], own[name][:, -shared:]), name  # type: ignore[index]
+        assert mine["past"].shape[1] == context  # type: ignore[union-attr]
+
+
+def test_training_windows_have_the_whole_context(data: ForecastDataModule) -> None:
+    fewer = len(data.windows("train")) - len(data.with_context(L + 3).windows("train"))
+    assert 3 <= fewer <= 3 * len(data.splits)
+    assert len(data.with_context(L + 3).train_dataloader().dataset) == len(data.windows("train", L + 3))  # type: ignore[arg-type]
+
+
+def test_a_training_of_one_leaves_no_mark_on_the_other(data: ForecastDataModule) -> None:
+    before = dict(vars(data))
+    other = data.with_context(20)
+    other.training_batches, other.scored_windows = 3, 2
+    Trainer(fast_dev_run=True, barebones=False, logger=False, enable_progress_bar=False).fit(Idle(), datamodule=other)
+    assert vars(data) == before
+    again = other.with_context(L)
+    assert (again.trainer, again.training_batches, again.scored_windows) == (None, None, None)
+
+
+def test_it_refuses_what_the_data_lack_and_data_that_are_not_set_up(data: ForecastDataModule, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="context_length 500"):
+        data.with_context(500).windows("train")
+    with pytest.raises(UserError, match=r"call setup\('fit'\) before"):
+        wide(tmp_path).with_context(3)
+
+
+class Idle(LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.level = torch.nn.Parameter(torch.zeros(()))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        assert batch.past.shape[1] == 20
+        return self.level.square()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1)

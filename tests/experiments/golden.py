@@ -1,0 +1,126 @@
+"""Small runs, one for each path to a number, and what they came to when they were last recorded.
+
+`python -m tests.experiments.golden` records them anew, in the commit that raises `RESULTS_VERSION`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import tsattn
+from tsattn.experiments import RESULTS_VERSION
+
+RECORD = Path(__file__).with_name("golden.json")
+
+SIZES = {"context_length": 24, "prediction_length": 6, "batch_size": 16}
+NETWORK = {
+    "kind": "patchtst",
+    "d_model": 8,
+    "num_heads": 2,
+    "num_layers": 1,
+    "attention": {"kind": "mlr", "ranks": [2, 2]},
+}
+STEPS = {"max_steps": 12, "val_check_interval": 4, "accelerator": "cpu"}
+
+
+def sales(series: int = 3, rows: int = 120) -> pd.DataFrame:
+    """A long table with gaps, a covariate of each sort and a category."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for number in range(series):
+        step = np.arange(rows - 10 * number)
+        price = rng.standard_normal(len(step)).round(3)
+        y = 10 * number + np.sin(2 * np.pi * step / 12) + price + 0.1 * rng.standard_normal(len(step))
+        y[rng.random(len(step)) < 0.03] = np.nan
+        dates = pd.date_range("2020-01-01", periods=len(step), freq="h")
+        part = {"unique_id": f"s{number}", "ds": dates, "y": y.round(4), "price": price, "rain": y.round(1) % 1}
+        parts.append(pd.DataFrame({**part, "kind": "ab"[number % 2]}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def described(folder: Path, backbone: Any, **changes: Any) -> dict[str, Any]:
+    """An experiment on the table of `sales`."""
+    path = folder / "sales.csv"
+    if not path.exists():
+        sales().to_csv(path, index=False)
+    data = {"class_path": "CSVDataModule", "init_args": {"path": str(path), **SIZES, **changes.pop("data", {})}}
+    trainer = {**STEPS, **changes.pop("trainer", {})}
+    return {"data": data, "model": {"backbone": backbone, **changes}, "trainer": trainer}
+
+
+COVARIATES = {"past_covariates": ["rain"], "future_covariates": ["price"], "static": ["kind"]}
+ENSEMBLE = {"kind": "ensemble", "members": ["ridge", {**NETWORK, "loss": "mae", "context_length": 12}], "seeds": 2}
+
+
+def of_run(backbone: Any, **changes: Any) -> Callable[[Path], dict[str, float]]:
+    """What a run of `tsattn.run` comes to: the validation error, and the pooled test scores."""
+
+    def scores(folder: Path) -> dict[str, float]:
+        result = tsattn.run(described(folder, backbone, **dict(changes)))
+        test = result.scores.iloc[0]
+        names = [name for name in test.index if not name.endswith("by_channel")]
+        return {"validation_error": result.fit["validation_error"], **{name: float(test[name]) for name in names}}
+
+    return scores
+
+
+def of_embedded_data(folder: Path) -> dict[str, float]:
+    """The transformer on the embedded series, beside the baselines."""
+    data = {"class_path": "CO2DataModule", "init_args": {"context_length": 104, "prediction_length": 26}}
+    backbone = {**NETWORK, "kind": "transformer", "linear_path": "ridge"}
+    result = tsattn.run({"data": data, "model": {"backbone": backbone}, "trainer": STEPS})
+    return {name: float(score) for name, score in result.scores["mse_scaled"].items()}
+
+
+def of_refit(folder: Path) -> dict[str, float]:
+    """Forecasts of what was fitted once more to all rows."""
+    forecaster = tsattn.Forecaster(NETWORK, **SIZES, max_steps=12, accelerator="cpu").fit(sales(), refit=True)
+    return {"sum": float(forecaster.predict()["predictions"].sum())}
+
+
+def of_forecaster(folder: Path) -> dict[str, float]:
+    """Forecasts beyond the end and rolled on, cross-validation, and scores by channel."""
+    forecaster = tsattn.Forecaster(NETWORK, **SIZES, max_steps=12, accelerator="cpu").fit(sales().iloc[:-40])
+    rolled = forecaster.predict(horizon=14)
+    crossed = forecaster.cross_validate(sales(), windows=2)
+    scores = forecaster.evaluate(sales()).iloc[0]
+    return {
+        "rolled": float(rolled["0.9"].sum()),
+        "crossed": float((crossed["predictions"] - crossed["y"]).abs().sum()),
+        **{str(name): float(score) for name, score in scores.items()},
+    }
+
+
+PATHS: dict[str, Callable[[Path], dict[str, float]]] = {
+    "network": of_run(NETWORK, data={"scaling": "global"}),
+    "network_of_quantiles": of_run(NETWORK, quantiles=[0.1, 0.5, 0.9]),
+    "network_with_covariates": of_run(NETWORK, data=COVARIATES),
+    "network_by_mup": of_run({**NETWORK, "attention": {"kind": "btt"}}, mup=True, loss="huber"),
+    "accumulated": of_run(NETWORK, trainer={"accumulate_grad_batches": 2}, loss="mae"),
+    "ridge": of_run("ridge"),
+    "seasonal_naive": of_run("seasonal_naive"),
+    "persistence": of_run("persistence"),
+    "ensemble": of_run(ENSEMBLE),
+    "embedded_data": of_embedded_data,
+    "refit": of_refit,
+    "forecaster": of_forecaster,
+}
+
+
+def record(folder: Path) -> None:
+    """Write what all paths come to."""
+    numbers = {name: path(folder) for name, path in PATHS.items()}
+    RECORD.write_text(json.dumps({"results_version": RESULTS_VERSION, "numbers": numbers}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as temporary:
+        record(Path(temporary))

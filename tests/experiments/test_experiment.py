@@ -1,0 +1,145 @@
+"""A description of a run as plain data: complete, the same wherever it comes from, and told apart by its key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+import tests.experiments.golden as golden
+from tsattn import Experiment
+from tsattn.errors import UserError
+from tsattn.experiments import experiment as experiments
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> dict[str, Any]:
+    return golden.described(tmp_path, golden.NETWORK)
+
+
+def test_it_is_complete_and_the_same_again(content: dict[str, Any], tmp_path: Path) -> None:
+    experiment = Experiment.of(content)
+    assert experiment.model["backbone"]["attention"]["align"] == "end"
+    assert experiment.trainer["gradient_clip_val"] == 1.0
+    assert experiment.seed == 1
+    assert Experiment.of(experiment.to_dict()) == experiment
+    (tmp_path / "again.yaml").write_text(experiment.to_yaml())
+    assert Experiment.read(tmp_path / "again.yaml") == experiment
+    assert yaml.safe_load(experiment.to_yaml()) == experiment.to_dict()
+
+
+def test_one_that_comes_along_is_found_by_its_name() -> None:
+    assert Experiment.read("co2_mlr.yaml") == Experiment.read("co2_mlr")
+    assert Experiment.read("co2_mlr").model["backbone"]["kind"] == "transformer"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "found"),
+    [
+        ("attention", "swa", lambda one: one.model["backbone"]["attention"]["kind"] == "swa"),
+        ("attention.ranks", [1, 3], lambda one: one.model["backbone"]["attention"]["ranks"] == [1, 3]),
+        ("attention.kind", "swa", lambda one: "ranks" not in one.model["backbone"]["attention"]),
+        ("model.backbone", "ridge", lambda one: one.model["backbone"]["kind"] == "ridge"),
+        ("model.backbone.d_model", 4, lambda one: one.model["backbone"]["d_model"] == 4),
+        ("data.batch_size", 7, lambda one: one.data["init_args"]["batch_size"] == 7),
+        ("trainer.max_steps", 3, lambda one: one.trainer["max_steps"] == 3),
+        ("seed_everything", 5, lambda one: one.seed == 5),
+        ("seed_everything", False, lambda one: one.seed is None),
+    ],
+)
+def test_overrides(content: dict[str, Any], path: str, value: Any, found: Callable[[Experiment], bool]) -> None:
+    before = Experiment.of(content)
+    assert not found(before)
+    assert found(before.with_values({path: value}))
+    assert before == Experiment.of(content), "it is left as it was"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"predictor": 1}, "an experiment has no key 'predictor'; valid: seed_everything, data, model, trainer"),
+        ({"seed_everything": -1}, "seed_everything must be from 0 to"),
+        ({"trainer": {"max_step": 3}}, "max_step"),
+        ({"model": {"backbone": "patchtts"}}, "unknown predictor 'patchtts'"),
+        ({"model": {"backbone": {"kind": "ridge", "beta": 1}}}, "predictor ridge has no argument 'beta'"),
+        ({"data": "Nothing"}, "--data must be one of"),
+    ],
+)
+def test_what_is_not_valid_is_named(content: dict[str, Any], changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        Experiment.of({**content, **changes})
+
+
+class TestKey:
+    def test_it_is_of_the_description_and_the_data(self, content: dict[str, Any]) -> None:
+        assert Experiment.of(content).key == Experiment.of(content).key
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [
+            ("data.num_workers", 2),
+            ("data.resident_gb", 0.0),
+            ("trainer.accelerator", "auto"),
+            ("trainer.log_every_n_steps", 50),
+            ("trainer.enable_progress_bar", False),
+            ("trainer.default_root_dir", "elsewhere"),
+            ("trainer.devices", "auto"),
+        ],
+    )
+    def test_what_decides_no_number_is_not_in_it(self, content: dict[str, Any], path: str, value: Any) -> None:
+        before = Experiment.of(content)
+        assert before.with_values({path: value}).key == before.key
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [
+            ("seed_everything", 2),
+            ("model.learning_rate", 0.01),
+            ("attention.ranks", [1, 3]),
+            ("trainer.max_steps", 13),
+            ("trainer.gradient_clip_val", 0.5),
+            ("data.batch_size", 8),
+            ("data.scaling", "global"),
+            ("data.val_windows", "all"),
+            ("data.train_fraction", 0.6),
+            ("data.future_covariates", ["price"]),
+        ],
+    )
+    def test_what_decides_a_number_is_in_it(self, content: dict[str, Any], path: str, value: Any) -> None:
+        before = Experiment.of(content)
+        assert before.with_values({path: value}).key != before.key
+
+    def test_another_file_of_the_same_values_has_the_same_key(self, content: dict[str, Any], tmp_path: Path) -> None:
+        before = Experiment.of(content)
+        other = tmp_path / "other" / "table.parquet"
+        other.parent.mkdir()
+        golden.sales().sample(frac=1.0, random_state=0).to_parquet(other)  # rows in another order
+        assert before.with_values({"data.path": str(other)}).key == before.key
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda table: table.assign(y=table["y"].where(table.index != 5, 0.0)),
+            lambda table: table.assign(ds=table["ds"] + pd.Timedelta(1, "h")),
+            lambda table: table.replace({"unique_id": {"s0": "s00"}}),
+            lambda table: table.iloc[:-1],
+        ],
+    )
+    def test_other_values_have_another_key(
+        self, content: dict[str, Any], tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]
+    ) -> None:
+        before = Experiment.of(content)
+        other = tmp_path / "other.csv"
+        change(golden.sales()).to_csv(other, index=False)
+        assert before.with_values({"data.path": str(other)}).key != before.key
+
+    def test_the_version_of_the_results_is_in_it(
+        self, content: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = Experiment.of(content).key
+        monkeypatch.setattr(experiments, "RESULTS_VERSION", experiments.RESULTS_VERSION + 1)
+        assert Experiment.of(content).key != before

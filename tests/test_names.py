@@ -1,0 +1,46 @@
+"""No two modules and no two classes share a name: a name in a message or a trace means one thing."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "tsattn"
+
+# Names that still mean several things. Shorten these lists; never lengthen them.
+MODULES_TO_RENAME = {"cost", "datamodule", "errors", "messages", "rolling"}
+CLASSES_TO_RENAME = {"_Parser"}
+
+
+def modules() -> Iterable[Path]:
+    """Every module that has a name of its own."""
+    return (path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+
+
+def repeated(places: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_no_two_modules_share_a_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in modules():
+        if path.stem != "base":
+            places[path.stem].append(str(path.relative_to(PACKAGE)))
+    assert set(repeated(places)) <= MODULES_TO_RENAME, repeated(places)
+
+
+def test_a_room_has_one_base_at_most() -> None:
+    # attention/base.py is what every attention is, backbones/base.py what every backbone is: one purpose, many rooms
+    rooms = Counter(path.relative_to(PACKAGE).parts[0] for path in modules() if path.stem == "base")
+    assert max(rooms.values()) == 1, rooms
+
+
+def test_no_two_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    assert set(repeated(places)) <= CLASSES_TO_RENAME, repeated(places)

@@ -1,0 +1,139 @@
+"""What is added in one place is found by its name; what lies outside, by its import path, as the README says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tsattn.attention import KINDS, Attention, build_attention
+from tsattn.backbones import BACKBONES, Backbone
+from tsattn.cli import main
+from tsattn.data import DATA_MODULES, ForecastDataModule
+from tsattn.descriptions import class_of, import_path, imported
+from tsattn.errors import UserError
+from tsattn.experiments.schema import ExperimentParser, add_experiment
+from tsattn.predictors import PREDICTORS, Predictor, build_predictor, predictor_kinds
+from tsattn.task import Task
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+TABLES: dict[str, tuple[Mapping[str, str], type[Any], str]] = {
+    "attention": (KINDS, Attention, "tsattn.attention"),
+    "backbones": (BACKBONES, Backbone, "tsattn.backbones"),
+    "predictors": (PREDICTORS, Predictor, "tsattn.predictors"),
+    "data": (DATA_MODULES, ForecastDataModule, "tsattn.data"),
+}
+
+
+@pytest.fixture
+def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The file that the README shows, where Python finds it."""
+    (code,) = re.findall(r"```python\n(# my_package\.py\n.*?)```", README, re.DOTALL)
+    (tmp_path / "my_package.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield code
+    sys.modules.pop("my_package", None)
+
+
+@pytest.mark.parametrize("room", TABLES)
+def test_each_path_of_a_table_imports_and_is_of_its_base(room: str) -> None:
+    table, base, package = TABLES[room]
+    assert table
+    for kind, path in table.items():
+        cls = imported(path)
+        assert issubclass(cls, base), kind
+        assert import_path(cls) == path, "a class has one path"
+        assert getattr(sys.modules[package], cls.__name__) is cls
+    assert len(set(table.values())) == len(table)
+
+
+def test_a_kind_has_one_meaning_among_predictors_and_backbones() -> None:
+    assert not set(PREDICTORS) & set(BACKBONES)
+    assert predictor_kinds() == [*BACKBONES, *PREDICTORS]
+
+
+def test_kinds_are_listed_without_torch_and_pandas() -> None:
+    code = """
+import sys
+from tsattn.attention import KINDS
+from tsattn.backbones import BACKBONES
+from tsattn.data import CARDS, DATA_MODULES
+from tsattn.predictors import PREDICTORS, predictor_kinds
+assert KINDS and BACKBONES and DATA_MODULES and PREDICTORS and predictor_kinds()
+assert not {"torch", "pandas", "lightning"} & set(sys.modules), "listing is free"
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_one_line_of_a_table_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which `build` then takes and every message lists."""
+    monkeypatch.setitem(KINDS, "same", "tsattn.attention.swa.SlidingWindowAttention")
+    assert build_attention("same", d_model=8, num_heads=2)(torch.randn(1, 3, 8)).shape == (1, 3, 8)
+    with pytest.raises(UserError, match=r"unknown attention 'other'; valid: standard, .*, mlr, same$"):
+        build_attention("other", d_model=8, num_heads=2)
+    monkeypatch.setitem(PREDICTORS, "last", "tsattn.predictors.naive.Persistence")
+    assert isinstance(build_predictor("last"), Predictor)
+    monkeypatch.setitem(BACKBONES, "net", "tsattn.backbones.patchtst.PatchTST")
+    assert build_predictor({"kind": "net", "d_model": 16}).description["d_model"] == 16
+    with pytest.raises(
+        UserError, match=r"unknown predictor .other.; valid: transformer, patchtst, net, ridge, .*, last$"
+    ):
+        build_predictor("other")
+
+
+def test_one_line_names_a_data_set_for_yaml_and_command_line(my_package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATA_MODULES, "Waves", "my_package.Waves")
+    parser = ExperimentParser(exit_on_error=True)
+    add_experiment(parser)
+    parsed = parser.parse_object({"data": {"class_path": "Waves", "init_args": {"rows": 50}}})
+    assert parsed.data.class_path == "my_package.Waves"
+    with pytest.raises(UserError, match=r"--data must be one of .*, Waves, or the import path of a ForecastDataModule"):
+        parser.parse_object({"data": {"class_path": "Tides"}})
+
+
+@pytest.mark.parametrize("path", ["nowhere", "nowhere.Class", "tsattn.Nowhere", "tsattn.errors.UserError", "."])
+def test_what_is_no_import_path_of_a_kind_is_refused(path: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"unknown toy {path!r}; valid: mine")):
+        class_of(path, what="toy", table={"mine": "nowhere.Mine"}, base=Predictor)
+
+
+def test_a_toy_of_each_is_added_from_outside_as_the_readme_says(my_package: str, tmp_path: Path) -> None:
+    (commands,) = re.findall(r"```sh\n((?:python -m tsattn fit --data my_package[^\n]*\n)+)```", README)
+    named = set(re.findall(r"my_package\.(\w+)", commands))
+    assert named == set(re.findall(r"^class (\w+)", my_package, re.MULTILINE)), "each is used"
+    scored = []
+    for number, command in enumerate(commands.splitlines()):
+        run = tmp_path / str(number)
+        toy = ["--trainer.max_steps=2", "--trainer.accelerator=cpu", "--run", str(run)]
+        assert main([*shlex.split(command)[3:], *toy]) == 0
+        metrics = json.loads((run / "metrics.json").read_text())
+        assert metrics["test_windows"] > 0
+        scored.append(next(iter(metrics["test"])))
+    assert scored == ["patchtst_my_package.Nearest", "my_package.Scaled", "my_package.Drift"]
+
+
+def test_the_readme_names_every_table_and_contract() -> None:
+    add = README.split("\n## Add\n")[1].split("\n## ")[0]
+    for name in ("KINDS", "BACKBONES", "PREDICTORS", "DATA_MODULES"):
+        assert f"`{name}`" in add
+    for path in re.findall(r"`((?:tsattn|tests|data)/[\w/.]+)`", add):
+        assert (Path(__file__).parents[1] / path).exists(), path
+
+
+def test_a_predictor_from_outside_is_named_by_its_import_path(my_package: str) -> None:
+    drift = build_predictor({"kind": "my_package.Drift", "damping": 0.5})
+    assert drift.description == {"kind": "my_package.Drift", "damping": 0.5}
+    drift.build(Task("toy", 4, 2, ("a",), "h", 2))
+    network = build_predictor({"kind": "my_package.Scaled", "start": 2.0})
+    assert network.description == {"kind": "my_package.Scaled", "start": 2.0}
+    assert network.name == "my_package.Scaled"
+    with pytest.raises(UserError, match=r"my_package.Scaled has no argument 'end'; valid: start"):
+        build_predictor({"kind": "my_package.Scaled", "end": 2.0})

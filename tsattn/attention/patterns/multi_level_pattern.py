@@ -1,0 +1,237 @@
+"""Every pair of tokens, with more components the nearer they are: blocks of several levels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn.attention.caches import Cache, MultiLevelCache, NewTokens, own_cache
+from tsattn.attention.patterns.decoding import mix, pair_scores, seen_by
+from tsattn.attention.patterns.pattern import Pattern, Tokens
+from tsattn.errors import UserError, one_of
+from tsattn.ops.calendar_blocks import calendar_block_ids
+from tsattn.ops.full import wide
+from tsattn.ops.masks import floor_divide, level_block_ids
+from tsattn.ops.multilevel import DIVIDING_IMPLS, IMPLS, multilevel_attention
+from tsattn.ops.tiling import regular_layout
+
+__all__ = ["MultiLevelPattern"]
+
+
+class MultiLevelPattern(Pattern):
+    """Every pair, with the components of the levels in which the two tokens share a block.
+
+    Args:
+        ranks: components of each level, coarse to fine.
+        numbers: blocks that `max_length` is cut into at each level, each dividing the next.
+        lengths: steps in a block at each level instead, each divided by the next.
+        calendar: units of the calendar at each level instead, see `calendar_block_ids`. The blocks then come from the
+            time stamps of the tokens, not from their positions; where they do not nest, as weeks in months, a pair is
+            scored with the set of levels that it shares, and `tiles` refuses.
+        align: ``end`` (encoders: the last token closes the last block) or ``start`` (decoding).
+        scaling: what a level of r_l of the W components multiplies its products by. ``head``: the `scale` of the call
+            for all levels alike; ``level``: that times `sqrt(W / r_l)`; ``mup``: that times `sqrt(W) / r_l` (the
+            authors'). Under a low-rank projection these are `1 / sqrt(r)`, `1 / sqrt(r_l)` and `1 / r_l`.
+        divide_by: what the logits are divided by as well: ``none``, ``levels`` (their number L), ``active``, pair by
+            pair the number of levels in which the two tokens share a block (the authors' language models), or ``both``.
+            A pair that shares none scores 0; one with a global token shares all.
+
+    Raises:
+        UserError: a size, `align`, `scaling` or `divide_by` that means nothing.
+    """
+
+    SCALINGS = ("head", "level", "mup")
+    DIVISORS = ("none", "levels", "active", "both")
+
+    impls: tuple[str, ...] = IMPLS
+    takes_blocks = True
+
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        *,
+        numbers: Sequence[int] | None = None,
+        lengths: Sequence[int] | None = None,
+        calendar: Sequence[str] | None = None,
+        align: str = "end",
+        scaling: str = "head",
+        divide_by: str = "none",
+    ) -> None:
+        for name, value, valid in (("scaling", scaling, self.SCALINGS), ("divide_by", divide_by, self.DIVISORS)):
+            if value not in valid:
+                raise UserError(f"{name} must be one of {one_of(valid)}, not {value!r}")
+        if align not in ("start", "end"):
+            raise UserError(f"align must be start or end, not {align!r}")
+        levels = next((given for given in (numbers, lengths, calendar) if given is not None), None)
+        if levels is None or len(levels) != len(ranks):
+            raise UserError(f"blocks must have one entry for each of the {len(ranks)} ranks, not {levels}")
+        if calendar is None:
+            _check_nested(numbers, lengths)
+        else:
+            calendar_block_ids(torch.zeros(1, 1, dtype=torch.long), calendar)
+        self.ranks = tuple(ranks)
+        self.numbers = None if numbers is None else tuple(numbers)
+        self.lengths = None if lengths is None else tuple(lengths)
+        self.calendar = None if calendar is None else tuple(calendar)
+        # where the calendar makes the blocks, positions only order the tokens
+        self.align = align if calendar is None else "start"
+        self.needs_max_length = numbers is not None or self.align == "end"
+        self.component_groups = self.ranks
+        self.scaling = scaling
+        self.divide_by = divide_by
+        self._by_active = divide_by in ("active", "both")
+        if self._by_active:
+            self.impls = DIVIDING_IMPLS
+        width, first = sum(self.ranks), self.ranks[0]
+        self._scale = {"head": 1.0, "level": math.sqrt(width / first), "mup": math.sqrt(width) / first}[scaling]
+        if divide_by in ("levels", "both"):
+            self._scale /= len(self.ranks)
+        # of each level, relative to the first: equal ranks cost nothing, and halved ones under mup are not rounded
+        power = {"head": 0.0, "level": 0.5, "mup": 1.0}[scaling]
+        self._factors = [(first / rank) ** power for rank in self.ranks]
+
+    def _find_blocks(self, tokens: Tokens) -> Tensor:
+        """The blocks `(levels, B | 1, S)` that were handed in, else those of the positions."""
+        if tokens.blocks is not None:
+            if tokens.blocks.shape[0] != len(self.ranks):
+                raise UserError(f"blocks must have {len(self.ranks)} levels, not {tokens.blocks.shape[0]}")
+            return tokens.blocks
+        if self.calendar is not None:
+            raise UserError(
+                f"blocks by {', '.join(self.calendar)} come from the tokens' time stamps, which are not given here"
+            )
+        return level_block_ids(
+            tokens.key_positions, numbers=self.numbers, lengths=self.lengths, max_length=tokens.max_length
+        )
+
+    def _num_blocks(self, tokens: Tokens, length: int) -> Sequence[int] | None:
+        """The most blocks of each level that counted positions can lie in; None where the calendar makes them."""
+        if self.lengths is None:
+            return self.numbers
+        last = tokens.max_length if self.align == "end" and tokens.max_length is not None else length
+        # an exported program takes any length
+        return [-(-last // size) for size in self.lengths] if isinstance(last, int) else None
+
+    @override
+    def blocks_at(self, time: Tensor | None) -> Tensor | None:
+        if self.calendar is None:
+            return None
+        if time is None:
+            raise UserError(f"attention with blocks by {', '.join(self.calendar)} needs data with time stamps")
+        return calendar_block_ids(time, self.calendar)
+
+    @override
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        tokens: Tokens,
+        causal: bool,
+        bias: Tensor | None,
+        scale: float,
+        dropout_p: float,
+        impl: str,
+    ) -> Tensor:
+        blocks = self._find_blocks(tokens)
+        regular = tokens.by_default and self.calendar is None
+        layouts = None
+        if regular and not torch.compiler.is_compiling() and q.shape[2]:
+            length = q.shape[2]
+            first = 0 if self.align == "start" or tokens.max_length is None else tokens.max_length - length
+            given = {"numbers": self.numbers, "lengths": self.lengths, "max_length": tokens.max_length}
+            layouts = [regular_layout(first, length, **given)]
+        q, scale = self._scaled(q, scale)
+        return multilevel_attention(
+            q,
+            k,
+            v,
+            ranks=self.ranks,
+            blocks=blocks,
+            positions=tokens.key_positions,
+            causal=causal,
+            key_mask=tokens.mask,
+            global_tokens=tokens.global_tokens,
+            bias=bias,
+            scale=scale,
+            divide_by_active=self._by_active,
+            dropout_p=dropout_p,
+            impl=impl,
+            layouts=layouts,
+            num_blocks=self._num_blocks(tokens, q.shape[2]) if tokens.counted else None,
+            regular=regular,
+        )
+
+    @override
+    def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> MultiLevelCache:
+        if self.calendar is not None:
+            raise UserError(
+                f"blocks by {', '.join(self.calendar)} cannot decode step by step: a cache knows no time stamps"
+            )
+        if self.lengths is not None:
+            blocks = [(1, length) for length in self.lengths]
+        else:
+            assert self.numbers is not None
+            assert max_length is not None, "Attention checks this, as needs_max_length is true"
+            blocks = [(number, max_length) for number in self.numbers]
+        return MultiLevelCache(batch_size, self.ranks, blocks, max_length, rewind)
+
+    @override
+    def decode(
+        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+    ) -> Tensor:
+        """Each level scores the keys of its running block alone."""
+        cache = own_cache(cache, MultiLevelCache)
+        q, scale = self._scaled(q, scale)
+        levels, v = cache.extend(k, v, new)
+        queries, every = new.positions, torch.arange(v.shape[2], device=v.device)[None]
+        logits = wide(q).new_zeros(len(q), max(q.shape[1], k.shape[1]), q.shape[2], v.shape[2])
+        for (k_level, keys), q_level, block in zip(
+            levels, torch.split(q * scale, list(self.ranks), -1), cache.blocks, strict=True
+        ):
+            scores = pair_scores(q_level, k_level)
+            if keys is None:
+                start = v.shape[2] - k_level.shape[2]
+                if new.count > 1:
+                    scores = scores.masked_fill(~_share(queries, every[:, start:], block), 0.0)
+                logits[..., start:] += scores
+            else:
+                seen = _share(queries, keys, block) & (keys[:, None, :] <= queries[:, :, None])[:, None]
+                at = keys.clamp(max=v.shape[2] - 1)[:, None, None, :].expand_as(scores)
+                # autocast may have made the scores in a narrower type
+                logits = logits.scatter_add(-1, at, scores.masked_fill(~seen, 0.0).to(logits.dtype))
+        if self._by_active:
+            shared = torch.stack([_share(queries, every, block) for block in cache.blocks]).sum(0)
+            logits = logits / shared.clamp(min=1)
+        return mix(logits, v, allowed=seen_by(new, every), dropout_p=dropout_p)
+
+    def _scaled(self, q: Tensor, scale: float) -> tuple[Tensor, float]:
+        """Queries and the one scale whose logits have the factor of each level."""
+        if any(factor != 1 for factor in self._factors):
+            levels = zip(torch.split(q, list(self.ranks), -1), self._factors, strict=True)
+            q = torch.cat([q_level * factor for q_level, factor in levels], -1)
+        return q, scale * self._scale
+
+
+def _check_nested(numbers: Sequence[int] | None, lengths: Sequence[int] | None) -> None:
+    """Refuse numbers or lengths of blocks of which one level does not refine the one before."""
+    sizes, what = (lengths or (), "lengths") if numbers is None else (numbers, "numbers")
+    if any(size < 1 for size in sizes):
+        raise UserError(f"block {what} must be at least 1, not {list(sizes)}")
+    for coarse, fine in itertools.pairwise(sizes):
+        whole, part = (coarse, fine) if numbers is None else (fine, coarse)
+        if whole % part:
+            raise UserError(f"block {what} must nest: {part} does not divide {whole} in {list(sizes)}")
+
+
+def _share(queries: Tensor, keys: Tensor, block: tuple[int, int]) -> Tensor:
+    """`(1 | B, 1, n, S)`: which positions `(1 | B, n)` and `(1 | B, S)` lie in one of `number` blocks in a `span`."""
+    number, span = block
+    query_blocks, key_blocks = (floor_divide(positions * number, span) for positions in (queries, keys))
+    return (key_blocks[:, None, :] == query_blocks[:, :, None])[:, None]

@@ -1,0 +1,312 @@
+"""Rows of many series on their time grids: sorted, checked, and with a place for every stamp that is missing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsattn.data.frequency import Times, is_steps, try_infer_frequency
+from tsattn.data.grid import OFF_GRID, Grid, counts, normalise_frequency, usual_frequency
+from tsattn.errors import UserError, number_of, shown
+
+__all__ = ["GridLayout", "lay_out"]
+
+logger = logging.getLogger("tsattn")
+
+_FREE_ROWS = 1_000_000  # filling gaps may add this many rows, or ...
+_MAX_GROWTH = 10  # ... this many times the rows given
+_CERTAIN = 14.0  # how rare a chance must be not to be one: e to the power of minus this
+
+
+@dataclass(frozen=True)
+class GridLayout:
+    """Where the rows of a table go on the grids of its series.
+
+    Attributes:
+        frequency: pandas frequency of all series.
+        time: `(rows,)` time stamps, or steps, of all series end to end, the missing ones filled in.
+        starts: `(S + 1,)` int64 first row of each series, and `rows`.
+        places: `(rows of the table,)` int64, the row that each row of the table goes to.
+    """
+
+    frequency: str
+    time: Times
+    starts: NDArray[np.int64]
+    places: NDArray[np.int64]
+
+    def spread(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`(rows, n)` with NaN in filled rows, of `(rows of the table, n)`."""
+        result = np.full((len(self.time), part.shape[1]), np.nan)
+        result[self.places] = part
+        return result
+
+
+def lay_out(
+    time: Times,
+    series: NDArray[np.int64],
+    names: tuple[Any, ...],
+    frequency: str | None,
+    where: Callable[[int], str],
+    source: str,
+    *,
+    is_wide: bool,
+    max_filled: float = 1.0,
+) -> GridLayout:
+    """Sort rows by series and time, find the frequency, check every stamp against it and make room for missing ones.
+
+    The frequency is that of the longest series; all work but its inference is done for all series at once.
+
+    Args:
+        time: `(rows of the table,)` time stamps, or steps.
+        series: `(rows of the table,)` number of the series of each row; every number up to the largest occurs.
+        names: the ids, for messages.
+        frequency: the frequency that all series must have; None infers it.
+        where: names a row (from 0) of the table in messages.
+        source: what the table is, for messages.
+        is_wide: whether there is but one series, without an id.
+        max_filled: the share of the rows of a series that may be filled.
+
+    Raises:
+        UserError: for stamps that are there twice or off the grid, mixed frequencies, gaps too long to be filled.
+    """
+
+    def label(number: int) -> str:
+        return "" if is_wide else f" of series {shown(names[number])}"
+
+    stamps = counts(time)
+    order = _order_by_time(stamps, series, source)
+    repeats = (np.diff(stamps[order]) == 0) & (np.diff(series[order]) == 0)
+    if repeats.any():
+        pairs = np.sort(np.stack([order[:-1][repeats], order[1:][repeats]], axis=1), axis=1)
+        first, second = pairs[pairs[:, 1].argmin()].tolist()
+        raise UserError(
+            f"{where(second)}: time stamp {time[second]}{label(series[second])} is there twice, first in "
+            f"{where(first)}; each may come once"
+        )
+    index, number = time[order], series[order]
+    begin = np.flatnonzero(np.diff(number, prepend=-1))
+    rows = np.diff(begin, append=len(number))
+    runs = [slice(first, first + count) for first, count in zip(begin.tolist(), rows.tolist(), strict=True)]
+
+    longest, is_given = int(rows.argmax()), frequency is not None
+    if not is_given and rows[longest] < 3:
+        raise UserError(
+            f"{where(int(order[begin[longest]]))}: no series has the 3 rows that it takes to see a frequency (the "
+            f"longest has {rows[longest]}); give the frequency"
+        )
+    if frequency is None:
+        frequency = usual_frequency(index[runs[longest]])
+        if frequency == "D" and _are_business_days(index, begin):
+            frequency = "B"
+    else:
+        frequency = _given(frequency, time, source)
+    grid = Grid(index, frequency)
+    coordinates, phases = grid.split(index)
+    others = "" if is_given or len(names) == 1 else f" like series {shown(names[longest])}"
+    on_grid = (phases == np.repeat(phases[begin], rows)) & (phases != OFF_GRID)
+    if not on_grid.all():
+        culprit = int(number[(~on_grid).argmax()])
+        run, others = runs[culprit], "" if culprit == longest else others
+        raise _irregular(index[run], phases[run], order[run], frequency, others, label(culprit), where, is_given)
+    coarser = _coarser_series(coordinates, begin)
+    if not is_given and frequency == "D":
+        coarser |= _business_series(index, begin)
+    # a frequency that is given also holds for a series that happens to have no two rows in a row, but not if none has
+    if coarser.any() and (not is_given or coarser[rows > 2].all()):
+        culprit = int(coarser.argmax())
+        own = usual_frequency(index[runs[culprit]])
+        raise _mixed(where(int(order[begin[culprit]])), label(culprit), own, frequency, others, is_given)
+    if not is_given:
+        _refuse_two_rhythms(index, coordinates, begin, frequency, lambda row: where(int(order[row])), label)
+    lengths = coordinates[begin + rows - 1] - coordinates[begin] + 1
+    _refuse_gaps(index, begin, rows, lengths, frequency, max_filled, lambda row: where(int(order[row])), label)
+    missing = int(lengths.sum()) - len(stamps)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    sorted_places = np.repeat(starts[:-1] - coordinates[begin], rows) + coordinates
+    if missing:
+        logger.warning(
+            "%s: filled %s in %d of %d series",
+            source,
+            number_of(missing, "missing time stamp"),
+            (lengths > rows).sum(),
+            len(names),
+        )
+        is_filled = np.ones(starts[-1], dtype=bool)
+        is_filled[sorted_places] = False
+        owner = np.repeat(np.arange(len(names)), lengths)[is_filled]
+        steps = np.flatnonzero(is_filled) - starts[owner]
+        whole = np.empty(starts[-1], np.int64)
+        whole[sorted_places] = stamps[order]
+        whole[is_filled] = counts(grid.join(coordinates[begin][owner] + steps, phases[begin][owner]))
+        index = _like(time, whole)
+    places = np.empty_like(sorted_places)
+    places[order] = sorted_places
+    return GridLayout(frequency, index, starts, places)
+
+
+def _given(frequency: str, time: Times, source: str) -> str:
+    """A frequency that a user gives, under its one name.
+
+    Raises:
+        UserError: if it is one of steps, but the data has time stamps, or the other way round.
+    """
+    frequency, has_steps = normalise_frequency(frequency), not isinstance(time, pd.DatetimeIndex)
+    if is_steps(frequency) != has_steps:
+        what, other = ("whole numbers that count steps", "is one of time stamps; valid are 1, 2, ...")
+        if not has_steps:
+            what, other = ("time stamps", "counts steps; valid are such as 15min, h, D, W-SUN, MS")
+        raise UserError(f"{source} has {what}, but frequency {frequency!r} {other}")
+    return frequency
+
+
+def _like(time: Times, stamps: NDArray[np.int64]) -> Times:
+    """Other stamps in the time zone and unit of these, or other steps."""
+    if not isinstance(time, pd.DatetimeIndex):
+        return pd.Index(stamps)
+    index = pd.DatetimeIndex(stamps.view("M8[ns]"))
+    return (index if time.tz is None else index.tz_localize("UTC").tz_convert(time.tz)).as_unit(time.unit)
+
+
+def _order_by_time(stamps: NDArray[np.int64], series: NDArray[np.int64], source: str) -> NDArray[np.int64]:
+    """The rows in order of series, then time; of rows alike, in the order given."""
+    order = np.argsort(series, kind="stable")
+    is_back = (np.diff(series[order]) == 0) & (np.diff(stamps[order]) < 0)
+    if is_back.any():
+        unsorted = np.unique(series[order][1:][is_back]).size
+        logger.warning("%s: sorted the rows of %d of %d series by time", source, unsorted, series.max() + 1)
+        order = np.lexsort((stamps, series))
+    return order
+
+
+def _are_business_days(index: Times, begin: NDArray[np.int64]) -> bool:
+    """Whether no stamp is on a weekend though some series goes on in another week."""
+    days = _days(index)
+    weeks = (days.astype(np.int64) + 3) // 7  # 1970-01-01 was a Thursday
+    ends = np.append(begin[1:], len(index)) - 1
+    return bool(np.is_busday(days).all() and np.any(weeks[begin] != weeks[ends]))
+
+
+def _days(index: Times) -> NDArray[np.datetime64]:
+    assert isinstance(index, pd.DatetimeIndex)
+    return np.asarray(index.tz_localize(None)).astype("M8[D]")
+
+
+def _irregular(
+    index: Times,
+    phases: NDArray[np.int64],
+    order: NDArray[np.int64],
+    frequency: str,
+    others: str,
+    label: str,
+    where: Callable[[int], str],
+    is_given: bool,
+) -> UserError:
+    """What is wrong with the time stamps of one series, not all of which are on one grid of the frequency."""
+    own = try_infer_frequency(index) if len(index) > 2 else None
+    if own is not None and (own := normalise_frequency(own)) != frequency:
+        return _mixed(where(int(order[0])), label, own, frequency, others, is_given)
+    candidates, how_often = np.unique(phases, return_counts=True)
+    # in doubt the first row is right
+    phase = candidates[how_often.argmax()] if 3 * how_often.max() > 2 * len(phases) else phases[0]
+    row = int(np.argmax((phases != phase) | (phases == OFF_GRID)))
+    stamps: Any = index
+    place = f" comes {stamps[row] - stamps[row - 1]} after the row before, but" if row else ""
+    return UserError(
+        f"{where(int(order[row]))}: time stamp {index[row]}{label}{place} is not on the grid of frequency "
+        f"{frequency!r}{others}; time stamps must be regular, though some may be missing"
+    )
+
+
+def _mixed(place: str, label: str, own: str, frequency: str, others: str, is_given: bool) -> UserError:
+    advice = "" if is_given else " (where rows are missing, give the right one as frequency)"
+    return UserError(
+        f"{place}: the time stamps{label} have frequency {own!r}, not {frequency!r}{others}; all series need the same "
+        f"frequency{advice}"
+    )
+
+
+def _coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """`(S,)` whether a series has 3 rows or more but never two that follow each other on the grid."""
+    steps = np.diff(coordinates, prepend=0)
+    steps[begin] = np.iinfo(np.int64).max
+    coarser: NDArray[np.bool_] = np.minimum.reduceat(steps, begin) > 1
+    return coarser & (np.diff(begin, append=len(coordinates)) > 2)
+
+
+def _business_series(index: Times, begin: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """`(S,)` whether a series of 3 rows or more is regular on business days, over a weekend."""
+    rows = np.diff(begin, append=len(index))
+    days = _days(index)
+    no_weekend = np.logical_and.reduceat(np.is_busday(days), begin)
+    first, last = days[begin], days[begin + rows - 1]
+    spans_weekend = (last - first).astype(np.int64) >= rows
+    is_regular = np.busday_count(first, last) == rows - 1
+    business: NDArray[np.bool_] = (rows > 2) & no_weekend & spans_weekend & is_regular
+    return business
+
+
+def _refuse_two_rhythms(
+    index: Times,
+    coordinates: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    frequency: str,
+    where: Callable[[int], str],
+    label: Callable[[int], str],
+) -> None:
+    """Refuse a series of which some rows follow each other at a longer step, so many that it can be no chance.
+
+    Rows that are missing by chance leave a step of k between two others with a probability of at most
+    (k - 1)^(k - 1) / k^k, however many are missing, and the same again only with the product.
+    """
+    steps = np.diff(coordinates, prepend=coordinates[:1])
+    steps[begin] = 0  # a run ends with its series
+    first = np.flatnonzero(np.diff(steps, prepend=-1))
+    k, length = steps[first].astype(np.float64), np.diff(first, append=len(steps))
+    is_long = (k > 1) & (length > 3)  # one date that is wrong is rare, too
+    k = np.maximum(k, 2)
+    rarity = k * np.log(k) - (k - 1) * np.log(k - 1)  # minus the logarithm of that probability
+    chance = is_long & (length * rarity > np.log(len(steps)) + _CERTAIN)
+    if chance.any():
+        at = int(first[chance.argmax()])
+        end = at + int(length[chance.argmax()]) - 1
+        number = int(np.searchsorted(begin, at, side="right")) - 1
+        stamps: Any = index
+        raise UserError(
+            f"{where(at)}: from {stamps[at - 1]} to {stamps[end]} the time stamps{label(number)} come "
+            f"{stamps[at] - stamps[at - 1]} apart, but others at frequency {frequency!r}; a series needs one frequency "
+            "(to have what is between filled as missing, give the right one as frequency)"
+        )
+
+
+def _refuse_gaps(
+    index: Times,
+    begin: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    frequency: str,
+    max_filled: float,
+    where: Callable[[int], str],
+    label: Callable[[int], str],
+) -> None:
+    """Refuse to fill more rows than may be, in all or in a series."""
+    given = int(rows.sum())
+    if lengths.sum() - given > _FREE_ROWS + _MAX_GROWTH * given:
+        worst, advice = int((lengths - rows).argmax()), "check its dates"
+    elif (lengths - rows > max_filled * lengths).any():
+        worst = int(((lengths - rows) / lengths).argmax())
+        advice = (
+            f"filling {1 - rows[worst] / lengths[worst]:.0%} of them is more than max_filled {max_filled:g} allows; "
+            "check its dates and frequency, or give a larger max_filled"
+        )
+    else:
+        return
+    raise UserError(
+        f"{where(int(begin[worst]))}: from {index[begin[worst]]} to {index[begin[worst] + rows[worst] - 1]} there are "
+        f"{lengths[worst]} time stamps{label(worst)} at frequency {frequency!r}, but only {rows[worst]} rows; {advice}"
+    )

@@ -1,0 +1,266 @@
+"""The rows of a table as arrays, in the order given; after them those of a frame of future values.
+
+Shape letters: R rows of the table (and of its future), S series, C targets, P past and F future covariates.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsattn.data.columns import match_ids, number_columns, series_numbers
+from tsattn.data.frequency import Times, one_time
+from tsattn.data.quiet import quiet
+from tsattn.data.roles import Roles, check_roles, plain_frame
+from tsattn.data.stamps import in_zone_of, stamps_or_steps
+from tsattn.data.tables import opened
+from tsattn.data.text_format import TextFormat
+from tsattn.errors import UserError, one_of, shown
+
+__all__ = ["SeriesRows", "Table", "TableRows", "future_rows", "in_series", "table_rows", "without_empty"]
+
+logger = logging.getLogger("tsattn")
+
+_FUTURE = "the frame of future values"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose columns have roles.
+
+    Attributes:
+        frame: its cells, not yet looked at.
+        roles: which column is what.
+        source: what the table is, for messages.
+        text: how its text is written.
+        frequency: that of its time stamps, if it is known.
+        row_of: names a row (from 0) in messages; None for ``the frame, row 1`` and so on.
+    """
+
+    frame: pd.DataFrame
+    roles: Roles
+    source: str
+    text: TextFormat
+    frequency: str | None = None
+    row_of: Callable[[int], str] | None = None
+
+    def where(self, row: int) -> str:
+        """What a row, counted from 0, is called in messages."""
+        return f"{self.source}, row {row + 1}" if self.row_of is None else self.row_of(row)
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The rows of a table in the order given, every cell checked but those of ids and categories.
+
+    Attributes:
+        time: `(R,)` time stamps, or steps.
+        ids: `(R,)` series ids as given; None for a wide table.
+        values: `(R, C)` float64 targets, NaN where missing, as in what follows.
+        past: `(R, P)` float64 past covariates.
+        known: `(R, F)` float64 future covariates.
+        where: names a row (from 0) in messages.
+    """
+
+    time: Times
+    ids: pd.Series | None
+    values: NDArray[np.float64]
+    past: NDArray[np.float64]
+    known: NDArray[np.float64]
+    where: Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class SeriesRows:
+    """The rows of the series of a table, in the order given, and after them those of their future.
+
+    Attributes:
+        num_own: how many rows, the first ones, are of the table itself.
+        names: the S ids, sorted.
+        series: `(R,)` int64 number of the series of each row.
+        time: `(R,)` time stamps, or steps.
+        values: `(R, C)` float64 targets, NaN where missing and in the rows of the future.
+        past: `(R, P)` float64 past covariates, NaN where missing and in the rows of the future.
+        known: `(R, F)` float64 future covariates, NaN where missing.
+        where: names a row (from 0) in messages.
+    """
+
+    num_own: int
+    names: tuple[Any, ...]
+    series: NDArray[np.int64]
+    time: Times
+    values: NDArray[np.float64]
+    past: NDArray[np.float64]
+    known: NDArray[np.float64]
+    where: Callable[[int], str]
+
+
+def table_rows(table: Table, zone_of: Times | None) -> TableRows:
+    """The rows of a table, its time stamps in the zone of others if these are given.
+
+    Raises:
+        UserError: for a cell that cannot be used, naming its row, and a covariate without any value.
+    """
+    rows = _read(table, zone_of)
+    names = (*table.roles.past, *table.roles.future)
+    for name, column in zip(names, (*rows.past.T, *rows.known.T), strict=True):
+        if np.isnan(column).all():
+            raise UserError(
+                f"{table.source}: every value of covariate {shown(name)} is missing; at least one is needed"
+            )
+    return rows
+
+
+def future_rows(frame: Any, roles: Roles, text: TextFormat, frequency: str | None) -> TableRows:
+    """The rows of a frame or file of future values: ids, time stamps and future covariates alone, C = P = 0.
+
+    Args:
+        frame: as a user gives it.
+        roles: those of the columns of the table that it is the future of.
+        text: how its text is written.
+        frequency: that of the table; ``1`` where it counts steps.
+
+    Raises:
+        UserError: for what is no such frame, and a cell that cannot be used, naming its row.
+    """
+    if not roles.future:
+        raise UserError(f"{_FUTURE} needs the names of its columns in future_covariates")
+    with quiet(False):  # the future is new, even where the table is not
+        table, _, row_of = opened(frame, _FUTURE, roles.id, roles.time, text)
+        if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
+            table = table.rename_axis(index=None)  # whatever it is called, it is the time
+        plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)
+        own = Roles(roles.id, roles.time, (), future=roles.future)
+        own = check_roles(plain, _FUTURE, own, every_target=False, needs_target=False)
+        return _read(Table(plain, own, _FUTURE, text, frequency))
+
+
+def in_series(rows: TableRows, future: TableRows | None, source: str) -> SeriesRows:
+    """The rows of a table and after them those of its future, all with the numbers of their series.
+
+    Series of the future that the table has not got are left out, which is logged.
+
+    Raises:
+        UserError: for an id that is none, or a future of other series or without the table's time zone.
+    """
+    num_own = len(rows.time)
+    series, names = series_numbers(rows.ids, num_own, rows.where)
+    if future is not None:
+        ahead, others = series_numbers(future.ids, len(future.time), future.where)
+        number = {name: number for number, name in enumerate(names)}
+        same = {name: name for name in others if name in number} or match_ids(others, names)
+        owners = np.array([number[same[name]] if name in same else -1 for name in others])[ahead]
+        if not_there := [name for name in others if name not in same]:
+            _log_left_out(not_there, names, source, is_any_used=bool(same))
+        kept = np.flatnonzero(owners >= 0)
+        rows = _joined(rows, _taken(future, kept), source)
+        series = np.concatenate([series, owners[kept]])
+    return SeriesRows(num_own, names, series, rows.time, rows.values, rows.past, rows.known, rows.where)
+
+
+def without_empty(rows: SeriesRows, source: str) -> tuple[SeriesRows, NDArray[np.int64]]:
+    """The rows without the series of which every target is missing, which is logged, and which of the own rows stay.
+
+    Raises:
+        UserError: if there is no other series.
+    """
+    has_value = np.zeros(len(rows.names), dtype=bool)
+    has_value[rows.series[~np.isnan(rows.values).all(axis=1)]] = True
+    if has_value.all():
+        return rows, np.arange(rows.num_own)
+    if not has_value.any():
+        raise UserError(f"{source}: every target of every series is missing; at least one is needed")
+    empty = [name for name, is_full in zip(rows.names, has_value, strict=True) if not is_full]
+    logger.warning(
+        "%s: left out %d of %d series, without any value: %s", source, len(empty), len(rows.names), listed(empty)
+    )
+    kept = np.flatnonzero(has_value[rows.series])
+    numbers = np.cumsum(has_value) - 1
+    own = kept[kept < rows.num_own]
+    some = SeriesRows(
+        num_own=len(own),
+        names=tuple(name for name, is_full in zip(rows.names, has_value, strict=True) if is_full),
+        series=numbers[rows.series[kept]],
+        time=rows.time[kept],
+        values=rows.values[kept],
+        past=rows.past[kept],
+        known=rows.known[kept],
+        where=lambda row: rows.where(int(kept[row])),
+    )
+    return some, own
+
+
+def listed(names: Sequence[Any]) -> str:
+    """The first ids of some, for messages."""
+    return one_of(shown(repr(name)) for name in names[:12]) + (", ..." if len(names) > 12 else "")
+
+
+def _read(table: Table, zone_of: Times | None = None) -> TableRows:
+    frame, roles, where = table.frame, table.roles, table.where
+    if not len(frame):
+        raise UserError(f"{table.source} has no rows")
+    ids = None if roles.id is None else frame[roles.id]
+    time = stamps_or_steps(
+        frame[roles.time],
+        where,
+        date_format=table.text.date_format,
+        ids=ids,
+        frequency=table.frequency,
+    )
+    if zone_of is not None:
+        time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
+    return TableRows(
+        time=time,
+        ids=ids,
+        values=number_columns(frame, roles.target, where, "target"),
+        past=number_columns(frame, roles.past, where, "past covariate"),
+        known=number_columns(frame, roles.future, where, "future covariate"),
+        where=where,
+    )
+
+
+def _joined(rows: TableRows, future: TableRows, source: str) -> TableRows:
+    num_own, added = len(rows.time), len(future.time)
+
+    def longer(part: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.concatenate([part, np.full((added, part.shape[1]), np.nan)])
+
+    return TableRows(
+        time=one_time(rows.time.append(in_zone_of(rows.time, future.time, _FUTURE, source))),
+        ids=None,
+        values=longer(rows.values),
+        past=longer(rows.past),
+        known=np.concatenate([rows.known, future.known]),
+        where=lambda row: rows.where(row) if row < num_own else future.where(row - num_own),
+    )
+
+
+def _taken(rows: TableRows, kept: NDArray[np.int64]) -> TableRows:
+    """Some of the rows, which are still named as they were given."""
+    return TableRows(
+        time=rows.time[kept],
+        ids=None if rows.ids is None else rows.ids.iloc[kept],
+        values=rows.values[kept],
+        past=rows.past[kept],
+        known=rows.known[kept],
+        where=lambda row: rows.where(int(kept[row])),
+    )
+
+
+def _log_left_out(others: Sequence[Any], names: Sequence[Any], source: str, *, is_any_used: bool) -> None:
+    """Say which series of the future are not in the table.
+
+    Raises:
+        UserError: if all of them are not.
+    """
+    left_out, valid = listed(others), listed(names)
+    if not is_any_used:
+        raise UserError(f"{_FUTURE} is of series {left_out}, not of any in {source}; valid are {valid}")
+    with quiet(False):
+        logger.warning("%s: left out %d series that %s has not got: %s", _FUTURE, len(others), source, left_out)

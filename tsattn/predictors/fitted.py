@@ -1,0 +1,81 @@
+"""A fitted predictor in one file, of the form of a Lightning checkpoint: its state, and plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tsattn.errors import UserError
+from tsattn.predictors import build_predictor
+from tsattn.predictors.base import Predictor
+from tsattn.scaler import Scaler
+from tsattn.training.checkpoint_content import CheckpointContent, read_content
+from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
+from tsattn.training.module import check_weights
+
+__all__ = ["FittedPredictor", "load_predictor", "restored_predictor", "save_predictor"]
+
+
+@dataclass(frozen=True)
+class FittedPredictor:
+    """A predictor, and the scaler of the data that it was fitted to.
+
+    Attributes:
+        predictor: built, fitted, on the CPU and in eval mode.
+        scaler: takes its forecasts back to units.
+    """
+
+    predictor: Predictor
+    scaler: Scaler
+
+
+def save_predictor(path: Path, fitted: FittedPredictor, **facts: Any) -> None:
+    """Write a file that `load_predictor` reads, all or nothing.
+
+    Args:
+        path: of the file.
+        fitted: what to write.
+        **facts: plain data that is kept beside it, such as ``global_step``.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    predictor = fitted.predictor
+    assert predictor.task is not None
+    assert predictor.output is not None
+    checkpoint: dict[str, Any] = {"state_dict": predictor.state_dict(), **facts}
+    CheckpointContent(predictor.task, fitted.scaler, predictor.output, predictor.description).write_to(checkpoint)
+    AtomicCheckpointIO().save_checkpoint(checkpoint, path)
+
+
+def load_predictor(path: str | Path) -> FittedPredictor:
+    """The predictor in a checkpoint: that of a run, of a training, or of any earlier format.
+
+    Raises:
+        UserError: if it is not there, cannot be read, is damaged, or is of a newer format.
+    """
+    checkpoint = load_checkpoint(path)
+    return restored_predictor(read_content(checkpoint), checkpoint.get("state_dict", {}), "the checkpoint")
+
+
+def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], source: str) -> FittedPredictor:
+    """A predictor of what was saved of it.
+
+    Args:
+        content: its description, and what it was built for.
+        state: its `state_dict`.
+        source: where they are from, as messages say it.
+
+    Raises:
+        UserError: for a state that is not its own, or holds numbers that are not finite.
+    """
+    check_weights(state, source)
+    predictor = build_predictor(content.predictor)
+    predictor.build(content.task, content.output, empty=True)
+    try:
+        predictor.load_state_dict(state, assign=True)
+    except RuntimeError as error:
+        raise UserError(f"{source} is damaged: {' '.join(str(error).split())[:200]}") from error
+    return FittedPredictor(predictor.eval(), content.scaler)

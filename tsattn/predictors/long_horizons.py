@@ -1,0 +1,118 @@
+"""Forecasts over any horizon: shorter than trained is cut, longer is rolled forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from tsattn.batch import Batch
+from tsattn.data import FutureWindows, Panel, scaled_series
+from tsattn.predictors.base import Predictor
+from tsattn.scaler import Scaler, Units
+from tsattn.task import Task
+from tsattn.training import Execution
+
+__all__ = ["beyond_training", "forecast_batches", "rolled_forecast"]
+
+
+def beyond_training(task: Task, horizon: int) -> str | None:
+    """What is to be known of a horizon that is longer than was trained for; None of another."""
+    if horizon <= task.prediction_length:
+        return None
+    also = "; past covariates keep their last value" if task.past_covariates else ""
+    return (
+        f"horizon {horizon} is longer than the {task.prediction_length} steps that the model was trained for: "
+        f"forecasts are fed back as context, errors add up and intervals are too narrow{also}"
+    )
+
+
+def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
+    """The forecast of the first `horizon` steps, on the scale of the batch.
+
+    Beyond the steps that the model was trained for, its own forecast (the median, of quantiles) takes the place of the
+    context, again and again: errors add up, and intervals do not widen as they should. Past-only covariates keep their
+    last value there.
+
+    Args:
+        predictor: built for T steps.
+        batch: `past (B, L, C)`; time stamps and future covariates must cover `horizon`, rounded up to a multiple of T.
+        horizon: steps to forecast.
+
+    Returns:
+        `(B, horizon, C)`, with Q quantiles `(B, horizon, C, Q)`.
+    """
+    assert predictor.task is not None
+    assert predictor.output is not None
+    L, T, median = predictor.context_length, predictor.task.prediction_length, predictor.output.median
+    pieces: list[Tensor] = []
+    for start in range(0, horizon, T):
+        window = replace(
+            batch,
+            time=None if batch.time is None else batch.time[:, start : start + L + T],
+            future_covariates=None
+            if batch.future_covariates is None
+            else batch.future_covariates[:, start : start + L + T],
+        )
+        piece = predictor(window)
+        pieces.append(piece)
+        point = piece if median is None else piece[..., median]
+        batch = replace(
+            batch,
+            past=_moved_on(batch.past, point, L),
+            past_observed=None
+            if batch.past_observed is None
+            else _moved_on(batch.past_observed, torch.ones_like(point, dtype=torch.bool), L),
+            past_covariates=None
+            if batch.past_covariates is None
+            else _moved_on(batch.past_covariates, batch.past_covariates[:, -1:].expand(-1, T, -1), L),
+        )
+    return torch.cat(pieces, 1)[:, :horizon]
+
+
+def forecast_batches(
+    predictor: Predictor, scaler: Scaler, panel: Panel, horizon: int, batch_size: int, execution: Execution
+) -> Iterator[Tensor]:
+    """Forecasts beyond the end of each series in original units, a batch of series at a time.
+
+    Whether the data will do is checked at once, the forecasts are made when they are asked for.
+
+    Args:
+        predictor: built and fitted.
+        scaler: that it was fitted with.
+        panel: the series, as its task needs them (`Panel.for_task`).
+        horizon: steps to forecast.
+        batch_size: series in a batch.
+        execution: where to compute.
+
+    Returns:
+        `(B, horizon, C)` float64, with Q quantiles `(B, horizon, C, Q)`; again and again, of the next series in order.
+
+    Raises:
+        UserError: if a future covariate does not reach over the horizon.
+    """
+    assert predictor.task is not None
+    series = scaled_series(panel, scaler)
+    task = replace(predictor.task, context_length=predictor.context_length)
+    windows = FutureWindows(panel, series, task, scaler, horizon)
+    # a generator of its own: else it draws from torch's, and so into a training in another thread
+    loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
+    rolled = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon))
+    return _restored(rolled, loader, Units(series.mean, series.scale))
+
+
+def _restored(forecast: Callable[[Batch], Tensor], batches: Iterable[Batch], units: Units) -> Iterator[Tensor]:
+    for batch in batches:
+        yield units.restore(forecast(batch), batch.series_id)
+
+
+def _moved_on(past: Tensor, new: Tensor, length: int) -> Tensor:
+    return torch.cat([past, new.to(past.dtype)], 1)[:, -length:]
+
+
+def _as_is(batch: Any) -> Any:
+    return batch
