@@ -12,7 +12,7 @@ import torch
 from tests.tuning.cases import Toy, toy
 from tsattn.cli import main
 from tsattn.experiments import Experiment, Result, run
-from tsattn.predictors.saved import load_predictor
+from tsattn.predictors.fitted import load_predictor
 from tsattn.tuning import Fold, HeldData, run_trial
 from tsattn.tuning import trial as trial_module
 
