@@ -224,8 +224,8 @@ def check_training(module: ForecastingModule, data: ForecastDataModule, training
         UserError: for a Trainer that cannot be made, a training of no steps, validation in the middle of a step, or a
             device that the module cannot be trained on as asked.
     """
-    trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]), keeps_files=False)
     with quiet_lightning():
+        trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]), keeps_files=False)
         _planned(trainer, data, training)
         module.check_device(trainer.strategy.root_device)
 
