@@ -51,6 +51,7 @@ def test_fit_leaves_everything_in_its_folder(trained: tuple[Path, Path]) -> None
     _, run = trained
     files = {path.relative_to(run) for path in run.rglob("*") if path.is_file()}
     wanted = {"config.yaml", "metrics.json", "metrics.csv", "versions.json", "forecast.png", "SHA256SUMS", ".lock"}
+    wanted |= {"errors.parquet"}
     own = {str(path) for path in files if path.parts[0] != "tensorboard"}
     assert own == wanted | {"checkpoints/best.ckpt", "checkpoints/last.ckpt"}
     assert len(files) == len(own) + 2, "for TensorBoard"
@@ -295,14 +296,6 @@ def test_flags_merge_into_the_description(toy_csv: Path, tmp_path: Path, capsys:
     printed = yaml.safe_load(capsys.readouterr().out)
     assert printed["model"]["backbone"]["attention"] == {"kind": "swa", "window_size": 9}
     assert printed["model"]["backbone"]["d_model"] == 64
-
-
-def test_help_tells_how_to_switch_attention(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["fit", "--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "--attention KIND" in said
-    assert "--debug shows the traceback" in said
 
 
 @pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 130)])

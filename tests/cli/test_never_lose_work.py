@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from tsattn.cli import main
+from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import ForecastingModule
 from tsattn.training.checkpoint_io import AtomicCheckpointIO
 
@@ -225,7 +226,7 @@ def test_a_loss_that_is_no_number_ends_training_before_its_weights_are_saved(
 def test_too_little_memory_names_the_batch_size(
     long_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: ForecastingModule, batch: Any, batch_idx: int) -> Any:
+    def full(self: Any, batch: Any, batch_idx: int = 0) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with monkeypatch.context() as patched:
@@ -233,10 +234,10 @@ def test_too_little_memory_names_the_batch_size(
         assert main(words(long_csv, tmp_path / "run", "epochs")) == 2
     message = capsys.readouterr().err
     assert "has not the memory for batches of 64 windows: try --data.batch_size 32" in message
-    monkeypatch.setattr(ForecastingModule, "test_step", full)
+    monkeypatch.setattr(NetworkPredictor, "forward", full)
     assert main(words(long_csv, tmp_path / "other", "epochs")) == 2
     message = capsys.readouterr().err
-    assert "has not the memory to measure 128 windows at once: try --data.eval_batch_size 64" in message
+    assert "has not the memory to forecast 113 windows at once: try --data.eval_batch_size 56" in message
 
 
 @pytest.mark.slow

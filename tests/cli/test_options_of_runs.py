@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -162,15 +163,16 @@ def test_a_finished_run_is_trained_longer(
     assert versions["command"][3:5] == ["fit", TINY[0]]
 
 
-def test_an_extension_that_is_killed_goes_on(
-    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_extension_that_is_killed_goes_on(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
     run = tmp_path / "run"
     assert main(long_words(toy_csv, run, 3)) == 0
     with monkeypatch.context() as patched:
-        patched.setattr("tsattn.cli.trainer_cli.TrainerCLI.after_fit", lambda self: None)
+        patched.setattr("tsattn.experiments.running.tables_beside_baselines", interrupted)
         # epochs take the place of the steps that the run had; a batch of the toy's 6 is a step
-        assert main(["fit", "--resume", str(run), "--trainer.max_epochs=1"]) == 0
+        assert main(["fit", "--resume", str(run), "--trainer.max_epochs=1"]) == 130
     assert not (run / "metrics.json").exists()
     assert main(["fit", "--resume", str(run)]) == 0
     assert (run / "metrics.json").exists()

@@ -35,6 +35,8 @@ def predict(words: Sequence[str]) -> int:
         figure = figure_path(options.figure, output, options.overwrite)
         asked = None if options.horizon is None else whole_number("--horizon", options.horizon)
         fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", input=options.input)
+        if options.run and Path(options.ckpt_path) == RunFolder(options.run).refit:
+            say(f"forecasting with {options.ckpt_path}, which was fitted once more, to all rows")
         predictor, task = fitted.predictor, fitted.predictor.task
         assert task is not None
         assert predictor.output is not None

@@ -77,6 +77,8 @@ def tables_beside_baselines(
     """The errors of a predictor and of the baselines on the same windows, by name; the arguments are `measured`'s."""
     tables = {predictor.name: measured(predictor, data, part, execution, path)}
     for name, baseline in fitted_baselines(data, part, Training(execution.options, {})):
+        if name in tables:  # persistence is measured already
+            continue
         tables[name] = measured(baseline, data, part, execution)
     return tables
 

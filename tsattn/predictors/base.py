@@ -110,6 +110,13 @@ class Predictor(nn.Module, ABC):
         """
         return sum(tensor.numel() for tensor in self.state_dict().values())
 
+    @property
+    def summary(self) -> str:
+        """What lines say of one that is not trained: its name, and how it comes to its numbers."""
+        count = self.num_parameters
+        how = f"{count:,} parameters, in closed form" if self.needs_fit else "nothing to fit"
+        return f"{self.name}: {how}"
+
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         """Refuse what `fit` would refuse before it computes anything; the arguments are those of `fit`.
 

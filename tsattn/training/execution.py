@@ -64,18 +64,22 @@ class Execution:
     ) -> Callable[[Batch], Tensor]:
         """What forecasts a batch with a module in eval mode, moved to the device; the forecast comes back to the CPU.
 
+        A module without parameters was not trained in the precision, and keeps its own.
+
         Args:
             module: from a batch to a forecast.
             forecast: calls the module, if another form of call is wanted.
         """
-        module = self._precision.convert_module(module.to(self.device)).eval()
+        is_trained = next(module.parameters(), None) is not None
+        precision = self._precision if is_trained else Precision()
+        module = precision.convert_module(module.to(self.device)).eval()
         call = module if forecast is None else forecast
 
         @torch.inference_mode()
         def on_device(batch: Batch) -> Tensor:
-            there = self._precision.convert_input(batch.to(self.device, non_blocking=True))
+            there = precision.convert_input(batch.to(self.device, non_blocking=True))
             try:
-                with self._precision.forward_context():
+                with precision.forward_context():
                     out: Tensor = call(there)
             except torch.OutOfMemoryError as error:
                 raise UserError(
