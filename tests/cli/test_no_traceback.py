@@ -1,4 +1,4 @@
-"""What Lightning, the disk or the terminal would answer with a traceback: one sentence, and no folder left behind."""
+"""What Lightning, the disk or the terminal would answer with a traceback: one sentence, and no folder that stays."""
 
 from __future__ import annotations
 

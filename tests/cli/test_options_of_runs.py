@@ -151,10 +151,10 @@ def test_a_finished_run_is_trained_longer(
         assert message in capsys.readouterr().err
         assert json.loads((run / "metrics.json").read_text()) == first
     assert main(["fit", "--resume", str(run), "--trainer.max_steps=6"]) == 0
-    assert "behind step 3" in capsys.readouterr().out
+    assert "after step 3" in capsys.readouterr().out
     assert json.loads((run / "metrics_step_3.json").read_text()) == first
     assert json.loads((run / "metrics.json").read_text())["best_step"] > first["best_step"]
-    curve = pd.read_csv(run / "metrics.csv").dropna(subset="val_mse")
+    curve = pd.read_csv(run / "metrics.csv").dropna(subset="val_mse_scaled")
     assert curve.step.tolist() == [0, 1, 2, 3, 4, 5]
     assert yaml.safe_load((run / "config.yaml").read_text())["trainer"]["max_steps"] == 6
     versions = json.loads((run / "versions.json").read_text())
@@ -174,4 +174,4 @@ def test_an_extension_that_is_killed_goes_on(
     assert not (run / "metrics.json").exists()
     assert main(["fit", "--resume", str(run)]) == 0
     assert (run / "metrics.json").exists()
-    assert pd.read_csv(run / "metrics.csv").dropna(subset="val_mse").step.tolist() == [0, 1, 2, 3, 4, 5]
+    assert pd.read_csv(run / "metrics.csv").dropna(subset="val_mse_scaled").step.tolist() == [0, 1, 2, 3, 4, 5]

@@ -118,7 +118,7 @@ def test_a_longer_training_validates_at_its_end_too(toy_csv: Path, tmp_path: Pat
     assert torch.load(last, weights_only=True)["global_step"] == 40
     assert main(["fit", "--resume", str(run), "--trainer.max_steps=60"]) == 0
     assert torch.load(last, weights_only=True)["global_step"] == 60
-    validated = pd.read_csv(run / "metrics.csv").dropna(subset="val_mse").step
+    validated = pd.read_csv(run / "metrics.csv").dropna(subset="val_mse_scaled").step
     assert validated.max() == 59
     assert ((validated > 40) & (validated < 59)).any()
 
@@ -155,7 +155,7 @@ def test_last_is_written_at_every_validation_better_or_not(
         for name, value in self.errors.compute().items():
             self.log(f"{stage}_{name}", value.float())
         if stage == "val":
-            self.log("val_mse", 1.0 + self.trainer.global_step)
+            self.log("val_mse_scaled", 1.0 + self.trainer.global_step)
         self.errors.reset()
 
     monkeypatch.setattr(ForecastingModule, "_log_errors", worse)
@@ -166,4 +166,4 @@ def test_last_is_written_at_every_validation_better_or_not(
     ]
     assert steps == [2, 9], "the end is kept where no validation falls on it"
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
-    assert pd.read_csv(run / "metrics.csv")["val_mse"].count() == 4
+    assert pd.read_csv(run / "metrics.csv")["val_mse_scaled"].count() == 4

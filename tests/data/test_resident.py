@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable
 from dataclasses import fields
@@ -16,7 +15,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader
 
-from tests.data.test_many_series import COLUMNS, LENGTHS, long_frame
+from tests.data.many_series import COLUMNS, LENGTHS, long_frame
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, FrameDataModule
 from tsattn.data import datamodule as module
@@ -25,16 +24,16 @@ from tsattn.errors import UserError
 from tsattn.training import ForecastingModule
 
 
-def wide(gaps: bool) -> pd.DataFrame:
+def wide(missing: bool) -> pd.DataFrame:
     values = np.random.default_rng(0).standard_normal((300, 3))
-    if gaps:
+    if missing:
         values[::7, 1] = np.nan
     return pd.DataFrame(values, pd.date_range("2020-01-01", periods=300, freq="h", name="date"), ["a", "b", "c"])
 
 
 KINDS: dict[str, Callable[[], tuple[pd.DataFrame, dict[str, Any]]]] = {
-    "one series": lambda: (wide(gaps=False), {}),
-    "one with gaps": lambda: (wide(gaps=True), {}),
+    "one series": lambda: (wide(missing=False), {}),
+    "one with missing values": lambda: (wide(missing=True), {}),
     "many, short ones among them": lambda: (long_frame(LENGTHS), COLUMNS),
 }
 
@@ -114,7 +113,6 @@ def test_nothing_stays_on_the_device_when_the_trainer_ends(monkeypatch: pytest.M
         on_device = weakref.ref(data.train_dataloader().dataset.series.values)  # type: ignore[attr-defined]
         assert on_device() is not None
         end(data)
-        gc.collect()
         assert on_device() is None
         assert data.trainer is not None
         data.trainer.state.status = "finished"  # type: ignore[assignment]
@@ -132,8 +130,8 @@ def test_larger_series_are_cut_on_the_host_and_pinned() -> None:
     assert not prepared("one series", "cuda").eval_dataloader("train").pin_memory  # the host reads it
 
 
-def test_what_is_pinned_has_no_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device waits for what it copies out of memory with gaps."""
+def test_what_is_pinned_is_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device waits for what it copies out of memory that is not contiguous."""
     pinned = []
 
     def pin(tensor: torch.Tensor) -> torch.Tensor:
@@ -141,7 +139,7 @@ def test_what_is_pinned_has_no_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
         return tensor
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
-    batch = next(iter(prepared("one with gaps", "cpu").train_dataloader()))
+    batch = next(iter(prepared("one with missing values", "cpu").train_dataloader()))
     assert not batch.past.is_contiguous()
     assert batch.target is not None
     held = parts_of(batch.pin_memory())
@@ -154,7 +152,7 @@ def test_what_is_pinned_has_no_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("size", [-1.0, float("nan")])
 def test_a_negative_limit_is_refused(size: float) -> None:
     with pytest.raises(UserError, match="resident_gb must be at least 0"):
-        FrameDataModule(wide(gaps=False), resident_gb=size)
+        FrameDataModule(wide(missing=False), resident_gb=size)
 
 
 def test_a_data_set_gives_a_mask_in_each_batch_or_in_none() -> None:
@@ -179,7 +177,9 @@ def test_training_on_a_gpu_is_the_same_resident_and_pinned(tmp_path: Any) -> Non
     errors = []
     for limit in (8.0, 0.0):
         torch.manual_seed(0)
-        data = FrameDataModule(wide(gaps=True), context_length=12, prediction_length=4, batch_size=8, resident_gb=limit)
+        data = FrameDataModule(
+            wide(missing=True), context_length=12, prediction_length=4, batch_size=8, resident_gb=limit
+        )
         model = ForecastingModule({"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.0})
         trainer = Trainer(
             accelerator="gpu",
@@ -191,11 +191,11 @@ def test_training_on_a_gpu_is_the_same_resident_and_pinned(tmp_path: Any) -> Non
             enable_progress_bar=False,
         )
         trainer.fit(model, data)
-        errors.append(trainer.validate(model, data, verbose=False)[0]["val_mse"])
+        errors.append(trainer.validate(model, data, verbose=False)[0]["val_mse_scaled"])
     assert errors[0] == pytest.approx(errors[1], rel=1e-4)
 
 
 @pytest.mark.gpu
 def test_pinned_batches_lie_in_page_locked_memory() -> None:
-    for batch in prepared("one with gaps", "cuda", resident_gb=0).train_dataloader():
+    for batch in prepared("one with missing values", "cuda", resident_gb=0).train_dataloader():
         assert all(part.is_pinned() and part.is_contiguous() for part in parts_of(batch).values())

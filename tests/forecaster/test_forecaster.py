@@ -88,8 +88,8 @@ def test_one_seed_gives_one_forecast_and_leaves_the_random_state(fitted: Forecas
 
 def test_training_beats_persistence_and_the_mean(fitted: Forecaster) -> None:
     scores = fitted.evaluate(frame_of(more=60))
-    assert scores.loc["patchtst_mlr", "mase"] < scores.loc["persistence", "mase"] / 2
-    assert 0.5 < scores.loc["patchtst_mlr", "coverage_80"] < 1
+    assert scores.loc["patchtst_mlr", "mase_by_channel"] < scores.loc["persistence", "mase_by_channel"] / 2
+    assert 0.5 < scores.loc["patchtst_mlr", "coverage_80_by_channel"] < 1
 
 
 def test_a_longer_horizon_is_rolled_with_a_warning_and_a_shorter_one_cut(fitted: Forecaster) -> None:
@@ -509,14 +509,14 @@ def test_a_point_counts_as_all_of_its_quantiles(fitted: Forecaster) -> None:
     """Of levels that lie evenly around the median, WQL is WAPE and CRPS is MAE."""
     scores = fitted.evaluate(frame_of(more=30))
     points = scores.drop(index="patchtst_mlr")
-    np.testing.assert_allclose(points["wql"], points["wape"], rtol=1e-12)
-    np.testing.assert_allclose(points["crps"], points["mae"], rtol=1e-12)
-    assert points["coverage_80"].isna().all()
+    np.testing.assert_allclose(points["wql_by_channel"], points["wape_by_channel"], rtol=1e-12)
+    np.testing.assert_allclose(points["crps_original_by_channel"], points["mae_original_by_channel"], rtol=1e-12)
+    assert points["coverage_80_by_channel"].isna().all()
     uneven = Forecaster(**{**SMALL, "max_steps": 2}, quantiles=[0.5, 0.9]).fit(frame_of({"a": 200}))
     new = frame_of({"a": 200}, more=T)
     error = new["y"].to_numpy() - frame_of({"a": 200})["y"].iloc[-1]
     loss = [2 * np.maximum(level * error, (level - 1) * error) for level in (0.5, 0.9)]
-    assert uneven.evaluate(new).loc["persistence", "crps"] == pytest.approx(np.mean(loss), rel=1e-5)
+    assert uneven.evaluate(new).loc["persistence", "crps_original_by_channel"] == pytest.approx(np.mean(loss), rel=1e-5)
 
 
 def test_cross_validation_pairs_forecasts_with_what_came() -> None:
@@ -577,16 +577,16 @@ def test_evaluation_equals_the_metrics_by_hand(fitted: Forecaster) -> None:
     error = forecast["predictions"] - new["y"]
     row = scores.loc["patchtst_mlr"]
     assert row["windows"] == 4
-    assert row["mse"] == pytest.approx((error**2).mean(), rel=1e-5)
-    assert row["mae"] == pytest.approx(error.abs().mean(), rel=1e-5)
-    assert row["wape"] == pytest.approx(error.abs().sum() / new["y"].abs().sum(), rel=1e-5)
+    assert row["mse_original_by_channel"] == pytest.approx((error**2).mean(), rel=1e-5)
+    assert row["mae_original_by_channel"] == pytest.approx(error.abs().mean(), rel=1e-5)
+    assert row["wape_by_channel"] == pytest.approx(error.abs().sum() / new["y"].abs().sum(), rel=1e-5)
     inside = (forecast["0.1"] <= new["y"]) & (new["y"] <= forecast["0.9"])
-    assert row["coverage_80"] == pytest.approx(inside.mean())
+    assert row["coverage_80_by_channel"] == pytest.approx(inside.mean())
     history = frame_of()
     scale = history.groupby("unique_id", sort=False)["y"].apply(lambda y: (y - y.shift(24)).abs().mean())
-    assert row["mase"] == pytest.approx((error.abs() / new["unique_id"].map(scale)).mean(), rel=1e-5)
+    assert row["mase_by_channel"] == pytest.approx((error.abs() / new["unique_id"].map(scale)).mean(), rel=1e-5)
     persistence = new["y"] - new["unique_id"].map(history.groupby("unique_id")["y"].last())
-    assert scores.loc["persistence", "mae"] == pytest.approx(persistence.abs().mean(), rel=1e-5)
+    assert scores.loc["persistence", "mae_original_by_channel"] == pytest.approx(persistence.abs().mean(), rel=1e-5)
 
 
 def test_strangers_are_scored_behind_their_first_context(fitted: Forecaster) -> None:
@@ -1009,7 +1009,8 @@ def test_the_whole_way_on_real_files(
 
     scores = forecaster.evaluate(table)
     assert scores["windows"].eq(60 - T + 1).all(), "only what comes behind the fitted rows"
-    assert np.isfinite(scores.loc["patchtst_mlr", ["mse", "mae", "rmse", "smape", "wape", "wql", "crps"]]).all()
+    scored = ["mse_original", "mae_original", "rmse_original", "smape", "wape", "wql", "crps_original"]
+    assert np.isfinite(scores.loc["patchtst_mlr", [f"{name}_by_channel" for name in scored]]).all()
     validated = forecaster.cross_validate(past, windows=2)
     assert len(validated) == 2 * T * channels
     assert validated["cutoff"].nunique() == 2

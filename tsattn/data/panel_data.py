@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
@@ -75,8 +77,8 @@ class PanelDataModule(ForecastDataModule):
         """There is none: forecasts start from the panel."""
         raise UserError(f"a panel is forecast from itself, not from {path}")
 
+    @override
     def split(self, time: Times) -> Split:
-        """As the arguments say; see the class."""
         if self.rule is not None:
             return self.rule.split(time)
         rows, L, T = len(time), self.context_length, self.prediction_length

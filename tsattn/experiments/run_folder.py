@@ -34,7 +34,7 @@ class RunFolder:
 
     Args:
         path: the folder.
-        renamed: whether a new folder takes another name, with a number behind it, where this one is taken.
+        renamed: whether a new folder takes another name, with a number after it, where this one is taken.
 
     Attributes:
         config: complete configuration, YAML that `fit --config` takes.
@@ -174,7 +174,7 @@ class RunFolder:
 
         Args:
             config: its configuration, with the new limits.
-            step: the step that it goes on behind.
+            step: the step that it goes on after.
             command: that asked for it.
         """
         partial = self.config.with_name(self.config.name + ".partial")

@@ -267,7 +267,7 @@ def _write(result: Result, recording: Recording, execution: Execution) -> None:
     if result.tables:
         name = result.fitted.predictor.name
         predictor = result.fitted.predictor
-        figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", execution.forecaster(predictor))
+        figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", predictor.on(execution))
         figure.savefig(folder.figure, dpi=130)
 
 

@@ -100,10 +100,14 @@ def user_errors() -> Iterator[None]:
         raise UserError(" ".join(str(error).split())) from error
     except (ValueError, ImportError) as error:  # the parser wraps what a class says of its arguments
         found = find_user_error(error)
-        reason = class_problem(error)
-        if found is None and reason is None:
+        if found is error:
             raise
-        raise found or UserError(reason) from error
+        if found is not None:
+            raise found from found.__cause__  # from `error`, which came of it, the chain would have no end
+        reason = class_problem(error)
+        if reason is None:
+            raise
+        raise UserError(reason) from error
     except RuntimeError as error:  # of EarlyStopping, once there is a metric
         if "conditioned on metric" not in str(error):
             raise

@@ -22,7 +22,7 @@ from tsattn.checks import (
     whole_number,
 )
 from tsattn.data import Panel, PanelDataModule
-from tsattn.data.messages import quiet
+from tsattn.data.quiet import quiet
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
 from tsattn.evaluation.seasonal import seasonal_errors

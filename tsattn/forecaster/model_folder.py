@@ -41,7 +41,7 @@ class SavedModel:
         arguments: those of `Forecaster`.
         fitted: the predictor and its scaler.
         history: the end of each series that was fitted; None where the folder has none.
-        seasonal_error: `(S, C)` of these series, see `tsattn.forecaster.scores.seasonal_errors`; None without them.
+        seasonal_error: `(S, C)` of these series, see `tsattn.evaluation.seasonal.seasonal_errors`; None without them.
     """
 
     arguments: dict[str, Any]

@@ -47,7 +47,7 @@ def score_panel(
         fitted: a predictor and its scaler.
         panel: the series, as the predictor needs them (`Panel.for_task`).
         origins: for each series the rows at which horizons start.
-        scale: `(S, C)` what MASE divides by, see `seasonal_errors`.
+        scale: `(S, C)` what MASE divides by, see `tsattn.evaluation.seasonal`.
         batch_size: windows in a batch.
         execution: where to compute.
 
@@ -75,7 +75,7 @@ def score_panel(
         # a generator of its own: else it draws from torch's, and so into a training in another thread
         loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
         table = measure(
-            execution.forecaster(one),
+            one.on(execution),
             loader,
             units=Units(series.mean, series.scale),
             levels=output.quantiles,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
-    from tsattn.training import Training
+    from tsattn.training import Execution, Training
 
 __all__ = ["Predictor"]
 
@@ -123,6 +123,18 @@ class Predictor(nn.Module, ABC):
         Returns:
             what is known of the fit as plain data, such as ``best_step``; nothing for one that has nothing to say.
         """
+
+    def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
+        """What forecasts a batch there, in eval mode; the forecast comes back to the CPU.
+
+        What is not trained by gradients is computed on the host in full precision wherever the rest is.
+
+        Args:
+            execution: where to compute.
+            forecast: calls this predictor, if another form of call is wanted.
+        """
+        where = execution if self.is_trained else type(execution).exact(execution.options)
+        return where.forecaster(self, forecast)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:

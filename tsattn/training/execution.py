@@ -52,6 +52,13 @@ class Execution:
         device: torch.device = made.strategy.root_device
         return device, made.precision_plugin
 
+    @classmethod
+    def exact(cls, options: TrainerOptions) -> Execution:
+        """On the host, in the precision that the weights have, whatever the options say."""
+        made = cls.__new__(cls)
+        made.options, made.device, made._precision = options, torch.device("cpu"), Precision()
+        return made
+
     def forecaster(
         self, module: nn.Module, forecast: Callable[[Batch], Tensor] | None = None
     ) -> Callable[[Batch], Tensor]:
