@@ -266,7 +266,8 @@ def test_steps_between_validations_count_across_epochs(toy_csv: Path, tmp_path: 
 def test_callbacks_and_loggers_of_the_configuration_are_kept(toy_csv: Path, tmp_path: Path) -> None:
     extra = tmp_path / "extra.yaml"
     extra.write_text(
-        "trainer:\n  callbacks: {class_path: EarlyStopping, init_args: {monitor: val_mse_scaled, stopping_threshold: 1e9}}\n"
+        "trainer:\n"
+        "  callbacks: {class_path: EarlyStopping, init_args: {monitor: val_mse_scaled, stopping_threshold: 1e9}}\n"
         f"  logger: {{class_path: CSVLogger, init_args: {{save_dir: {tmp_path / 'mine'}}}}}\n"
     )
     assert fit(toy_csv, tmp_path / "run", "--config", str(extra), "--trainer.max_epochs=40") == 0

@@ -14,7 +14,7 @@ from tests.data.many_series import COLUMNS, LENGTHS, SIZES, long_frame, prepared
 from tsattn.data import FrameDataModule, panel_from_frame
 from tsattn.data.scaling import series_units
 from tsattn.errors import UserError
-from tsattn.evaluation import ForecastErrors
+from tsattn.evaluation import ErrorTotals
 from tsattn.scaler import Scaler, Units
 
 
@@ -106,13 +106,13 @@ def test_a_constant_series_is_centred_and_not_stretched() -> None:
 
 def test_errors_in_original_units_know_the_scale_of_each_series() -> None:
     data = prepared(long_frame(LENGTHS)[["unique_id", "ds", "y"]])
-    units, errors, squares = Units(data.series.mean, data.series.scale), ForecastErrors(1), []
+    units, errors, squares = Units(data.series.mean, data.series.scale), ErrorTotals(1), []
     for batch in data.eval_dataloader("test"):
         forecast = torch.zeros_like(batch.target)
         errors.update(forecast, batch.target, batch.target_observed, units.of(batch.series_id))
         original = units.restore(batch.target, batch.series_id) - units.restore(forecast, batch.series_id)
         squares.append(original.square())
-    assert errors.compute()["mse_original"].item() == pytest.approx(torch.cat(squares).mean().item(), rel=1e-9)
+    assert errors.scores()["mse_original"] == pytest.approx(torch.cat(squares).mean().item(), rel=1e-9)
     spread = [scale for (scale,) in data.scaler.series_scale]
     assert max(spread) > 2 * min(spread), "or the check would say nothing"
 

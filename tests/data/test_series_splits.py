@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.baseline_scores import baseline_scores
 from tests.data.cases import logged
 from tests.data.many_series import LENGTHS, L, T, everything, long_frame, prepared
 from tsattn.data import Split
 from tsattn.data.splits import all_origins
 from tsattn.errors import UserError
-from tsattn.evaluation import baseline_scores
 
 
 def test_each_series_is_split_by_the_same_shares() -> None:
@@ -81,7 +81,7 @@ def test_the_longest_series_may_be_too_new_to_train_on(caplog: pytest.LogCapture
         "1 of 2 series are too short for a validation window",
     ]
     assert [len(data.windows(part)) for part in ("train", "val", "test")] == [25, 7, 7 + 86]
-    assert baseline_scores(data)["persistence"].windows == 93
+    assert baseline_scores(data)["persistence"]["windows"] == 93
 
 
 def test_short_series_are_padded_or_left_out_which_is_said(caplog: pytest.LogCaptureFixture) -> None:

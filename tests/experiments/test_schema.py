@@ -18,7 +18,7 @@ def wrapped(cause: Exception) -> None:
 
 def test_a_sentence_goes_through_several_layers_unchanged_and_with_its_cause() -> None:
     cause = OSError("the disk")
-    with pytest.raises(UserError, match="^no such file$") as caught, user_errors(), user_errors():
+    with pytest.raises(UserError, match=r"^no such file$") as caught, user_errors(), user_errors():
         wrapped(cause)
     assert caught.value.__cause__ is cause
 
