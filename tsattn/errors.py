@@ -6,7 +6,16 @@ import operator
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
-__all__ = ["DivergedError", "UserError", "find_user_error", "is_whole_number", "one_of", "shown", "whole_number"]
+__all__ = [
+    "DivergedError",
+    "UserError",
+    "find_user_error",
+    "is_whole_number",
+    "number_of",
+    "one_of",
+    "shown",
+    "whole_number",
+]
 
 
 class UserError(ValueError):
@@ -24,6 +33,11 @@ class DivergedError(UserError):
 def one_of(names: Iterable[str]) -> str:
     """``a, b, c``: the valid names, as error messages list them."""
     return ", ".join(names)
+
+
+def number_of(count: int, noun: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{count} {noun if count == 1 or noun.endswith('series') else noun + 's'}"
 
 
 def is_whole_number(value: object) -> bool:

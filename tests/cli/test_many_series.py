@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.test_bad_input import refusal
-from tests.data.test_many_series import long_frame
+from tests.data.many_series import long_frame
 from tsattn.cli import main
 
 TINY = [
@@ -58,7 +58,7 @@ def test_a_long_file_with_covariates_is_fitted_tested_and_forecast(
     path, run = trained
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["data"] == "shops"
-    # of b, a and d: the part behind 80 percent; c is too short for a horizon
+    # of b, a and d: the part after 80 percent; c is too short for a horizon
     assert metrics["test_windows"] == (12 - 3) + (10 - 3) + (20 - 3)
     assert {"patchtst_standard", "persistence"} < set(metrics["test"])
     assert main(["test", "--run", str(run)]) == 0
@@ -88,7 +88,7 @@ def test_forecasts_from_another_long_file_keep_the_scales_of_known_series(
     source = tmp_path / "part.parquet"
     assert capfd.readouterr().err.splitlines() == [
         f"warning: {source}: sorted the rows of 3 of 3 series by time",
-        f"warning: {source}: values of the past covariate rain behind the last targets are not used",
+        f"warning: {source}: values of the past covariate rain after the last targets are not used",
         "warning: 1 of 3 series were not trained on; each is scaled by the rows given of it",
     ]
     own, new = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("own", "new"))

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from tsattn.cli import main
+from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import ForecastingModule
 from tsattn.training.checkpoint_io import AtomicCheckpointIO
 
@@ -31,7 +32,7 @@ WAYS = {
     "accumulated": ["--trainer.max_epochs=5", "--trainer.accumulate_grad_batches=2"],
 }
 
-# sends a signal to itself when the first batch behind a step begins
+# sends a signal to itself when the first batch after a step begins
 STOPPED = """
 import os, signal, sys
 from lightning.pytorch.callbacks import Callback
@@ -82,7 +83,7 @@ def long_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_killed_run_goes_on_to_the_result_of_an_unbroken_one(long_csv: Path, tmp_path: Path, way: str) -> None:
     assert main(words(long_csv, tmp_path / "whole", way)) == 0
     kill = 9
-    # before the first checkpoint, in the middle of an epoch, and behind one; then once more in the run that went on
+    # before the first checkpoint, in the middle of an epoch, and after one; then once more in the run that went on
     for number, step in enumerate((2, 8, 12)):
         run = tmp_path / f"run{number}"
         assert stopped(step, kill, words(long_csv, run, way)).returncode == -kill
@@ -97,7 +98,7 @@ def test_a_killed_run_goes_on_to_the_result_of_an_unbroken_one(long_csv: Path, t
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", ["epochs", "accumulated"])
-def test_ctrl_c_saves_behind_a_whole_step(long_csv: Path, tmp_path: Path, way: str) -> None:
+def test_ctrl_c_saves_after_a_whole_step(long_csv: Path, tmp_path: Path, way: str) -> None:
     run, interrupt = tmp_path / "run", 2
     ended = stopped(4, interrupt, words(long_csv, run, way))
     assert ended.returncode == 130, ended.stderr
@@ -174,11 +175,11 @@ def test_two_processes_train_as_one_and_test_each_window_once(long_csv: Path, tm
     assert ended.stdout.count("training windows") == 1, "one process speaks"
     first, second = curve(tmp_path / "one"), curve(tmp_path / "two")
     np.testing.assert_allclose(second["train_loss"], first["train_loss"], rtol=1e-4)
-    np.testing.assert_allclose(second["val_mse"], first["val_mse"], rtol=1e-4)
+    np.testing.assert_allclose(second["val_mse_scaled"], first["val_mse_scaled"], rtol=1e-4)
     ours, theirs = result(tmp_path / "one"), result(tmp_path / "two")
     assert ours["test_windows"] == theirs["test_windows"]
-    assert theirs["test"]["transformer_standard"]["mse"] == pytest.approx(
-        ours["test"]["transformer_standard"]["mse"], rel=1e-3
+    assert theirs["test"]["transformer_standard"]["mse_scaled"] == pytest.approx(
+        ours["test"]["transformer_standard"]["mse_scaled"], rel=1e-3
     )
 
 
@@ -225,7 +226,7 @@ def test_a_loss_that_is_no_number_ends_training_before_its_weights_are_saved(
 def test_too_little_memory_names_the_batch_size(
     long_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: ForecastingModule, batch: Any, batch_idx: int) -> Any:
+    def full(self: Any, batch: Any, batch_idx: int = 0) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with monkeypatch.context() as patched:
@@ -233,10 +234,10 @@ def test_too_little_memory_names_the_batch_size(
         assert main(words(long_csv, tmp_path / "run", "epochs")) == 2
     message = capsys.readouterr().err
     assert "has not the memory for batches of 64 windows: try --data.batch_size 32" in message
-    monkeypatch.setattr(ForecastingModule, "test_step", full)
+    monkeypatch.setattr(NetworkPredictor, "forward", full)
     assert main(words(long_csv, tmp_path / "other", "epochs")) == 2
     message = capsys.readouterr().err
-    assert "has not the memory to measure 128 windows at once: try --data.eval_batch_size 64" in message
+    assert "has not the memory to forecast 113 windows at once: try --data.eval_batch_size 56" in message
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What Lightning, the disk or the terminal would answer with a traceback: one sentence, and no folder left behind."""
+"""What Lightning, the disk or the terminal would answer with a traceback: one sentence, and no folder that stays."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_read_only_disk_is_found_before_anything_is_computed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(Path, "touch", read_only)
-    monkeypatch.setattr("tsattn.cli.trainer_cli.TrainerCLI._set_up", lambda *args: pytest.fail("it was computed"))
+    monkeypatch.setattr("tsattn.cli.predict.reopened", lambda *args, **options: pytest.fail("it was computed"))
     message = refusal(["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv")], capsys)
     assert message.endswith("out.csv cannot be written: Read-only file system")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -151,10 +152,10 @@ def test_a_finished_run_is_trained_longer(
         assert message in capsys.readouterr().err
         assert json.loads((run / "metrics.json").read_text()) == first
     assert main(["fit", "--resume", str(run), "--trainer.max_steps=6"]) == 0
-    assert "behind step 3" in capsys.readouterr().out
+    assert "after step 3" in capsys.readouterr().out
     assert json.loads((run / "metrics_step_3.json").read_text()) == first
     assert json.loads((run / "metrics.json").read_text())["best_step"] > first["best_step"]
-    curve = pd.read_csv(run / "metrics.csv").dropna(subset="val_mse")
+    curve = pd.read_csv(run / "metrics.csv").dropna(subset="val_mse_scaled")
     assert curve.step.tolist() == [0, 1, 2, 3, 4, 5]
     assert yaml.safe_load((run / "config.yaml").read_text())["trainer"]["max_steps"] == 6
     versions = json.loads((run / "versions.json").read_text())
@@ -162,16 +163,17 @@ def test_a_finished_run_is_trained_longer(
     assert versions["command"][3:5] == ["fit", TINY[0]]
 
 
-def test_an_extension_that_is_killed_goes_on(
-    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_extension_that_is_killed_goes_on(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
     run = tmp_path / "run"
     assert main(long_words(toy_csv, run, 3)) == 0
     with monkeypatch.context() as patched:
-        patched.setattr("tsattn.cli.trainer_cli.TrainerCLI.after_fit", lambda self: None)
+        patched.setattr("tsattn.experiments.running.tables_beside_baselines", interrupted)
         # epochs take the place of the steps that the run had; a batch of the toy's 6 is a step
-        assert main(["fit", "--resume", str(run), "--trainer.max_epochs=1"]) == 0
+        assert main(["fit", "--resume", str(run), "--trainer.max_epochs=1"]) == 130
     assert not (run / "metrics.json").exists()
     assert main(["fit", "--resume", str(run)]) == 0
     assert (run / "metrics.json").exists()
-    assert pd.read_csv(run / "metrics.csv").dropna(subset="val_mse").step.tolist() == [0, 1, 2, 3, 4, 5]
+    assert pd.read_csv(run / "metrics.csv").dropna(subset="val_mse_scaled").step.tolist() == [0, 1, 2, 3, 4, 5]

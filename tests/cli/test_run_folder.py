@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -118,7 +119,7 @@ def test_a_longer_training_validates_at_its_end_too(toy_csv: Path, tmp_path: Pat
     assert torch.load(last, weights_only=True)["global_step"] == 40
     assert main(["fit", "--resume", str(run), "--trainer.max_steps=60"]) == 0
     assert torch.load(last, weights_only=True)["global_step"] == 60
-    validated = pd.read_csv(run / "metrics.csv").dropna(subset="val_mse").step
+    validated = pd.read_csv(run / "metrics.csv").dropna(subset="val_mse_scaled").step
     assert validated.max() == 59
     assert ((validated > 40) & (validated < 59)).any()
 
@@ -146,19 +147,16 @@ def test_last_is_written_at_every_validation_better_or_not(
     toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, steps = tmp_path / "run", []
+    log = ForecastingModule.log
 
-    def worse(self: ForecastingModule, stage: str, prog_bar: bool) -> None:
-        last = run / "checkpoints" / "last.ckpt"
-        if stage == "val":
+    def worse(self: ForecastingModule, name: str, value: Any, **options: Any) -> None:
+        if name == "val_mse_scaled":
+            last = run / "checkpoints" / "last.ckpt"
             steps.append(torch.load(last, weights_only=True)["global_step"] if last.exists() else None)
-        assert self.errors is not None
-        for name, value in self.errors.compute().items():
-            self.log(f"{stage}_{name}", value.float())
-        if stage == "val":
-            self.log("val_mse", 1.0 + self.trainer.global_step)
-        self.errors.reset()
+            value = torch.tensor(1.0 + self.trainer.global_step)
+        log(self, name, value, **options)
 
-    monkeypatch.setattr(ForecastingModule, "_log_errors", worse)
+    monkeypatch.setattr(ForecastingModule, "log", worse)
     assert main(words(toy_csv, "--trainer.max_steps=9", "--trainer.val_check_interval=2", f"--run={run}")) == 0
     assert steps == [None, 2, 4, 6]
     steps = [
@@ -166,4 +164,4 @@ def test_last_is_written_at_every_validation_better_or_not(
     ]
     assert steps == [2, 9], "the end is kept where no validation falls on it"
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
-    assert pd.read_csv(run / "metrics.csv")["val_mse"].count() == 4
+    assert pd.read_csv(run / "metrics.csv")["val_mse_scaled"].count() == 4

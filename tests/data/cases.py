@@ -30,7 +30,7 @@ def wide_frame(rows: int = 10, frequency: str = "h") -> pd.DataFrame:
 
 
 def covariate_frame(steps_ahead: int = 4) -> pd.DataFrame:
-    """Two daily series with `steps_ahead` rows behind their last targets."""
+    """Two daily series with `steps_ahead` rows after their last targets."""
     frame = long_frame({"a": 10 + steps_ahead, "b": 8 + steps_ahead})
     frame["price"] = frame.index * 10.0
     frame["promo"] = frame.index % 2 == 0

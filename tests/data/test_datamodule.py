@@ -170,7 +170,7 @@ def test_forecast_from_fewer_rows_than_the_context_pads_it_and_says_so(
     assert pd.Timestamp(int(batch.time[0, 48]), unit="s") == other.index[rows - 1] + pd.Timedelta(hours=1)
 
 
-def test_extra_columns_are_left_out_which_is_said_and_the_order_restored(
+def test_extra_columns_are_left_out_which_is_logged_and_the_order_restored(
     toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = forecasting(toy_csv, saved, written(tmp_path / "plain.csv", other))
@@ -202,18 +202,18 @@ def test_wrong_frequency_is_refused(
     assert str(caught.value).startswith(f"{path}, line 2: the time stamps have frequency '2h', not 'h'; ")
 
 
-def test_missing_values_are_masked_and_told_of(
+def test_missing_values_are_masked_and_logged(
     toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other.iloc[-7, 0] = np.nan
-    path = written(tmp_path / "gaps.csv", other)
+    path = written(tmp_path / "missing.csv", other)
     (batch,) = forecasting(toy_csv, saved, path).predict_dataloader()
     assert caplog.messages == [f"{path}: 1 of 1200 values are missing; they are masked, never scored"]
     assert (~batch.past_observed[0]).nonzero().tolist() == [[41, 0]]
     assert batch.past[0, 41, 0] == batch.past[0, 40, 0]
 
 
-def test_a_second_setup_reads_and_tells_nothing_again(
+def test_a_second_setup_reads_and_logs_nothing_again(
     toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = forecasting(toy_csv, saved, written(tmp_path / "o.csv", other.assign(rain=1.0)))

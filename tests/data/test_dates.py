@@ -51,7 +51,7 @@ def test_hours_in_one_format_are_read_as_these_hours(form: str) -> None:
     assert panel.time.tz_localize(None).tolist() == HOURS.tolist()
 
 
-def test_two_digit_years_with_the_day_first_keep_their_order_and_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_two_digit_years_with_the_day_first_keep_their_order_and_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     stamps = pd.date_range("2019-12-25", periods=400)
     panel = panel_from_frame(frame_of(stamps.strftime("%d/%m/%y")))
     assert panel.time.tolist() == stamps.tolist()
@@ -108,7 +108,7 @@ def test_two_formats_that_both_give_regular_steps_are_refused_naming_both(rows: 
 
 
 @pytest.mark.parametrize(
-    ("form", "cell", "told"),
+    ("form", "cell", "said"),
     [
         ("%d/%m/%y", "31/02/20", "31/02/20 in column ds is not a date of the format %d/%m/%y that the others have"),
         ("%d/%m/%y", "2020-01-21", "2020-01-21 in column ds is not a date of the format %d/%m/%y"),
@@ -123,10 +123,10 @@ def test_two_formats_that_both_give_regular_steps_are_refused_naming_both(rows: 
         ("%Y-%m-%d", "10:00", "10:00 in column ds is not a date but a time of day without one"),
     ],
 )
-def test_the_row_that_does_not_fit_the_format_is_named(form: str, cell: str, told: str) -> None:
+def test_the_row_that_does_not_fit_the_format_is_named(form: str, cell: str, said: str) -> None:
     texts = DAYS.strftime(form).tolist()
     texts[20] = cell
-    assert f"row 21: {told}" in refusal(frame_of(texts))
+    assert f"row 21: {said}" in refusal(frame_of(texts))
 
 
 def test_dates_of_one_month_with_gaps_are_read_whatever_the_length_of_its_name() -> None:
@@ -182,8 +182,9 @@ def test_offsets_that_change_with_the_clocks_are_read() -> None:
     assert (panel.time == hours).all()
 
 
-@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Sydney"])
-@pytest.mark.parametrize("frequency", ["D", "MS", "W-SUN"])
+@pytest.mark.parametrize(
+    ("zone", "frequency"), [("Europe/Berlin", "D"), ("America/New_York", "MS"), ("Australia/Sydney", "W-SUN")]
+)
 def test_days_of_a_zone_stay_days_though_their_offsets_change(zone: str, frequency: str) -> None:
     days = pd.date_range("2020-01-01", periods=400, freq=frequency, tz=zone)
     panel = panel_from_frame(frame_of(days.astype(str)))
@@ -224,9 +225,9 @@ def test_what_text_is_not_written_in_is_refused(wrong: dict[str, str], message: 
 
 
 def test_dates_are_not_read_one_by_one() -> None:
-    rows = 200_000
+    rows = 50_000
     frame = frame_of(pd.date_range("2000-01-01", periods=rows, freq="min").strftime("%d/%m/%y %H:%M"))
     began = time.process_time()
     panel = panel_from_frame(frame)
-    assert time.process_time() - began < 8, "a loop in Python takes ten times as long"
+    assert time.process_time() - began < 2.5, "a loop in Python takes ten times as long"
     assert panel.time[-1] == pd.Timestamp("2000-01-01") + pd.Timedelta(rows - 1, "min")

@@ -4,6 +4,8 @@ import pandas as pd
 import pytest
 
 from tsattn.data import future_index, infer_frequency, season_length
+from tsattn.data.frequency import seconds
+from tsattn.data.grid import normalise_frequency
 from tsattn.errors import UserError
 
 # asked of pandas, steps in a season
@@ -34,14 +36,10 @@ def test_regular_index_is_recognised_continued_and_has_a_season(frequency: str, 
     whole = pd.date_range("2015-01-01", periods=63, freq=frequency)
     known = pd.DatetimeIndex(whole[:60].to_numpy())
     inferred = infer_frequency(known, "toy")
+    assert normalise_frequency(inferred) == normalise_frequency(frequency)
     assert infer_frequency(known, "toy", expected=inferred) == inferred
     assert future_index(known[-1], inferred, 3).tolist() == whole[60:].tolist()
     assert season_length(inferred) == season
-
-
-@pytest.mark.parametrize("frequency", ["h", "15min", "30min", "10min", "D", "W-SAT", "MS", "ME", "B"])
-def test_frequency_keeps_its_name(frequency: str) -> None:
-    assert infer_frequency(pd.date_range("2015-01-01", periods=60, freq=frequency), "toy") == frequency
 
 
 @pytest.mark.parametrize(
@@ -56,13 +54,20 @@ def test_unit_of_the_time_stamps_does_not_matter(unit: str) -> None:
     assert infer_frequency(pd.date_range("2015-01-01", periods=9, freq="h").as_unit(unit), "toy") == "h"
 
 
+def test_seconds_are_those_of_the_clock_on_the_wall() -> None:
+    noon = pd.DatetimeIndex(["2020-07-01 12:00:00.5"], tz="Europe/Berlin")
+    assert seconds(noon).tolist() == [int(pd.Timestamp("2020-07-01 12:00").timestamp())]
+    assert seconds(pd.Index([3, 5])).tolist() == [3, 5]
+
+
 def test_future_index_of_length_zero_is_empty() -> None:
     assert len(future_index(pd.Timestamp("2020-01-01"), "h", 0)) == 0
 
 
-@pytest.mark.parametrize("gap_at", [1, 2, 15, 37, 38])
-@pytest.mark.parametrize("frequency", ["h", "15min", "D", "W-SAT"])
-def test_first_row_behind_a_gap_is_named(frequency: str, gap_at: int) -> None:
+@pytest.mark.parametrize(
+    ("frequency", "gap_at"), [*(("h", gap_at) for gap_at in (1, 2, 15, 37, 38)), ("D", 15), ("W-SAT", 37)]
+)
+def test_first_row_after_a_gap_is_named(frequency: str, gap_at: int) -> None:
     index = pd.date_range("2020-01-01", periods=40, freq=frequency).delete(gap_at)
     with pytest.raises(UserError) as caught:
         infer_frequency(index, "toy")
@@ -72,8 +77,7 @@ def test_first_row_behind_a_gap_is_named(frequency: str, gap_at: int) -> None:
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("gap_at", [15, 37])
-@pytest.mark.parametrize("frequency", ["MS", "ME", "QS", "B"])
+@pytest.mark.parametrize(("frequency", "gap_at"), [("MS", 15), ("ME", 37), ("QS", 15), ("B", 37)])
 def test_uneven_calendar_steps_are_not_taken_for_the_gap(frequency: str, gap_at: int) -> None:
     index = pd.date_range("2020-01-01", periods=40, freq=frequency).delete(gap_at)
     with pytest.raises(UserError) as caught:
@@ -88,7 +92,7 @@ def test_too_few_rows_have_no_frequency(rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 30])
-@pytest.mark.parametrize("frequency", ["h", "15min", "D", "W-SAT", "MS", "B", "QS-JAN"])
+@pytest.mark.parametrize("frequency", ["h", "MS", "B"])
 def test_known_frequency_is_checked_on_any_number_of_rows(frequency: str, rows: int) -> None:
     index = pd.date_range("2020-01-01", periods=rows, freq=frequency)
     assert infer_frequency(index, "toy", expected=frequency) == frequency

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from itertools import chain, pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsattn.data import loading
-from tsattn.data.loading import ShuffledBatches
+from tsattn.data.loading import ShuffledBatches, TrainingLoader, spread
 
 
 def listed(batches: ShuffledBatches) -> list[list[int]]:
@@ -41,6 +42,7 @@ def test_seed_and_epoch_decide_the_order() -> None:
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(sizes=SIZES, total=st.integers(1, 40), position=st.integers(0, 40))
 def test_it_goes_on_at_any_batch_through_all_epochs(sizes: tuple[int, int], total: int, position: int) -> None:
+    position = min(position, total)
     whole = listed(ShuffledBatches(*sizes, seed=1, total=total))
     assert len(whole) == total
     one_by_one = []
@@ -48,25 +50,64 @@ def test_it_goes_on_at_any_batch_through_all_epochs(sizes: tuple[int, int], tota
         batches = ShuffledBatches(*sizes, seed=1)
         batches.set_epoch(epoch)
         one_by_one += listed(batches)
-    assert whole == one_by_one[:total], "the epochs, one behind the other"
+    assert whole == one_by_one[:total], "the epochs, one after the other"
     rest = ShuffledBatches(*sizes, seed=1, total=total)
     rest.position = position
     assert listed(rest) == whole[position:]
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
-@given(sizes=SIZES, world=st.integers(2, 4))
-def test_processes_share_every_batch(sizes: tuple[int, int], world: int) -> None:
-    windows, size = sizes
-    alone = listed(ShuffledBatches(windows, size * world, seed=1))
-    shares = [listed(ShuffledBatches(windows, size, 1, rank, world)) for rank in range(world)]
-    assert len({len(share) for share in shares}) == 1, "or one would wait for the others for ever"
-    for batch, *parts in zip(alone, *shares, strict=False):
-        assert len({len(part) for part in parts}) == 1, "each counts alike in the mean of the gradients"
-        together = list(chain(*parts))
-        assert len(set(together)) == len(together)
-        assert set(together) <= set(batch)
-        assert len(batch) - len(together) < world
+def test_processes_share_every_batch() -> None:
+    shared = []
+
+    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
+    @given(sizes=SIZES, world=st.integers(2, 4))
+    def check(sizes: tuple[int, int], world: int) -> None:
+        windows, size = sizes
+        alone = listed(ShuffledBatches(windows, size * world, seed=1))
+        shares = [listed(ShuffledBatches(windows, size, 1, rank, world)) for rank in range(world)]
+        assert len({len(share) for share in shares}) == 1, "or one would wait for the others for ever"
+        assert len(shares[0]) == windows // (size * world) + (windows % (size * world) >= world)
+        for batch, *parts in zip(alone, *shares, strict=False):
+            assert len({len(part) for part in parts}) == 1, "each counts alike in the mean of the gradients"
+            together = list(chain(*parts))
+            assert len(set(together)) == len(together)
+            assert set(together) <= set(batch)
+            assert len(batch) - len(together) < world
+            shared.append(together)
+
+    check()
+    assert len(shared) > 100, "batches were drawn"
+
+
+def test_a_checkpoint_counts_the_batches_that_were_seen() -> None:
+    def loader() -> TrainingLoader:
+        batches = ShuffledBatches(50, 8, seed=1, total=12)
+        return TrainingLoader(Numbers(), batches, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
+
+    whole = [batch.tolist() for batch in loader()]
+    first = loader()
+    seen = [batch.tolist() for _, batch in zip(range(5), first, strict=False)]
+    assert first.state_dict() == {"seen": 5}
+    second = loader()
+    second.load_state_dict({"seen": 5})
+    assert seen + [batch.tolist() for batch in second] == whole
+    assert second.state_dict() == {"seen": 12}
+
+
+class Numbers:
+    """A data set that answers with the numbers that it is asked for."""
+
+    def __getitems__(self, indices: np.ndarray) -> np.ndarray:
+        return indices
+
+
+def test_some_windows_are_spread_over_all_of_them() -> None:
+    assert spread(7, 7) == spread(7, 9) == range(7)
+    numbers = spread(1000, 30)
+    stretches = np.arange(31) * 1000 // 30
+    assert ((numbers >= stretches[:-1]) & (numbers < stretches[1:])).all(), "one of each stretch"
+    assert len(set(np.diff(numbers))) > 5, "not at equal distances"
+    np.testing.assert_array_equal(numbers, spread(1000, 30))
 
 
 @pytest.mark.parametrize("drawn", [1, 2, 1000])

@@ -14,7 +14,7 @@ from tsattn.data.reader import panel_from_frame
 from tsattn.errors import UserError
 
 
-def test_rows_behind_the_last_target_are_the_future_of_covariates(caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_after_the_last_target_are_the_future_of_covariates(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     frame = covariate_frame()
     panel = panel_from_frame(frame, **ROLES)
@@ -33,7 +33,7 @@ def test_rows_behind_the_last_target_are_the_future_of_covariates(caplog: pytest
     np.testing.assert_array_equal(panel.future_for(4), expected)
     np.testing.assert_array_equal(panel.future_for(2), expected[:, :2])
     assert panel.future_time(1, 4).tolist() == future["ds"].tolist()[4:]
-    assert logged(caplog) == ["the frame: read 8 rows behind the last targets as the future of the covariates"]
+    assert logged(caplog) == ["the frame: read 8 rows after the last targets as the future of the covariates"]
 
 
 def test_future_may_come_in_a_frame_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
@@ -42,7 +42,7 @@ def test_future_may_come_in_a_frame_of_its_own(caplog: pytest.LogCaptureFixture)
     future = frame.loc[is_future, ["price", "unique_id", "promo", "ds"]].iloc[::-1]
     panel = panel_from_frame(frame[~is_future], future=future, **ROLES)
     assert_same(panel, panel_from_frame(frame, **ROLES))
-    # part in rows behind the last target, part in the frame of future values
+    # part in rows after the last target, part in the frame of future values
     early = frame["ds"] < frame.groupby("unique_id")["ds"].transform("max")
     panel = panel_from_frame(frame[early], future=frame.loc[~early].drop(columns="y"), **ROLES)
     assert_same(panel, panel_from_frame(frame, **ROLES))
@@ -90,9 +90,9 @@ def test_missing_targets_at_the_end_are_rows_without_future_covariates() -> None
     assert panel.lengths.tolist() == [14, 12]
 
 
-def test_past_covariates_behind_the_last_target_are_not_lost_silently(caplog: pytest.LogCaptureFixture) -> None:
+def test_past_covariates_after_the_last_target_are_not_lost_silently(caplog: pytest.LogCaptureFixture) -> None:
     panel_from_frame(covariate_frame().assign(rain=1.0), **ROLES)
-    assert logged(caplog) == ["the frame: values of the past covariate rain behind the last targets are not used"]
+    assert logged(caplog) == ["the frame: values of the past covariate rain after the last targets are not used"]
 
 
 @pytest.mark.parametrize(
@@ -207,11 +207,24 @@ def test_future_within_the_history_is_refused() -> None:
     message = refusal(frame.drop(index=4), future=gap, future_covariates=["x"])
     assert "frame of future values, row 1" in message
     assert "2020-01-05" in message
-    assert "behind the last row with a target" in message
+    assert "does not come after the last row with a target" in message
 
 
 def test_future_without_future_covariates_is_refused() -> None:
     assert "future_covariates" in refusal(long_frame({"a": 5}), future=long_frame({"a": 5}))
+
+
+def test_channels_and_covariates_come_in_the_order_of_the_model() -> None:
+    frame = covariate_frame().assign(z=lambda frame: -frame["y"])
+    panel = panel_from_frame(frame, target=["y", "z"], **ROLES)
+    other = panel.with_channels(("z", "y"), "it").with_covariates(("rain",), ("promo", "price"), "it")
+    np.testing.assert_array_equal(other.values, panel.values[:, [1, 0]])
+    np.testing.assert_array_equal(other.future_covariates, panel.future_covariates[:, [1, 0]])
+    np.testing.assert_array_equal(other.ahead, panel.ahead[:, [1, 0]])
+    assert (other.channels, other.future_names) == (("z", "y"), ("promo", "price"))
+    assert panel.with_covariates((), ("promo",), "it").past_covariates is None
+    with pytest.raises(UserError, match="it lacks the future covariate 'rain' that the model was trained with"):
+        panel.with_covariates((), ("rain",), "it")
 
 
 def test_bool_covariates_are_0_and_1() -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame, with_cell
+from tsattn.data import grid_layout
 from tsattn.data.reader import panel_from_frame
 
 
@@ -104,7 +105,7 @@ def test_frequency_given_is_normalised_and_used(frequency: str) -> None:
     assert len(panel.time) == 14
 
 
-@pytest.mark.parametrize("frequency", ["30min", "D", "2h", "W-SUN"])
+@pytest.mark.parametrize("frequency", ["30min", "D"])
 def test_frequency_given_is_checked(frequency: str) -> None:
     message = refusal(long_frame({"a": 9, "b": 5}, "h"), frequency=frequency)
     assert f"'h', not {frequency!r};" in message
@@ -118,9 +119,9 @@ def test_frequency_given_allows_series_with_every_other_row_missing() -> None:
     assert panel_from_frame(frame, frequency="D").lengths.tolist() == [9, 9]
 
 
-@pytest.mark.parametrize("wrong", ["hourly", "0D", "ms", ""])
-def test_wrong_frequency_is_refused(wrong: str) -> None:
-    assert repr(wrong) in refusal(long_frame({"a": 5}), frequency=wrong)
+def test_what_is_no_frequency_is_refused_and_so_is_one_that_is_too_fine() -> None:
+    assert "'hourly' is not a frequency" in refusal(long_frame({"a": 5}), frequency="hourly")
+    assert "'ms'" in refusal(long_frame({"a": 5}), frequency="ms")
 
 
 @pytest.mark.parametrize(
@@ -143,8 +144,10 @@ def test_mixed_frequencies_are_refused(one: str, other: str) -> None:
     assert f"series b have frequency {other!r}, not {one!r} like series a" in message
 
 
-@pytest.mark.parametrize("frequency", ["h", "D", "MS", "B", "W-SUN"])
-@pytest.mark.parametrize("row", [0, 1, 20, 29])
+@pytest.mark.parametrize(
+    ("frequency", "row"),
+    [*((frequency, row) for frequency in ("h", "MS") for row in (0, 1, 20, 29)), ("D", 0), ("B", 20), ("W-SUN", 1)],
+)
 def test_row_off_the_grid_is_named(frequency: str, row: int) -> None:
     frame = long_frame({"a": 40, "b": 30}, frequency)
     frame.loc[40 + row, "ds"] += pd.Timedelta(7, "min")
@@ -153,7 +156,7 @@ def test_row_off_the_grid_is_named(frequency: str, row: int) -> None:
     assert repr(frequency) in message
 
 
-@pytest.mark.parametrize("frequency", ["h", "D", "MS", "B", "W-SUN"])
+@pytest.mark.parametrize("frequency", ["h", "MS"])
 def test_row_off_the_grid_of_the_only_series_is_named(frequency: str) -> None:
     frame = wide_frame(30, frequency)
     frame.loc[12, "date"] += pd.Timedelta(7, "min")
@@ -178,6 +181,15 @@ def test_a_date_far_away_does_not_fill_the_memory() -> None:
     assert "row 1" in message
     assert "1700-01-01" in message
     assert "only 20 rows" in message
+
+
+def test_no_more_rows_are_filled_than_fit_whatever_share_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid_layout, "_FREE_ROWS", 10)
+    frame = long_frame({"a": 20})
+    frame.loc[19, "ds"] = frame["ds"][0] + pd.Timedelta(100, "D")
+    assert len(panel_from_frame(frame, max_filled=1.0).time) == 101
+    frame.loc[19, "ds"] = frame["ds"][0] + pd.Timedelta(300, "D")
+    assert refusal(frame, max_filled=1.0).endswith("but only 20 rows; check its dates")
 
 
 def test_one_series_over_a_weekend_shows_business_days() -> None:
@@ -223,6 +235,7 @@ def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
     utc = frame.tz_convert("UTC")  # not daily by that clock
     panel = panel_from_frame(utc, zone_of=frame.index[:1], frequency="D")
     assert_same(panel, panel_from_frame(frame))
+    assert str(panel.time.tz) == "Europe/Berlin"
     message = refusal(frame.tz_localize(None), zone_of=frame.index)
     assert message.startswith("the frame has no time zone, what the model was fitted on time zone Europe/Berlin; time")
 

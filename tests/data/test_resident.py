@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable
 from dataclasses import fields
@@ -16,25 +15,24 @@ import torch
 from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader
 
-from tests.data.test_many_series import COLUMNS, LENGTHS, long_frame
+from tests.data.many_series import COLUMNS, LENGTHS, long_frame
 from tsattn.batch import Batch
-from tsattn.data import ForecastDataModule, FrameDataModule
-from tsattn.data import datamodule as module
+from tsattn.data import ForecastDataModule, FrameDataModule, window_loaders
 from tsattn.data.loading import OrderedBatches
 from tsattn.errors import UserError
 from tsattn.training import ForecastingModule
 
 
-def wide(gaps: bool) -> pd.DataFrame:
+def wide(missing: bool) -> pd.DataFrame:
     values = np.random.default_rng(0).standard_normal((300, 3))
-    if gaps:
+    if missing:
         values[::7, 1] = np.nan
     return pd.DataFrame(values, pd.date_range("2020-01-01", periods=300, freq="h", name="date"), ["a", "b", "c"])
 
 
 KINDS: dict[str, Callable[[], tuple[pd.DataFrame, dict[str, Any]]]] = {
-    "one series": lambda: (wide(gaps=False), {}),
-    "one with gaps": lambda: (wide(gaps=True), {}),
+    "one series": lambda: (wide(missing=False), {}),
+    "one with missing values": lambda: (wide(missing=True), {}),
     "many, short ones among them": lambda: (long_frame(LENGTHS), COLUMNS),
 }
 
@@ -61,7 +59,7 @@ def parts_of(batch: Batch) -> dict[str, torch.Tensor]:
 def test_resident_series_give_the_same_batches(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     on_host = [list(loader) for loader in loaders(prepared(kind, "cpu"))]
-    monkeypatch.setattr(module, "RESIDENT_ON", ("cpu",))
+    monkeypatch.setattr(window_loaders, "RESIDENT_ON", ("cpu",))
     torch.manual_seed(3)
     resident = loaders(prepared(kind, "cpu"))
     for expected, loader in zip(on_host, resident, strict=True):
@@ -77,7 +75,7 @@ def test_resident_series_give_the_same_batches(kind: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_is_made_on_the_device_without_a_look_at_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the device ``meta`` hold no numbers: to read one is an error."""
-    monkeypatch.setattr(module, "RESIDENT_ON", ("meta",))
+    monkeypatch.setattr(window_loaders, "RESIDENT_ON", ("meta",))
     data = prepared(kind, "meta")
     for loader in loaders(data):
         windows: Any = loader.dataset
@@ -90,7 +88,7 @@ def test_a_batch_is_made_on_the_device_without_a_look_at_it(kind: str, monkeypat
 
 
 def test_series_are_sent_once_and_again_when_they_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RESIDENT_ON", ("meta",))
+    monkeypatch.setattr(window_loaders, "RESIDENT_ON", ("meta",))
     data = prepared("one series", "meta")
     held = [loader.dataset.series for loader in loaders(data)]  # type: ignore[attr-defined]
     assert held[0] is held[1] is held[2] is not data.series
@@ -100,7 +98,7 @@ def test_series_are_sent_once_and_again_when_they_are_others(monkeypatch: pytest
 
 
 def test_what_the_host_reads_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RESIDENT_ON", ("meta",))
+    monkeypatch.setattr(window_loaders, "RESIDENT_ON", ("meta",))
     data = prepared("one series", "meta")
     batches = [next(iter(data.eval_dataloader("train"))), next(iter(data.predict_dataloader())), data.windows("val")[0]]
     assert [batch.past.device.type for batch in batches] == ["cpu"] * 3
@@ -108,13 +106,12 @@ def test_what_the_host_reads_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) 
 
 def test_nothing_stays_on_the_device_when_the_trainer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model is back on the host then, too."""
-    monkeypatch.setattr(module, "RESIDENT_ON", ("meta",))
+    monkeypatch.setattr(window_loaders, "RESIDENT_ON", ("meta",))
     for end in (lambda data: data.teardown("fit"), lambda data: data.on_exception(KeyboardInterrupt())):
         data = prepared("one series", "meta")
         on_device = weakref.ref(data.train_dataloader().dataset.series.values)  # type: ignore[attr-defined]
         assert on_device() is not None
         end(data)
-        gc.collect()
         assert on_device() is None
         assert data.trainer is not None
         data.trainer.state.status = "finished"  # type: ignore[assignment]
@@ -132,8 +129,8 @@ def test_larger_series_are_cut_on_the_host_and_pinned() -> None:
     assert not prepared("one series", "cuda").eval_dataloader("train").pin_memory  # the host reads it
 
 
-def test_what_is_pinned_has_no_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device waits for what it copies out of memory with gaps."""
+def test_what_is_pinned_is_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device waits for what it copies out of memory that is not contiguous."""
     pinned = []
 
     def pin(tensor: torch.Tensor) -> torch.Tensor:
@@ -141,7 +138,7 @@ def test_what_is_pinned_has_no_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
         return tensor
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
-    batch = next(iter(prepared("one with gaps", "cpu").train_dataloader()))
+    batch = next(iter(prepared("one with missing values", "cpu").train_dataloader()))
     assert not batch.past.is_contiguous()
     assert batch.target is not None
     held = parts_of(batch.pin_memory())
@@ -154,7 +151,7 @@ def test_what_is_pinned_has_no_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("size", [-1.0, float("nan")])
 def test_a_negative_limit_is_refused(size: float) -> None:
     with pytest.raises(UserError, match="resident_gb must be at least 0"):
-        FrameDataModule(wide(gaps=False), resident_gb=size)
+        FrameDataModule(wide(missing=False), resident_gb=size)
 
 
 def test_a_data_set_gives_a_mask_in_each_batch_or_in_none() -> None:
@@ -179,7 +176,9 @@ def test_training_on_a_gpu_is_the_same_resident_and_pinned(tmp_path: Any) -> Non
     errors = []
     for limit in (8.0, 0.0):
         torch.manual_seed(0)
-        data = FrameDataModule(wide(gaps=True), context_length=12, prediction_length=4, batch_size=8, resident_gb=limit)
+        data = FrameDataModule(
+            wide(missing=True), context_length=12, prediction_length=4, batch_size=8, resident_gb=limit
+        )
         model = ForecastingModule({"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.0})
         trainer = Trainer(
             accelerator="gpu",
@@ -191,11 +190,11 @@ def test_training_on_a_gpu_is_the_same_resident_and_pinned(tmp_path: Any) -> Non
             enable_progress_bar=False,
         )
         trainer.fit(model, data)
-        errors.append(trainer.validate(model, data, verbose=False)[0]["val_mse"])
+        errors.append(trainer.validate(model, data, verbose=False)[0]["val_mse_scaled"])
     assert errors[0] == pytest.approx(errors[1], rel=1e-4)
 
 
 @pytest.mark.gpu
 def test_pinned_batches_lie_in_page_locked_memory() -> None:
-    for batch in prepared("one with gaps", "cuda", resident_gb=0).train_dataloader():
+    for batch in prepared("one with missing values", "cuda", resident_gb=0).train_dataloader():
         assert all(part.is_pinned() and part.is_contiguous() for part in parts_of(batch).values())

@@ -18,8 +18,7 @@ def frame_of(stamps: object) -> pd.DataFrame:
     return frame.assign(y=np.arange(len(frame)) * 1.0)
 
 
-@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
-@pytest.mark.parametrize("gaps", [[], [4, 9, 10]])
+@pytest.mark.parametrize(("gaps", "zone"), [([], None), ([4, 9, 10], "Europe/Berlin")])
 @pytest.mark.parametrize(
     ("stamps", "frequency"),
     [
@@ -66,9 +65,9 @@ def test_weekdays_are_days_where_these_are_asked_for(caplog: pytest.LogCaptureFi
     assert logged(caplog) == ["the frame: filled 22 missing time stamps in 1 of 1 series"]
 
 
-@pytest.mark.parametrize("as_index", [False, True])
 @pytest.mark.parametrize(
-    ("period", "frequency"), [("M", "MS"), ("Q", "QS-JAN"), ("Y", "YS-JAN"), ("W", "W-MON"), ("h", "h")]
+    ("period", "frequency", "as_index"),
+    [("M", "MS", True), ("Q", "QS-JAN", False), ("Y", "YS-JAN", True), ("W", "W-MON", False), ("h", "h", True)],
 )
 def test_periods_are_read_as_their_first_time_stamps(period: str, frequency: str, as_index: bool) -> None:
     periods = pd.period_range("2020-01-01", periods=40, freq=period)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -53,6 +55,16 @@ def test_channel_without_a_training_value_is_refused() -> None:
         moments(np.array([[1, np.nan], [2, np.nan]]), ["x0", "x1"])
 
 
+@pytest.mark.parametrize(("value", "row"), [(1e200, 3), (-1e40, 3), (1e155, 1)])
+def test_a_value_too_large_to_compute_with_is_named(value: float, row: int) -> None:
+    frame = frame_of([1, 2, 3, 4, 5])
+    frame.iloc[row, 0] = value
+    with pytest.raises(
+        UserError, match=rf"series x0 has the value {re.escape(f'{value:g}')} at 2020-01-01 0{row}:00:00, too large"
+    ):
+        scaled_series(frame, (1.0,), (2.0,))
+
+
 def test_round_trip_to_original_units(toy_frame: pd.DataFrame) -> None:
     mean, scale = moments(toy_frame[:300].to_numpy(), toy_frame.columns)
     series = scaled_series(toy_frame, mean, scale)
@@ -65,7 +77,7 @@ def test_round_trip_to_original_units(toy_frame: pd.DataFrame) -> None:
     np.testing.assert_allclose(series.values.numpy() * scale + mean, toy_frame, rtol=1e-5, atol=1e-5)
 
 
-def test_gap_repeats_the_last_value_and_a_gap_at_the_start_is_the_mean() -> None:
+def test_a_missing_value_repeats_the_last_one_and_at_the_start_is_the_mean() -> None:
     series = scaled_series(frame_of([np.nan, np.nan, 4, np.nan, np.nan, 8]), (2.0,), (2.0,))
     assert series.values[:, 0].tolist() == [0, 0, 1, 1, 1, 3]
     assert series.observed is not None
@@ -93,8 +105,9 @@ def test_imputation_never_looks_ahead(values: list[float], cut: int, later: floa
         assert before.observed is None
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-@pytest.mark.parametrize("start", ["1958-03-29", "2020-01-01 12:30:15"])
+@pytest.mark.parametrize(
+    ("unit", "start"), [("s", "1958-03-29"), ("us", "2020-01-01 12:30:15"), ("ns", "1958-03-29 00:00:01")]
+)
 def test_time_is_in_seconds_whatever_the_unit_of_the_index(unit: str, start: str) -> None:
     frame = frame_of([1, 2, 3])
     frame.index = pd.date_range(start, periods=3, freq="15min").as_unit(unit)
@@ -111,7 +124,7 @@ def test_scaling_leaves_the_frame_as_it_was() -> None:
     pd.testing.assert_frame_equal(frame, copy)
 
 
-def test_rows_lie_one_behind_the_other(toy_frame: pd.DataFrame) -> None:
+def test_rows_lie_one_after_the_other(toy_frame: pd.DataFrame) -> None:
     """A window is then one run of memory, which cuts a batch three times as fast as one of columns."""
     series = scaled_series(toy_frame, (0.0, 0.0), (1.0, 1.0))
     assert series.values.is_contiguous()

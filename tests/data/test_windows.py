@@ -14,9 +14,9 @@ from tsattn.scaler import Scaler
 L, T, C = 12, 5, 3
 
 
-def series_of(rows: int, gaps: bool) -> Series:
+def series_of(rows: int, missing: bool) -> Series:
     values = np.random.default_rng(1).standard_normal((rows, C))
-    if gaps:
+    if missing:
         values[::7, 1] = np.nan
     frame = pd.DataFrame(values, index=pd.date_range("2020-01-01", periods=rows, freq="h"))
     return scaled_series(wide_panel(frame, "toy"), Scaler((0.0,) * C, (1.0,) * C))
@@ -26,10 +26,10 @@ def sliced(tensor: Tensor, starts: list[int], length: int) -> np.ndarray:
     return np.stack([tensor.numpy()[start : start + length] for start in starts])
 
 
-@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("indices", [[0], [28], [5, 3, 3, 17], list(range(29))])
-def test_batch_equals_windows_sliced_one_by_one(gaps: bool, indices: list[int]) -> None:
-    series = series_of(50, gaps)
+def test_batch_equals_windows_sliced_one_by_one(missing: bool, indices: list[int]) -> None:
+    series = series_of(50, missing)
     dataset = WindowDataset(series, range(15, 44), L, T)
     assert len(dataset) == 29
     origins = [15 + index for index in indices]
@@ -39,7 +39,7 @@ def test_batch_equals_windows_sliced_one_by_one(gaps: bool, indices: list[int]) 
     np.testing.assert_array_equal(batch.past, sliced(series.values, pasts, L))
     np.testing.assert_array_equal(batch.target, sliced(series.values, origins, T))
     np.testing.assert_array_equal(batch.time, sliced(series.time, pasts, L + T))
-    if gaps:
+    if missing:
         np.testing.assert_array_equal(batch.past_observed, sliced(series.observed, pasts, L))
         np.testing.assert_array_equal(batch.target_observed, sliced(series.observed, origins, T))
     else:
@@ -47,15 +47,15 @@ def test_batch_equals_windows_sliced_one_by_one(gaps: bool, indices: list[int]) 
         assert batch.target_observed is None
 
 
-@pytest.mark.parametrize("gaps", [False, True])
-def test_shapes_and_types(gaps: bool) -> None:
-    batch = WindowDataset(series_of(50, gaps), range(L, 40), L, T).__getitems__([4, 2])
+@pytest.mark.parametrize("missing", [False, True])
+def test_shapes_and_types(missing: bool) -> None:
+    batch = WindowDataset(series_of(50, missing), range(L, 40), L, T).__getitems__([4, 2])
     assert batch.past.shape == (2, L, C)
     assert batch.past.dtype == torch.float32
     assert batch.target.shape == (2, T, C)
     assert batch.time.shape == (2, L + T)
     assert batch.time.dtype == torch.int64
-    if gaps:
+    if missing:
         assert batch.past_observed.shape == (2, L, C)
         assert batch.target_observed.shape == (2, T, C)
         assert batch.past_observed.dtype == batch.target_observed.dtype == torch.bool
@@ -64,8 +64,9 @@ def test_shapes_and_types(gaps: bool) -> None:
 def test_one_index_gives_a_batch_of_one() -> None:
     dataset = WindowDataset(series_of(50, False), range(L, 46), L, T)
     assert torch.equal(dataset[7].past, dataset.__getitems__([7]).past)
-    with pytest.raises(IndexError):
-        dataset[len(dataset)]
+    for number in (-1, len(dataset)):
+        with pytest.raises(IndexError, match="numbered from 0 to 33"):
+            dataset[number]
 
 
 def test_strided_origins_give_strided_windows() -> None:

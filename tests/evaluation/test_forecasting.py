@@ -1,4 +1,4 @@
-"""Losses, metrics, the LightningModule, the baselines' table and the frame of a forecast."""
+"""Losses, the LightningModule, the figure and the frame of a forecast."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 
+from tests.baseline_scores import baseline_scores
 from tsattn.data import CO2DataModule, CSVDataModule, wide_panel
 from tsattn.errors import UserError
-from tsattn.evaluation import ForecastErrors, Score, baseline_scores, score_table
+from tsattn.evaluation import measure
 from tsattn.figures import plot_test_forecasts
 from tsattn.forecaster import future_frame
 from tsattn.optim import adamw, warmup_cosine
-from tsattn.scaler import Units
+from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
 from tsattn.training.losses import LOSSES, masked_loss
@@ -42,26 +43,6 @@ def test_losses_leave_out_what_is_not_observed(name: str) -> None:
     assert masked_loss(name, forecast, target, ~everything) == 0
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_errors_are_sums_over_counts_of_all_windows(masked: bool) -> None:
-    """Unequal batches must not weigh a window by the size of its batch."""
-    rng = np.random.default_rng(0)
-    scale = (2.0, 0.5)
-    forecast, target = rng.standard_normal((2, 11, 4, 2))
-    observed = rng.random((11, 4, 2)) > 0.3 if masked else np.ones((11, 4, 2), bool)
-    errors = ForecastErrors(2)
-    units = Units([(5.0, -7.0)], [scale]).of(None)
-    for part in (slice(0, 8), slice(8, 10), slice(10, 11)):
-        mask = torch.tensor(observed[part]) if masked else None
-        errors.update(torch.tensor(forecast[part]), torch.tensor(np.where(observed, target, 9e9)[part]), mask, units)
-    score = Score.of(errors)
-    error = (forecast - target)[observed]
-    original = ((forecast - target) * scale)[observed]
-    expected = [np.mean(error**2), np.abs(error).mean(), np.mean(original**2), np.abs(original).mean()]
-    np.testing.assert_allclose([score.mse, score.mae, score.mse_original, score.mae_original], expected, rtol=1e-12)
-    assert score.windows == 11
-
-
 def test_a_checkpoint_loads_as_plain_data_with_its_task(toy_csv: Path, tmp_path: Path) -> None:
     data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
     model = ForecastingModule({**SMALL, "attention": {"kind": "mlr", "ranks": [4, 4]}})
@@ -85,7 +66,7 @@ def test_training_learns_the_wave(toy_csv: Path, tmp_path: Path) -> None:
     fitted.fit(model, data)
     (metrics,) = fitted.test(model, data, verbose=False)
     assert metrics["test_windows"] == 109
-    assert metrics["test_mse"] < 0.5 * baseline_scores(data)["persistence"].mse
+    assert metrics["test_mse_scaled"] < 0.5 * baseline_scores(data)["persistence"]["mse_scaled"]
 
 
 def test_the_ridge_of_training_windows_is_where_training_starts(toy_csv: Path, tmp_path: Path) -> None:
@@ -94,7 +75,7 @@ def test_the_ridge_of_training_windows_is_where_training_starts(toy_csv: Path, t
     fitted = trainer(tmp_path, max_steps=1)
     fitted.fit(model, data)
     (metrics,) = fitted.test(model, data, verbose=False)
-    assert metrics["test_mse"] < 0.2 * baseline_scores(data)["persistence"].mse
+    assert metrics["test_mse_scaled"] < 0.2 * baseline_scores(data)["persistence"]["mse_scaled"]
 
 
 def test_forecasts_come_back_in_original_units(toy_csv: Path, tmp_path: Path) -> None:
@@ -119,29 +100,24 @@ def test_missing_weeks_are_never_scored() -> None:
     observed = frame.co2.notna().to_numpy()
     origins = data.splits[0].origins("train", 1, 52)
     expected = sum(int(observed[start : start + 52].sum()) for start in origins)
-    errors, units = ForecastErrors(1), Units(data.series.mean, data.series.scale)
-    for batch in data.eval_dataloader("train", 1):
-        errors.update(batch.target, batch.target, batch.target_observed, units.of(batch.series_id))
-    assert errors.count == expected < 52 * len(origins)
-
-
-def test_baselines_need_no_model_and_know_their_context(toy_csv: Path) -> None:
-    data = CSVDataModule(str(toy_csv), context_length=24, prediction_length=12)
-    data.setup("fit")
-    scores = baseline_scores(data)
-    assert list(scores) == ["ridge (context 204)", "seasonal naive (24 steps)", "persistence"]
-    assert {score.windows for score in scores.values()} == {109}
-    table = score_table("toy", scores)
-    assert table.splitlines()[0] == "toy"
-    assert [line.endswith("*") for line in table.splitlines()[3:]].count(True) == 1
+    table = measure(
+        lambda batch: batch.target,
+        data.eval_dataloader("train", 1),
+        units=data.scaler.units(),
+        levels=(),
+        ids=data.panel.ids,
+        channels=data.panel.channels,
+    )
+    assert table.frame()["count"].sum() == expected < 52 * len(origins)
+    assert table.scores()["mae_original"] == 0
 
 
 def test_the_figure_shows_windows_and_channels(toy_csv: Path) -> None:
     data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
     data.setup("fit")
-    model = ForecastingModule(SMALL)
-    model.build(data.task, data.scaler)
-    figure = plot_test_forecasts(model, data, "title", num_windows=2, num_channels=5)
+    predictor = NetworkPredictor(SMALL)
+    predictor.build(data.task)
+    figure = plot_test_forecasts(predictor, data, "title", num_windows=2, num_channels=5)
     assert len(figure.axes) == 2 * 2
     assert figure.axes[0].get_ylabel() == "wave"
     past, truth, forecast = figure.axes[0].lines[:3]

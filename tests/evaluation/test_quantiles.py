@@ -21,10 +21,10 @@ from tsattn.batch import Batch
 from tsattn.cli import main
 from tsattn.data import CSVDataModule, wide_panel
 from tsattn.errors import UserError
-from tsattn.evaluation import Score, score_table
-from tsattn.evaluation.metrics import Coverage
+from tsattn.evaluation import ErrorTotals
 from tsattn.figures import plot_test_forecasts
 from tsattn.forecaster import future_frame
+from tsattn.predictors.network import NetworkPredictor
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
@@ -200,18 +200,6 @@ def test_a_frame_has_a_column_for_each_quantile() -> None:
     assert frame.predictions.tolist() == frame["0.5"].tolist() == [1, 9, 5, 13]
 
 
-def test_the_table_leaves_the_quantiles_of_a_point_forecast_blank() -> None:
-    point = Score(0.5, 0.6, 5.0, 6.0, 9)
-    scores = {"mine": replace(point, mse=0.4, quantile={"wql": 0.125, "crps_original": 2.5, "coverage_80": 0.783})}
-    table = score_table("toy", {**scores, "persistence": point}).splitlines()
-    assert table[2].split() == ["MSE", "MAE", "MSE", "MAE", "WQL", "CRPS", "80"]
-    assert table[3].split() == ["mine", "0.400", "0.600", "5", "6", "0.1250", "2.5", "78.3", "*"]
-    assert table[3].index("78.3") + 4 == table[2].index("80") + 2
-    assert table[4].split() == ["persistence", "0.500", "0.600", "5", "6"]
-    plain = score_table("toy", {"persistence": point}).splitlines()
-    assert "WQL" not in plain[2]
-
-
 @pytest.fixture
 def noisy_csv(tmp_path: Path) -> Path:
     """A daily wave whose noise is four times as large in the second half of the day."""
@@ -234,15 +222,16 @@ def test_training_finds_calibrated_quantiles(noisy_csv: Path, tmp_path: Path) ->
     (metrics,) = fitted.test(model, data, verbose=False)
     assert metrics["test_coverage_80"] == pytest.approx(0.8, abs=0.1)
     assert metrics["test_coverage_50"] == pytest.approx(0.5, abs=0.1)
-    assert metrics["test_mae"] == pytest.approx(metrics["test_mae_original"] / data.scaler.scale[0], rel=1e-4)
+    assert metrics["test_mae_scaled"] == pytest.approx(metrics["test_mae_original"] / data.scaler.scale[0], rel=1e-4)
     # the interval knows the hours of large noise
-    quiet, loud = Coverage(model.output.quantiles), Coverage(model.output.quantiles)
+    quiet, loud = ErrorTotals(1, model.output.quantiles), ErrorTotals(1, model.output.quantiles)
+    units = data.scaler.units().of(None)
     for window in data.test_dataloader():
         calm = (window.time[:, 48:] // 3600 % 24 < 12)[..., None]
-        quiet.update(model(window), window.target, calm)
-        loud.update(model(window), window.target, ~calm)
-    for coverage in (quiet, loud):
-        assert coverage.compute()["coverage_80"].item() == pytest.approx(0.8, abs=0.1)
+        quiet.update(model(window), window.target, calm, units)
+        loud.update(model(window), window.target, ~calm, units)
+    for errors in (quiet, loud):
+        assert errors.scores()["coverage_80"] == pytest.approx(0.8, abs=0.1)
     # and comes back in original units: 2 * 1.28 times the noise, which is 5 in loud hours
     (forecast,) = fitted.predict(model, data)  # type: ignore[misc]
     assert forecast.shape == (1, 24, 1, 5)
@@ -250,7 +239,10 @@ def test_training_finds_calibrated_quantiles(noisy_csv: Path, tmp_path: Path) ->
     calm = torch.tensor(pd.date_range(data.panel.time[-1], periods=25, freq="h")[1:].hour < 12)
     assert width[~calm].mean().item() == pytest.approx(12.8, rel=0.3)
     assert width[calm].mean() < 0.5 * width[~calm].mean()
-    figure = plot_test_forecasts(model, data, "title", num_windows=2)
+    predictor = NetworkPredictor(backbone)
+    predictor.build(data.task, model.output)
+    predictor.backbone = model.backbone
+    figure = plot_test_forecasts(predictor, data, "title", num_windows=2)
     bands = figure.axes[0].collections
     assert [band.get_label() for band in bands] == ["80 % interval", "50 % interval"]
     heights = [np.ptp(band.get_paths()[0].vertices[:, 1]) for band in bands]
@@ -287,7 +279,7 @@ def test_the_commands_take_quantiles(tmp_path: Path, capsys: pytest.CaptureFixtu
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["model"]["quantiles"] == [0.1, 0.5, 0.9]
     test = json.loads((run / "metrics.json").read_text())["test"]
-    assert {"wql", "crps", "crps_original", "coverage_80"} <= set(test["transformer_mlr"])
+    assert {"wql", "crps_scaled", "crps_original", "coverage_80"} <= set(test["transformer_mlr"])
     assert "wql" not in test["persistence"]
     assert "val_wql" in pd.read_csv(run / "metrics.csv").columns
     for command in ("test", "validate"):

@@ -79,13 +79,13 @@ def test_nothing_is_left_of_a_run_that_cannot_begin(tmp_path: Path) -> None:
 
 
 def test_without_a_test_the_test_part_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cut = tsattn.ForecastDataModule.windows
+    loader = tsattn.ForecastDataModule.eval_dataloader
 
-    def windows(self: Any, part: str, *args: Any) -> Any:
+    def eval_dataloader(self: Any, part: str, *args: Any, **options: Any) -> Any:
         assert part != "test"
-        return cut(self, part, *args)
+        return loader(self, part, *args, **options)
 
-    monkeypatch.setattr(tsattn.ForecastDataModule, "windows", windows)
+    monkeypatch.setattr(tsattn.ForecastDataModule, "eval_dataloader", eval_dataloader)
     for backbone in (NETWORK, "ridge", ENSEMBLE):
         result = tsattn.run(described(tmp_path, backbone), test=False)
         assert not result.tables

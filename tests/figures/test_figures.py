@@ -16,7 +16,7 @@ from tsattn.attention.maps import attention_map
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
-from tsattn.evaluation import ForecastErrors
+from tsattn.evaluation import ErrorTotals
 from tsattn.evaluation.horizon import error_by_horizon
 from tsattn.figures.attention_maps import plot_attention, plot_attention_maps
 from tsattn.figures.horizon_errors import plot_error_by_horizon
@@ -152,7 +152,7 @@ def test_maps_of_channels_apart_and_of_a_module() -> None:
 def test_errors_by_horizon_weighted_by_counts_are_the_overall_errors(gaps: bool, quantiles: tuple[float, ...]) -> None:
     batches = [windows(count, gaps=gaps, seed=count) for count in (5, 3, 1)]
     units = SCALER.units()
-    overall = ForecastErrors(C, quantiles)
+    overall = ErrorTotals(C, quantiles)
 
     def forecast(batch: Batch) -> Tensor:
         out = batch.past[:, -T:]
@@ -161,13 +161,13 @@ def test_errors_by_horizon_weighted_by_counts_are_the_overall_errors(gaps: bool,
     for batch in batches:
         assert batch.target is not None
         overall.update(forecast(batch), batch.target, batch.target_observed, units.of(None))
-    expected = overall.compute()
-    for given, suffix in ((None, ""), (units, "_original")):
+    expected = overall.scores()
+    for given, suffix in ((None, "_scaled"), (units, "_original")):
         steps = error_by_horizon(forecast, batches, quantiles=quantiles, units=given)
         assert {name: values.shape for name, values in steps.items()} == dict.fromkeys(("mse", "mae", "count"), (T,))
         weights = steps["count"].double() / steps["count"].sum()
         for name in ("mse", "mae"):
-            torch.testing.assert_close((steps[name] * weights).sum(), expected[name + suffix], rtol=1e-12, atol=0)
+            assert (steps[name] * weights).sum().item() == pytest.approx(expected[name + suffix], rel=1e-12)
     # step by step, by hand
     error = torch.cat([batch.past[:, -T:] - batch.target for batch in batches]).double()
     if quantiles:

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from tsattn.data import FrameDataModule, Panel, panel_from_frame
 from tsattn.figures import plot_test_forecasts
 from tsattn.figures.forecasts import plot_forecast
+from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, Task
-from tsattn.training import ForecastingModule
 
 
 def panel(frequency: str, rows: int = 2000) -> Panel:
@@ -92,12 +92,10 @@ def test_the_test_windows_of_a_long_table_are_named_by_their_series() -> None:
     titles = {}
     for name, data in {"long": long, "wide": wide}.items():
         data.setup("fit")
-        model = ForecastingModule({"kind": "transformer", "d_model": 8, "num_heads": 2})
+        predictor = NetworkPredictor({"kind": "transformer", "d_model": 8, "num_heads": 2})
         assert data.task is not None
-        assert data.scaler is not None
-        model.build(data.task, data.scaler)
-        model.units = model.units.__class__(data.series.mean, data.series.scale)  # type: ignore[union-attr]
-        figure = plot_test_forecasts(model, data, "the title")
+        predictor.build(data.task)
+        figure = plot_test_forecasts(predictor, data, "the title")
         assert figure.get_suptitle() == "the title"
         titles[name] = [ax.get_title() for ax in figure.axes[:3]]
     assert [title.split("\n")[0] for title in titles["long"]] == list(long.panel.ids)  # type: ignore[union-attr]

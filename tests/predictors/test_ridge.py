@@ -12,6 +12,7 @@ from tsattn.data import datamodule as module
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.predictors.ridge import Ridge
+from tsattn.task import Output, Task
 
 
 def oracle(data: FrameDataModule, L: int, alpha: float, every: int = 1) -> np.ndarray:
@@ -94,3 +95,10 @@ def test_a_context_that_the_data_lack_is_refused(data: FrameDataModule) -> None:
     ridge.build(toy_task(24, 8, 2))
     with pytest.raises(UserError, match="context_length 500 and prediction_length 8 need 508 rows"):
         ridge.fit(data)
+
+
+def test_its_weights_stay_exact_whatever_is_cast_around_it() -> None:
+    ridge = build_predictor("ridge")
+    ridge.build(Task("toy", 6, 2, ("a",), "h", 24), Output())
+    for cast in (ridge.half, ridge.bfloat16, ridge.float):
+        assert cast().weight.dtype == torch.float64

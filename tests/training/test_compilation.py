@@ -165,12 +165,12 @@ def test_a_compiled_run_has_the_losses_of_an_eager_one(
     # 361 windows and 49: two sizes of batch in training, one in validation; the test is not compiled
     assert counters["stats"]["unique_graphs"] == 3
     assert counters["inductor"]["fxgraph_cache_miss"] + counters["inductor"]["fxgraph_cache_hit"] >= 3
-    for name in ("train_loss", "val_mse"):
+    for name in ("train_loss", "val_mse_scaled"):
         expected, found = (curve(run)[name].dropna() for run in (plain, quick))
         assert len(expected) == (9 if name == "train_loss" else 3)
         np.testing.assert_allclose(found, expected, rtol=1e-4)
     first, second = (json.loads((run / "metrics.json").read_text())["test"]["patchtst_mlr"] for run in (plain, quick))
-    assert first["mse"] == pytest.approx(second["mse"], rel=1e-4)
+    assert first["mse_scaled"] == pytest.approx(second["mse_scaled"], rel=1e-4)
     one, other = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (plain, quick))
     assert list(one["state_dict"]) == list(other["state_dict"])
     # either goes on with the other's checkpoint, and both end alike
@@ -184,7 +184,7 @@ def test_a_compiled_run_has_the_losses_of_an_eager_one(
     # outside of training a model is as it is written
     capsys.readouterr()
     assert main(["test", f"--run={quick}"]) == 0
-    assert f"{second['mse']:8.3f}" in capsys.readouterr().out
+    assert f"{second['mse_scaled']:8.3f}" in capsys.readouterr().out
 
 
 def test_without_a_compiler_there_is_one_sentence(toy_csv: Path, tmp_path: Path) -> None:

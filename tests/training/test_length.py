@@ -115,7 +115,7 @@ def test_what_the_user_says_is_done(
     run = tmp_path / "run"
     assert main([*words(csv, run), TINY, *given, "--model.warmup_steps=3"]) == 0
     assert json.loads((run / "metrics.json").read_text())["training"]["steps"] == steps
-    assert pd.read_csv(run / "metrics.csv")["val_mse"].notna().sum() == validations
+    assert pd.read_csv(run / "metrics.csv")["val_mse_scaled"].notna().sum() == validations
     assert "ending after" not in capsys.readouterr().out
     assert yaml.safe_load((run / "config.yaml").read_text())["model"]["warmup_steps"] == 3
 
@@ -128,7 +128,7 @@ def test_a_training_ends_when_validation_no_longer_improves(csv: Path, monkeypat
         assert self.errors is not None
         self.errors.reset()
         seen.append(self.trainer.global_step)
-        self.log("val_mse", next(errors))
+        self.log("val_mse_scaled", next(errors))
 
     monkeypatch.setattr(ForecastingModule, "_log_errors", worse)
     backbone = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2}
@@ -145,7 +145,7 @@ def test_a_training_that_was_over_when_it_was_killed_is_over() -> None:
     class Stub:
         should_stop = False
 
-    stopping, trainer = StopEarly("val_mse"), Stub()
+    stopping, trainer = StopEarly("val_mse_scaled"), Stub()
     stopping.patience = 7
     stopping.load_state_dict({**stopping.state_dict(), "wait_count": 7})
     stopping.on_train_start(trainer, None)  # type: ignore[arg-type]
@@ -192,5 +192,5 @@ def test_the_command_for_own_data_beats_seasonal_naive(
     (metrics,) = tmp_path.glob("runs/mine/*/*/metrics.json")
     scores = {name.split(" (")[0]: score for name, score in json.loads(metrics.read_text())["test"].items()}
     model = scores["patchtst_standard"]
-    assert model["mae"] < 0.9 * scores["seasonal naive"]["mae"]
-    assert model["mse"] < 0.9 * scores["seasonal naive"]["mse"]
+    assert model["mae_scaled"] < 0.9 * scores["seasonal naive"]["mae_scaled"]
+    assert model["mse_scaled"] < 0.9 * scores["seasonal naive"]["mse_scaled"]

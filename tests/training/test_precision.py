@@ -91,7 +91,7 @@ def test_a_run_keeps_the_precision_that_it_was_trained_in(
     autocast = Autocast(monkeypatch)
     assert main(["test", f"--run={run}"]) == 0
     assert autocast.seen == [True]
-    mse = json.loads((run / "metrics.json").read_text())["test"]["patchtst_standard"]["mse"]
+    mse = json.loads((run / "metrics.json").read_text())["test"]["patchtst_standard"]["mse_scaled"]
     assert f"{mse:8.3f}" in capsys.readouterr().out
 
     # a run from before there was a default was trained in full precision

@@ -113,6 +113,11 @@ def _run(words: list[str]) -> int:
 
         print(short_help(command))
         return 0
+    if "--help-all" in rest:
+        from tsattn.cli.parsing import command_parser
+
+        command_parser(command).print_help()
+        return 0
     from tsattn.cli.words import prepare
 
     prepared = prepare(words)[1:]

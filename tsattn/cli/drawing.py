@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from tsattn.data import Panel
-from tsattn.data.messages import counted
+from tsattn.errors import number_of
 from tsattn.figures.forecasts import are_dates, plot_forecast
 from tsattn.forecaster.forecast_files import check_output, write_figure
 from tsattn.task import Output, Task
@@ -37,7 +37,7 @@ def figure_path(asked: str | bool, output: Path, overwrite: bool) -> Path | None
 
 
 def draw(frame: pd.DataFrame, panel: Panel, task: Task, output: Output, path: Path) -> str:
-    """Draw the first series of a forecast behind their history, and say what was drawn and where.
+    """Draw the first series of a forecast after their history, and say what was drawn and where.
 
     Args:
         frame: from `future_frame`.
@@ -51,7 +51,7 @@ def draw(frame: pd.DataFrame, panel: Panel, task: Task, output: Output, path: Pa
     """
     write_figure(plot_forecast(frame, panel, task, output, most=_MOST), path)
     series, what = frame.iloc[:, 0].nunique(), "channel" if panel.is_wide else "series"
-    drawn = counted(series, what) if series <= _MOST else f"the first {_MOST} of {counted(series, what)}"
+    drawn = number_of(series, what) if series <= _MOST else f"the first {_MOST} of {number_of(series, what)}"
     return f"{path}: {drawn}, drawn"
 
 

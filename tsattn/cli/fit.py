@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jsonargparse import Namespace
 
 from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
+from tsattn.cli.run_words import check_trained_options
 from tsattn.cli.session import session
 from tsattn.experiments import LIMITS, Experiment, Hooks, Result, RunFolder, resume, run
 from tsattn.experiments.measuring import title
 from tsattn.experiments.score_table import score_table
+from tsattn.predictors import build_predictor
 from tsattn.training.processes import first_process_only
 from tsattn.training.progress import LossBar
 
@@ -38,6 +41,9 @@ def fit(words: Sequence[str], typed: Sequence[str]) -> int:
             command=["python", "-m", "tsattn", *typed],
             checkpoint=None if options.ckpt_path is None else Path(options.ckpt_path),
         )
+        predictor = build_predictor(experiment.model["backbone"])
+        if not predictor.is_trained and not options.resume:
+            check_trained_options(words, predictor.name)
         is_longer = any(word.startswith("--trainer.") for word in typed)
         result = _result(experiment, options, hooks, is_longer)
         if result.tables:
@@ -54,12 +60,22 @@ def _result(experiment: Experiment, options: Namespace, hooks: Hooks, is_longer:
 
 
 def _say_result(result: Result) -> None:
-    training = result.fit.get("training")
-    if training is not None:
-        speed = training["windows_per_second"]
-        rate = "" if speed is None else f", {speed:,.0f} windows a second"
-        _say(f"\ntrained in {training['seconds']:.0f} s{rate}; best checkpoint: step {result.fit['best_step']}")
+    fits = [result.fit] if "members" not in result.fit else [fit for fits in result.fit["members"] for fit in fits]
+    trained = [_trained(fit) for fit in fits if "training" in fit]
+    if trained:
+        _say("\n" + "\n".join(trained))
+    if result.refitted is not None:
+        _say("fitted once more, to all rows: `predict` uses that, and `test` what was tested here")
     assert result.errors is not None
     _say(f"\n{score_table(title(result.data, int(result.errors.scores()['windows'])), result.tables)}")
     if result.folder is not None:
         _say(f"results: {result.folder}")
+
+
+def _trained(fit: Mapping[str, Any]) -> str:
+    """What a training, of the whole or of a member, came to."""
+    training = fit["training"]
+    speed = training["windows_per_second"]
+    rate = "" if speed is None else f", {speed:,.0f} windows a second"
+    member = f"{fit['member']}: " if "member" in fit else ""
+    return f"{member}trained in {training['seconds']:.0f} s{rate}; best checkpoint: step {fit['best_step']}"

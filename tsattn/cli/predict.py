@@ -11,7 +11,7 @@ from tsattn.cli.drawing import draw, figure_path, span
 from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
 from tsattn.cli.session import session
-from tsattn.data.messages import counted
+from tsattn.errors import number_of
 from tsattn.experiments import RunFolder
 from tsattn.experiments.measuring import extent
 from tsattn.experiments.reopened import reopened
@@ -35,6 +35,8 @@ def predict(words: Sequence[str]) -> int:
         figure = figure_path(options.figure, output, options.overwrite)
         asked = None if options.horizon is None else whole_number("--horizon", options.horizon)
         fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", input=options.input)
+        if options.run and Path(options.ckpt_path) == RunFolder(options.run).refit:
+            say(f"forecasting with {options.ckpt_path}, which was fitted once more, to all rows")
         predictor, task = fitted.predictor, fitted.predictor.task
         assert task is not None
         assert predictor.output is not None
@@ -45,7 +47,7 @@ def predict(words: Sequence[str]) -> int:
         forecasts = forecast_batches(predictor, fitted.scaler, data.panel, horizon, data.eval_batch_size, execution)
         frame = future_frame(forecasts, task, predictor.output, data.panel)
         write_frame(frame, output)
-        steps = f"{counted(horizon, 'step')} of {extent(data)}, {span(frame.iloc[:, 1])}"
+        steps = f"{number_of(horizon, 'step')} of {extent(data)}, {span(frame.iloc[:, 1])}"
         say(f"{output}: {steps}, in original units")
         if figure is not None:
             say(draw(frame, data.panel, task, predictor.output, figure))

@@ -8,7 +8,7 @@ from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import read_config
 from tsattn.experiments.run_folder import RunFolder
 
-__all__ = ["LIMITS", "Pair", "of_a_resumed_run", "of_a_trained_run"]
+__all__ = ["LIMITS", "Pair", "check_trained_options", "of_a_resumed_run", "of_a_trained_run"]
 
 Pair = tuple[str, str | None]  # a flag and its value
 
@@ -21,12 +21,13 @@ _KNOWN = (
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
+_FITTED = ("backbone", "quantiles", "selection")  # of the model, what means something without a training, too
 # these have a sentence of their own
 _REFUSED = ("devices", "num_nodes", "limit_test_batches", "limit_predict_batches", "overfit_batches", "barebones")
 
 
 def of_a_trained_run(command: str, pairs: list[Pair], folder: str | None) -> list[Pair]:
-    """The configuration and best checkpoint of a finished run, before what was typed.
+    """The configuration and checkpoint of a finished run, before what was typed: to forecast, that of a refit if any.
 
     Raises:
         UserError: if it is no such run, or for a flag that would do nothing; the message names those that do something.
@@ -57,31 +58,52 @@ def of_a_trained_run(command: str, pairs: list[Pair], folder: str | None) -> lis
             raise UserError(
                 f"{name} would do nothing beside --run{also}: a trained model stays as it is; valid are {one_of(valid)}"
             )
-    return [("--config", str(run.config)), ("--ckpt_path", str(run.best)), *pairs]
+    best = run.forecasting_checkpoint() if command == "predict" else run.best
+    return [("--config", str(run.config)), ("--ckpt_path", str(best)), *pairs]
 
 
 def of_a_resumed_run(pairs: list[Pair]) -> list[Pair]:
-    """What goes on with a run as it was: its configuration, and its last checkpoint if there is one yet.
+    """What goes on with a run as it was: its configuration.
 
     A limit of the Trainer takes the place of all those that the run had.
 
     Raises:
-        UserError: for any other flag, or a folder that nothing can go on with.
+        UserError: for any other flag than these and ``--refit``, or a folder that nothing can go on with.
     """
     folder = dict(pairs)["--resume"]
-    limits = {name: value for name, value in pairs if name != "--resume"}
+    refit: list[Pair] = [pair for pair in pairs if pair[0] == "--refit"]
+    limits = {name: value for name, value in pairs if name not in ("--resume", "--refit")}
     names = [f"--trainer.{name}" for name in LIMITS]
     if folder is None or not limits.keys() <= set(names):
         raise UserError(
             f"fit --resume DIR goes on with a run as it was, and takes no other option than {one_of(names)}, "
-            "to train it longer"
+            "to train it longer, and --refit"
         )
     run = RunFolder(folder)
-    run.check_resumable(longer=bool(limits))
+    run.check_resumable(longer=bool(limits) or (bool(refit) and not run.refit.exists()))
     if limits:
         limits = {"--trainer.max_steps": "-1", "--trainer.max_epochs": "-1", "--trainer.max_time": "null", **limits}
-    checkpoint: list[Pair] = [("--ckpt_path", str(run.last))] if run.last.exists() else []
-    return [("--config", str(run.config)), *checkpoint, ("--resume", folder), *limits.items()]
+    return [("--config", str(run.config)), ("--resume", folder), *refit, *limits.items()]
+
+
+def check_trained_options(words: Iterable[str], name: str) -> None:
+    """Refuse options of a training that were typed for a predictor that is not trained; those of a file may stay.
+
+    Args:
+        words: of the command, prepared.
+        name: of the predictor.
+
+    Raises:
+        UserError: naming the option, and those that do something.
+    """
+    trainer = (*_TRAINER, *_REFUSED, "fast_dev_run")
+    for word in words:
+        root, _, option = word.removeprefix("--").partition(".")
+        option = option.partition(".")[0].removesuffix("+")
+        idle = (root == "model" and option not in _FITTED) or (root == "trainer" and option not in trainer)
+        if word.startswith("--") and option and idle:
+            valid = [*(f"--model.{one}" for one in _FITTED), *(f"--trainer.{one}" for one in _TRAINER)]
+            raise UserError(f"{word} would do nothing: {name} is not trained; valid are {one_of(valid)}")
 
 
 def _does_nothing(name: str, idle: Iterable[str], trainer: Iterable[str]) -> bool:

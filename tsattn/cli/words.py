@@ -16,6 +16,7 @@ from tsattn.experiments.configs import config_names, find_config, read_config
 
 __all__ = ["prepare", "take_attention"]
 
+_FLAGS = ("--overwrite", "--refit")  # which have no value
 _BACKBONE = "--model.backbone"
 _ATTENTION = "--model.backbone.attention"
 
@@ -34,6 +35,9 @@ def prepare(words: list[str]) -> list[str]:
     """
     command, *rest = words
     pairs = _pairs(rest)
+    for name, value in pairs:
+        if name in _FLAGS and value is not None:
+            raise UserError(f"{name} takes no value, not {value}: give it, or leave it out")
     wants_help = any(name in ("-h", "--help") or name.endswith(".help") for name, _ in pairs)
     if command != "fit" and not wants_help:
         _check_one_device(command, pairs)
@@ -108,7 +112,7 @@ def _pairs(words: list[str]) -> list[Pair]:
 
 
 def _takes_value(name: str) -> bool:
-    return name.startswith("-") and name not in ("-h", "--help", "--overwrite") and "print_config" not in name
+    return name.startswith("-") and name not in (*_FLAGS, "-h", "--help") and "print_config" not in name
 
 
 def _is_number(word: str) -> bool:

@@ -3,15 +3,16 @@
 Where things are, in the order of the way:
 
 - from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table (`csv_cells.py` a CSV
-  file), `roles.py` finds which column is what, `rows.py` reads the rows of the table and of a frame of future values
-  (`columns.py` turns cells into numbers and categories, `stamps.py` and `dates.py` into time, `text_format.py` says how
-  they are written), `reader.py` goes the whole way, onto the time grids of `layout.py` (`grid.py`, `frequency.py`),
-  `panel.py` is the record;
-- from a panel to a batch: `splits.py` (`split_rule.py` for what a user asks), `scaling.py`, `windows.py` (behind the
-  end of the data: `future_windows.py`), `loading.py` for the order of training windows;
+  file), `roles.py` finds which column is what, `table_rows.py` reads the rows of the table and of a frame of future
+  values (`columns.py` turns cells into numbers and categories, `stamps.py` and `dates.py` into time, `text_format.py`
+  says how they are written), `reader.py` goes the whole way, onto the time grids of `grid_layout.py` (`grid.py`,
+  `frequency.py`), `panel.py` is the record;
+- from a panel to a batch: `splits.py` (`split_rule.py` for what a user asks), `scaling.py`, `windows.py` (after the end
+  of the data: `future_windows.py`), `loading.py` for the order of training windows, `window_loaders.py` for where
+  they are cut;
 - around that, one `LightningDataModule` a source, all subclasses of the one in `datamodule.py`: `own_data.py` (a
-  user's frame or file), `panel_data.py` (a panel, for the Forecaster), `public/` (the public data sets, their cards and
-  files), `mapped/` (tables larger than memory).
+  user's frame or file), `panel_data.py` (a panel, for the Forecaster), `public/public_data.py` (the public data sets,
+  with their cards and files), `mapped/mapped_data.py` (tables larger than memory).
 
 To add a public CSV file, write its card in `public/cards.py`; for anything else, one file with a subclass of
 `ForecastDataModule` that loads a panel and splits it, as `public/co2.py`, and its line in `DATA_MODULES`. The names are
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from tsattn.data.datamodule import ForecastDataModule
     from tsattn.data.frequency import future_index, infer_frequency, season_length
     from tsattn.data.future_windows import FutureWindows
-    from tsattn.data.mapped.datamodule import MappedDataModule
+    from tsattn.data.mapped.mapped_data import MappedDataModule
     from tsattn.data.own_data import CSVDataModule, FrameDataModule
     from tsattn.data.panel import Panel, wide_panel
     from tsattn.data.panel_data import PanelDataModule
     from tsattn.data.public.cards import CARDS, Card
     from tsattn.data.public.co2 import CO2DataModule
-    from tsattn.data.public.datamodule import PublicDataModule
+    from tsattn.data.public.public_data import PublicDataModule
     from tsattn.data.public.wide_csv import check_frame, read_csv
     from tsattn.data.reader import panel_from_frame
     from tsattn.data.scaling import scaled_series
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 DATA_MODULES = {
     "CO2DataModule": "tsattn.data.public.co2.CO2DataModule",
     "CSVDataModule": "tsattn.data.own_data.CSVDataModule",
-    "MappedDataModule": "tsattn.data.mapped.datamodule.MappedDataModule",
-    "PublicDataModule": "tsattn.data.public.datamodule.PublicDataModule",
+    "MappedDataModule": "tsattn.data.mapped.mapped_data.MappedDataModule",
+    "PublicDataModule": "tsattn.data.public.public_data.PublicDataModule",
 }
 """The import path of each data set that a configuration can name; its class is a name of this package too."""
 

@@ -50,7 +50,7 @@ _LONG_MONTHS = (
 )
 _MONTHS = tuple(name[:3] for name in _LONG_MONTHS)
 _TIME = re.compile(
-    r"(?P<gap>[T ]+)(?P<hour>\d{1,2})(?P<minute>:\d\d)?(?:(?P<second>:\d\d)(?P<part>\.\d+)?)?"
+    r"(?P<between>[T ]+)(?P<hour>\d{1,2})(?P<minute>:\d\d)?(?:(?P<second>:\d\d)(?P<part>\.\d+)?)?"
     r"(?P<half> ?[AaPp][Mm])?(?P<blank> ?)(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
 )
 
@@ -135,9 +135,9 @@ def _candidates(text: str) -> Iterator[str]:
     elif re.fullmatch(r"\d{14}", text):
         yield "%Y%m%d%H%M%S"
     elif match := re.match(r"\d{1,2}([-/. ])\d{1,2}\1(\d{4}|\d\d)(?!\d)", text):
-        gap = match[1]
+        between = match[1]
         orders = (("d", "m", "Y"), ("m", "d", "Y")) if len(match[2]) == 4 else (*map(tuple, ("dmy", "mdy", "ymd")),)
-        forms = tuple(gap.join(f"%{part}" for part in order) for order in orders)
+        forms = tuple(between.join(f"%{part}" for part in order) for order in orders)
         yield from _with_time(text, forms, re.compile(re.escape(match[0])))
     elif match := re.match(r"\d{1,2}([-/.])\d{4}(?!\d)", text):
         yield from _with_time(text, (f"%m{match[1]}%Y",), re.compile(re.escape(match[0])))
@@ -174,7 +174,7 @@ def _with_names(text: str) -> Iterator[str]:
 
 
 def _with_time(text: str, dates: tuple[str, ...], date: re.Pattern[str]) -> Iterator[str]:
-    """Formats of dates with that of the time of day behind them; none if the rest is no time."""
+    """Formats of dates with that of the time of day after them; none if the rest is no time."""
     match = date.match(text)
     rest = text[match.end() :] if match else text
     time = ""
@@ -183,7 +183,7 @@ def _with_time(text: str, dates: tuple[str, ...], date: re.Pattern[str]) -> Iter
         if found is None:
             return
         half = found["half"] or ""
-        time = found["gap"] + ("%I" if half else "%H")
+        time = found["between"] + ("%I" if half else "%H")
         time += ":%M" if found["minute"] else ""
         time += ":%S" if found["second"] else ""
         time += ".%f" if found["part"] else ""
@@ -298,13 +298,13 @@ def _in_local_zone(stamps: pd.DatetimeIndex, offsets: NDArray[Any]) -> pd.Dateti
     None if there is no such zone.
     """
     order = np.argsort(stamps.asi8, kind="stable")
-    time, told = stamps[order], offsets[order]
-    minutes = {kind: int(kind[0] + "1") * (60 * int(kind[1:3]) + int(kind[3:])) for kind in np.unique(told)}
-    shift = pd.to_timedelta(np.array([minutes[kind] for kind in told]), unit="min")
+    time, written = stamps[order], offsets[order]
+    minutes = {kind: int(kind[0] + "1") * (60 * int(kind[1:3]) + int(kind[3:])) for kind in np.unique(written)}
+    shift = pd.to_timedelta(np.array([minutes[kind] for kind in written]), unit="min")
     wall = time.tz_localize(None) + shift
     if len((wall - wall.normalize()).unique()) > 1:
         return stamps
-    changes = np.flatnonzero(told[1:] != told[:-1])
+    changes = np.flatnonzero(written[1:] != written[:-1])
     some = np.unique(np.concatenate([[0, len(time) - 1], changes, changes + 1]))
     others = sorted(name for name in zoneinfo.available_timezones() - {*_ZONES} if "/" in name)
     for name in (*_ZONES, *others):

@@ -30,7 +30,7 @@ __all__ = [
 
 Times: TypeAlias = "pd.DatetimeIndex | pd.Index[int]"
 
-# calendar frequencies whose periods also may be told of by a later day, such as the 15th of each month: by the days
+# calendar frequencies whose periods may also be written as a later day, such as the 15th of each month: by the days
 # that this day may come after the start of the period, as there is a 28th in all of them
 PHASED = {"MS": 27, "QS": 27, "YS": 27, "SMS": 12}
 
@@ -77,7 +77,7 @@ def infer_frequency(index: pd.DatetimeIndex, source: str, *, expected: str | Non
     frequency = try_infer_frequency(index)
     if frequency is not None:
         return frequency
-    # the longest regular head shows the rhythm that the row behind it breaks
+    # the longest regular head shows the rhythm that the row after it breaks
     head, broken = 2, len(index)
     while broken - head > 1:
         middle = (head + broken) // 2
@@ -134,7 +134,7 @@ def is_steps(frequency: str) -> bool:
 def future_index(last: Any, frequency: str, length: int) -> Times:
     """The `length` time stamps, or steps, after `last`.
 
-    Of months, quarters and years that are told of by a later day than their first, it is that day again.
+    Of months, quarters and years that are written as a later day than their first, it is that day again.
     """
     if is_steps(frequency):
         return pd.Index(int(last) + int(frequency) * np.arange(1, length + 1))

@@ -24,7 +24,7 @@ logger = logging.getLogger("tsattn")
 
 
 class FutureWindows(Dataset[Batch]):
-    """One window for each series: its last rows as context, and all that is known of the horizon behind them.
+    """One window for each series: its last rows as context, and all that is known of the horizon after them.
 
     A batch is made when it is asked for, so that memory does not grow with the number of series.
 

@@ -159,7 +159,7 @@ class Grid:
         self.multiple = int(offset.n)
         self._anchors: NDArray[np.int64] = np.empty(0, np.int64)
         self._unit = 1  # of the anchors, in nanoseconds
-        self._reach = 0  # units that a stamp may lie behind its anchor
+        self._reach = 0  # units that a stamp may come after its anchor
         if self.step is None:
             wall = span.tz_localize(None)
             first, last = wall.min().normalize(), wall.max().normalize() + pd.Timedelta(1, "D")
@@ -183,16 +183,16 @@ class Grid:
         if not len(self._anchors):
             return np.zeros(len(stamps), np.int64), np.full(len(stamps), OFF_GRID)
         number = np.searchsorted(self._anchors, anchor, side="right") - 1
-        behind = np.where(number < 0, -1, anchor - self._anchors[number.clip(0)])
-        found = (number >= 0) & (behind >= 0) & (behind <= self._reach)
+        after = np.where(number < 0, -1, anchor - self._anchors[number.clip(0)])
+        found = (number >= 0) & (after >= 0) & (after <= self._reach)
         number = np.where(found, number, np.searchsorted(self._anchors, anchor))
-        phase = np.where(found, (behind * self._unit + rest) * self.multiple + number % self.multiple, OFF_GRID)
+        phase = np.where(found, (after * self._unit + rest) * self.multiple + number % self.multiple, OFF_GRID)
         return (number // self.multiple).astype(np.int64), phase.astype(np.int64)
 
     def join(self, coordinates: NDArray[np.int64], phases: NDArray[np.int64]) -> Times:
         """The stamps at coordinates within the span: the inverse of `split`, in nanoseconds.
 
-        A wall-clock time that a change of clocks skips is moved behind the change.
+        A wall-clock time that a change of clocks skips is moved to just after the change.
         """
         if self.step is not None and not self._is_time:
             return one_time(pd.Index(coordinates * self.step + phases))

@@ -116,7 +116,7 @@ class ShuffledBatches(Sampler[NDArray[np.int64] | Tensor]):
                 yield batch if self.world_size == 1 else self._share(batch)
 
     def _share(self, batch: NDArray[np.int64] | Tensor) -> NDArray[np.int64] | Tensor:
-        """What this process has of a batch, without gaps in memory, which a search in it would fill each time."""
+        """What this process has of a batch, contiguous, or each search in it would copy it."""
         mine = batch[self.rank :: self.world_size]
         return mine.contiguous() if isinstance(mine, Tensor) else np.ascontiguousarray(mine)
 
@@ -139,7 +139,7 @@ class OrderedBatches(Sampler[NDArray[np.int64] | Tensor]):
     Args:
         windows: the numbers of all of them, ``(n,)``.
         batch_size: windows in a batch, at most.
-        device: see `ShuffledBatches`.
+        device: where the numbers are needed, as tensors; None gives arrays.
     """
 
     def __init__(self, windows: range | NDArray[np.int64], batch_size: int, device: torch.device | None = None) -> None:
@@ -184,5 +184,5 @@ class TrainingLoader(DataLoader[Batch]):
         return {"seen": self._seen}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on behind these batches."""
+        """Go on after these batches."""
         self._resumed = state["seen"]

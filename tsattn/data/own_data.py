@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
@@ -22,7 +24,7 @@ class FrameDataModule(ForecastDataModule):
     """A frame of many series (long: a row a series and time stamp) or of one (wide: a row a time stamp).
 
     Every series is split alike: by fraction, by count or by date. Missing values are masked, gaps in time are filled
-    as missing; of what has a value nothing is dropped. See `panel_from_frame` for what is read from a frame.
+    with missing values, and nothing that has a value is dropped. `panel_from_frame` says what is read from a frame.
 
     Args:
         frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``.
@@ -96,17 +98,18 @@ class FrameDataModule(ForecastDataModule):
         self.text = TextFormat(separator, decimal, encoding, date_format)
         self.rule = SplitRule.of(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
 
+    @override
     def load_panel(self) -> Panel:
-        """The series in the frame."""
         return self._panel(self.frame, "the frame")
 
+    @override
     def load_input(self, path: Path) -> Panel:
         """The series in a CSV or Parquet file."""
         named = {name: self.columns[name] for name in ("id_column", "time_column")}
         return self._panel(read_table(path, text=self.text, **named), str(path), rows_of(path, self.text))
 
+    @override
     def split(self, time: Times) -> Split:
-        """As the arguments say."""
         return self.rule.split(time)
 
     def _panel(self, table: Any, source: str, row_of: Callable[[int], str] | None = None) -> Panel:
@@ -140,6 +143,6 @@ class CSVDataModule(FrameDataModule):
         super().__init__(None, name=Path(path).stem, **options)
         self.path = Path(path)
 
+    @override
     def load_panel(self) -> Panel:
-        """The series in the file."""
         return self.load_input(self.path)

@@ -39,7 +39,7 @@ class Panel:
         past_names: their P columns.
         future_covariates: `(rows, F)` float64 covariates known for the future too, NaN where missing; None without.
         future_names: their F columns.
-        ahead: `(sum of steps ahead, F)` float64 values of the future covariates behind the last row of each series,
+        ahead: `(sum of steps ahead, F)` float64 values of the future covariates after the last row of each series,
             laid end to end; None without future covariates.
         ahead_starts: `(S + 1,)` int64 first row of each series in `ahead`, and its length.
         static: `(S, K)` int64 numbers of the categories of each series; None without.
@@ -99,7 +99,7 @@ class Panel:
         unused = [name for name in self.channels if name not in task.channels]
         panel = self.with_channels(task.channels, source)
         if unused:
-            logger.warning("%s: %s not used: the model was not trained on %s", source, *_told_of(unused))
+            logger.warning("%s: %s not used: the model was not trained on %s", source, *_as_parts_of_a_sentence(unused))
         panel = panel.with_covariates(task.past_covariates, task.future_covariates, source)
         return panel.with_static(task.static, task.categories, source)
 
@@ -116,7 +116,7 @@ class Panel:
         return replace(self, channels=tuple(channels), values=self.values[:, columns])
 
     def future_time(self, series: int, horizon: int) -> Times:
-        """The `horizon` time stamps behind the last row of a series, which is given by its number."""
+        """The `horizon` time stamps after the last row of a series, which is given by its number."""
         return future_index(self.time[self.starts[series + 1] - 1], self.frequency, horizon)
 
     def future_times(self, numbers: NDArray[np.int64], horizon: int) -> Times:
@@ -129,7 +129,7 @@ class Panel:
         return one_time(all_times)
 
     def future_for(self, horizon: int) -> NDArray[np.float64] | None:
-        """The future covariates of the `horizon` steps behind the last row of each series.
+        """The future covariates of the `horizon` steps after the last row of each series.
 
         Returns:
             `(S, horizon, F)` finite values, or None without future covariates.
@@ -149,7 +149,7 @@ class Panel:
             names = one_of(shown(self.future_names[column]) for column in lacking)
             raise UserError(
                 f"no future values of {names} were given; give one for each of the {horizon} steps to forecast, in "
-                "rows behind the last target or in a frame of future values"
+                "rows after the last target or in a frame of future values"
             )
         missing = np.argwhere(np.isnan(values))
         if missing.size:
@@ -157,7 +157,7 @@ class Panel:
             raise UserError(
                 f"future covariate {shown(self.future_names[column])} stops early: {self._series(series)}no value at "
                 f"{self.future_time(series, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; give one for "
-                "each, in rows behind the last target or in a frame of future values"
+                "each, in rows after the last target or in a frame of future values"
             )
         return values
 
@@ -221,7 +221,7 @@ class Panel:
         )
 
     def until(self, ends: NDArray[np.int64]) -> Panel:
-        """The same series, each up to a row; what is known of the future covariates behind it becomes their future.
+        """The same series, each up to a row; what is known of the future covariates after it becomes their future.
 
         Args:
             ends: `(S,)` rows of each series to keep, at least 1.
@@ -332,7 +332,7 @@ class Panel:
         return "" if self.is_wide else f"series {shown(self.ids[series])} has "
 
 
-def _told_of(columns: Sequence[str]) -> tuple[str, str]:
+def _as_parts_of_a_sentence(columns: Sequence[str]) -> tuple[str, str]:
     """Columns that are not used, as the subject of a message and as its object."""
     names = one_of(map(shown, columns))
     return (f"column {names} is", "it") if len(columns) == 1 else (f"columns {names} are", "them")

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from tsattn.data.columns import category_codes, column_name, column_names
 from tsattn.data.frequency import Times
 from tsattn.data.grid import normalise_frequency
-from tsattn.data.layout import Layout, lay_out
-from tsattn.data.messages import counted
+from tsattn.data.grid_layout import GridLayout, lay_out
 from tsattn.data.panel import Panel
 from tsattn.data.roles import (
     NO_NAME,
@@ -26,10 +25,10 @@ from tsattn.data.roles import (
     plain_frame,
     without_saved_index,
 )
-from tsattn.data.rows import SeriesRows, Table, TableRows, future_rows, in_series, table_rows, without_empty
+from tsattn.data.table_rows import SeriesRows, Table, TableRows, future_rows, in_series, table_rows, without_empty
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, number_of, one_of, shown
 
 __all__ = ["check_max_filled", "panel_from_frame"]
 
@@ -65,7 +64,7 @@ def panel_from_frame(
 
     Time may be whole numbers that count steps, in the column of time stamps or as the index of a wide frame of numbers.
 
-    With future covariates, the rows of a series behind the last one with a target are its future. Rows without a target
+    With future covariates, the rows of a series after the last one with a target are its future. Rows without a target
     need not repeat the static columns.
 
     Args:
@@ -83,7 +82,7 @@ def panel_from_frame(
         max_filled: the share of the rows of a series that may be filled.
         text: how text is written, the dates of a frame too.
         source: what the table is, for messages.
-        future: a frame, or file, of the ids, time stamps and future covariates behind the last row of each series.
+        future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
         row_of: names a row (from 0) of the table in messages; by default ``the frame, row 1`` and so on.
         zone_of: time stamps of another table, into whose time zone those of this one are converted.
 
@@ -161,11 +160,11 @@ class _Grids:
         values: `(rows, C)` float64 targets.
         past: `(rows, P)` float64 past covariates.
         known: `(rows, F)` float64 future covariates.
-        is_ahead: `(rows,)` whether a row is behind the last target of its series, so that it is its future; none is
+        is_ahead: `(rows,)` whether a row comes after the last target of its series, so that it is its future; none is
             without future covariates.
     """
 
-    layout: Layout
+    layout: GridLayout
     values: NDArray[np.float64]
     past: NDArray[np.float64]
     known: NDArray[np.float64]
@@ -200,7 +199,7 @@ def _without_empty_columns(roles: Roles, rows: TableRows, source: str) -> tuple[
 
 
 def _on_grids(rows: SeriesRows, roles: Roles, frequency: str | None, source: str, max_filled: float) -> _Grids:
-    """Rows sorted and their gaps filled; with future covariates, what is behind the last targets is the future."""
+    """Rows sorted and their gaps filled; with future covariates, what comes after the last targets is the future."""
     layout = lay_out(
         *(rows.time, rows.series, rows.names, frequency, rows.where, source),
         is_wide=roles.is_wide,
@@ -210,7 +209,7 @@ def _on_grids(rows: SeriesRows, roles: Roles, frequency: str | None, source: str
     _refuse_empty(values, layout.starts, roles, rows.names, source)
     is_ahead = np.zeros(len(values), dtype=bool)
     if roles.future:
-        is_ahead = _is_behind_last_target(values, layout.starts)
+        is_ahead = _is_after_last_target(values, layout.starts)
         _refuse_early_future(is_ahead[layout.places[rows.num_own :]], rows, roles)
         _log_ahead(is_ahead, past, roles.past, source)
     places = layout.places[: rows.num_own]
@@ -231,24 +230,26 @@ def _refuse_empty(
         )
 
 
-def _is_behind_last_target(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """`(rows,)` whether no target of a series is known in a row or behind it."""
+def _is_after_last_target(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """`(rows,)` whether no target of a series is known in a row or after it."""
     rows = np.arange(len(values))
     last = np.maximum.reduceat(np.where(np.isnan(values).all(axis=1), -1, rows), starts[:-1])
     return rows > np.repeat(last, np.diff(starts))
 
 
 def _refuse_early_future(is_ahead: NDArray[np.bool_], rows: SeriesRows, roles: Roles) -> None:
-    """Refuse a future that the table has targets for, given of each of its rows whether it is behind the last one."""
+    """Refuse a future that the table has targets for, given of each of its rows whether it comes after the last one."""
     late = np.flatnonzero(~is_ahead)
     if late.size:
         row = rows.num_own + int(late[0])
         of = "" if roles.is_wide else f" of series {shown(rows.names[rows.series[row]])}"
-        raise UserError(f"{rows.where(row)}: time stamp {rows.time[row]}{of} is not behind the last row with a target")
+        raise UserError(
+            f"{rows.where(row)}: time stamp {rows.time[row]}{of} does not come after the last row with a target"
+        )
 
 
 def _log_missing(values: NDArray[np.float64], covariates: NDArray[np.float64], roles: Roles, source: str) -> None:
-    """Say how many targets `(rows, C)` and values of covariates `(rows, P + F)` are missing."""
+    """Log how many targets `(rows, C)` and values of covariates `(rows, P + F)` are missing."""
     if missing := np.isnan(values).sum():
         logger.warning("%s: %d of %d values are missing; they are masked, never scored", source, missing, values.size)
     for name, column in zip((*roles.past, *roles.future), covariates.T, strict=True):
@@ -263,10 +264,10 @@ def _log_ahead(
     is_ahead: NDArray[np.bool_], past: NDArray[np.float64], past_names: tuple[str, ...], source: str
 ) -> None:
     if is_ahead.any():
-        rows = counted(is_ahead.sum(), "row")
-        logger.info("%s: read %s behind the last targets as the future of the covariates", source, rows)
+        rows = number_of(is_ahead.sum(), "row")
+        logger.info("%s: read %s after the last targets as the future of the covariates", source, rows)
     unused = np.atleast_1d((is_ahead[:, None] & ~np.isnan(past)).any(axis=0))
     if unused.any():
         names = [shown(name) for name, is_unused in zip(past_names, unused, strict=True) if is_unused]
         what = f"covariate{'' if len(names) == 1 else 's'} {one_of(names)}"
-        logger.warning("%s: values of the past %s behind the last targets are not used", source, what)
+        logger.warning("%s: values of the past %s after the last targets are not used", source, what)

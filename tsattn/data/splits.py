@@ -63,7 +63,7 @@ class Split:
         return cls(int(time.searchsorted(val)), int(time.searchsorted(test)), len(time))
 
     def bounds(self, part: str) -> tuple[int, int]:
-        """First row of ``train``, ``val`` or ``test``, and the row behind its last."""
+        """First row of ``train``, ``val`` or ``test``, and the row after its last."""
         return {
             "train": (0, self.train_end),
             "val": (self.train_end, self.val_end),

@@ -17,7 +17,7 @@ _NO_SEPARATORS = '"\r\n\0'
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How the text of a table is read; the last but one and before concern CSV files alone.
+    """How the text of a table is read; all but `date_format` concern CSV files alone.
 
     Attributes:
         separator: the character between the cells of a CSV file; ``\\t``, written out, is a tab too.

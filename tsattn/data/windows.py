@@ -27,14 +27,14 @@ class Series:
     """Series as tensors, laid end to end.
 
     Attributes:
-        values: `(rows, C)` float32, scaled, gaps imputed.
+        values: `(rows, C)` float32, scaled, missing values imputed.
         observed: `(rows, C)` bool, or None if nothing is missing.
         time: `(rows,)` int64, seconds since 1970-01-01.
         starts: `(S + 1,)` int64 first row of each series, and `rows`.
         mean: `(S, C)` float64 of each series; ``original = scaled * scale + mean``.
         scale: `(S, C)` float64.
-        past_covariates: `(rows, P)` float32, scaled, gaps imputed; None without.
-        future_covariates: `(rows, F)` float32, scaled, gaps imputed; None without.
+        past_covariates: `(rows, P)` float32, scaled, missing values imputed; None without.
+        future_covariates: `(rows, F)` float32, scaled, missing values imputed; None without.
         static: `(S, K)` int64 numbers of categories; None without.
     """
 

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from tsattn.batch import Batch
 from tsattn.constants import EXACT
 from tsattn.errors import UserError
+from tsattn.evaluation.window_errors import point_forecast
 from tsattn.scaler import Units
-from tsattn.task import MEDIAN, check_quantiles
+from tsattn.task import check_quantiles
 
 __all__ = ["error_by_horizon"]
 
@@ -68,18 +69,9 @@ def _sums(
     """Squared errors, absolute errors and their number for each step, `(3, T)`."""
     if batch.target is None:
         raise UserError("windows beyond the end of the data have no target to measure against")
-    forecast, target = forecaster(batch), batch.target
-    if forecast.dim() == target.dim() + 1 and forecast.shape[-1] == len(levels):
-        forecast = forecast[..., levels.index(MEDIAN)]
-    if forecast.shape != target.shape:
-        raise UserError(
-            f"a forecast of shape {tuple(forecast.shape)} does not fit targets of shape {tuple(target.shape)} "
-            f"and {len(levels)} quantiles"
-        )
-    error = forecast.to(EXACT) - target.to(EXACT)
+    error = point_forecast(forecaster(batch), batch.target, levels).to(EXACT) - batch.target.to(EXACT)
     if units is not None:
-        series = batch.series_id
-        _, scale = units.of(None if series is None else series.to(units.scale.device))
+        _, scale = units.of(batch.series_id)
         error = error * scale.to(error.device)
     seen = torch.ones_like(error) if batch.target_observed is None else batch.target_observed.to(EXACT)
     error = error.where(seen > 0, 0.0)

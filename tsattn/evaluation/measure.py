@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsattn.batch import Batch
+from tsattn.constants import EXACT
 from tsattn.errors import UserError
 from tsattn.evaluation.error_recorder import MEMORY_LIMIT, ErrorRecorder
 from tsattn.evaluation.error_table import ErrorTable
-from tsattn.evaluation.summed_metric import EXACT
 from tsattn.evaluation.window_errors import window_errors
 from tsattn.scaler import Units
 from tsattn.task import check_quantiles

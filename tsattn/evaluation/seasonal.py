@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tsattn.constants import EXACT
 from tsattn.data import Panel
 from tsattn.errors import UserError
-from tsattn.evaluation.summed_metric import EXACT
 
 __all__ = ["seasonal_error", "seasonal_errors"]
 

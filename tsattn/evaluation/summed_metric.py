@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-__all__ = ["EXACT", "SummedMetric"]
+from tsattn.constants import EXACT
 
-# long sums of small numbers need float64, which Apple's GPUs lack
-EXACT = torch.float32 if torch.backends.mps.is_available() else torch.float64
+__all__ = ["SummedMetric"]
 
 
 class SummedMetric(Metric):

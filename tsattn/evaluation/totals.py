@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tsattn.constants import EXACT
 from tsattn.evaluation.reductions import reduce_totals
-from tsattn.evaluation.summed_metric import EXACT, SummedMetric
+from tsattn.evaluation.summed_metric import SummedMetric
 from tsattn.evaluation.window_errors import sum_names, window_errors
 from tsattn.task import check_quantiles
 

@@ -18,10 +18,10 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from tsattn.constants import EXACT
 from tsattn.errors import UserError
 from tsattn.evaluation.intervals import central_intervals
 from tsattn.evaluation.pinball import quantile_loss
-from tsattn.evaluation.summed_metric import EXACT
 from tsattn.task import MEDIAN
 
 __all__ = ["SUMS", "WindowErrors", "point_forecast", "sum_names", "window_errors"]
@@ -92,6 +92,7 @@ def point_forecast(forecast: Tensor, target: Tensor, levels: Sequence[float]) ->
     return forecast
 
 
+@torch.no_grad()
 def window_errors(
     forecast: Tensor,
     target: Tensor,
@@ -118,24 +119,26 @@ def window_errors(
     point = point_forecast(forecast, target, levels).to(EXACT)
     is_point = forecast.dim() == target.dim()
     target = target.to(EXACT)
-    seen = torch.ones_like(target, dtype=torch.bool) if observed is None else observed
-    count = seen.sum(1)
+    hidden = torch.zeros_like(target, dtype=torch.bool) if observed is None else ~observed
+    count = (~hidden).sum(1)
     unit = scale[:, 0]
 
-    def summed(values: Tensor, counted: Tensor = seen) -> Tensor:
-        return values.where(counted, 0.0).sum(1)
+    def summed(values: Tensor, left_out: Tensor = hidden) -> Tensor:
+        # in place, as each temporary of this size costs more than what is computed in it
+        return values.masked_fill_(left_out, 0.0).sum(1)
 
     def in_units(scaled: Tensor, factor: Tensor) -> Tensor:
         # a channel that was never observed may have no scale
         return (scaled * factor).where(count > 0, 0.0)
 
-    error = (point - target).abs()
-    squared, absolute = summed(error.square()), summed(error)
-    original, truth = point * scale + mean, target * scale + mean
-    size = original.abs() + truth.abs()
-    has_term = seen & (size != 0)
-    sums = [count, squared, absolute, in_units(squared, unit.square()), in_units(absolute, unit), summed(truth.abs())]
-    sums += [summed(2 * (original - truth).abs() / size, has_term), has_term.sum(1)]
+    error = (point - target).abs_()
+    absolute, squared = summed(error), summed(error.square_())
+    original, truth = (torch.addcmul(mean, part, scale) for part in (point, target))
+    distance = (original - truth).abs_()
+    size = original.abs_().add_(truth.abs_())
+    has_no_term = hidden | (size == 0)
+    sums = [count, squared, absolute, in_units(squared, unit.square()), in_units(absolute, unit), summed(truth)]
+    sums += [2 * summed(distance.div_(size), has_no_term), (~has_no_term).sum(1)]
 
     # level by level: all at once would take many times the memory of the forecast
     pinball, below, inside = [], [], []

@@ -1,9 +1,35 @@
-"""From an experiment, plain data, to its result: the engine below the command line, the Forecaster and tuning."""
+"""From an experiment, plain data, to its result: the engine below the command line, the Forecaster and tuning.
 
-from tsattn.experiments.experiment import RESULTS_VERSION, Experiment
-from tsattn.experiments.result import Result
-from tsattn.experiments.resuming import LIMITS, resume
-from tsattn.experiments.run_folder import RunFolder
-from tsattn.experiments.running import Hooks, run
+The names are imported when they are first asked for: finding a configuration, or the folder of a run, needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tsattn.experiments.experiment import RESULTS_VERSION, Experiment
+    from tsattn.experiments.result import Result
+    from tsattn.experiments.resuming import LIMITS, resume
+    from tsattn.experiments.run_folder import RunFolder
+    from tsattn.experiments.running import Hooks, run
+
+_HOMES = {
+    "LIMITS": "resuming",
+    "RESULTS_VERSION": "experiment",
+    "Experiment": "experiment",
+    "Hooks": "running",
+    "Result": "result",
+    "RunFolder": "run_folder",
+    "resume": "resuming",
+    "run": "running",
+}
 
 __all__ = ["LIMITS", "RESULTS_VERSION", "Experiment", "Hooks", "Result", "RunFolder", "resume", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tsattn.experiments' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tsattn.experiments.{_HOMES[name]}"), name)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["config_names", "find_config", "read_config"]
+__all__ = ["SECTIONS", "check_sections", "config_names", "find_config", "read_config"]
+
+SECTIONS = ("seed_everything", "data", "model", "trainer")
 
 
 def config_names(pattern: str = "*.yaml") -> list[str]:
@@ -42,7 +45,36 @@ def read_config(path: Path) -> Mapping[str, Any]:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, Mapping):
         raise UserError(f"{path} is not a configuration: it must hold the keys data, model and trainer")
+    check_sections(content, f"{path}: ")
     return content
+
+
+def check_sections(content: Mapping[str, Any], source: str = "") -> None:
+    """Refuse a description whose keys are not those of an experiment, or that does not hold options under them.
+
+    Args:
+        content: plain data by the keys of the YAML.
+        source: the beginning of the message.
+
+    Raises:
+        UserError: naming the key and what is valid.
+    """
+    for name, value in content.items():
+        if name not in SECTIONS:
+            close = difflib.get_close_matches(str(name), SECTIONS, 1)
+            meant = f" (did you mean {close[0]}?)" if close else ""
+            raise UserError(f"{source}an experiment has no key {name!r}{meant}; valid: {one_of(SECTIONS)}")
+        if name in ("model", "trainer") and not isinstance(value, Mapping):
+            raise UserError(f"{source}{name} must hold options by their names, not {shown(repr(value))}")
+    data = content.get("data", {})
+    if not isinstance(data, str | Mapping):
+        raise UserError(f"{source}data must be a class, or hold class_path and init_args, not {shown(repr(data))}")
+    if isinstance(data, Mapping) and "class_path" in data:
+        for name in data:
+            if name not in ("class_path", "init_args", "dict_kwargs"):
+                raise UserError(
+                    f"{source}data has no key {name!r} beside class_path; arguments of the class belong under init_args"
+                )
 
 
 def _folders() -> list[Path]:

@@ -13,12 +13,11 @@ from typing import Any, Self
 import yaml
 
 from tsattn.data import ForecastDataModule
-from tsattn.errors import UserError, one_of
 from tsattn.evaluation import selection_metric
-from tsattn.experiments.configs import find_config, read_config
+from tsattn.experiments.configs import check_sections, find_config, read_config
 from tsattn.experiments.dotted import full_path, with_values
 from tsattn.experiments.fingerprint import fingerprint
-from tsattn.experiments.schema import SECTIONS, completed, instantiated, plain
+from tsattn.experiments.schema import completed, instantiated, plain
 from tsattn.predictors import complete_predictor
 from tsattn.training.losses import choose_loss
 from tsattn.training.trainer_checks import check_seed
@@ -68,9 +67,7 @@ class Experiment:
         Raises:
             UserError: for a key or value that is not valid; the message lists what is.
         """
-        for name in content:
-            if name not in SECTIONS:
-                raise UserError(f"an experiment has no key {name!r}; valid: {one_of(SECTIONS)}")
+        check_sections(content)
         check_seed(content.get("seed_everything"))
         whole = plain(completed(content))
         whole["model"]["backbone"] = complete_predictor(whole["model"]["backbone"])

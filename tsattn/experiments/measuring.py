@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from tsattn.data import ForecastDataModule, Panel
 from tsattn.data.frequency import is_steps
-from tsattn.data.messages import counted
-from tsattn.errors import UserError
+from tsattn.errors import UserError, number_of
 from tsattn.evaluation import ErrorTable, measure
 from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.experiments.baselines import fitted_baselines
@@ -44,7 +43,7 @@ def measured(
     assert predictor.output is not None
     levels = predictor.output.quantiles
     table = measure(
-        execution.forecaster(predictor),
+        predictor.on(execution),
         data.eval_dataloader(part, predictor.context_length),
         units=Units(data.series.mean, data.series.scale),
         levels=levels,
@@ -78,6 +77,8 @@ def tables_beside_baselines(
     """The errors of a predictor and of the baselines on the same windows, by name; the arguments are `measured`'s."""
     tables = {predictor.name: measured(predictor, data, part, execution, path)}
     for name, baseline in fitted_baselines(data, part, Training(execution.options, {})):
+        if name in tables:  # persistence is measured already
+            continue
         tables[name] = measured(baseline, data, part, execution)
     return tables
 
@@ -93,4 +94,4 @@ def extent(data: ForecastDataModule) -> str:
     """How many channels of one series, or series, the data hold."""
     panel: Panel | None = data.panel
     assert panel is not None
-    return counted(len(panel.channels), "channel") if panel.is_wide else f"{len(panel)} series"
+    return number_of(len(panel.channels), "channel") if panel.is_wide else f"{len(panel)} series"

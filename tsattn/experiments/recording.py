@@ -23,24 +23,35 @@ class Recording:
         experiment: what is run.
         command: that asked for it.
         goes_on: whether the folder is that of a run that goes on.
+        refits: whether the run ends with a fit to all rows, which is noted for those who go on with it.
 
     Attributes:
         folder: as `open` has made it.
     """
 
-    def __init__(self, folder: RunFolder, experiment: Experiment, command: list[str], *, goes_on: bool = False) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        experiment: Experiment,
+        command: list[str],
+        *,
+        goes_on: bool = False,
+        refits: bool = False,
+    ) -> None:
         self.folder = folder
         self.experiment = experiment
         self.command = command
         self.goes_on = goes_on
+        self.refits = refits
         self._is_open = False
 
-    def open(self, device: str, steps: int | None = None) -> bool:
+    def open(self, device: str, steps: int | None = None, member: str = "") -> bool:
         """Make the folder, if it is not there yet, or go on in it; whether this call did.
 
         Args:
             device: what is computed on.
             steps: of the whole training; None where they are not known, or there are none.
+            member: the name of the part of an ensemble that these are of; empty for the whole.
 
         Raises:
             UserError: if it cannot be made or written, or the run that goes on is beyond its end already.
@@ -51,31 +62,36 @@ class Recording:
         if not is_first_process():
             return False
         if self.goes_on:
-            self._go_on(steps)
+            self._go_on(steps, member)
             return True
         self.folder = self.folder.create()
         with self.folder.removed_if_it_fails():
             self.folder.config.write_text(self.experiment.to_yaml())
             self.folder.write_json(self.folder.versions, versions(self.command, device))
+            if self.refits:
+                self.folder.note_refit()
         return True
 
-    @property
-    def step(self) -> int:
-        """The optimizer step that a run goes on after; 0 for a new one."""
-        is_begun = self.goes_on and self.folder.last.exists()
-        return int(load_checkpoint(self.folder.last)["global_step"]) if is_begun else 0
+    def step(self, member: str = "") -> int:
+        """The optimizer step that the training of a member, or of the whole, goes on after; 0 for a new one."""
+        last = self.part(member).last
+        return int(load_checkpoint(last)["global_step"]) if self.goes_on and last.exists() else 0
 
-    def _go_on(self, steps: int | None) -> None:
-        """Make a run that has come to its end, or has another end now, one that is to be trained longer."""
+    def _go_on(self, steps: int | None, member: str) -> None:
+        """Make a run that has come to its end, or has another end now, one whose results are to come."""
         run, before = self.folder, Experiment.read(self.folder.config).to_dict()
-        if run.metrics.exists() or before["trainer"] != self.experiment.to_dict()["trainer"]:
-            if steps is not None and steps <= self.step:
+        is_longer = before["trainer"] != self.experiment.to_dict()["trainer"]
+        if is_longer or run.metrics.exists():
+            step = self.step(member)
+            if is_longer and steps is not None and steps <= step:
                 raise UserError(
-                    f"the run {run.path} is trained for {self.step:,} steps already, and {steps:,} are asked for in "
+                    f"the run {run.path} is trained for {step:,} steps already, and {steps:,} are asked for in "
                     "all: --trainer.max_steps must be above that"
                 )
-            run.extend(self.experiment.to_yaml(), self.step, self.command)
+            run.extend(self.experiment.to_yaml(), step, self.command)
         run.begin()
+        if self.refits:
+            run.note_refit()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -84,7 +100,7 @@ class Recording:
             yield
         except Exception as error:
             if self._is_open and not self.goes_on and is_first_process():
-                explains = isinstance(error, UserError) and self.folder.curve.exists()
+                explains = isinstance(error, UserError) and self.folder.has_curve
                 if not (self.folder.has_checkpoint or explains):
                     self.folder.remove()
             raise
@@ -98,4 +114,4 @@ class Recording:
 
     def part(self, name: str) -> RunFolder:
         """The folder for a part of an ensemble; the whole folder for no name."""
-        return RunFolder(self.folder.path / "members" / name) if name else self.folder
+        return self.folder.of_member(name) if name else self.folder

@@ -11,6 +11,7 @@ from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.result import Result
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.running import Hooks, fit_experiment
+from tsattn.predictors import build_predictor
 from tsattn.training.processes import is_first_process
 
 __all__ = ["LIMITS", "resume"]
@@ -32,7 +33,7 @@ def resume(
         folder: of the run.
         limits: ``max_steps``, ``max_epochs`` or ``max_time`` of the Trainer in place of all those that the run had, to
             train it longer; the results so far are kept under another name.
-        refit: see `tsattn.run`.
+        refit: see `tsattn.run`; a finished run is fitted once more, too. One that was to be refitted is in any case.
         hooks: what the caller takes part in.
 
     Raises:
@@ -42,16 +43,21 @@ def resume(
         if name not in LIMITS:
             raise UserError(f"a run that goes on takes no other {name}; valid are {one_of(LIMITS)}, to train it longer")
     run = RunFolder(folder)
-    run.check_resumable(longer=bool(limits))
+    is_new_refit = refit and not run.refit.exists()
+    run.check_resumable(longer=bool(limits) or is_new_refit)
     if is_first_process():
         run.hold()
     try:
         before = Experiment.read(run.config)
+        predictor = build_predictor(before.model["backbone"])
+        if limits and not predictor.is_trained:
+            raise UserError(f"{predictor.name} is fitted at once, so it cannot be trained longer")
         asked = {f"trainer.{name}": value for name, value in {**_NONE, **limits}.items()} if limits else {}
         experiment = before.with_values(asked)
         differs = any(experiment.trainer[name] != before.trainer[name] for name in LIMITS)
         if is_first_process():  # it may have come to its end while its lock was waited for
-            run.check_resumable(longer=differs)
+            run.check_resumable(longer=differs or is_new_refit)
+        refit = refit or run.is_to_be_refitted
         return fit_experiment(experiment, run, goes_on=True, refit=refit, hooks=hooks or Hooks())
     finally:
         run.release()

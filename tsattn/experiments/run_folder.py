@@ -26,6 +26,7 @@ __all__ = ["FORMAT", "RunFolder", "versions"]
 FORMAT = 2
 """Of the folder, in its versions. Format 1, without a number, had no errors, and older names of scores."""
 
+_MEMBERS = "members"  # the folder of those of the parts of an ensemble
 _PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", "torchmetrics", "jsonargparse")
 
 
@@ -34,7 +35,7 @@ class RunFolder:
 
     Args:
         path: the folder.
-        renamed: whether a new folder takes another name, with a number behind it, where this one is taken.
+        renamed: whether a new folder takes another name, with a number after it, where this one is taken.
 
     Attributes:
         config: complete configuration, YAML that `fit --config` takes.
@@ -70,8 +71,30 @@ class RunFolder:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether there is a checkpoint in it yet."""
-        return self.best.exists() or self.last.exists()
+        """Whether there is a checkpoint in it yet, of the whole or of a member."""
+        return any(self._all_checkpoints())
+
+    @property
+    def has_curve(self) -> bool:
+        """Whether there is a training curve in it yet, of the whole or of a member."""
+        return self.curve.exists() or any(self.path.glob(f"{_MEMBERS}/*/{self.curve.name}"))
+
+    @property
+    def is_to_be_refitted(self) -> bool:
+        """Whether the run ends with a fit to all rows, as `note_refit` has noted."""
+        return self.versions.exists() and bool(json.loads(self.versions.read_text()).get("refit"))
+
+    def note_refit(self) -> None:
+        """Note that the run ends with a fit to all rows."""
+        self.write_json(self.versions, {**json.loads(self.versions.read_text()), "refit": True})
+
+    def of_member(self, name: str) -> RunFolder:
+        """The folder for a part of an ensemble, inside this one."""
+        return RunFolder(self.path / _MEMBERS / name)
+
+    def _all_checkpoints(self) -> list[Path]:
+        own = [file for file in (self.best, self.last, self.refit) if file.exists()]
+        return own + sorted(self.path.glob(f"{_MEMBERS}/*/{self.checkpoints.name}/*.ckpt"))
 
     @classmethod
     def dated(cls, root: str | Path, data: str, name: str) -> RunFolder:
@@ -138,8 +161,8 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def seal(self) -> None:
-        """Write the checksums of the best and the last checkpoint, which `check_trained` compares."""
-        write_checksums(self.path, [file for file in (self.best, self.last, self.refit) if file.exists()])
+        """Write the checksums of all checkpoints, which `check_trained` compares."""
+        write_checksums(self.path, self._all_checkpoints())
 
     def check_new(self) -> None:
         """Refuse a folder that exists."""
@@ -174,7 +197,7 @@ class RunFolder:
 
         Args:
             config: its configuration, with the new limits.
-            step: the step that it goes on behind.
+            step: the step that it goes on after.
             command: that asked for it.
         """
         partial = self.config.with_name(self.config.name + ".partial")

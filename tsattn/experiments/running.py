@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from lightning.pytorch.callbacks import Callback
 
 from tsattn.data import ForecastDataModule
+from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
@@ -23,12 +24,14 @@ from tsattn.experiments.schema import user_errors
 from tsattn.figures import plot_test_forecasts
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor, save_predictor
+from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.checkpoint_content import read_content
 from tsattn.training.checkpoint_io import load_checkpoint
 from tsattn.training.processes import is_first_process, leave_others
 from tsattn.training.random_state import own_random_state
+from tsattn.training.train import chosen_lengths
 from tsattn.training.trainer_options import check_one_device
 
 __all__ = ["Hooks", "fit_experiment", "run"]
@@ -117,11 +120,17 @@ def fit_experiment(
         check_one_device(options.arguments, "a refit runs on one device")
     data = made if data is None else data
     predictor = build_predictor(experiment.model["backbone"])
+    if hooks.checkpoint is not None and not goes_on and not isinstance(predictor, NetworkPredictor):
+        raise UserError(f"a checkpoint to go on from is that of one network, and {predictor.name} is none")
     where = folder(data, predictor) if callable(folder) else folder
     if where is not None and not goes_on and is_first_process():
         where.check_new()
     is_toy = bool(options.arguments["fast_dev_run"])
-    recording = None if where is None or is_toy else Recording(where, experiment, [*hooks.command], goes_on=goes_on)
+    recording = (
+        None
+        if where is None or is_toy
+        else Recording(where, experiment, [*hooks.command], goes_on=goes_on, refits=refit)
+    )
     checkpoint = hooks.checkpoint
     if goes_on and where is not None and where.last.exists():
         checkpoint = where.last
@@ -133,6 +142,8 @@ def fit_experiment(
         hooks.built(predictor, data)
         training = _training(experiment, options, recording, hooks, checkpoint, goes_on)
         _say_data(data, hooks.say)
+        if not predictor.is_trained:
+            hooks.say(predictor.summary)
         with own_random_state(experiment.seed):
             facts = {**predictor.fit(data, training), "parameters": predictor.num_parameters}
         fitted = FittedPredictor(predictor.eval(), data.scaler)
@@ -142,7 +153,7 @@ def fit_experiment(
             return Result(experiment, key, fitted, data, facts)
         if recording is not None:
             _open(recording, "cpu", None, hooks.say)
-            if "best_step" not in facts:  # a single network has written it
+            if "best_step" not in facts or "val" not in data.parts:  # else the training of a network has written it
                 save_predictor(recording.folder.best, fitted, global_step=0)
         execution = Execution(options)
         facts = {**facts, **_validated(predictor, data, execution, facts, experiment.selection)}
@@ -181,7 +192,7 @@ def _training(
 
     def open_files(member: str, device: str, steps: int | None) -> RunFolder:
         assert recording is not None
-        _open(recording, device, steps, hooks.say)
+        _open(recording, device, steps, hooks.say, member)
         return recording.part(member)
 
     def how_to_go_on() -> str:
@@ -203,10 +214,14 @@ def _training(
     )
 
 
-def _open(recording: Recording, device: str, steps: int | None, say: Callable[[str], None]) -> None:
-    if recording.open(device, steps):
+def _open(
+    recording: Recording, device: str, steps: int | None, say: Callable[[str], None], member: str | None = None
+) -> None:
+    """Open the folder for the training of a member, of the whole (empty), or for what is fitted without (None)."""
+    if recording.open(device, steps, member or ""):
+        after = "" if member is None else f" after step {recording.step(member)}{f' of {member}' if member else ''}"
         path = recording.folder.path
-        say(f"going on with {path} after step {recording.step}" if recording.goes_on else f"run folder: {path}")
+        say(f"going on with {path}{after}" if recording.goes_on else f"run folder: {path}")
 
 
 def _say_data(data: ForecastDataModule, say: Callable[[str], None]) -> None:
@@ -238,6 +253,7 @@ def _refitted(
     again = build_predictor(experiment.model["backbone"])
     again.build(whole.task, Output(tuple(experiment.model["quantiles"])), empty=True)
     unwatched = replace(training, open_files=None, checkpoint=None, resumes=False, callbacks=())
+    training.say("fitting once more, to all rows")
     with own_random_state(experiment.seed):
         again.fit(whole, unwatched.at_length(facts))  # of closed forms there is no length
     return FittedPredictor(again.eval(), whole.scaler)
@@ -259,7 +275,7 @@ def _write(result: Result, recording: Recording, execution: Execution) -> None:
         "test": {name: _finite(table.scores()) for name, table in result.tables.items()},
         **result.fit,
         "seed": result.experiment.seed,
-        **({"refit": "all rows, at the length that validation chose"} if result.refitted is not None else {}),
+        **({"refit": {"rows": "all", "steps": _refit_steps(result.fit)}} if result.refitted is not None else {}),
     }
     if result.errors is not None and result.errors.path is None:
         result.errors.to_parquet(folder.errors)
@@ -267,8 +283,14 @@ def _write(result: Result, recording: Recording, execution: Execution) -> None:
     if result.tables:
         name = result.fitted.predictor.name
         predictor = result.fitted.predictor
-        figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", execution.forecaster(predictor))
+        figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", predictor.on(execution))
         figure.savefig(folder.figure, dpi=130)
+
+
+def _refit_steps(fit: Mapping[str, Any]) -> int | dict[str, int] | None:
+    """The length that validation chose, of an ensemble by member; None where nothing was trained."""
+    lengths = chosen_lengths(fit)
+    return lengths.get("") if lengths.keys() <= {""} else lengths
 
 
 def _finite(scores: Mapping[str, float]) -> dict[str, float | None]:

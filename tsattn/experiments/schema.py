@@ -18,14 +18,14 @@ from lightning.pytorch import Trainer
 from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
 from tsattn.descriptions import imported
 from tsattn.errors import UserError, find_user_error
+from tsattn.experiments.configs import SECTIONS
 from tsattn.experiments.sentences import sentence, under_key
 from tsattn.training import ForecastingModule
 from tsattn.training.trainer_checks import class_problem
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
-__all__ = ["SECTIONS", "ExperimentParser", "add_experiment", "completed", "instantiated", "plain", "user_errors"]
+__all__ = ["ExperimentParser", "add_experiment", "completed", "instantiated", "plain", "user_errors"]
 
-SECTIONS = ("seed_everything", "data", "model", "trainer")
 _LOCK = threading.RLock()  # a parser has a state while it parses
 _NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
 
@@ -94,6 +94,8 @@ def user_errors() -> Iterator[None]:
     """What a user can mend, raised as `UserError`, whatever the libraries make of it."""
     try:
         yield
+    except UserError:  # with what it came of
+        raise
     except MisconfigurationException as error:
         raise UserError(" ".join(str(error).split())) from error
     except (ValueError, ImportError) as error:  # the parser wraps what a class says of its arguments

@@ -29,17 +29,15 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
         r"unrecognized arguments: (\S+)|Option '([^']+)' is not accepted|Key '([^']+)' is not expected", message, re.I
     )
     if unknown:
-        name = next(group for group in unknown.groups() if group)
-        # a class has some arguments, a command a hundred
-        is_command = any("." in option for option in names)
-        valid = "all those that `--help` lists" if is_command and len(names) >= 20 else one_of(names)
-        return f"unknown argument {name}{_similar(name, names)}; valid: {valid}"
+        return _unknown(next(group for group in unknown.groups() if group), names)
+    if found := re.search(r"Group '([^']+)' does not accept option '([^']+)'", message):
+        return _unknown(f"--{found[1]}.{found[2]}", names)
     if "arguments are required" in message:
         return "a configuration is needed: --config NAME, or at least --data"
     if found := re.search(r"argument (--\S+): expected", message):
         return f"{found[1]} needs a value"
     key = re.search(r'(?:Parser key|key) "([^"]+)"', message)
-    value = re.search(r"(?:Given|Got) value: (.*)", message)
+    value = re.search(r"(?:Given|Got) value: (.{0,100})", message)
     if key and key[1] == "data":
         return f"--data must be one of {one_of(data_sets)}, or the import path of a ForecastDataModule, {_not(value)}"
     if key and value:
@@ -50,10 +48,26 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
         if choices:
             number = ", or a whole number" if "<class 'int'>" in expected else ""
             return f"{_flag(key[1], names)} must be one of {one_of(dict.fromkeys(choices))}{number}, {_not(value)}"
+        if found := re.search(r"Expected a dot import path string: (\S+)", message):
+            flag = _flag(key[1], names)
+            return f"{flag} names no class: {found[1]}; valid is one of Lightning's by its name, or an import path"
         types = [name for name in re.findall(r"<class '(?:\w+\.)*(\w+)'>", expected) if name != "NoneType"]
         kinds = " or ".join(_KINDS.get(name, name) for name in dict.fromkeys(types)) or "another kind of value"
         return f"{_flag(key[1], names)} must be {kinds}, {_not(value)}"
     return " ".join(message.split())[:400]
+
+
+def _unknown(name: str, names: list[str]) -> str:
+    """The sentence about a name that is not one of those of the options."""
+    group = name.rpartition(".")[0]
+    # of a command with a hundred options, those of the group, if they are few
+    near = [option for option in names if group and option.rpartition(".")[0] == group]
+    is_command = any("." in option for option in names)
+    if is_command and len(names) >= 20:
+        valid = one_of(near) if 0 < len(near) < 20 else "all those that `--help-all` lists"
+    else:
+        valid = one_of(names)
+    return f"unknown argument {name}{_similar(name, names)}; valid: {valid}"
 
 
 def _flag(key: str, names: Iterable[str]) -> str:
@@ -85,12 +99,14 @@ def _not(value: re.Match[str] | None) -> str:
 
 def _similar(name: str, options: Iterable[str]) -> str:
     plain = name.lstrip("-")
+    # a whole group is not what somebody meant who has named an option of it
+    options = [option for option in options if not plain.startswith(f"{option.lstrip('-')}.")]
     # compare with the last part too, so that `nme` finds `--data.name`
     prefixed = [option for option in options if option.lstrip("-").startswith(plain)]
     if prefixed:
         return f" (did you mean {prefixed[0]}?)"
     by_part = {option.split(".")[-1].lstrip("-"): option for option in options}
-    close = difflib.get_close_matches(name, list(options), 1) or [
+    close = difflib.get_close_matches(name, options, 1) or [
         by_part[part] for part in difflib.get_close_matches(plain.split(".")[-1], list(by_part), 1)
     ]
     return f" (did you mean {close[0]}?)" if close else ""

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tsattn.data import Panel
-from tsattn.data.messages import quiet
+from tsattn.data.quiet import quiet
 from tsattn.errors import UserError
 from tsattn.forecaster.frames import beside_truth
 from tsattn.predictors.fitted import FittedPredictor

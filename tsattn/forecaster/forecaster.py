@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from tsattn.checks import folder_path, whole_number
 from tsattn.data import Panel
-from tsattn.data.messages import quiet
+from tsattn.data.quiet import quiet
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
 from tsattn.experiments import Result

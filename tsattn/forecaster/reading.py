@@ -13,7 +13,7 @@ from tsattn.data import Panel, panel_from_frame
 from tsattn.data.columns import column_name, column_names
 from tsattn.data.frequency import Times
 from tsattn.data.grid import normalise_frequency
-from tsattn.data.messages import quiet
+from tsattn.data.quiet import quiet
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
 from tsattn.task import Task

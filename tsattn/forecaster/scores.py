@@ -70,7 +70,7 @@ def score_panel(
         # a generator of its own: else it draws from torch's, and so into a training in another thread
         loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
         table = measure(
-            execution.forecaster(one),
+            one.on(execution),
             loader,
             units=Units(series.mean, series.scale),
             levels=output.quantiles,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
-    from tsattn.training import Training
+    from tsattn.training import Execution, Training
 
 __all__ = ["Predictor"]
 
@@ -110,14 +110,22 @@ class Predictor(nn.Module, ABC):
         """
         return sum(tensor.numel() for tensor in self.state_dict().values())
 
+    @property
+    def summary(self) -> str:
+        """What lines say of one that is not trained: its name, and how it comes to its numbers."""
+        count = self.num_parameters
+        how = f"{count:,} parameters, in closed form" if self.needs_fit else "nothing to fit"
+        return f"{self.name}: {how}"
+
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         """Refuse what `fit` would refuse before it computes anything; the arguments are those of `fit`.
 
         Raises:
             UserError: for data with no window of the context that it takes, or a training that cannot be.
         """
-        for part in data.parts if self.needs_fit else data.parts[1:]:
-            data.windows(part, self.context_length)
+        for part in ("train", "val") if self.needs_fit else ("val",):
+            if part in data.parts:
+                data.windows(part, self.context_length)
 
     @abstractmethod
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -130,6 +138,18 @@ class Predictor(nn.Module, ABC):
         Returns:
             what is known of the fit as plain data, such as ``best_step``; nothing for one that has nothing to say.
         """
+
+    def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
+        """What forecasts a batch there, in eval mode; the forecast comes back to the CPU.
+
+        What is not trained by gradients is computed on the host in full precision wherever the rest is.
+
+        Args:
+            execution: where to compute.
+            forecast: calls this predictor, if another form of call is wanted.
+        """
+        where = execution if self.is_trained else type(execution).exact(execution.options)
+        return where.forecaster(self, forecast)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:

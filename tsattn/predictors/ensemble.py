@@ -122,6 +122,9 @@ class Ensemble(Predictor):
         self.check_fit(data, training)  # before hours of training go into the first member
         known: list[list[dict[str, Any]]] = []
         for parts in self._parts(data, training):
+            for copy, _, own in parts:
+                if not copy.is_trained:
+                    own.say(f"{own.member}: {copy.summary}")
             known.append([copy.fit(own_data, own) for copy, own_data, own in parts])
         return {"members": known}
 

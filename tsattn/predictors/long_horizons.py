@@ -101,7 +101,7 @@ def forecast_batches(
     windows = FutureWindows(panel, series, task, scaler, horizon)
     # a generator of its own: else it draws from torch's, and so into a training in another thread
     loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
-    rolled = execution.forecaster(predictor, lambda batch: rolled_forecast(predictor, batch, horizon))
+    rolled = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon))
     return _restored(rolled, loader, Units(series.mean, series.scale))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,3 +71,9 @@ class Ridge(Predictor):
     @override
     def forward(self, batch: Batch) -> Tensor:
         return apply_ridge(self.weight, last_context(batch, self.context_length))
+
+    @override
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Ridge:
+        # a precision that is right for the networks beside it in an ensemble is not for a solution of equations
+        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
+        return self

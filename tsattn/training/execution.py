@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.training.precision import FULL_PRECISION
-from tsattn.training.quiet import quiet_lightning
+from tsattn.training.quiet_lightning import quiet_lightning
 from tsattn.training.trainer_options import TrainerOptions, build_trainer
 
 __all__ = ["Execution"]
@@ -52,23 +52,34 @@ class Execution:
         device: torch.device = made.strategy.root_device
         return device, made.precision_plugin
 
+    @classmethod
+    def exact(cls, options: TrainerOptions) -> Execution:
+        """On the host, in the precision that the weights have, whatever the options say."""
+        made = cls.__new__(cls)
+        made.options, made.device, made._precision = options, torch.device("cpu"), Precision()
+        return made
+
     def forecaster(
         self, module: nn.Module, forecast: Callable[[Batch], Tensor] | None = None
     ) -> Callable[[Batch], Tensor]:
         """What forecasts a batch with a module in eval mode, moved to the device; the forecast comes back to the CPU.
 
+        A module without parameters was not trained in the precision, and keeps its own.
+
         Args:
             module: from a batch to a forecast.
             forecast: calls the module, if another form of call is wanted.
         """
-        module = self._precision.convert_module(module.to(self.device)).eval()
+        is_trained = next(module.parameters(), None) is not None
+        precision = self._precision if is_trained else Precision()
+        module = precision.convert_module(module.to(self.device)).eval()
         call = module if forecast is None else forecast
 
         @torch.inference_mode()
         def on_device(batch: Batch) -> Tensor:
-            there = self._precision.convert_input(batch.to(self.device, non_blocking=True))
+            there = precision.convert_input(batch.to(self.device, non_blocking=True))
             try:
-                with self._precision.forward_context():
+                with precision.forward_context():
                     out: Tensor = call(there)
             except torch.OutOfMemoryError as error:
                 raise UserError(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from lightning.pytorch import Trainer
 
 from tsattn.data import ForecastDataModule
-from tsattn.data.messages import counted
-from tsattn.errors import UserError
+from tsattn.errors import UserError, number_of
 from tsattn.training.length import choose_interval, choose_length, scored_windows
 
 __all__ = ["TrainingPlan", "train_as_one_epoch"]
@@ -33,8 +32,8 @@ class TrainingPlan:
     patience: int | None
 
     def __str__(self) -> str:
-        steps = "" if self.steps is None else f"{'up to ' if self.patience else ''}{counted(self.steps, 'step')}, "
-        often = f"validation every {counted(self.interval, 'step')} on {counted(self.scored, 'window')}"
+        steps = "" if self.steps is None else f"{'up to ' if self.patience else ''}{number_of(self.steps, 'step')}, "
+        often = f"validation every {number_of(self.interval, 'step')} on {number_of(self.scored, 'window')}"
         return f"{steps}{often}" + (f", ending after {self.patience} without improvement" if self.patience else "")
 
 

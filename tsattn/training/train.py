@@ -30,11 +30,11 @@ from tsattn.training.curve import count_epochs, curve_loggers, keep_curve
 from tsattn.training.module import ForecastingModule
 from tsattn.training.one_epoch import TrainingPlan, train_as_one_epoch
 from tsattn.training.precision import FULL_PRECISION
-from tsattn.training.quiet import quiet_lightning
+from tsattn.training.quiet_lightning import quiet_lightning
 from tsattn.training.throughput import Throughput
 from tsattn.training.trainer_options import TrainerOptions, build_trainer, listed
 
-__all__ = ["DIVERGED", "Training", "TrainingFiles", "check_training", "train"]
+__all__ = ["DIVERGED", "Training", "TrainingFiles", "check_training", "chosen_lengths", "train"]
 
 logger = logging.getLogger("tsattn")
 
@@ -112,9 +112,17 @@ class Training:
         Args:
             facts: what that fit gave: ``best_step``, or those of the members of an ensemble under ``members``.
         """
-        members = [facts] if "members" not in facts else [fit for fits in facts["members"] for fit in fits]
-        known = [fit for fit in members if "best_step" in fit]
-        return replace(self, lengths={fit.get("member", ""): fit["best_step"] for fit in known})
+        return replace(self, lengths=chosen_lengths(facts))
+
+
+def chosen_lengths(facts: Mapping[str, Any]) -> dict[str, int]:
+    """By member, empty for the whole, the optimizer step that validation chose in a fit.
+
+    Args:
+        facts: what the fit gave: ``best_step``, or those of the members of an ensemble under ``members``.
+    """
+    members = [facts] if "members" not in facts else [fit for fits in facts["members"] for fit in fits]
+    return {fit.get("member", ""): fit["best_step"] for fit in members if "best_step" in fit}
 
 
 def train(module: ForecastingModule, data: ForecastDataModule, training: Training) -> dict[str, Any]:

@@ -6,14 +6,16 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from tests.conftest import REAL_ROOT
 from tsattn.data import CARDS, CO2DataModule, PublicDataModule, season_length
+from tsattn.data.files import sha256_of
 from tsattn.data.public.card_file import differences
-from tsattn.data.public.cards import Card, Flat, Note, Sentinel, UnevenStep
+from tsattn.data.public.cards import BrokenHeaders, Card, CrLf, Flat, Note, Sentinel, UnevenStep
 
 README = (Path(__file__).parents[3] / "data" / "README.md").read_text()
 HELD = [card.name for card in CARDS.values() if card.sha256]
@@ -69,51 +71,92 @@ def test_the_file_is_as_its_card_says(name: str) -> None:
     assert differences(card, Path(f"{REAL_ROOT}/{card.file}")) == []
 
 
-@pytest.mark.real_data
+@pytest.fixture
+def hourly(tmp_path: Path) -> tuple[Card, Path]:
+    """A small file of 40 hours, and the card of `ETTh1` made to fit it."""
+    path = tmp_path / "hourly.csv"
+    stamps = pd.date_range("2016-07-01", periods=40, freq="h")
+    frame = pd.DataFrame({"date": stamps, "MUFL": range(1, 41), "OT": range(2, 42)})
+    frame.loc[7:11, "MUFL"] = 0
+    frame.to_csv(path, index=False)
+    sizes = {"rows": 40, "columns": 2, "last": str(stamps[-1])}
+    oddities = (Flat("MUFL", "2016-07-01 07:00:00", 5, 0.0),)
+    return replace(CARDS["ETTh1"], sha256=sha256_of(path), oddities=oddities, **sizes), path
+
+
+@pytest.fixture
+def uneven(tmp_path: Path) -> tuple[Card, Path]:
+    """A small file of 10 minutes, a stamp repeated, a header broken, lines that end in CR LF, and its card."""
+    path = tmp_path / "uneven.csv"
+    stamps = [str(stamp) for stamp in pd.date_range("2020-01-01 00:10", periods=20, freq="10min")]
+    stamps.insert(9, stamps[8])
+    rows = [f"{stamp},{-9999 if row == 4 else row},{row / 2}" for row, stamp in enumerate(stamps)]
+    path.write_bytes("\r\n".join(["date,PAR (\ufffdmol),OT", *rows, ""]).encode())
+    oddities = (
+        Sentinel("PAR (\u00b5mol)", -9999, 1),
+        UnevenStep(9, stamps[8], 0),
+        BrokenHeaders((("PAR (\ufffdmol)", "PAR (\u00b5mol)"),)),
+        CrLf(),
+    )
+    sizes = {"rows": 21, "columns": 2, "last": stamps[-1]}
+    return replace(CARDS["weather"], sha256=sha256_of(path), same_content=(), oddities=oddities, **sizes), path
+
+
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("change", "said"),
     [
-        ("ETTh1", {"sha256": "0" * 64}, "its sha256 is f18de3ad"),
-        ("ETTh1", {"rows": 17421}, "rows: 17420, not 17421"),
-        ("ETTh1", {"columns": 8}, "channels: 7, not 8"),
-        ("ETTh1", {"first": "2016-07-01 01:00:00"}, "first time stamp: 2016-07-01 00:00:00, not 2016-07-01 01:00:00"),
-        ("ETTh1", {"last": "2018-06-26 20:00:00"}, "last time stamp: 2018-06-26 19:00:00, not"),
-        ("ETTh1", {"frequency": "15min"}, "frequency: h, not 15min"),
-        ("ETTh1", {"target": "HEAT"}, "it has no channel 'HEAT'; its channels are HUFL"),
-        ("ETTh1", {"channels": ("OT", "HEAT")}, "has no column 'HEAT'"),
-        ("ETTh1", {"oddities": (Flat("MUFL", "2016-12-05 07:00:00", 72, 0),)}, "MUFL is 0 for 73 rows from"),
-        ("ETTh1", {"oddities": (Flat("MUFL", "2016-12-05 08:00:00", 72, 0),)}, "MUFL is 0 for 0 rows from"),
-        ("ETTh1", {"oddities": (Flat("HEAT", "2016-12-05 08:00:00", 72, 0),)}, "it has no channel 'HEAT'"),
-        ("ETTh1", {"oddities": (Sentinel("OT", -9999, 1),)}, "OT: 0 cells, where the card says: OT has -9999"),
-        ("weather", {"on_grid": False}, "2020-05-12 06:00:00 repeats the row before"),
-        ("weather", {"frequency": "15min"}, "frequency: 0 days 00:10:00, not 15min"),
-        ("weather", {"oddities": (Note("none"),)}, "headers with U+FFFD: PAR ("),
+        ({"sha256": "0" * 64}, "its sha256 is "),
+        ({"rows": 41}, "rows: 40, not 41"),
+        ({"columns": 8}, "channels: 2, not 8"),
+        ({"first": "2016-07-01 01:00:00"}, "first time stamp: 2016-07-01 00:00:00, not 2016-07-01 01:00:00"),
+        ({"last": "2018-06-26 20:00:00"}, "last time stamp: 2016-07-02 15:00:00, not"),
+        ({"frequency": "15min"}, "frequency: h, not 15min"),
+        ({"target": "HEAT"}, "it has no channel 'HEAT'; its channels are MUFL, OT"),
+        ({"channels": ("OT", "HEAT")}, "has no column 'HEAT'"),
+        ({"oddities": (Flat("MUFL", "2016-07-01 07:00:00", 4, 0),)}, "MUFL is 0 for 5 rows from"),
+        ({"oddities": (Flat("MUFL", "2016-07-01 08:00:00", 4, 0),)}, "MUFL is 0 for 0 rows from"),
+        ({"oddities": (Flat("HEAT", "2016-07-01 08:00:00", 4, 0),)}, "it has no channel 'HEAT'"),
+        ({"oddities": (Sentinel("OT", -9999, 1),)}, "OT: 0 cells, where the card says: OT has -9999"),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_what_is_not_as_the_card_says_is_told(name: str, change: dict[str, object], said: str) -> None:
-    card = replace(CARDS[name], **change)  # type: ignore[arg-type]
-    assert said in " / ".join(differences(card, Path(f"{REAL_ROOT}/{card.file}")))
+def test_what_is_not_as_the_card_says_is_reported(hourly: tuple[Card, Path], change: dict[str, Any], said: str) -> None:
+    card, path = hourly
+    assert differences(card, path) == []
+    assert said in " / ".join(differences(replace(card, **change), path))
 
 
-@pytest.mark.real_data
-def test_uneven_steps_and_line_ends_are_told(tmp_path: Path) -> None:
-    card = CARDS["weather"]
-    lines = Path(f"{REAL_ROOT}/weather.csv").read_bytes().split(b"\r\n")
-    path = tmp_path / "weather.csv"
-    path.write_bytes(b"\r\n".join([*lines[:19045], *lines[19046:]]))  # without the repeated time stamp
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"on_grid": False}, "2020-01-01 01:30:00 repeats the row before"),
+        ({"frequency": "15min"}, "frequency: 0 days 00:10:00, not 15min"),
+        ({"oddities": (Note("none"),)}, "headers with U+FFFD: PAR ("),
+    ],
+)
+def test_what_is_not_as_the_card_of_an_uneven_file_says_is_reported(
+    uneven: tuple[Card, Path], change: dict[str, Any], said: str
+) -> None:
+    card, path = uneven
+    assert differences(card, path) == []
+    assert said in " / ".join(differences(replace(card, **change), path))
+
+
+def test_uneven_steps_and_line_ends_are_reported(uneven: tuple[Card, Path]) -> None:
+    card, path = uneven
+    content = path.read_bytes()
+    even = tuple(oddity for oddity in card.oddities if not isinstance(oddity, UnevenStep))
+    (said,) = differences(replace(card, oddities=even), path)
+    assert said == (
+        "time stamps that do not come one step after the row before: [(9, '2020-01-01 01:30:00', 0)], not []"
+    )
+    lines = content.split(b"\r\n")
+    path.write_bytes(b"\r\n".join([*lines[:10], *lines[11:15], *lines[16:]]))  # without the repeat, and a row less
     found = " / ".join(differences(card, path))
-    assert "rows: 52695, not 52696" in found
-    assert "one step after the row before: [(21513, '2020-05-29 11:10:00', 100)], not" in found
+    assert "rows: 19, not 21" in found
+    assert "one step after the row before: [(13, '2020-01-01 02:30:00', 20)], not" in found
     assert "line ends" not in found
     path.write_bytes(b"\n".join(lines))
-    found = " / ".join(differences(replace(card, sha256=None), path))
-    assert found.endswith("not all lines end in CR LF")
-    even = tuple(oddity for oddity in card.oddities if not isinstance(oddity, UnevenStep))
-    (said,) = differences(replace(card, oddities=even), Path(f"{REAL_ROOT}/weather.csv"))
-    assert said.startswith(
-        "time stamps that do not come one step after the row before: [(19044, '2020-05-12 06:00:00', 0)"
-    )
+    assert differences(replace(card, sha256=None), path)[-1] == "not all lines end in CR LF"
 
 
 @pytest.mark.real_data

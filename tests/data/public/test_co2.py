@@ -16,7 +16,7 @@ def co2() -> CO2DataModule:
     return data
 
 
-def test_weeks_and_gaps(co2: CO2DataModule) -> None:
+def test_weeks_of_which_some_are_missing(co2: CO2DataModule) -> None:
     panel = co2.panel
     assert panel is not None
     assert panel.values.shape == (2284, 1)
@@ -61,7 +61,7 @@ def test_missing_weeks_are_masked_and_everything_else_is_not(co2: CO2DataModule,
     np.testing.assert_allclose(restored[scored], original[horizon][scored], atol=1e-3)
 
 
-def test_gaps_lie_in_the_training_part(co2: CO2DataModule) -> None:
+def test_some_of_the_missing_weeks_are_training_targets(co2: CO2DataModule) -> None:
     assert not torch.cat([batch.target_observed for batch in co2.eval_dataloader("train")]).all()
 
 

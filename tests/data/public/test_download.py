@@ -107,7 +107,7 @@ def test_forecasting_from_another_file_fetches_nothing(site: Site, tmp_path: Pat
 
 
 @pytest.mark.parametrize("fault", ["altered", "empty", "cut short", "404", "500"])
-def test_bad_answer_is_refused_and_leaves_nothing_behind(site: Site, tmp_path: Path, fault: str) -> None:
+def test_bad_answer_is_refused_and_leaves_nothing(site: Site, tmp_path: Path, fault: str) -> None:
     site.body = {"altered": BODY.replace(b"2.5", b"9.5"), "empty": b"", "cut short": BODY[:40]}.get(fault, b"sorry")
     site.announced = len(BODY) if fault == "cut short" else len(site.body)
     site.status = int(fault) if fault.isdigit() else 200
@@ -202,14 +202,14 @@ def test_a_copy_with_another_accepted_sum_is_taken(site: Site, tmp_path: Path) -
     ("reported", "said"),
     [(None, f"{SUM}\n"), (SUM, f"{SUM}, as others report\n"), ("0" * 64, "not the one that others")],
 )
-def test_a_file_without_a_known_sum_is_kept_and_its_sum_told(
+def test_a_file_without_a_known_sum_is_kept_and_its_sum_printed(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], reported: str | None, said: str
 ) -> None:
     card = replace(CARDS["ETTh1"], sha256=None, reported_sha256=reported)
     assert fetch(card, tmp_path).read_bytes() == BODY
-    told = capsys.readouterr().err
-    assert "ETTh1.csv cannot be verified against a known sum; its sha256 is " in told
-    assert said in told
+    printed = capsys.readouterr().err
+    assert "ETTh1.csv cannot be verified against a known sum; its sha256 is " in printed
+    assert said in printed
 
 
 def test_a_packed_file_is_unpacked(site: Site, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from tests.conftest import REAL_ROOT
 from tsattn.data import CARDS, PublicDataModule
+from tsattn.data.panel import Panel
 from tsattn.errors import UserError
 
 HORIZONS = (96, 192, 336, 720)
@@ -18,32 +20,38 @@ COUNTS = {
     **dict.fromkeys(["ETTh1", "ETTh2"], (2785, 2689, 2545, 2161)),
     **dict.fromkeys(["ETTm1", "ETTm2"], (11425, 11329, 11185, 10801)),
 }
-CASES = [
-    (name, horizon, count) for name, counts in COUNTS.items() for horizon, count in zip(HORIZONS, counts, strict=True)
-]
 
 
-def prepared(name: str, horizon: int = 96) -> PublicDataModule:
-    data = PublicDataModule(name, context_length=336, prediction_length=horizon)
+@cache
+def whole(name: str, clean: bool = False) -> Panel:
+    """The whole file of a data set, read once for all tests."""
+    data = PublicDataModule(name, clean=clean)
     data.prepare_data()
+    return data.load_panel()
+
+
+def prepared(name: str, horizon: int = 96, context: int = 336, clean: bool = False) -> PublicDataModule:
+    data = PublicDataModule(name, clean=clean, context_length=context, prediction_length=horizon)
+    data.panel = whole(name, clean)
     data.setup("fit")
     return data
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize(("name", "horizon", "count"), CASES)
-def test_number_of_test_windows_is_the_literature_s(name: str, horizon: int, count: int) -> None:
-    data = prepared(name, horizon)
-    windows = data.windows("test")
-    assert len(windows) == count
-    assert len(data.windows("val")) == count
-    assert len(data.windows("test", context_length=2 * 336)) == count
+@pytest.mark.parametrize("name", COUNTS)
+def test_number_of_test_windows_is_the_literature_s(name: str) -> None:
     steps = 24 if name.startswith("ETTh") else 96
-    assert len(data.windows("train")) == 12 * 30 * steps - 336 - horizon + 1
-    if horizon == 96:
-        assert sum(map(len, data.test_dataloader())) == count
-    assert windows[0].time[0, 336] == data.series.time[16 * 30 * steps]
-    assert windows[count - 1].time[0, -1] == data.series.time[20 * 30 * steps - 1]
+    for horizon, count in zip(HORIZONS, COUNTS[name], strict=True):
+        data = prepared(name, horizon)
+        windows = data.windows("test")
+        assert len(windows) == count
+        assert len(data.windows("val")) == count
+        assert len(data.windows("test", context_length=2 * 336)) == count
+        assert len(data.windows("train")) == 12 * 30 * steps - 336 - horizon + 1
+        if horizon == 96:
+            assert sum(map(len, data.test_dataloader())) == count
+        assert windows[0].time[0, 336] == data.series.time[16 * 30 * steps]
+        assert windows[count - 1].time[0, -1] == data.series.time[20 * 30 * steps - 1]
 
 
 @pytest.mark.real_data
@@ -105,8 +113,7 @@ def test_unknown_name_lists_the_valid_ones(name: str) -> None:
 def test_the_other_sets_are_split_as_the_literature_does_it_and_no_row_is_dropped(
     name: str, rows: int, channels: int, horizon: int
 ) -> None:
-    data = PublicDataModule(name, context_length=36, prediction_length=horizon)
-    data.setup("fit")
+    data = prepared(name, horizon, context=36)
     assert data.panel.values.shape == (rows, channels)
     train, test = int(rows * 0.7), int(rows * 0.2)
     assert len(data.windows("train")) == train - 36 - horizon + 1
@@ -118,8 +125,7 @@ def test_the_other_sets_are_split_as_the_literature_does_it_and_no_row_is_droppe
 
 @pytest.mark.real_data
 def test_weather_is_read_in_file_order_with_its_sentinels_on_a_regular_grid() -> None:
-    data = PublicDataModule("weather")
-    data.setup("fit")
+    data = prepared("weather")
     table = pd.read_csv(f"{REAL_ROOT}/weather.csv")
     assert data.task is not None
     np.testing.assert_array_equal(data.panel.values, table.iloc[:, 1:].to_numpy())
@@ -134,8 +140,7 @@ def test_weather_is_read_in_file_order_with_its_sentinels_on_a_regular_grid() ->
 
 @pytest.mark.real_data
 def test_clean_masks_exactly_the_sentinels() -> None:
-    data = PublicDataModule("weather", clean=True)
-    data.setup("fit")
+    data = prepared("weather", clean=True)
     raw = pd.read_csv(f"{REAL_ROOT}/weather.csv").iloc[:, 1:].to_numpy()
     sentinel = raw == -9999
     assert sentinel.sum(0)[sentinel.any(0)].tolist() == [1, 30, 50]
@@ -162,8 +167,7 @@ def test_clean_is_refused_where_there_is_nothing_to_mask(name: str) -> None:
 
 @pytest.mark.real_data
 def test_demand_in_victoria_is_in_utc_without_the_columns_of_the_calendar() -> None:
-    data = PublicDataModule("vic_electricity")
-    data.setup("fit")
+    data = prepared("vic_electricity")
     assert data.task is not None
     table = pd.read_csv(f"{REAL_ROOT}/vic_electricity.csv")
     assert data.task.channels == ("Demand", "Temperature")
@@ -179,21 +183,21 @@ def test_demand_in_victoria_is_in_utc_without_the_columns_of_the_calendar() -> N
 def test_copies_with_other_line_ends_are_accepted(name: str, file: str | None, tmp_path: Path) -> None:
     file = file or f"{name}.csv"
     (tmp_path / file).write_bytes(Path(f"{REAL_ROOT}/{file}").read_bytes().replace(b"\n", b"\r\n"))
-    there, here = PublicDataModule(name).load_frame(), PublicDataModule(name, root=str(tmp_path)).load_frame()
-    pd.testing.assert_frame_equal(there, here)
+    here = PublicDataModule(name, root=str(tmp_path)).load_panel()
+    assert here.time.equals(whole(name).time)
+    np.testing.assert_array_equal(here.values, whole(name).values)
 
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_file_to_forecast_from_is_read_as_the_card_says_but_must_be_regular(clean: bool, tmp_path: Path) -> None:
     table = pd.read_csv(f"{REAL_ROOT}/weather.csv")
-    data = PublicDataModule("weather", clean=clean, prediction_length=24)
-    data.setup("fit")
-    task = data.task
+    data = prepared("weather", horizon=24, clean=clean)
+    assert data.task is not None
     table.iloc[7000:7300].to_csv(tmp_path / "head.csv", index=False)
     table.iloc[18700:19100].to_csv(tmp_path / "repeat.csv", index=False)
     other = PublicDataModule("weather", clean=clean, context_length=100, prediction_length=24)
-    other.task, other.scaler = replace(task, context_length=100), data.scaler
+    other.task, other.scaler = replace(data.task, context_length=100), data.scaler
     other.forecast_from(tmp_path / "head.csv")
     other.setup("predict")
     (batch,) = other.predict_dataloader()
@@ -249,9 +253,8 @@ def test_another_file_of_numbers_alone_is_refused(
 @pytest.mark.real_data
 def test_channels_as_series() -> None:
     data = PublicDataModule("vic_electricity", channels_as_series=True, scaling="series", prediction_length=48)
-    wide = PublicDataModule("vic_electricity", prediction_length=48)
+    wide = prepared("vic_electricity", horizon=48)
     data.setup("fit")
-    wide.setup("fit")
     assert data.panel is not None
     assert wide.panel is not None
     assert (data.panel.ids, data.panel.channels, len(data.panel)) == (("Demand", "Temperature"), ("y",), 2)
@@ -260,5 +263,3 @@ def test_channels_as_series() -> None:
     for number in range(2):
         assert (data.panel.time_of(number) == wide.panel.time).all()
         assert (data.panel.values[number * rows : (number + 1) * rows, 0] == wide.panel.values[:, number]).all()
-    with pytest.raises(UserError, match="has series already"):
-        data.panel.channels_as_series()

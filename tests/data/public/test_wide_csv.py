@@ -94,16 +94,12 @@ def test_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path, line_end: s
 @pytest.mark.parametrize(
     ("content", "fragments"),
     [
-        pytest.param("", ["empty", "header"], id="no bytes"),
-        pytest.param("\n  \n\n", ["empty", "header"], id="blank lines only"),
         pytest.param("date,x\n", ["no rows"], id="header only"),
         pytest.param("date\n2020-01-01\n", ["no columns of numbers"], id="dates only"),
         pytest.param("time,x\n2020-01-01,1\n", ["no date column 'date'", "time, x"], id="no date column"),
-        pytest.param("date;x\n2020-01-01;1\n", ["separates its cells with ';'"], id="semicolons"),
         pytest.param(
             "date,x\n2020-01-01,1\n2020-13-01,2\n", ["line 3", "2020-13-01", "not a date", "2016-07-01"], id="bad date"
         ),
-        pytest.param("date,x\n2020-01-01,1\n,2\n", ["line 3", "not a date", "2016-07-01"], id="empty date"),
         pytest.param("date,x\n1577836800,1\n1577840400,2\n", ["line 2", "1577836800", "not a date"], id="numeric date"),
         pytest.param("date,x\nTrue,1\nFalse,2\n", ["line 2", "True", "not a date"], id="bool date"),
         pytest.param(
@@ -119,18 +115,13 @@ def test_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path, line_end: s
         pytest.param(
             "date,x,y\n2020-01-01,1,1\n2020-01-02,2,two\n", ["line 3", "two", "column y", "not a number"], id="text"
         ),
-        pytest.param(
-            'date,x\n2020-01-01,"1,000"\n', ["line 2", "1,000", "column x", "not a number"], id="thousands separator"
-        ),
-        pytest.param("date,x\n2020-01-01,True\n2020-01-02,False\n", ["line 2", "True", "not a number"], id="bool"),
+        pytest.param('date,x\n2020-01-01,"1,000"\n', ["line 2", "give the decimal ','"], id="thousands separator"),
         pytest.param("date,x\n2020-01-01,1\n2020-01-02,True\n", ["line 3", "True", "not a number"], id="one bool"),
         pytest.param(
             "date,x,y\n2020-01-01,1,1\n2020-01-02,2,\n", ["line 3", "value of y", "missing", "finite"], id="empty cell"
         ),
         pytest.param("date,x\n2020-01-01,1\n2020-01-02,nan\n", ["line 3", "missing"], id="nan"),
         pytest.param("date,x\n2020-01-01,1\n2020-01-02,-inf\n", ["line 3", "value of x", "infinite"], id="infinite"),
-        pytest.param("date,x\n2020-01-01,1\n2020-01-02,2,3\n", ["line 3", "2 fields", "saw 3"], id="one row too long"),
-        pytest.param('date,x\n2020-01-01,"1\n', ["not a regular CSV table"], id="open quote"),
         pytest.param(
             "date,x\n2020-03-29T01:00+01:00,1\n2020-03-29T03:00,2\n", ["time zone"], id="a time zone in one row"
         ),
@@ -153,37 +144,19 @@ def test_rows_longer_than_the_header_are_never_shifted(tmp_path: Path, content: 
     assert "not a date" not in refusal(written(tmp_path, content))
 
 
-def test_bytes_that_are_no_text_are_refused_with_their_place(tmp_path: Path) -> None:
-    content = b"date,x\n2020-01-01,1\n2020-01-02,caf\xe9\n"
-    message = refusal(written(tmp_path, content))
-    assert "UTF-8" in message
-    assert f"byte {content.index(0xE9)}" in message
-
-
-@pytest.mark.parametrize("kind", ["gone", "folder"])
-def test_path_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "gone.csv" if kind == "gone" else tmp_path
-    assert ("no such file" if kind == "gone" else "a folder") in refusal(path)
-
-
-@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zip", "zst", "tar"])
-def test_suffix_of_an_archive_on_plain_text_is_no_traceback(tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_plain_text_with_the_suffix_of_an_archive_is_read(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"series.csv.{suffix}"
     path.write_text("date,x\n2020-01-01,1\n2020-01-02,2\n")
-    answer = frame_or_refusal(path)
-    if isinstance(answer, str):
-        assert len(answer.splitlines()) == 1
-        assert "None" not in answer
-    else:
-        assert answer["x"].tolist() == [1, 2]
+    assert read_csv(path)["x"].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        pytest.param("date,x\n\n2020-01-01,1\n\n\n2020-01-02,two\n", 6, id="value behind blank lines"),
-        pytest.param("date,x\n2020-01-01,1\n\n2020-13-01,2\n", 4, id="date behind a blank line"),
-        pytest.param("date,x\n2020-01-01,1\n\n2020-01-01,2\n", 4, id="repeat behind a blank line"),
+        pytest.param("date,x\n\n2020-01-01,1\n\n\n2020-01-02,two\n", 6, id="value after blank lines"),
+        pytest.param("date,x\n2020-01-01,1\n\n2020-13-01,2\n", 4, id="date after a blank line"),
+        pytest.param("date,x\n2020-01-01,1\n\n2020-01-01,2\n", 4, id="repeat after a blank line"),
         pytest.param('date,"x\n(ppm)"\n2020-01-01,1\n2020-01-02,two\n', 4, id="header on two lines"),
     ],
 )
@@ -196,7 +169,6 @@ def test_line_is_the_one_an_editor_shows(tmp_path: Path, content: str, line: int
     [
         pytest.param('date,x\n2020-01-01,"one\ntwo"\n', id="in a value"),
         pytest.param('date,x\n"one\ntwo",1\n', id="in a date"),
-        pytest.param('date,"x\ny"\n2020-01-01,one\n', id="in a column name"),
         pytest.param('"the\ndate",x\n2020-01-01,1\n', id="in a column name that is listed"),
         pytest.param('date,"x\ny"\n2020-01-01,inf\n', id="in the name of an infinite column"),
         pytest.param("date,x\n2020-01-01,one\u2028two\n", id="unicode line separator"),
@@ -224,10 +196,8 @@ def test_empty_cells_are_missing_values_where_allowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cells", "fragments"),
     [
-        pytest.param(["1", "", "two"], ["line 4", "two"], id="text"),
         pytest.param(["1", "", "inf"], ["line 4", "infinite"], id="infinite"),
         pytest.param(["1", "", "True"], ["line 4", "True"], id="bool among numbers"),
-        pytest.param(["True", "", "False"], ["line 2", "True"], id="bools alone"),
     ],
 )
 def test_allowing_empty_cells_allows_nothing_else(tmp_path: Path, cells: list[str], fragments: list[str]) -> None:
@@ -258,7 +228,7 @@ def test_check_frame_names_source_and_row(frame: pd.DataFrame, fragments: list[s
         assert fragment in str(caught.value)
 
 
-def test_check_frame_accepts_gaps_where_allowed() -> None:
+def test_check_frame_accepts_missing_values_where_allowed() -> None:
     check_frame(frame_of([np.nan, 1, np.nan]), "memory", allow_missing=True)
     with pytest.raises(UserError, match=r"row 3.*infinite"):
         check_frame(frame_of([np.nan, 1, -np.inf]), "memory", allow_missing=True)
@@ -296,6 +266,14 @@ cells = st.one_of(
     st.dates().map(str),
     st.text(max_size=5),
 )
+# dates that rise as a rule, and numbers of which a few are none
+tidy = st.lists(
+    st.tuples(st.integers(1, 3), st.one_of(st.floats(-9, 9).map(str), st.sampled_from(["", "inf", "1e5"]))), min_size=1
+).map(
+    lambda rows: "\n".join(
+        ["date,x", *(f"{2000 + i + late // 3}-01-01,{x}" for i, (late, x) in enumerate(rows))]
+    ).encode()
+)
 csv_like = st.builds(
     lambda header, rows, line_end: line_end.join([header, *(",".join(row) for row in rows)]).encode(errors="replace"),
     st.sampled_from(
@@ -306,27 +284,32 @@ csv_like = st.builds(
 )
 
 
-@settings(
-    max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
-@given(content=st.one_of(csv_like, csv_like, st.binary(max_size=60)), allow_missing=st.booleans())
-@example(content=b"date,x\n2020-01-01T00:00:00+01:00,1\n2020-01-01T00:00:00+02:00,2", allow_missing=False)
-@example(content=b"date,x\n2020-01-01,1\n2020-01-02,2", allow_missing=False)
-def test_any_bytes_give_a_checked_frame_or_a_refusal(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes, allow_missing: bool
-) -> None:
-    path = written(tmp_path_factory.getbasetemp(), content)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pandas, on odd dates
-        frame = frame_or_refusal(path, allow_missing=allow_missing)
-    if isinstance(frame, str):
-        assert len(frame.splitlines()) == 1
-        assert str(path) in frame
-        return
-    values = frame.to_numpy()
-    assert values.size > 0
-    assert values.dtype == np.float64
-    assert isinstance(frame.index, pd.DatetimeIndex)
-    assert frame.index.is_monotonic_increasing
-    assert frame.index.is_unique
-    assert not (np.isinf(values) if allow_missing else ~np.isfinite(values)).any()
+def test_any_bytes_give_a_checked_frame_or_a_refusal(tmp_path: Path) -> None:
+    answers = []
+
+    @settings(
+        max_examples=100, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+    @given(content=st.one_of(csv_like, tidy, st.binary(max_size=60)), allow_missing=st.booleans())
+    @example(content=b"date,x\n2020-01-01T00:00:00+01:00,1\n2020-01-01T00:00:00+02:00,2", allow_missing=False)
+    @example(content=b"date,x\n2020-01-01,1\n2020-01-02,2", allow_missing=False)
+    def check(content: bytes, allow_missing: bool) -> None:
+        path = written(tmp_path, content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pandas, on odd dates
+            frame = frame_or_refusal(path, allow_missing=allow_missing)
+        answers.append(type(frame))
+        if isinstance(frame, str):
+            assert len(frame.splitlines()) == 1
+            assert str(path) in frame
+            return
+        values = frame.to_numpy()
+        assert values.size > 0
+        assert values.dtype == np.float64
+        assert isinstance(frame.index, pd.DatetimeIndex)
+        assert frame.index.is_monotonic_increasing
+        assert frame.index.is_unique
+        assert not (np.isinf(values) if allow_missing else ~np.isfinite(values)).any()
+
+    check()
+    assert min(answers.count(str), answers.count(pd.DataFrame)) > 5, "both were drawn"

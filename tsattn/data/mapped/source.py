@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
+from numpy.typing import NDArray
 
+from tsattn.data.columns import number_columns
 from tsattn.data.files import first_line, sha256_of
 from tsattn.data.roles import Roles, check_roles, find_roles
 from tsattn.errors import UserError, shown
 
-__all__ = ["FileState", "Rows", "TableSource", "plain"]
+__all__ = ["FileState", "RowChunk", "TableSource", "plain", "target_values"]
 
 _PARQUET, _ARROW = (".parquet", ".pq"), (".arrow", ".feather")
 _CELLS = 1 << 20  # numbers in a batch: 8 MiB as float64, a few times that at work
@@ -40,7 +43,7 @@ class FileState:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowChunk:
     """Some rows of a table that follow each other.
 
     Attributes:
@@ -59,9 +62,9 @@ class TableSource:
 
     Args:
         path: the file or folder.
-        id_column: see `panel_from_frame`.
-        time_column: see `panel_from_frame`.
-        target: see `panel_from_frame`.
+        id_column: column of series ids; found by itself if named ``unique_id`` or ``item_id``. None of these: wide.
+        time_column: column of time stamps or dates; found by itself by its usual names.
+        target: the columns to forecast; found by themselves by their usual names, all other columns of a wide table.
 
     Attributes:
         roles: which column is what.
@@ -110,21 +113,21 @@ class TableSource:
         """SHA-256 of each file; all of it is read."""
         return [sha256_of(file) for file in self.files]
 
-    def stamps(self) -> Iterator[Rows]:
+    def stamps(self) -> Iterator[RowChunk]:
         """Ids, if the table is long, and time stamps of all rows."""
         return self._rows([self.roles.time] if self.roles.id is None else [self.roles.id, self.roles.time])
 
-    def targets(self) -> Iterator[Rows]:
+    def targets(self) -> Iterator[RowChunk]:
         """The targets of all rows."""
         return self._rows(list(self.roles.target))
 
-    def _rows(self, columns: list[str]) -> Iterator[Rows]:
+    def _rows(self, columns: list[str]) -> Iterator[RowChunk]:
         size, start = max(1, _CELLS // len(columns)), 0
         for file in self.files:
             in_file = 0
             with _readable(file):
                 for batch in _batches(file, columns, size):
-                    yield Rows(start, batch.select(columns), _where(file, in_file))
+                    yield RowChunk(start, batch.select(columns), _where(file, in_file))
                     start, in_file = start + len(batch), in_file + len(batch)
 
     def _check_types(self, file: Path, schema: pa.Schema, first: pa.Schema) -> None:
@@ -145,6 +148,15 @@ class TableSource:
             kind = _plain_type(schema.field(roles.id).type)
             if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
                 raise UserError(f"column {shown(roles.id)} of {file} holds {kind}; ids are texts or whole numbers")
+
+
+def target_values(rows: RowChunk, channels: tuple[str, ...]) -> NDArray[np.float64]:
+    """`(rows, C)` targets, NaN where missing.
+
+    Raises:
+        UserError: naming the row of a cell that is no finite number.
+    """
+    return number_columns(rows.table.to_pandas(), channels, rows.where, "target")
 
 
 def plain(column: pa.Array) -> pa.Array:

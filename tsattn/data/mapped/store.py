@@ -32,7 +32,7 @@ from tsattn.data.mapped.source import FileState
 from tsattn.data.windows import Series
 from tsattn.errors import UserError
 
-__all__ = ["Index", "MapFile", "MapWriter", "MappedSeries", "build_lock", "check_space", "open_series", "read_index"]
+__all__ = ["MapFile", "MapIndex", "MapWriter", "MappedSeries", "build_lock", "check_space", "open_series", "read_index"]
 
 logger = logging.getLogger("tsattn")
 
@@ -63,14 +63,14 @@ class MapFile:
 
 
 @dataclass(frozen=True)
-class Index:
+class MapIndex:
     """What a folder of maps holds.
 
     Attributes:
         source: the files that the maps were built from, and their checksums, as they were then.
         checksums: SHA-256 of each of them.
         options: what shaped the maps, as plain data.
-        scaler: the fields of `Scaler` for all series, and a digest of those for each; see `build`.
+        scaler: the fields of `Scaler` for all series, and a digest of those for each, see `scale_digest`.
         frequency: pandas frequency of all series.
         tz: their time zone, or None.
         ids: the id of each series.
@@ -136,7 +136,7 @@ class MappedSeries(Series):
         return _reopen, (self.folder, self.build)
 
 
-def read_index(folder: Path) -> Index | str:
+def read_index(folder: Path) -> MapIndex | str:
     """The index of a folder, or why there is none."""
     try:
         text = json.loads((folder / "index.json").read_text())
@@ -146,7 +146,7 @@ def read_index(folder: Path) -> Index | str:
         content = json.loads(body)
         if content["format"] != FORMAT:
             return f"it has format {content['format']}, not {FORMAT}"
-        return Index(
+        return MapIndex(
             **{
                 **content,
                 "source": tuple(FileState(**state) for state in content["source"]),
@@ -161,7 +161,7 @@ def read_index(folder: Path) -> Index | str:
         return "its index is damaged"
 
 
-def open_series(folder: Path, index: Index) -> MappedSeries:
+def open_series(folder: Path, index: MapIndex) -> MappedSeries:
     """The series in a folder; nothing of their rows is read.
 
     Raises:

@@ -41,7 +41,7 @@ def mask_sentinels(frame: pd.DataFrame, card: Card) -> pd.DataFrame:
 
 
 def differences(card: Card, path: Path) -> list[str]:
-    """What the file is otherwise than its card says, a sentence each; empty if nothing is.
+    """Where the file differs from its card, a sentence each; empty if nowhere.
 
     Sum, rows, columns, time stamps, frequency and every oddity that the file can show are compared.
 
@@ -65,7 +65,7 @@ def differences(card: Card, path: Path) -> list[str]:
 
 
 def frame_differences(card: Card, frame: pd.DataFrame, stamps: pd.DatetimeIndex, frequency: str) -> list[str]:
-    """Where size, time stamps, frequency and odd values of a frame are otherwise than the card says.
+    """Where size, time stamps, frequency and odd values of a frame differ from the card.
 
     Args:
         card: of the data set.
@@ -87,7 +87,7 @@ def frame_differences(card: Card, frame: pd.DataFrame, stamps: pd.DatetimeIndex,
 
 
 def _oddity_differences(card: Card, frame: pd.DataFrame, stamps: pd.DatetimeIndex) -> list[str]:
-    """Where values and time stamps are odd in another way than the card says."""
+    """Where values and time stamps are not as odd as the card says."""
     said = [why for oddity in card.oddities for why in _value_differences(oddity, frame, stamps)]
     rows = _uneven_steps(stamps)
     known = [(o.row, o.stamp, o.minutes) for o in card.oddities if isinstance(o, UnevenStep)]
@@ -145,7 +145,7 @@ def _frequency(card: Card, stamps: pd.DatetimeIndex, source: str) -> str:
 
 
 def _text_differences(card: Card, path: Path) -> list[str]:
-    """Where headers and line ends are otherwise than the card says."""
+    """Where headers and line ends differ from the card."""
     text = path.read_bytes()
     header = text.partition(b"\n")[0].decode(errors="replace")
     said = []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from typing_extensions import override
 
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.frequency import Times
@@ -41,14 +42,17 @@ class CO2DataModule(ForecastDataModule):
         check_frame(frame, "co2", allow_missing=True)
         return frame
 
+    @override
     def load_panel(self) -> Panel:
         """The 2284 weeks as one series."""
         return self.wide_panel(self.load_frame(), "co2")
 
+    @override
     def load_input(self, path: Path) -> Panel:
         """A CSV file of weeks with a column ``co2``."""
         return self.wide_panel(read_csv(path, allow_missing=True), str(path))
 
+    @override
     def split(self, time: Times) -> Split:
         """70 / 10 / 20 percent."""
         return Split.by_fraction(len(time), 0.7, 0.1)

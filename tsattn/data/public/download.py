@@ -26,7 +26,7 @@ def data_root(root: str | Path | None) -> Path:
 def fetch(card: Card, root: Path) -> Path:
     """The path of the file of a data set, downloaded into `root` if it is not there, and checked.
 
-    A download whose sum is not known is kept, and its sum is told on standard error.
+    A download whose sum is not known is kept, and its sum is printed on standard error.
 
     Args:
         card: of a data set that is read from a file.
@@ -82,7 +82,7 @@ def fetch(card: Card, root: Path) -> Path:
 
 
 def reported(card: Card, found: str) -> str:
-    """What is to say of the sum of a file whose card has none of its own."""
+    """A sentence on the sum of a file whose card has none of its own."""
     if card.reported_sha256 is None:
         return f"its sha256 is {found}"
     return f"its sha256 is {found}, {'as' if found == card.reported_sha256 else 'not the one that'} others report"

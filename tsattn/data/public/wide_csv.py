@@ -106,7 +106,7 @@ def check_frame(
     back = np.flatnonzero(np.asarray(stamps[1:] <= stamps[:-1]))
     if back.size:
         row = int(back[0]) + 1
-        what = "repeats the row before" if stamps[row] == stamps[row - 1] else f"goes back behind {stamps[row - 1]}"
+        what = "repeats the row before" if stamps[row] == stamps[row - 1] else f"goes back from {stamps[row - 1]}"
         raise UserError(f"{place(row)}: time stamp {stamps[row]} {what}; time stamps must rise")
     values = frame.to_numpy()
     wrong = np.isinf(values) if allow_missing else ~np.isfinite(values)

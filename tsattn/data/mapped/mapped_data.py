@@ -9,7 +9,8 @@ import numpy as np
 
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.frequency import Times
-from tsattn.data.mapped.build import Map, Wanted, open_or_build
+from tsattn.data.mapped.build import Wanted
+from tsattn.data.mapped.opening import Map, open_or_build
 from tsattn.data.mapped.source import TableSource
 from tsattn.data.panel import Panel
 from tsattn.data.reader import panel_from_frame

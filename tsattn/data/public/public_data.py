@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from typing_extensions import override
 
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.frequency import Times
@@ -59,11 +60,13 @@ class PublicDataModule(ForecastDataModule):
         self.clean = clean
         self.channels_as_series = channels_as_series
 
+    @override
     def prepare_data(self) -> None:
         """Download the file if it is not there (called on one process only)."""
         if self._input is None:
             self._fetch()
 
+    @override
     def load_panel(self) -> Panel:
         """The whole file as one series, or each of its channels as one."""
         return self._panel(self.load_frame(), self.name)
@@ -84,6 +87,7 @@ class PublicDataModule(ForecastDataModule):
             )
         return mask_sentinels(frame, self.card) if self.clean else frame
 
+    @override
     def load_input(self, path: Path) -> Panel:
         """A file to forecast from: its time stamps must be regular, as no card excuses them."""
         date_column, columns = self.card.date_column or "date", self.card.channels
@@ -91,8 +95,8 @@ class PublicDataModule(ForecastDataModule):
         frame = frame.rename(columns=self.card.renamed)
         return self._panel(mask_sentinels(frame, self.card) if self.clean else frame, str(path))
 
+    @override
     def split(self, time: Times) -> Split:
-        """The literature's, see `Card.split`."""
         return self.card.split(len(time))
 
     def _panel(self, frame: pd.DataFrame, source: str) -> Panel:

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from tsattn.data.frequency import Times, is_steps, try_infer_frequency
 from tsattn.data.grid import OFF_GRID, Grid, counts, normalise_frequency, usual_frequency
-from tsattn.data.messages import counted
-from tsattn.errors import UserError, shown
+from tsattn.errors import UserError, number_of, shown
 
-__all__ = ["Layout", "lay_out"]
+__all__ = ["GridLayout", "lay_out"]
 
 logger = logging.getLogger("tsattn")
 
@@ -26,12 +25,12 @@ _CERTAIN = 14.0  # how rare a chance must be not to be one: e to the power of mi
 
 
 @dataclass(frozen=True)
-class Layout:
+class GridLayout:
     """Where the rows of a table go on the grids of its series.
 
     Attributes:
         frequency: pandas frequency of all series.
-        time: `(rows,)` time stamps, or steps, of all series end to end, gaps filled.
+        time: `(rows,)` time stamps, or steps, of all series end to end, the missing ones filled in.
         starts: `(S + 1,)` int64 first row of each series, and `rows`.
         places: `(rows of the table,)` int64, the row that each row of the table goes to.
     """
@@ -58,7 +57,7 @@ def lay_out(
     *,
     is_wide: bool,
     max_filled: float = 1.0,
-) -> Layout:
+) -> GridLayout:
     """Sort rows by series and time, find the frequency, check every stamp against it and make room for missing ones.
 
     The frequency is that of the longest series; all work but its inference is done for all series at once.
@@ -134,7 +133,7 @@ def lay_out(
         logger.warning(
             "%s: filled %s in %d of %d series",
             source,
-            counted(missing, "missing time stamp"),
+            number_of(missing, "missing time stamp"),
             (lengths > rows).sum(),
             len(names),
         )
@@ -148,7 +147,7 @@ def lay_out(
         index = _like(time, whole)
     places = np.empty_like(sorted_places)
     places[order] = sorted_places
-    return Layout(frequency, index, starts, places)
+    return GridLayout(frequency, index, starts, places)
 
 
 def _given(frequency: str, time: Times, source: str) -> str:
@@ -217,9 +216,9 @@ def _irregular(
     phase = candidates[how_often.argmax()] if 3 * how_often.max() > 2 * len(phases) else phases[0]
     row = int(np.argmax((phases != phase) | (phases == OFF_GRID)))
     stamps: Any = index
-    behind = f" comes {stamps[row] - stamps[row - 1]} after the row before, but" if row else ""
+    place = f" comes {stamps[row] - stamps[row - 1]} after the row before, but" if row else ""
     return UserError(
-        f"{where(int(order[row]))}: time stamp {index[row]}{label}{behind} is not on the grid of frequency "
+        f"{where(int(order[row]))}: time stamp {index[row]}{label}{place} is not on the grid of frequency "
         f"{frequency!r}{others}; time stamps must be regular, though some may be missing"
     )
 

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from tsattn.data.frequency import seconds
 from tsattn.data.grid import OFF_GRID, Grid, usual_frequency
-from tsattn.data.mapped.source import Rows, TableSource, plain
+from tsattn.data.mapped.source import RowChunk, TableSource, plain
 from tsattn.data.split_rule import SplitRule
 from tsattn.data.splits import Split
 from tsattn.data.stamps import time_stamps
 from tsattn.errors import UserError, shown
 
-__all__ = ["Keys", "read_keys"]
+__all__ = ["SeriesKeys", "read_keys"]
 
 _ADVICE = (
     "a mapped table needs the rows of a series together, in the order of time, with none missing (CSVDataModule and "
@@ -33,7 +33,7 @@ _HEAD = 100_000  # stamps that the frequency is found from
 
 
 @dataclass(frozen=True)
-class Keys:
+class SeriesKeys:
     """What ids and time stamps say.
 
     Attributes:
@@ -62,7 +62,7 @@ class Keys:
         pairs = zip(self.before.tolist(), self.lengths.tolist(), strict=True)
         return [Split(val, test, length) for (val, test), length in pairs]
 
-    def pieces(self, rows: Rows) -> tuple[slice, NDArray[np.int64], NDArray[np.int64]]:
+    def pieces(self, rows: RowChunk) -> tuple[slice, NDArray[np.int64], NDArray[np.int64]]:
         """The series that some rows belong to, where each begins among these rows, and how many of them it has."""
         ends = rows.start, rows.start + len(rows.table) - 1
         first, last = (np.searchsorted(self.starts, ends, side="right") - 1).tolist()
@@ -72,7 +72,7 @@ class Keys:
 
 def read_keys(
     source: TableSource, rule: SplitRule, frequency: str | None, write: Callable[[NDArray[np.int64]], None]
-) -> Keys:
+) -> SeriesKeys:
     """Read ids and time stamps once.
 
     Args:
@@ -113,7 +113,7 @@ def read_keys(
         before += earlier
         previous = piece.stamps[-1:]
     assert frequency is not None
-    return Keys(
+    return SeriesKeys(
         frequency=frequency,
         ids=tuple(ids),
         starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
@@ -140,7 +140,7 @@ class _Piece:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: RowChunk,
         id_column: str | None,
         stamps: pd.DatetimeIndex,
         previous: pd.DatetimeIndex | None,
@@ -161,7 +161,7 @@ class _Piece:
         for name, begin in zip(self.names[self.goes_on :], self.begins[self.goes_on :].tolist(), strict=True):
             if name in ids:
                 raise UserError(
-                    f"{self.rows.where(begin)}: series {shown(name)} comes again behind another one; {_ADVICE}"
+                    f"{self.rows.where(begin)}: series {shown(name)} comes again after another one; {_ADVICE}"
                 )
             ids[name] = None
 
@@ -172,7 +172,7 @@ class _Piece:
         if wrong.size:
             at = int(wrong[0])
             is_twice = time[at] == time[at - 1]
-            raise self._refused(at, " is there twice" if is_twice else f" comes behind {self._joined[at - 1]}")
+            raise self._refused(at, " is there twice" if is_twice else f" comes after {self._joined[at - 1]}")
 
     def usual_frequency(self, source: str) -> str:
         """The frequency of the longest series here."""
@@ -193,8 +193,8 @@ class _Piece:
         if wrong.size:
             at = int(wrong[0])
             step = self._joined[at] - self._joined[at - 1] if self._follows[at] else None
-            behind = "" if step is None else f" comes {step} after the row before, which"
-            raise self._refused(at, f"{behind} does not fit frequency {frequency!r}")
+            place = "" if step is None else f" comes {step} after the row before, which"
+            raise self._refused(at, f"{place} does not fit frequency {frequency!r}")
 
     def last_stamps(self) -> NDArray[np.int64]:
         """The last stamp here of each series, in nanoseconds."""
@@ -206,7 +206,7 @@ class _Piece:
         return UserError(f"{self.rows.where(row)}: time stamp {self._joined[at]}{of}{what}; {_ADVICE}")
 
 
-def _runs(rows: Rows, id_column: str | None) -> tuple[list[Any], NDArray[np.int64]]:
+def _runs(rows: RowChunk, id_column: str | None) -> tuple[list[Any], NDArray[np.int64]]:
     """The ids in the order of rows, each once as long as it stays, and where they begin."""
     if id_column is None:
         return ["series"], np.zeros(1, np.int64)
@@ -218,7 +218,7 @@ def _runs(rows: Rows, id_column: str | None) -> tuple[list[Any], NDArray[np.int6
     return names, begins
 
 
-def _stamps(rows: Rows, time_column: str) -> pd.DatetimeIndex:
+def _stamps(rows: RowChunk, time_column: str) -> pd.DatetimeIndex:
     column = rows.table.column(time_column)
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("s" if pa.types.is_date32(column.type) else "ms"))

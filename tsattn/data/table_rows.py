@@ -1,4 +1,4 @@
-"""The rows of a table as arrays, in the order given; behind them those of a frame of future values.
+"""The rows of a table as arrays, in the order given; after them those of a frame of future values.
 
 Shape letters: R rows of the table (and of its future), S series, C targets, P past and F future covariates.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tsattn.data.columns import match_ids, number_columns, series_numbers
 from tsattn.data.frequency import Times, one_time
-from tsattn.data.messages import quiet
+from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles, check_roles, plain_frame
 from tsattn.data.stamps import in_zone_of, stamps_or_steps
 from tsattn.data.tables import opened
@@ -78,7 +78,7 @@ class TableRows:
 
 @dataclass(frozen=True)
 class SeriesRows:
-    """The rows of the series of a table, in the order given, and behind them those of their future.
+    """The rows of the series of a table, in the order given, and after them those of their future.
 
     Attributes:
         num_own: how many rows, the first ones, are of the table itself.
@@ -142,7 +142,7 @@ def future_rows(frame: Any, roles: Roles, text: TextFormat, frequency: str | Non
 
 
 def in_series(rows: TableRows, future: TableRows | None, source: str) -> SeriesRows:
-    """The rows of a table and behind them those of its future, all with the numbers of their series.
+    """The rows of a table and after them those of its future, all with the numbers of their series.
 
     Series of the future that the table has not got are left out, which is logged.
 

@@ -1,0 +1,18 @@
+"""The scores of the forecasts that any model must beat, to compare trained models with."""
+
+from __future__ import annotations
+
+from tsattn.data import ForecastDataModule
+from tsattn.experiments.baselines import fitted_baselines
+from tsattn.experiments.measuring import measured
+from tsattn.training import Execution, Training
+from tsattn.training.trainer_options import TrainerOptions
+
+_CPU = {"accelerator": "cpu", "precision": None, "plugins": None, "deterministic": None, "benchmark": None}
+
+
+def baseline_scores(data: ForecastDataModule, part: str = "test") -> dict[str, dict[str, float]]:
+    """All scores of ridge, seasonal naive and persistence over the windows of a part of data that are set up."""
+    trainer = TrainerOptions(_CPU, chooses_steps=False, chooses_validation=False)
+    baselines = fitted_baselines(data, part, Training(trainer, {}))
+    return {name: measured(one, data, part, Execution(trainer)).scores() for name, one in baselines}

@@ -1,0 +1,26 @@
+"""Every test of mapped tables reads small batches and sees what is logged."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.data.mapped.tables_to_map import long_frame, saved
+from tsattn.data.mapped import source as mapped_source
+
+
+@pytest.fixture(autouse=True)
+def log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="tsattn")
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_source, "_CELLS", 128)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return saved(long_frame(missing=True), tmp_path / "series.parquet")

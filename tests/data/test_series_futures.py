@@ -1,0 +1,128 @@
+"""Forecasts beyond the end of many series: windows, covariates, time stamps and names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lightning.pytorch import Trainer
+
+from tests.data.many_series import COLUMNS, LENGTHS, L, T, everything, long_frame, prepared
+from tsattn.data import FrameDataModule, FutureWindows, panel_from_frame
+from tsattn.errors import UserError
+from tsattn.forecaster import future_frame
+from tsattn.task import Output, Task
+from tsattn.training import ForecastingModule
+
+
+def module_for(data: FrameDataModule) -> ForecastingModule:
+    torch.manual_seed(0)
+    model = ForecastingModule({"kind": "transformer", "d_model": 16, "num_heads": 2})
+    model.build(data.task, data.scaler)
+    return model
+
+
+def forecast(data: FrameDataModule, folder: Path) -> list[torch.Tensor]:
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    batches = Trainer(default_root_dir=folder, accelerator="cpu", **quiet).predict(module_for(data), data)
+    return list(batches)
+
+
+def test_forecasts_come_back_in_the_units_of_each_series(tmp_path: Path) -> None:
+    lengths = {f"s{number:02}": 40 for number in range(40)}  # more than a batch
+    data = prepared(long_frame(lengths)[["unique_id", "ds", "y"]])
+    frame = future_frame(forecast(data, tmp_path), data.task, Output(), data.panel)
+    middle = frame.groupby("unique_id", sort=False).predictions.mean()
+    assert list(middle.index) == list(lengths)
+    spread = np.ravel(data.scaler.series_scale)
+    assert (np.abs(middle - np.ravel(data.scaler.series_mean)) < 3 * spread).all()
+
+
+def test_future_windows_hold_the_end_of_each_series_and_what_is_ahead() -> None:
+    frame = long_frame(LENGTHS, ahead=T + 2)
+    data = prepared(frame, **COLUMNS)
+    windows = FutureWindows(data.panel, data.series, data.task, data.scaler)
+    assert len(windows) == 4
+    batch = everything([windows.__getitems__([3, 0]), windows.__getitems__([2])])
+    assert "target" not in batch
+    scaler = data.scaler
+    for place, number in enumerate([3, 0, 2]):
+        name, rows = list(LENGTHS.items())[number]
+        own = frame[frame.unique_id == name].reset_index(drop=True)
+        pad = max(0, L - rows)
+        stamps = pd.to_datetime(batch["time"][place].numpy(), unit="s")
+        assert stamps[pad:].tolist() == own.ds[rows - L + pad : rows + T].tolist()
+        assert (batch["future_covariates"][place, :pad] == 0).all()
+        price = (
+            batch["future_covariates"][place, pad:, 0].double() * scaler.covariate_scale[1] + scaler.covariate_mean[1]
+        )
+        np.testing.assert_allclose(price, own.price[rows - L + pad : rows + T], atol=1e-4)
+        y = batch["past"][place, pad:, 0].double() * scaler.series_scale[number][0] + scaler.series_mean[number][0]
+        np.testing.assert_allclose(y, own.y[rows - L + pad : rows], atol=1e-3)
+        assert batch["past_observed"][place, :, 0].tolist() == [False] * pad + [True] * (L - pad)
+
+
+def test_covariates_of_whole_multiples_of_the_horizon_repeat_the_last_ones() -> None:
+    frame = long_frame({"a": 60, "b": 50}, ahead=T + 1)
+    data = prepared(frame, **COLUMNS)
+    windows = FutureWindows(data.panel, data.series, data.task, data.scaler, horizon=T + 1)
+    batch = windows.__getitems__([1])
+    price = batch.future_covariates[0, L:, 0].double() * data.scaler.covariate_scale[1] + data.scaler.covariate_mean[1]
+    ahead = frame[frame.unique_id == "b"].price[-T - 1 :].tolist()
+    np.testing.assert_allclose(price, ahead + ahead[-1:] * (T - 1), atol=1e-4)
+
+
+def test_a_future_covariate_that_stops_early_is_named_with_its_series() -> None:
+    frame = long_frame(LENGTHS, ahead=T)
+    frame = frame.drop(index=frame.index[frame.unique_id == "c"][-1])
+    data = prepared(frame, **COLUMNS)
+    with pytest.raises(UserError, match=f"price stops early: series c has no value at 2020-01-15.*step {T} of the {T}"):
+        data.predict_dataloader()
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_a_forecast_names_ids_and_time_as_the_data_do(zone: str | None) -> None:
+    frame = long_frame({7: 30, ("t", 1): 29, "x": 31}, frequency="h")[["unique_id", "ds", "y"]]
+    frame["ds"] = frame.ds.dt.tz_localize(zone)
+    frame = frame.set_axis(["shop", "hour", "sold"], axis=1).assign(back=frame.y)
+    panel = panel_from_frame(frame, id_column="shop", time_column="hour", target=["sold", "back"])
+    task = Task("toy", L, 3, ("sold", "back"), "h", 24)
+    values = torch.arange(18.0).view(3, 3, 2)
+    out = future_frame([values[:2], values[2:]], task, Output(), panel)
+    assert list(out.columns) == ["shop", "hour", "target_name", "predictions"]
+    assert out["shop"].tolist() == [7] * 6 + [("t", 1)] * 6 + ["x"] * 6
+    assert out["target_name"].tolist() == (["sold"] * 3 + ["back"] * 3) * 3
+    assert out["predictions"].tolist() == [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11, 12, 14, 16, 13, 15, 17]
+    last = frame.drop_duplicates("shop", keep="last").hour.tolist()
+    expected = [stamp + pd.Timedelta(step, "h") for stamp in last for _ in range(2) for step in (1, 2, 3)]
+    assert out["hour"].tolist() == expected
+    assert str(out["hour"].dt.tz) == str(zone)
+    single = future_frame([values[1:2, :, :1]], replace(task, channels=("sold",)), Output(), panel, first=1)
+    assert list(single.columns) == ["shop", "hour", "predictions"]
+    assert single["shop"].tolist() == [("t", 1)] * 3
+
+
+def test_a_wide_forecast_is_one_of_each_channel() -> None:
+    index = pd.date_range("2020-01-01", periods=30, freq="h", name="when")
+    panel = panel_from_frame(pd.DataFrame({"p": 1.0, "q": 2.0}, index=index))
+    task = Task("toy", L, 2, ("p", "q"), "h", 24)
+    out = future_frame([torch.arange(4.0).view(1, 2, 2)], task, Output(), panel)
+    assert out.columns.tolist() == ["unique_id", "when", "predictions"]
+    assert out["unique_id"].tolist() == ["p", "p", "q", "q"]
+    assert out["predictions"].tolist() == [0, 2, 1, 3]
+    assert out["when"].tolist() == 2 * [index[-1] + pd.Timedelta(step, "h") for step in (1, 2)]
+
+
+@pytest.mark.parametrize(("frequency", "tz"), [("h", "Europe/Berlin"), ("MS", None), ("B", None)])
+def test_the_future_of_many_series_is_that_of_each(frequency: str, tz: str | None) -> None:
+    stamps = pd.date_range("2020-03-20", periods=40, freq=frequency, tz=tz)
+    parts = [pd.DataFrame({"unique_id": n, "ds": stamps[:end]}) for n, end in enumerate([40, 12, 40, 3, 12])]
+    panel = panel_from_frame(pd.concat(parts).assign(y=1.0), frequency=frequency)
+    numbers = np.array([4, 0, 1, 3])
+    times = panel.future_times(numbers, 5)
+    assert times.tolist() == [stamp for number in numbers for stamp in panel.future_time(number, 5)]
+    assert times.tz == panel.time.tz
