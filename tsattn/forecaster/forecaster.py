@@ -51,9 +51,11 @@ class Forecaster:
     Time is time stamps, dates, periods (read as their first time stamps), text, or whole numbers that count steps (an
     index of them, too, beside columns of numbers).
 
-    What is done to a frame beyond that (rows sorted, columns not used, short series) is logged to the logger
-    ``tsattn``, once for each frame that is given. Frames that come after `fit` may have another time zone than what was
-    fitted: they are converted to that one. Their ids may be text where those of `fit` were numbers, as files have it.
+    What is done to a frame beyond that (rows sorted, columns not used) is logged to the logger ``tsattn``, once for
+    each frame. Frames that come after `fit` may have another time zone than what was fitted: they are converted to it.
+    Their ids may be text where those of `fit` were numbers, as files have it.
+
+    A predictor that needs no fit (``seasonal_naive``, ``persistence``) takes frames straight after construction.
 
     Args:
         backbone: what forecasts: kind of predictor, or its description ``{kind: patchtst, d_model: 128, ...}``. That
@@ -63,7 +65,7 @@ class Forecaster:
         prediction_length: steps that it is trained to forecast, T.
         quantiles: levels to forecast, rising, with 0.5 among them; none, or None, for a point forecast. ``auto`` is
             0.1, 0.5 and 0.9 where the predictor forecasts quantiles, else none.
-        id_column: column of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
+        id_column: of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long frame, all
             columns without another role in a wide one.
@@ -72,8 +74,7 @@ class Forecaster:
         static: columns of categories, constant within a series.
         frequency: pandas frequency of the data, or 1, 2, ... where time counts steps; None infers it.
         max_filled: the share of the rows of a series that may be filled as missing, where time stamps are missing.
-        date_format: how dates in text are written, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits
-            all of them.
+        date_format: of dates in text, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits all of them.
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
@@ -204,16 +205,13 @@ class Forecaster:
         return self._known().scaler
 
     def fit(self, frame: Any, *, folder: str | Path | None = None, refit: bool = False) -> Forecaster:
-        """Fit to all series of a frame; the rows for validation choose the best weights.
+        """Fit to all series of a frame, and give itself back; the rows for validation choose the best weights.
 
         Args:
             frame: the series.
             folder: of the run: its configuration, curve, checkpoints and results. It must not exist yet, and the series
                 are not in it: `load` and ``predict --run FOLDER --input FILE`` forecast with it. None writes no files.
             refit: whether to fit once more, to all rows of the frame, at the length that validation chose.
-
-        Returns:
-            the forecaster itself.
 
         Raises:
             UserError: for a frame that cannot be used, naming the series and row, or series that are all too short.
@@ -273,8 +271,8 @@ class Forecaster:
         """Forecasts from rolling origins beside what came: no model sees a row of a series after its cutoff.
 
         The last cutoff of each series is `prediction_length` rows before its end. The forecaster itself is left as it
-        is. The models are trained here, whatever split was given: the last tenth of the rows before an origin chooses
-        their weights. A series that is too short for the first cutoff is new to a model that is not trained anew.
+        is: the models are trained here, and the last tenth of the rows before an origin chooses their weights, whatever
+        split was given. A series that is too short for the first cutoff is new to a model that is not trained anew.
 
         Args:
             frame: the series.
