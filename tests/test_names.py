@@ -10,8 +10,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "tsattn"
 
 # Names that still mean several things. Shorten these lists; never lengthen them.
-MODULES_TO_RENAME = {"cost", "datamodule", "errors", "messages", "rolling"}
-CLASSES_TO_RENAME = {"_Parser"}
+MODULES_TO_RENAME = {"cost", "errors"}
+CLASSES_TO_RENAME: set[str] = set()
 
 
 def modules() -> Iterable[Path]:

@@ -75,6 +75,25 @@ CASES: dict[str, dict[str, Any]] = {
     "mlr-lengths": {"kind": "mlr", "ranks": [2, 2], "blocks": {"lengths": [48, 12]}, "align": "start"},
 }
 
+# Those that hand their pattern and cache no other layout of queries and keys than some other case does. What depends on
+# the projection alone is tested on every case; what patterns and caches do is tested without these.
+_SAME_FOR_PATTERNS = (
+    "standard",
+    "standard-qk_norm",
+    "global_swa",
+    "btt-both-grouped",
+    "btt-plain",
+    "btt-above",
+    "bilinear_mlr",
+    "bilinear_mlr-grouped",
+    "bilinear_mlr-qk_norm",
+    "bilinear_mlr-norms",
+    "mlbtc",
+    "mlr",
+    "mlr-both",
+)
+PATTERN_CASES = [case for case in CASES if case not in _SAME_FOR_PATTERNS]
+
 
 def build(case: str, *, length: int, dtype: torch.dtype = torch.float64, seed: int = 0, **sizes: Any) -> Attention:
     """The attention of a case, in eval mode, with weights large enough for scores to matter."""

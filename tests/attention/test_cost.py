@@ -74,9 +74,8 @@ def test_btt(D: int, b: int, c: int, T: int, s: int) -> None:
         assert key.score_params_per_head == 2 * round(D**1.5) * s
 
 
-@pytest.mark.parametrize("T", [96, 1024])
-def test_bilinear_mlr(T: int) -> None:
-    D, H, ranks, blocks = 512, 8, [32, 16, 16], [1, 2, 8]
+def test_bilinear_mlr() -> None:
+    D, H, T, ranks, blocks = 512, 8, 96, [32, 16, 16], [1, 2, 8]
     spent = cost({"kind": "bilinear_mlr", "ranks": ranks, "blocks": blocks}, D, H, T)
     width = sum(p * r for p, r in zip(blocks, ranks, strict=True))
     assert spent.score_params_per_head == 2 * D * sum(ranks)
@@ -95,10 +94,9 @@ def test_mlbtc_costs_what_its_special_cases_do() -> None:
     assert cost({"kind": "mlbtc", "levels": levels}, D, H, T) == cost(mlr, D, H, T)
 
 
-@pytest.mark.parametrize("T", [256, 1024, 4096])
-@pytest.mark.parametrize("ranks", [[64], [32, 32], [32, 16, 16], [8] * 8, [32, 8, 6, 4, 4, 4, 4, 2]])
-def test_multi_level(T: int, ranks: list[int]) -> None:
-    D, H = 512, 8
+@pytest.mark.parametrize("ranks", [[64], [32, 16, 16], [8] * 8, [32, 8, 6, 4, 4, 4, 4, 2]])
+def test_multi_level(ranks: list[int]) -> None:
+    D, H, T = 512, 8, 1024
     spent = cost({"kind": "mlr", "ranks": ranks}, D, H, T)
     assert spent.score_params_per_head == 2 * D * 64
     assert spent.score_flops_per_head == sum(2 * T**2 * r // 2**level for level, r in enumerate(ranks))
@@ -161,9 +159,8 @@ def test_bytes_of_the_key_cache() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("causal", [False, True])
-def test_measured(case: str, causal: bool) -> None:
-    for T in (96, 60, 1):
+def test_measured(case: str) -> None:
+    for T, causal in ((96, True), (60, False), (1, False)):
         attention = build(case, length=96, causal=causal)
         form, count = closed_form(attention, T), measured(attention, T)
         assert count.score_params == form.score_params == attention.projection.num_params()
@@ -198,8 +195,6 @@ def test_measuring_takes_no_memory_and_changes_nothing() -> None:
     assert {value.device.type for value in attention.state_dict().values()} == {"cpu"}
 
 
-@pytest.mark.parametrize("T", [64, 1])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize(
     "description",
     [
@@ -217,10 +212,11 @@ def test_measuring_takes_no_memory_and_changes_nothing() -> None:
     ],
     ids=str,
 )
-def test_the_cache_that_is_held(description: dict[str, Any], T: int, dtype: torch.dtype) -> None:
-    attention = build_attention(description, d_model=16, num_heads=4, max_length=T, causal=True)
-    form = closed_form(attention, T)
-    assert measured_key_bytes(attention, T, dtype) == form.cached_key_bytes(dtype)
+def test_the_cache_that_is_held(description: dict[str, Any]) -> None:
+    for T, dtype in ((64, torch.float32), (1, torch.float16)):
+        attention = build_attention(description, d_model=16, num_heads=4, max_length=T, causal=True)
+        form = closed_form(attention, T)
+        assert measured_key_bytes(attention, T, dtype) == form.cached_key_bytes(dtype)
 
 
 def test_decoding_holds_what_is_measured() -> None:
@@ -264,9 +260,7 @@ def test_a_new_pattern_registers_its_cost() -> None:
         ({"tokens": 0}, "tokens must be at least 1, not 0"),
         ({"d_model": 0}, "d_model must be at least 1, not 0"),
         ({"num_heads": -1}, "num_heads must be at least 1, not -1"),
-        ({"num_heads": 3}, "num_heads 3 must divide d_model 16"),
         ({"max_length": 8}, "9 tokens are more than max_length 8"),
-        ({"description": "fast"}, "unknown attention 'fast'; valid: standard"),
     ],
 )
 def test_refusals(words: dict[str, Any], message: str) -> None:

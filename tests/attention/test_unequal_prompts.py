@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.attention.cases import CASES, D_MODEL, NUM_HEADS
+from tests.attention.cases import D_MODEL, NUM_HEADS, PATTERN_CASES
 from tests.attention.decoding import T, decode, decoder, key_numbers, tokens
 from tsattn.attention import Attention
 from tsattn.attention.base import MAX_STEP
@@ -16,7 +16,7 @@ from tsattn.attention.patterns import MultiLevelPattern
 from tsattn.attention.projections import BTTProjection
 from tsattn.errors import UserError
 
-cases = pytest.mark.parametrize("case", CASES)
+patterns = pytest.mark.parametrize("case", PATTERN_CASES)
 
 PROMPT = 14
 REAL = (14, 5, 0, 9, 1)  # tokens of each prompt
@@ -44,7 +44,7 @@ def alone(attention: Attention, prompt: Tensor, mask: Tensor, rest: Tensor) -> t
     return at_prompt, torch.stack(after)
 
 
-@cases
+@patterns
 @pytest.mark.parametrize("padding", masks())
 def test_every_row_is_decoded_as_if_it_were_alone(case: str, padding: str) -> None:
     attention, mask = decoder(case, length=T, rope=True), masks()[padding]
@@ -61,7 +61,7 @@ def test_every_row_is_decoded_as_if_it_were_alone(case: str, padding: str) -> No
             torch.testing.assert_close(decode(attention, rest, schedule, cache), expected[1], rtol=0, atol=1e-10)
 
 
-@cases
+@patterns
 def test_a_mask_may_come_with_every_call(case: str) -> None:
     """As when sequences accept different numbers of the tokens that were proposed; a padded token may hold anything."""
     attention = decoder(case, length=T, rope=True)
@@ -81,7 +81,7 @@ def test_a_mask_may_come_with_every_call(case: str) -> None:
     assert cache.lengths == tuple(real.sum(1).tolist())
 
 
-@cases
+@patterns
 def test_gradients_of_unequal_prompts_are_those_of_each_alone(case: str) -> None:
     attention, mask = decoder(case, length=T, rope=True), masks()["left"]
     x = tokens(T, batch_size=len(REAL)).requires_grad_()
@@ -99,7 +99,7 @@ def test_gradients_of_unequal_prompts_are_those_of_each_alone(case: str) -> None
         torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
 
-@cases
+@patterns
 def test_padding_is_not_stored(case: str) -> None:
     """The longest sequence decides the storage, which is that of a batch in which all are as long."""
     attention = decoder(case, length=30)
@@ -141,7 +141,7 @@ def test_the_peak_of_unequal_prompts_is_that_of_the_closed_form() -> None:
         assert key_numbers(cache) == len(REAL) * places * D_MODEL
 
 
-@cases
+@patterns
 def test_autocast_decodes_unequal_prompts_too(case: str) -> None:
     attention, mask = decoder(case, length=T, dtype=torch.float32, rope=True), masks()["left"]
     x = tokens(T, torch.float32, batch_size=len(REAL))

@@ -19,7 +19,7 @@ from tests.cli.test_commands import TINY, trained  # noqa: F401
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.experiments.run_folder import RunFolder
-from tsattn.forecaster.frames import check_output, write_figure, write_frame
+from tsattn.forecaster.forecast_files import check_output, write_figure, write_frame
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tsattn.evaluation.reductions import BY_CHANNEL, SCORES
 from tsattn.evaluation.totals import ErrorTotals
 from tsattn.scaler import Units
 
+README = (Path(__file__).parents[2] / "README.md").read_text()
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
@@ -81,6 +83,11 @@ def test_every_score_says_what_it_means() -> None:
     assert {re.sub(r"_[\d.]+$", "", name) for name in pooled} == described
     counts = {"windows", "smape_left_out", "mase_left_out"}
     assert {name.removesuffix(BY_CHANNEL) for name in names if name.endswith(BY_CHANNEL)} == set(pooled) - counts
+
+
+def test_the_readme_says_what_each_score_is() -> None:
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", README.split("## Scores")[1].split("\n#")[0], re.MULTILINE)
+    assert {name: meaning.replace("\\|", "|") for name, meaning in rows} == SCORES
 
 
 def whole(cases: Cases) -> Cases:

@@ -101,8 +101,8 @@ def test_a_value_far_from_those_trained_on_gives_a_sentence_and_no_forecast() ->
 
 def test_a_forecast_that_is_not_finite_is_no_forecast() -> None:
     forecaster = Forecaster(BACKBONE, **SIZES, max_steps=2, accelerator="cpu").fit(waves())
-    assert forecaster.model is not None
+    assert forecaster.fitted is not None
     with torch.no_grad():
-        next(forecaster.model.parameters()).fill_(float("inf"))
+        next(forecaster.fitted.predictor.parameters()).fill_(float("inf"))
     with pytest.raises(UserError, match="the forecast of series wave is not finite"):
         forecaster.predict()

@@ -27,8 +27,8 @@ def test_compiled_whole_for_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(attend, backend="aot_eager", dynamic=True, fullgraph=True)
     with torch._dynamo.config.patch(error_on_recompile=True):
-        for tokens in (40, 33, 65):
-            wide = torch.randn(3, 2, tokens, 2, 12, device=DEVICE).transpose(2, 3)  # heads inside tokens
+        for tokens in (40, 33):
+            wide = torch.randn(3, 1, tokens, 2, 12, device=DEVICE).transpose(2, 3)  # heads inside tokens
             ids = make_blocks((1, 4), torch.arange(tokens)[None], tokens).to(DEVICE)
             mask = (torch.arange(tokens) > 2)[None].to(DEVICE)
             results = []

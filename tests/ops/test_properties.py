@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from torch import Tensor
 
 from tsattn.errors import UserError
 from tsattn.ops import full_attention, multilevel_attention, sliding_window_attention
+from tsattn.ops.multilevel_tiles import leaves
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
@@ -66,8 +70,9 @@ def value_and_gradients(attend: Callable[..., Tensor], drawn: dict[str, Any], dt
     return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
 
 
-def check(attend: Callable[..., Tensor], drawn: dict[str, Any], impls: tuple[str, ...]) -> None:
-    """Each implementation is the reference, or says that it cannot."""
+def check(attend: Callable[..., Tensor], drawn: dict[str, Any], impls: tuple[str, ...]) -> list[str]:
+    """Each implementation is the reference, or says that it cannot; those that were compared."""
+    compared = []
     dtype = drawn["dtype"]
     exact = torch.float32 if dtype == torch.bfloat16 else dtype
     rounded = {name: v.to(dtype).to(exact) if name in "qkv" else v for name, v in drawn.items()}
@@ -83,31 +88,56 @@ def check(attend: Callable[..., Tensor], drawn: dict[str, Any], impls: tuple[str
         for one, other in zip(found, expected, strict=True):
             assert torch.isfinite(one).all(), impl
             assert float((one.to(exact) - other).abs().max()) <= TOLERANCE[dtype] * largest, impl
+        compared.append(impl)
+    return compared
 
 
-@deterministic
-@given(inputs())
-def test_full(drawn: dict[str, Any]) -> None:
-    mask = drawn["key_mask"]
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, *, impl: str, **more: Any) -> Tensor:
-        T = q.shape[2]
-        allowed = torch.ones(T, T, dtype=torch.bool).tril()[None, None] if more["causal"] else None
-        if mask is not None:
-            real = mask[:, None, None, :]
-            allowed = real if allowed is None else allowed & real
-        return full_attention(q, k, v, allowed=allowed, impl=impl)
-
-    check(attend, drawn, ("sdpa", "auto"))
+def all_compared(test: Callable[[Counter[str]], Callable[[], None]], impls: tuple[str, ...]) -> None:
+    """Run a property of drawn cases; each implementation must have computed many of them."""
+    compared: Counter[str] = Counter()
+    test(compared)()
+    assert min(compared[impl] for impl in impls) >= 30, compared
 
 
-@deterministic
-@given(inputs(longest=300), st.integers(1, 80))
-def test_sliding_window(drawn: dict[str, Any], window_size: int) -> None:
-    def attend(*tensors: Tensor, **more: Any) -> Tensor:
-        return sliding_window_attention(*tensors, window_size=window_size, **more)
+def test_full() -> None:
+    impls = ("sdpa", "auto")
 
-    check(attend, drawn, ("sdpa", "blocks", "auto"))
+    def properties(compared: Counter[str]) -> Callable[[], None]:
+        @deterministic
+        @given(inputs())
+        def run(drawn: dict[str, Any]) -> None:
+            mask = drawn["key_mask"]
+
+            def attend(q: Tensor, k: Tensor, v: Tensor, *, impl: str, **more: Any) -> Tensor:
+                T = q.shape[2]
+                allowed = torch.ones(T, T, dtype=torch.bool).tril()[None, None] if more["causal"] else None
+                if mask is not None:
+                    real = mask[:, None, None, :]
+                    allowed = real if allowed is None else allowed & real
+                return full_attention(q, k, v, allowed=allowed, impl=impl)
+
+            compared.update(check(attend, drawn, impls))
+
+        return run
+
+    all_compared(properties, impls)
+
+
+def test_sliding_window() -> None:
+    impls = ("sdpa", "blocks", "auto")
+
+    def properties(compared: Counter[str]) -> Callable[[], None]:
+        @deterministic
+        @given(inputs(longest=300), st.integers(1, 80))
+        def run(drawn: dict[str, Any], window_size: int) -> None:
+            def attend(*tensors: Tensor, **more: Any) -> Tensor:
+                return sliding_window_attention(*tensors, window_size=window_size, **more)
+
+            compared.update(check(attend, drawn, impls))
+
+        return run
+
+    all_compared(properties, impls)
 
 
 @st.composite
@@ -127,54 +157,80 @@ def levels(draw: st.DrawFn, T: int, r: int, B: int) -> tuple[list[int], Tensor]:
     return ranks, torch.stack(blocks)
 
 
-@deterministic
-@given(st.data())
-def test_multilevel(data: st.DataObject) -> None:
-    drawn = data.draw(inputs())
-    B, _, T, r = drawn["q"].shape
-    ranks, blocks = data.draw(levels(T, r, B))
-    divide = data.draw(st.booleans())
+def test_multilevel() -> None:
+    impls = ("sdpa", "tiles", "auto")
 
-    def attend(*tensors: Tensor, **more: Any) -> Tensor:
-        return multilevel_attention(*tensors, ranks=ranks, blocks=blocks, divide_by_active=divide, **more)
+    def properties(compared: Counter[str]) -> Callable[[], None]:
+        @deterministic
+        @given(st.data())
+        def run(data: st.DataObject) -> None:
+            drawn = data.draw(inputs())
+            B, _, T, r = drawn["q"].shape
+            ranks, blocks = data.draw(levels(T, r, B))
+            divide = data.draw(st.booleans())
 
-    check(attend, drawn, ("sdpa", "tiles", "auto"))
+            def attend(*tensors: Tensor, **more: Any) -> Tensor:
+                return multilevel_attention(*tensors, ranks=ranks, blocks=blocks, divide_by_active=divide, **more)
+
+            compared.update(check(attend, drawn, impls))
+
+        return run
+
+    all_compared(properties, impls)
 
 
-@deterministic
-@given(st.data(), st.sampled_from(["reference", "sdpa", "tiles"]))
-def test_two_levels_of_the_same_blocks_are_one(data: st.DataObject, impl: str) -> None:
-    T, r = data.draw(st.integers(2, 60)), data.draw(st.integers(2, 10))
-    ranks, blocks = data.draw(levels(T, r, 1))
-    wide = max(range(len(ranks)), key=ranks.__getitem__)
-    if ranks[wide] < 2:
-        return
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 2, T, r, generator=generator, dtype=torch.float64) for _ in range(3))
-    split = [*ranks[:wide], 1, ranks[wide] - 1, *ranks[wide + 1 :]]
-    doubled = blocks[[*range(wide + 1), *range(wide, len(ranks))]]
-    try:
-        one = multilevel_attention(q, k, v, ranks=ranks, blocks=blocks, impl=impl)
-    except UserError:
-        return
-    two = multilevel_attention(q, k, v, ranks=split, blocks=doubled, impl=impl)
-    torch.testing.assert_close(one, two, rtol=0, atol=1e-10)
+@pytest.mark.parametrize("impl", ["reference", "sdpa", "tiles"])
+def test_two_levels_of_the_same_blocks_are_one(impl: str) -> None:
+    def properties(compared: Counter[str]) -> Callable[[], None]:
+        @deterministic
+        @given(st.data())
+        def run(data: st.DataObject) -> None:
+            T, r = data.draw(st.integers(2, 60)), data.draw(st.integers(2, 10))
+            ranks, blocks = data.draw(levels(T, r, 1))
+            wide = max(range(len(ranks)), key=ranks.__getitem__)
+            if ranks[wide] < 2:
+                return
+            generator = torch.Generator().manual_seed(0)
+            q, k, v = (torch.randn(2, 2, T, r, generator=generator, dtype=torch.float64) for _ in range(3))
+            split = [*ranks[:wide], 1, ranks[wide] - 1, *ranks[wide + 1 :]]
+            doubled = blocks[[*range(wide + 1), *range(wide, len(ranks))]]
+            try:
+                one = multilevel_attention(q, k, v, ranks=ranks, blocks=blocks, impl=impl)
+            except UserError:
+                return
+            two = multilevel_attention(q, k, v, ranks=split, blocks=doubled, impl=impl)
+            torch.testing.assert_close(one, two, rtol=0, atol=1e-10)
+            compared[impl] += 1
+
+        return run
+
+    all_compared(properties, (impl,))
+
+
+def blocks_of_ten() -> Tensor:
+    return torch.stack([torch.zeros(1, 70), torch.arange(70)[None] // 10]).long()
+
+
+def full(*tensors: Tensor, impl: str, causal: bool = False) -> Tensor:
+    allowed = torch.ones(70, 70, dtype=torch.bool).tril()[None, None] if causal else None
+    return full_attention(*tensors, allowed=allowed, impl=impl)
+
+
+def window(*tensors: Tensor, impl: str, causal: bool = False) -> Tensor:
+    return sliding_window_attention(*tensors, window_size=9, causal=causal, impl=impl)
+
+
+def multilevel(*tensors: Tensor, impl: str, causal: bool = False, divide: bool = False) -> Tensor:
+    return multilevel_attention(
+        *tensors, ranks=[4, 4], blocks=blocks_of_ten(), causal=causal, divide_by_active=divide, impl=impl
+    )
 
 
 LARGE = [
-    pytest.param(lambda *x, impl: full_attention(*x, impl=impl), ("reference", "sdpa"), id="full"),
-    pytest.param(
-        lambda *x, impl: sliding_window_attention(*x, window_size=9, impl=impl),
-        ("reference", "sdpa", "blocks"),
-        id="sliding window",
-    ),
-    pytest.param(
-        lambda *x, impl: multilevel_attention(
-            *x, ranks=[4, 4], blocks=torch.stack([torch.zeros(1, 70), torch.arange(70)[None] // 10]).long(), impl=impl
-        ),
-        ("reference", "sdpa", "tiles"),
-        id="multi-level",
-    ),
+    pytest.param(full, ("reference", "sdpa"), id="full"),
+    pytest.param(window, ("reference", "sdpa", "blocks"), id="sliding window"),
+    pytest.param(multilevel, ("reference", "sdpa", "tiles"), id="multi-level"),
+    pytest.param(partial(multilevel, divide=True), ("reference", "tiles"), id="multi-level, divided"),
 ]
 
 
@@ -186,9 +242,9 @@ def test_very_large_logits_stay_finite(
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 2, 70, 8, generator=generator).to(dtype) for _ in range(3))
     q = 1e4 * q
-    for impl in impls:
+    for impl, causal in itertools.product(impls, (False, True)):
         leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-        out = attend(*leaves, impl=impl)
+        out = attend(*leaves, impl=impl, causal=causal)
         out.float().square().sum().backward()
         assert torch.isfinite(out).all(), impl
         assert all(leaf.grad is not None and torch.isfinite(leaf.grad).all() for leaf in leaves), impl
@@ -221,6 +277,20 @@ def test_long_views_are_as_good_as_copies(causal: bool) -> None:
         found.append([out, *torch.autograd.grad((out * out).sum(), leaves)])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_leaves_are_computed_a_few_rows_at_a_time(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(3, 2, 70, 8, generator=generator, dtype=torch.float64) for _ in range(3)]
+    results = []
+    for most in (1000, 150):  # tokens: all six rows of heads, or two of them
+        monkeypatch.setattr(leaves, "LEAF_TOKENS", most)
+        inputs = [x.clone().requires_grad_() for x in tensors]
+        out = multilevel(*inputs, impl="tiles", causal=causal)
+        results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("attend", "impls"), LARGE)

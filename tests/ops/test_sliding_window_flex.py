@@ -47,7 +47,7 @@ def call(q: Tensor, k: Tensor, v: Tensor, window_size: int, said: dict[str, Any]
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("window_size", [1, 40, 200, 1000])
+@pytest.mark.parametrize("window_size", [1, 140, 1000])
 @pytest.mark.parametrize("case", CASES)
 def test_equals_the_reference(case: str, window_size: int) -> None:
     torch.manual_seed(0)

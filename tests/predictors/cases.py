@@ -22,6 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
     "seasonal_naive-own-season": {"kind": "seasonal_naive", "season_length": 5},
     "persistence": {"kind": "persistence"},
     "network": NETWORK,
+    "network-calendar": {**NETWORK, "calendar": True},
     "ensemble": {
         "kind": "ensemble",
         "members": ["ridge", {**NETWORK, "context_length": 31, "loss": "mae"}, "seasonal_naive"],

@@ -11,7 +11,7 @@ from tsattn.structured import StructuredMatrix
 
 pytestmark = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
-HEADS = [(), (1,), (3,), (2, 3)]
+HEADS = [(), (2, 3)]
 
 
 def member(case: Case, heads: tuple[int, ...] = ()) -> StructuredMatrix:
@@ -43,9 +43,8 @@ def test_a_single_list_of_vectors_needs_no_batch(case: Case) -> None:
     torch.testing.assert_close(matrix.matmul(x), x @ matrix.to_dense().mT)
 
 
-@pytest.mark.parametrize("heads", [(), (3,)])
-def test_transpose(case: Case, heads: tuple[int, ...]) -> None:
-    matrix = member(case, heads)
+def test_transpose(case: Case) -> None:
+    matrix = member(case, (3,))
     transposed = matrix.T
     assert isinstance(transposed, StructuredMatrix)
     torch.testing.assert_close(transposed.to_dense(), matrix.to_dense().mT)
@@ -62,9 +61,8 @@ def test_number_of_parameters(case: Case, heads: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("heads", [(), (3,)])
-@pytest.mark.parametrize("batch", [1, 2])
-def test_flops_are_those_that_the_counter_sees(case: Case, heads: tuple[int, ...], batch: int) -> None:
-    matrix = member(case, heads)
+def test_flops_are_those_that_the_counter_sees(case: Case, heads: tuple[int, ...]) -> None:
+    matrix, batch = member(case, heads), 2
     x = vectors(batch, 5, matrix.shape[-1])
     with FlopCounterMode(display=False) as counter:
         matrix.matmul(x)
@@ -99,8 +97,8 @@ def test_random_members_are_reproducible(case: Case) -> None:
     torch.testing.assert_close(first.to_dense(), second.to_dense(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("heads", [(), (2,)])
-def test_gradients(case: Case, heads: tuple[int, ...]) -> None:
+def test_gradients(case: Case) -> None:
+    heads = (2,)
     factors = [factor.clone().requires_grad_() for factor in factors_of(member(case, heads))]
     x = vectors(1, 2, member(case).shape[-1]).requires_grad_()
 

@@ -91,24 +91,23 @@ def test_the_projection_is_nearer_than_zero_and_than_random_members(shape: tuple
     best = error(project(dense.clone()), dense)
     assert best <= torch.linalg.matrix_norm(dense)
     draw = generator(6)
-    for _ in range(20):
+    for _ in range(5):
         other = with_other_factors(
             dense.clone(), project, lambda old: torch.randn(old.shape, dtype=old.dtype, generator=draw)
         )
         assert best <= error(other, dense)
 
 
-@pytest.mark.parametrize("size", [1e-1, 1e-3, 1e-5])
 @pytest.mark.parametrize(("shape", "project"), as_params(CLOSED))
-def test_no_member_nearby_is_nearer(shape: tuple[int, int], project: Project, size: float) -> None:
+def test_no_member_nearby_is_nearer(shape: tuple[int, int], project: Project) -> None:
     dense = normal(*shape)
     best = error(project(dense.clone()), dense)
     draw = generator(7)
-    for _ in range(20):
+    for size in (1e-1, 1e-3, 1e-5) * 5:
         other = with_other_factors(
             dense.clone(),
             project,
-            lambda old: old + size * torch.randn(old.shape, dtype=old.dtype, generator=draw),
+            lambda old, size=size: old + size * torch.randn(old.shape, dtype=old.dtype, generator=draw),
         )
         assert best <= error(other, dense) + 1e-12
 
@@ -181,7 +180,7 @@ def test_restarts_find_a_nearer_member() -> None:
 def test_more_restarts_are_never_worse_for_any_head(levels: list[LevelShape]) -> None:
     dense = normal(4, 12, 12, seed=3)
     before = torch.full((4,), torch.inf, dtype=torch.float64)
-    for restarts in range(7):
+    for restarts in range(4):
         fitted, errors = fit_levels(dense, levels, tolerance=1e-3, restarts=restarts)
         assert (errors[-1] <= before).all()
         assert (errors.diff(dim=0) <= 1e-9).all()

@@ -15,7 +15,8 @@ from tsattn.errors import number_of
 from tsattn.experiments import RunFolder
 from tsattn.experiments.measuring import extent
 from tsattn.experiments.reopened import reopened
-from tsattn.forecaster.frames import check_output, future_frame, write_frame
+from tsattn.forecaster.forecast_files import check_output, write_frame
+from tsattn.forecaster.frames import future_frame
 from tsattn.predictors.long_horizons import beyond_training, forecast_batches
 
 __all__ = ["predict"]

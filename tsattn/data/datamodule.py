@@ -8,36 +8,34 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
-from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data.frequency import Times, season_length
 from tsattn.data.future_windows import FutureWindows
-from tsattn.data.loading import OrderedBatches, ShuffledBatches, TrainingLoader, spread
+from tsattn.data.loading import spread
 from tsattn.data.panel import Panel, wide_panel
 from tsattn.data.scaling import fit_scaler, scaled_series
+from tsattn.data.size_checks import check_choices, check_sizes
 from tsattn.data.splits import PART_WORDS, Split, all_origins
+from tsattn.data.window_loaders import HOST, WindowLoaders
 from tsattn.data.windows import Series, WindowDataset
-from tsattn.errors import UserError, shown
+from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 from tsattn.task import Task
 
-__all__ = ["ForecastDataModule", "check_sizes", "check_val_windows"]
+__all__ = ["ForecastDataModule"]
 
 logger = logging.getLogger("tsattn")
 
 LINEAR_WINDOWS = 100_000  # a linear map of a few hundred steps gains nothing from more
-SCALINGS = ("global", "series")
-RESIDENT_ON = ("cuda",)  # the types of devices in whose memory series may lie
-_HOST = torch.device("cpu")
 
 
 class ForecastDataModule(LightningDataModule):
@@ -89,17 +87,14 @@ class ForecastDataModule(LightningDataModule):
         super().__init__()
         self.name = name
         check_sizes(
-            scaling,
+            num_workers=num_workers,
+            resident_gb=resident_gb,
             context_length=context_length,
             prediction_length=prediction_length,
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
         )
-        if num_workers < 0:
-            raise UserError(f"num_workers must be at least 0, not {num_workers}")
-        check_val_windows(val_windows)
-        if not resident_gb >= 0:
-            raise UserError(f"resident_gb must be at least 0, not {resident_gb}")
+        check_choices(scaling, val_windows)
         self.context_length = context_length
         self.prediction_length = prediction_length
         self.batch_size = batch_size
@@ -117,7 +112,7 @@ class ForecastDataModule(LightningDataModule):
         self._series: Series | None = None
         self._scaled: tuple[Panel, Task, Scaler] | None = None  # what `_series` was made of
         self._splits: list[Split] | None = None
-        self._resident: tuple[Series, Series] | None = None  # on the host, on the device
+        self._loaders = WindowLoaders(num_workers, resident_gb)
 
     @abstractmethod
     def load_panel(self) -> Panel:
@@ -191,7 +186,8 @@ class ForecastDataModule(LightningDataModule):
         other.task = replace(task, context_length=context_length)
         other._scaled = panel, other.task, scaler
         # what belongs to a training
-        other.trainer, other.training_batches, other.scored_windows, other._resident = None, None, None, None
+        other.trainer, other.training_batches, other.scored_windows = None, None, None
+        other._loaders = WindowLoaders(self.num_workers, self.resident_gb)
         return other
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -201,10 +197,7 @@ class ForecastDataModule(LightningDataModule):
         """
         series, device = self._at_the_trainer()
         windows = self._windows(series, "train", self.context_length)
-        rank, world_size = self._process
-        order = torch.initial_seed(), rank, world_size, self.training_batches, self._resident_on(windows)
-        batches = ShuffledBatches(len(windows), self.batch_size, *order)
-        return TrainingLoader(windows, batches, **self._loader_options(windows, device))
+        return self._loaders.shuffled(windows, self.batch_size, device, self._process, self.training_batches)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Validation windows in the order of series and time; of several processes each has its share of them.
@@ -216,13 +209,13 @@ class ForecastDataModule(LightningDataModule):
         windows = self._windows(series, "val", self.context_length)
         is_fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
         numbers = spread(len(windows), self.num_scored(len(windows)) if is_fitting else len(windows))
-        return self._eval_loader(windows, numbers[rank::world_size], device)
+        return self._loaders.in_order(windows, numbers[rank::world_size], self.eval_batch_size, device)
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """Test windows in the order of series and time."""
         series, device = self._at_the_trainer()
         windows = self._windows(series, "test", self.context_length)
-        return self._eval_loader(windows, range(len(windows)), device)
+        return self._loaders.in_order(windows, range(len(windows)), self.eval_batch_size, device)
 
     def num_scored(self, available: int) -> int:
         """How many of the validation windows each validation of a training scores."""
@@ -233,11 +226,11 @@ class ForecastDataModule(LightningDataModule):
 
     def teardown(self, stage: str) -> None:
         """Free the memory of the device (called by the Trainer at its end)."""
-        self._resident = None
+        self._loaders.free()
 
     def on_exception(self, exception: BaseException) -> None:
         """The same (called by the Trainer where it ends otherwise)."""
-        self._resident = None
+        self._loaders.free()
 
     def eval_dataloader(self, part: str, context_length: int | None = None, every: int = 1) -> DataLoader[Batch]:
         """Windows of a part in the order of series and time, with the given context or the model's own; on the host.
@@ -248,7 +241,7 @@ class ForecastDataModule(LightningDataModule):
             every: 1 for all windows, k for each k-th of them.
         """
         windows = self.windows(part, context_length)
-        return self._eval_loader(windows, range(0, len(windows), every))
+        return self._loaders.in_order(windows, range(0, len(windows), every), self.eval_batch_size)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """Send what is not there yet, without waiting for it (called by the Trainer)."""
@@ -265,7 +258,7 @@ class ForecastDataModule(LightningDataModule):
         assert self.task is not None
         assert self.scaler is not None
         windows = FutureWindows(self.panel, series, self.task, self.scaler)
-        return DataLoader(windows, batch_size=self.eval_batch_size, **self._loader_options())
+        return self._loaders.beyond_the_end(windows, self.eval_batch_size)
 
     def wide_panel(self, frame: pd.DataFrame, source: str) -> Panel:
         """One series from a checked frame, for subclasses; its frequency must be that of `task`, if this is set."""
@@ -288,6 +281,7 @@ class ForecastDataModule(LightningDataModule):
         """
         self.check_can_be_recut("training on all rows needs")
         whole = copy.copy(self)
+        whole._loaders = WindowLoaders(self.num_workers, self.resident_gb)
         whole.cut = lambda split: Split(split.test_end, split.test_end, split.test_end)
         whole.parts = ("train",)
         whole.task = whole.scaler = None
@@ -359,63 +353,16 @@ class ForecastDataModule(LightningDataModule):
 
     def _at_the_trainer(self) -> tuple[Series, torch.device]:
         """The series where the Trainer that runs now has its batches cut, and the device it computes on."""
-        series, device = self.series, self._running_on
-        if device.type not in RESIDENT_ON or self.num_workers or series.nbytes > self.resident_gb * 1e9:
-            return series, device
-        if self._resident is None or self._resident[0] is not series or self._resident[1].values.device != device:
-            self._resident = series, series.to(device)
-        return self._resident[1], device
-
-    def _eval_loader(
-        self, windows: WindowDataset, numbers: range | NDArray[np.int64], device: torch.device = _HOST
-    ) -> DataLoader[Batch]:
-        batches = OrderedBatches(numbers, self.eval_batch_size, self._resident_on(windows))
-        return DataLoader(windows, batch_sampler=batches, **self._loader_options(windows, device))  # type: ignore[arg-type]
-
-    def _loader_options(self, windows: WindowDataset | None = None, device: torch.device = _HOST) -> dict[str, Any]:
-        """Options of a loader of windows for a device."""
-        is_resident = windows is not None and self._resident_on(windows) is not None
-        return {
-            "num_workers": self.num_workers,
-            "collate_fn": _as_is,
-            # what is sent in the background must lie in page-locked memory
-            "pin_memory": device.type == "cuda" and not is_resident,
-            "persistent_workers": self.num_workers > 0,
-            # or each loader would draw a number from torch's generator, which dropout draws from
-            "generator": torch.Generator(),
-        }
-
-    def _resident_on(self, windows: WindowDataset) -> torch.device | None:
-        """The device in whose memory the series lie that windows are cut from; None for those on the host."""
-        return None if windows.series is self.series else windows.series.values.device
+        device = self._running_on
+        return self._loaders.placed(self.series, device), device
 
     @property
     def _running_on(self) -> torch.device:
         """The device of the Trainer while it runs, the host before and after: there the model is, too."""
         is_running = self.trainer is not None and self.trainer.state.status == TrainerStatus.RUNNING
-        return self.trainer.strategy.root_device if is_running and self.trainer is not None else _HOST
+        return self.trainer.strategy.root_device if is_running and self.trainer is not None else HOST
 
     @property
     def _process(self) -> tuple[int, int]:
         """The number of this process, and how many there are."""
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-
-
-def check_sizes(scaling: str, **sizes: int) -> None:
-    """Refuse sizes below 1, and a scaling that is not ``global`` or ``series``."""
-    for what, size in sizes.items():
-        if size < 1:
-            raise UserError(f"{what} must be at least 1, not {size}")
-    if scaling not in SCALINGS:
-        raise UserError(f"scaling must be one of {', '.join(SCALINGS)}, not {scaling!r}")
-
-
-def check_val_windows(val_windows: object) -> None:
-    """Refuse what is neither a number of windows, nor ``auto`` or ``all``."""
-    is_number = isinstance(val_windows, int) and not isinstance(val_windows, bool) and val_windows >= 1
-    if val_windows not in ("auto", "all") and not is_number:
-        raise UserError(f"val_windows must be auto, all or a number of at least 1, not {shown(repr(val_windows))}")
-
-
-def _as_is(batch: Any) -> Any:
-    return batch

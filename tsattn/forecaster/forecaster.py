@@ -2,57 +2,39 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from tsattn.checks import (
-    check_accelerator,
-    folder_path,
-    has_accelerator,
-    levels,
-    positive_number,
-    whole_number,
-)
-from tsattn.data import Panel, PanelDataModule
+from tsattn.checks import folder_path, whole_number
+from tsattn.data import Panel
 from tsattn.data.quiet import quiet
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
-from tsattn.evaluation.seasonal import seasonal_errors
-from tsattn.experiments import Experiment, Hooks, Result, run
+from tsattn.experiments import Result
 from tsattn.figures import plot_forecast
 from tsattn.forecaster import model_folder
-from tsattn.forecaster.descriptions_given import described
-from tsattn.forecaster.frames import beside_truth, future_frame
-from tsattn.forecaster.from_runs import is_run, read_run, run_arguments
-from tsattn.forecaster.reading import FrameReader, after_history, with_future
+from tsattn.forecaster.arguments import SPLIT, checked, described, experiment_of, summary
+from tsattn.forecaster.cross_validation import rolling_forecasts
+from tsattn.forecaster.fitted_series import FittedSeries
+from tsattn.forecaster.frames import forecast_frames
+from tsattn.forecaster.panel_runs import built_for, run_on
+from tsattn.forecaster.reading import FrameReader, reread
 from tsattn.forecaster.scores import score_panel
+from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.long_horizons import beyond_training, forecast_batches
+from tsattn.predictors.long_horizons import beyond_training
 from tsattn.scaler import Scaler
-from tsattn.task import Output, Task
+from tsattn.task import Task
 from tsattn.training import Execution, TrainerOptions
-from tsattn.training.progress import StepsBar
 
-__all__ = ["Forecaster", "forecaster_of", "load"]
-
-logger = logging.getLogger("tsattn")
-
-_QUANTILES = (0.1, 0.5, 0.9)
-_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
-_SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
-_MODEL = (
-    *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
-    "selection",
-)
+__all__ = ["Forecaster"]
 
 
 class Forecaster:
@@ -69,9 +51,11 @@ class Forecaster:
     Time is time stamps, dates, periods (read as their first time stamps), text, or whole numbers that count steps (an
     index of them, too, beside columns of numbers).
 
-    What is done to a frame beyond that (rows sorted, columns not used, short series) is logged to the logger
-    ``tsattn``, once for each frame that is given. Frames that come after `fit` may have another time zone than what was
-    fitted: they are converted to that one. Their ids may be text where those of `fit` were numbers, as files have it.
+    What is done to a frame beyond that (rows sorted, columns not used) is logged to the logger ``tsattn``, once for
+    each frame. Frames that come after `fit` may have another time zone than what was fitted: they are converted to it.
+    Their ids may be text where those of `fit` were numbers, as files have it.
+
+    A predictor that needs no fit (``seasonal_naive``, ``persistence``) takes frames straight after construction.
 
     Args:
         backbone: what forecasts: kind of predictor, or its description ``{kind: patchtst, d_model: 128, ...}``. That
@@ -81,7 +65,7 @@ class Forecaster:
         prediction_length: steps that it is trained to forecast, T.
         quantiles: levels to forecast, rising, with 0.5 among them; none, or None, for a point forecast. ``auto`` is
             0.1, 0.5 and 0.9 where the predictor forecasts quantiles, else none.
-        id_column: column of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
+        id_column: of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long frame, all
             columns without another role in a wide one.
@@ -90,28 +74,30 @@ class Forecaster:
         static: columns of categories, constant within a series.
         frequency: pandas frequency of the data, or 1, 2, ... where time counts steps; None infers it.
         max_filled: the share of the rows of a series that may be filled as missing, where time stamps are missing.
-        date_format: how dates in text are written, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits
-            all of them.
+        date_format: of dates in text, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits all of them.
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
         scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one.
-        train_fraction: share of the rows of each series for training, and so on for the other five: a split as
-            `FrameDataModule` has it. By default the last tenth of each series is for validation, and nothing for
-            testing.
-        val_fraction: see `FrameDataModule`.
-        val_rows: see `FrameDataModule`.
-        test_rows: see `FrameDataModule`; rows for testing are never trained on.
-        val_from: see `FrameDataModule`.
-        test_from: see `FrameDataModule`.
+        train_fraction: share of the rows of each series for training, the first ones. By default the last tenth of each
+            series is for validation, and nothing for testing; with one of these six, rows for testing come last. They
+            are never trained on, and `evaluate` scores them.
+        val_fraction: share of the rows for validation, the next ones; the rest is for testing.
+        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`.
+        test_rows: rows of each series for testing, the last ones.
+        val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
+        test_from: the first time stamp for testing.
         learning_rate: peak learning rate of AdamW.
-        weight_decay: and the next: see `ForecastingModule`.
-        warmup_steps: see `ForecastingModule`.
-        loss: see `ForecastingModule`.
-        mup: see `ForecastingModule`.
-        activation_checkpointing: see `ForecastingModule`.
-        compile_mode: see `ForecastingModule`.
-        selection: the validation error by which the weights are chosen; by default that of what is trained.
+        weight_decay: of AdamW, on matrices only.
+        warmup_steps: steps over which the learning rate rises, before it falls along a cosine to zero. By default a
+            tenth of all, and at most 100.
+        loss: ``mse``, ``mae`` or ``huber`` of a point forecast; quantiles are trained by ``pinball``. By default
+            ``mse``, or ``pinball``.
+        mup: whether to follow the muP learning rules, under which one learning rate serves every width.
+        activation_checkpointing: whether to compute activations anew in the backward pass, which saves memory.
+        compile_mode: of torch.compile, by which a network is compiled while it is trained; None does not.
+        selection: the validation error by which the best weights are chosen, ``mse``, ``mae`` or ``crps``; by default
+            that of what is trained.
         max_steps: optimizer steps. By default about 20 epochs, but 400 steps at least and 1000 at most, and fewer where
             the validation error no longer falls.
         batch_size: windows in a training batch.
@@ -122,15 +108,16 @@ class Forecaster:
         seed: of weights, order and dropout.
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         progress: whether training shows a bar.
-        trainer: other arguments of Lightning's Trainer, as the command line has them after ``--trainer.``.
+        trainer: other arguments of Lightning's Trainer by name, as the command line has them after ``--trainer.``.
 
     Attributes:
+        arguments: all arguments as plain data.
         experiment: what `fit` runs, complete.
-        fitted: the predictor and its scaler; None before `fit`.
+        predictor: what forecasts, not fitted.
+        fitted: the predictor of the last `fit` and its scaler; None before.
         result: of the last `fit`; None before, and for a model that was loaded.
-        history: the series that were fitted (their ends alone, once saved and loaded); None before `fit`, and for the
-            model of a run.
-        seasonal_error: `(S, C)` of these series, what MASE divides by; None where there is no history.
+        series: those of the last `fit` (their ends alone, once saved and loaded); None before, and for the model of a
+            run folder.
 
     Raises:
         UserError: for an argument out of its range.
@@ -180,47 +167,22 @@ class Forecaster:
         progress: bool = False,
         trainer: Mapping[str, Any] | None = None,
     ) -> None:
-        self.arguments: dict[str, Any] = {name: value for name, value in locals().items() if name != "self"}
-        given = self.arguments
+        given = {name: value for name, value in locals().items() if name != "self"}
         self.reader = FrameReader.of(given)
-        given |= self.reader.columns  # plain data, as all that is saved
-        for name in ("context_length", "prediction_length", "batch_size", "eval_batch_size"):
-            given[name] = whole_number(name, given[name])
-        if max_steps is not None:
-            given["max_steps"] = whole_number("max_steps", max_steps)
-        given["seed"] = whole_number("seed", seed, least=0, most=2**32 - 1)
-        given["learning_rate"] = positive_number("learning_rate", learning_rate)
-        check_accelerator(accelerator)
         self.predictor = build_predictor(described(backbone, attention))
-        if quantiles == "auto":
-            quantiles = _QUANTILES if self.predictor.emits_quantiles else ()
-        given["quantiles"] = levels(quantiles)
-        given["trainer"] = dict(trainer or {})
-        self.experiment = self._experiment()
+        self.arguments = checked({**given, **self.reader.columns}, self.predictor)
+        self.experiment = experiment_of(self.arguments, self.predictor)
+        self.experiment.made()  # a mistake shows before any data is read
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None
-        self.history: Panel | None = None
-        self.seasonal_error: NDArray[np.float64] | None = None
-        # a mistake shows before any data is read
-        self.experiment.made()
+        self.series: FittedSeries | None = None
 
     def __repr__(self) -> str:
-        description = self.predictor.description
-        attention = description.get("attention", [])
-        layers = attention if isinstance(attention, list) else [attention]
-        kinds = "/".join(dict.fromkeys(layer["kind"] for layer in layers))
-        quantiles = self.arguments["quantiles"]
         fitted = "not fitted" if self.fitted is None else "fitted"
-        if self.history is not None:
-            fitted += f" on {len(self.history.channels if self.history.is_wide else self.history.ids)} series"
-        parts = (
-            description["kind"],
-            *([f"attention {kinds}"] if kinds else []),
-            f"{self.arguments['context_length']} -> {self.arguments['prediction_length']} steps",
-            f"quantiles {' '.join(map(str, quantiles))}" if quantiles else "point forecast",
-            fitted,
-        )
-        return f"Forecaster({', '.join(parts)})"
+        if self.series is not None:
+            panel = self.series.panel
+            fitted += f" on {len(panel.channels if panel.is_wide else panel.ids)} series"
+        return f"Forecaster({summary(self.arguments, self.predictor)}, {fitted})"
 
     @property
     def task(self) -> Task:
@@ -243,26 +205,22 @@ class Forecaster:
         return self._known().scaler
 
     def fit(self, frame: Any, *, folder: str | Path | None = None, refit: bool = False) -> Forecaster:
-        """Fit to all series of a frame; the rows for validation choose the best weights.
+        """Fit to all series of a frame, and give itself back; the rows for validation choose the best weights.
 
         Args:
             frame: the series.
-            folder: of the run, for everything that is needed to go on or test again; it must not exist yet. None writes
-                no files.
+            folder: of the run: its configuration, curve, checkpoints and results. It must not exist yet, and the series
+                are not in it: `load` and ``predict --run FOLDER --input FILE`` forecast with it. None writes no files.
             refit: whether to fit once more, to all rows of the frame, at the length that validation chose.
-
-        Returns:
-            the forecaster itself.
 
         Raises:
             UserError: for a frame that cannot be used, naming the series and row, or series that are all too short.
         """
-        panel = self.reader.read(frame, "the frame")
         where = None if folder is None else folder_path(folder)
-        self.result = self._run(panel, where, refit)
+        panel = self.reader.read(frame, "the frame")
+        self.result = run_on(self.experiment, panel, where, refit=refit, shows_bar=self.arguments["progress"])
         self.fitted = self.result.refitted or self.result.fitted
-        self.history = panel
-        self.seasonal_error = seasonal_errors(panel, panel.lengths, self.task.season_length)
+        self.series = FittedSeries.of(self.result)
         return self
 
     def predict(self, frame: Any = None, *, horizon: int | None = None, future: Any = None) -> pd.DataFrame:
@@ -271,14 +229,14 @@ class Forecaster:
         A horizon longer than `prediction_length` is rolled forward: the forecast is fed back as context, with a
         warning; a shorter one is cut.
 
-        The forecast starts behind the last row of each series, be its target missing or not. With future covariates it
-        starts behind the last row that has a target: the rows behind that are the future of the covariates.
+        The forecast starts after the last row of each series, be its target missing or not. With future covariates it
+        starts after the last row that has a target: the rows after that are the future of the covariates.
 
         Args:
             frame: the history to forecast from; by default the series that were fitted. Series may be new ones.
             horizon: steps to forecast; `prediction_length` by default.
-            future: ids, time stamps and future covariates behind the end of each series, if the frame has not got them
-                in rows behind the last target. Series that are not in the frame are left out, which is logged.
+            future: ids, time stamps and future covariates after the end of each series, if the frame has not got them
+                in rows after the last target. Series that are not in the frame are left out, which is logged.
 
         Returns:
             a row a series and step, sorted by ids: ids and time stamps (columns named as in the frame; ``unique_id``
@@ -310,11 +268,11 @@ class Forecaster:
     def cross_validate(
         self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False
     ) -> pd.DataFrame:
-        """Forecasts from rolling origins beside what came: no model sees a row of a series behind its cutoff.
+        """Forecasts from rolling origins beside what came: no model sees a row of a series after its cutoff.
 
         The last cutoff of each series is `prediction_length` rows before its end. The forecaster itself is left as it
-        is: the models are trained here. A series that is too short for the first cutoff is new to a model that is not
-        trained anew.
+        is: the models are trained here, and the last tenth of the rows before an origin chooses their weights, whatever
+        split was given. A series that is too short for the first cutoff is new to a model that is not trained anew.
 
         Args:
             frame: the series.
@@ -334,31 +292,14 @@ class Forecaster:
         windows = whole_number("windows", windows)
         step = T if step is None else whole_number("step", step)
         panel = self.reader.read(frame, "the frame")
-        ends = panel.lengths[:, None] - T - step * np.arange(windows - 1, -1, -1)  # (S, windows)
-        if (ends[:, 0] < 1).all():
-            raise UserError(
-                f"no series is long enough for {windows} windows: the longest has {panel.lengths.max()} rows, but "
-                f"{T + step * (windows - 1) + 1} are needed"
-            )
-        parts, fitted = [], None
-        for window in range(windows):
-            numbers = np.flatnonzero(ends[:, window] >= 1)
-            if len(numbers) < len(panel):
-                counts = window + 1, windows, len(numbers), len(panel)
-                logger.warning("window %d of %d has %d of %d series: the others are too short", *counts)
-            whole = panel.take(numbers)
-            seen = whole.until(ends[numbers, window])
-            with quiet(window > 0):  # the first has the shortest series
-                if fitted is None or refit:
-                    fitted = self._fitted_to(seen)
-                frames = self._frames(seen, T, fitted)
-            parts.append(beside_truth(frames, whole, seen))
-        return pd.concat(parts, ignore_index=True)
+        return rolling_forecasts(
+            panel, T, windows, step, self._fitted_to, lambda seen, fitted: self._frames(seen, T, fitted), refit=refit
+        )
 
     def evaluate(self, frame: Any, *, step: int = 1) -> pd.DataFrame:
         """All metrics on a frame, beside the seasonal naive forecast and persistence on the same windows.
 
-        Rows that the model was trained on are context, never scored: of a series that was fitted, only horizons behind
+        Rows that the model was trained on are context, never scored: of a series that was fitted, only horizons after
         its last fitted row count, and a frame that goes on where that ended needs no history of its own. The first
         `context_length` rows of other series are context. The model of a run does not know which rows it was trained
         on, so that rows of the frame may be among them: it warns of that.
@@ -377,35 +318,18 @@ class Forecaster:
             UserError: if there is nothing to score.
         """
         step = whole_number("step", step)
-        panel, model = self._read(frame, "the frame")
-        task = model.predictor.task
-        assert task is not None
-        if self.fitted is not None and self.history is None:
+        panel, fitted = self._read(frame, "the frame")
+        assert fitted.predictor.task is not None
+        if self.fitted is not None and self.series is None:
             warnings.warn(
                 "this model does not know which rows it was trained on: rows of the frame may be among them",
                 stacklevel=2,
             )
-        history = None if self.history is None or self.seasonal_error is None else self.history
-        panel, trained, numbers = after_history(panel, history, self._trained_rows(), model, self.reader)
-        fitted = {} if self.seasonal_error is None else dict(zip(numbers, self.seasonal_error, strict=True))
-        L, T = task.context_length, task.prediction_length
-        origins = []
-        for rows, known in zip(panel.lengths.tolist(), trained.tolist(), strict=True):
-            first = known if known else max(1, min(L, rows - T))
-            origins.append(range(first, max(first, rows - T + 1), step))
-        lacking = sum(not rows for rows in origins)
-        if lacking == len(origins):
-            raise UserError(
-                f"there is nothing to score: no series has {T} rows (prediction_length) behind those that were fitted"
-            )
-        if lacking:
-            logger.warning("%d of %d series have no window to score", lacking, len(origins))
-        scale = seasonal_errors(panel, np.array([rows.start for rows in origins]), task.season_length)
-        scale = np.array([fitted.get(name, own) for name, own in zip(panel.ids, scale, strict=True)])
-        return score_panel(model, panel, origins, scale, self.arguments["eval_batch_size"], self._execution)
+        unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, self.reader, step)
+        return score_panel(fitted, unseen, self.arguments["eval_batch_size"], self._execution)
 
     def plot(self, forecast: pd.DataFrame, ids: Any = None, *, history: Any = None) -> Figure:
-        """Forecasts with their intervals, behind the end of what was observed before.
+        """Forecasts with their intervals, after the end of what was observed before.
 
         Args:
             forecast: what `predict` gave, or `cross_validate`: then one forecast from each cutoff is drawn.
@@ -433,66 +357,26 @@ class Forecaster:
             UserError: if the folder exists already and may not be overwritten, or cannot be written.
         """
         path, fitted = folder_path(folder), self._known()
-        history = None if self.history is None else self.history.last_rows(fitted.predictor.context_length)
-        saved = model_folder.SavedModel(self.arguments, fitted, history, self.seasonal_error)
-        model_folder.write(path, saved, overwrite=overwrite)
-
-    def _experiment(self) -> Experiment:
-        given = self.arguments
-        options = {"max_steps": -1 if given["max_steps"] is None else given["max_steps"]}
-        sizes = {name: given[name] for name in (*_SIZES, *_SPLIT)}
-        model = {name: given[name] for name in _MODEL}
-        return Experiment.of(
-            {
-                "seed_everything": given["seed"],
-                "data": {"class_path": "PanelDataModule", "init_args": sizes},
-                "model": {"backbone": self.predictor.description, "quantiles": list(given["quantiles"]), **model},
-                "trainer": {**options, "accelerator": given["accelerator"], **given["trainer"]},
-            }
-        )
-
-    def _run(self, panel: Panel, folder: Path | None = None, refit: bool = False) -> Result:
-        data = self._data(panel)
-        bar = StepsBar(f"val_{self.experiment.selection}") if self.arguments["progress"] else None
-        return run(self.experiment, folder, data=data, test="test" in data.parts, refit=refit, hooks=Hooks(bar=bar))
+        series = None if self.series is None else self.series.last_rows(fitted.predictor.context_length)
+        model_folder.write(path, model_folder.SavedModel(self.arguments, fitted, series), overwrite=overwrite)
 
     def _fitted_to(self, panel: Panel) -> FittedPredictor:
-        """A predictor of these series, whatever was fitted before."""
-        return self._run(panel).fitted if self.predictor.needs_fit else self._described(panel)
-
-    def _described(self, panel: Panel) -> FittedPredictor:
-        """The predictor for these series, where it needs no fit."""
-        task, scaler = self._data(panel).describe()
-        predictor = build_predictor(self.predictor.description)
-        predictor.build(task, Output(tuple(self.arguments["quantiles"])))
-        return FittedPredictor(predictor.eval(), scaler)
-
-    def _data(self, panel: Panel) -> PanelDataModule:
-        data, _ = self.experiment.made()
-        assert isinstance(data, PanelDataModule)
-        data.give(panel)
-        return data
+        """A predictor of these series, none of which are for testing, whatever was fitted before."""
+        experiment = experiment_of({**self.arguments, **dict.fromkeys(SPLIT)}, self.predictor)
+        return run_on(experiment, panel).fitted if self.predictor.needs_fit else built_for(experiment, panel)
 
     def _known(self) -> FittedPredictor:
         if self.fitted is None:
             raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
         return self.fitted
 
-    def _trained_rows(self) -> NDArray[np.int64] | None:
-        """How many rows of each series that was fitted were trained on, validation among them."""
-        if self.history is None:
-            return None
-        if self.result is None or self.result.refitted is not None:
-            return self.history.lengths
-        return np.array([split.val_end for split in self.result.data.splits])
-
     def _read(self, frame: Any, source: str, future: Any = None) -> tuple[Panel, FittedPredictor]:
         """A frame as a panel for the predictor that forecasts it."""
         if self.fitted is None and not self.predictor.needs_fit:
             panel = self.reader.read(frame, source, future)
-            return panel, self._described(panel)
+            return panel, built_for(self.experiment, panel)
         fitted = self._known()
-        zone_of = None if self.history is None else self.history.time
+        zone_of = None if self.series is None else self.series.panel.time
         return self.reader.read_for(self.task, frame, source, future, zone_of), fitted
 
     def _series(self, future: Any = None) -> tuple[Panel, FittedPredictor]:
@@ -500,71 +384,16 @@ class Forecaster:
         if self.fitted is None and not self.predictor.needs_fit:
             raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give a frame")
         fitted = self._known()
-        if self.history is None:
+        if self.series is None:
             raise UserError("this model came without the series that it was fitted on: give a frame")
         if future is None:
-            return self.history, fitted
-        last = self.history.last_rows(fitted.predictor.context_length)
-        return with_future(last, future, self.task, self.reader), fitted
+            return self.series.panel, fitted
+        last = self.series.panel.last_rows(fitted.predictor.context_length)
+        return reread(last, self.task, self.reader, future=future), fitted
 
     def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor) -> Iterator[pd.DataFrame]:
-        """Frames of forecasts, made when they are asked for; whether the panel will do is checked at once."""
-        predictor, size = fitted.predictor, self.arguments["eval_batch_size"]
-        forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, size, self._execution)
-        task, output = predictor.task, predictor.output
-        assert task is not None
-        assert output is not None
+        return forecast_frames(fitted, panel, horizon, self.arguments["eval_batch_size"], self._execution)
 
-        def frames() -> Iterator[pd.DataFrame]:
-            first = 0
-            for forecast in forecasts:
-                yield future_frame([forecast], task, output, panel, first)
-                first += len(forecast)
-
-        return frames()
-
-    @property
+    @cached_property
     def _execution(self) -> Execution:
         return Execution(TrainerOptions.of(self.experiment.made()[1], is_new=False))
-
-
-def load(folder: str | Path) -> Forecaster:
-    """A forecaster that `Forecaster.save` has written, on any machine.
-
-    The run folder of a `fit` on the command line is taken too: such a model knows no series, so that `predict` and
-    `evaluate` need a frame, and `evaluate` cannot tell which rows were trained on. Of one that was fitted once more to
-    all rows, that is loaded. An accelerator that is not on this machine becomes ``auto``, which is logged.
-
-    Raises:
-        UserError: for a folder that is not there, is no saved model, is damaged, or is of a newer version.
-    """
-    path = folder_path(folder)
-    if not path.is_dir():
-        what = "is a file, not a folder" if path.exists() else "is not there"
-        raise UserError(f"{path} {what}; valid is a folder that a forecaster was saved to, or that of a run")
-    saved = read_run(path) if is_run(path) else model_folder.read(path)
-    arguments = dict(saved.arguments)
-    accelerator = arguments.get("accelerator", "auto")
-    if not has_accelerator(accelerator):
-        logger.warning("%s: accelerator %s is not on this machine; auto takes its place", path, accelerator)
-        arguments["accelerator"] = "auto"
-    try:
-        forecaster = Forecaster(**arguments)
-    except TypeError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
-    forecaster.fitted = saved.fitted
-    forecaster.history = saved.history
-    forecaster.seasonal_error = saved.seasonal_error
-    return forecaster
-
-
-def forecaster_of(result: Result) -> Forecaster:
-    """A forecaster of the predictor of a run, which knows the series that it was fitted to."""
-    fitted = result.refitted or result.fitted
-    arguments = run_arguments(fitted, result.experiment.data.get("init_args") or {})
-    forecaster = Forecaster(**arguments)
-    forecaster.fitted, forecaster.result, forecaster.history = fitted, result, result.data.panel
-    if forecaster.history is not None:
-        season = forecaster.task.season_length
-        forecaster.seasonal_error = seasonal_errors(forecaster.history, forecaster.history.lengths, season)
-    return forecaster

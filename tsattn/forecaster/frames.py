@@ -1,27 +1,22 @@
-"""A forecast beyond the end of the data, as a frame with real time stamps and original units."""
+"""Forecasts as frames, with real time stamps and in original units."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from tsattn.data import Panel
 from tsattn.errors import UserError, shown
+from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.long_horizons import forecast_batches
 from tsattn.task import MEDIAN, Output, Task
+from tsattn.training import Execution
 
-__all__ = ["WRITERS", "beside_truth", "check_output", "future_frame", "write_figure", "write_frame"]
-
-WRITERS = {
-    ".csv": lambda frame, path: frame.to_csv(path, index=False),
-    ".parquet": lambda frame, path: frame.to_parquet(path, index=False),
-}
+__all__ = ["beside_truth", "forecast_frames", "future_frame"]
 
 
 def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel: Panel, first: int = 0) -> pd.DataFrame:
@@ -61,79 +56,34 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel:
     return frame.assign(**{name: part.numpy().ravel() for name, part in {"predictions": point, **quantiles}.items()})
 
 
-def check_output(
-    path: Path, overwrite: bool, endings: Collection[str] = tuple(WRITERS), option: str = "--output"
-) -> None:
-    """Refuse a path that cannot be written to, before any work is done.
+def forecast_frames(
+    fitted: FittedPredictor, panel: Panel, horizon: int, batch_size: int, execution: Execution
+) -> Iterator[pd.DataFrame]:
+    """Frames of forecasts, made when they are asked for; whether the panel will do is checked at once.
 
     Args:
-        path: of the file.
-        overwrite: whether one that is there may be replaced.
-        endings: that it may have.
-        option: that names it.
+        fitted: a predictor and its scaler.
+        panel: the series, as the predictor needs them (`Panel.for_task`).
+        horizon: steps to forecast.
+        batch_size: series in a frame.
+        execution: where to compute.
 
     Raises:
-        UserError: saying why not.
+        UserError: if a future covariate does not reach over the horizon.
     """
-    if path.suffix not in endings:
-        raise UserError(f"{path} must end in {' or '.join(endings)}")
-    if path.is_dir():
-        raise UserError(f"{path} is a folder, not a file")
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} exists already; name another file with {option}, or add --overwrite")
-    if not path.parent.is_dir():
-        raise UserError(f"the folder {path.parent} of {path.name} is not there")
-    with _all_or_nothing(path) as partial:  # what may be written is known to the system alone
-        partial.touch()
-        partial.unlink()
+    predictor = fitted.predictor
+    forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, batch_size, execution)
+    task, output = predictor.task, predictor.output
+    assert task is not None
+    assert output is not None
 
+    def frames() -> Iterator[pd.DataFrame]:
+        first = 0
+        for forecast in forecasts:
+            yield future_frame([forecast], task, output, panel, first)
+            first += len(forecast)
 
-def _check_finite(values: Tensor, task: Task, panel: Panel, first: int) -> None:
-    """Refuse forecasts `(S, C, ...)` that are no numbers."""
-    is_good = values.isfinite().flatten(2).all(-1)
-    if bool(is_good.all()):
-        return
-    number, channel = (~is_good).nonzero()[0].tolist()
-    name = task.channels[channel] if panel.is_wide else panel.ids[first + number]
-    raise UserError(
-        f"the forecast of series {shown(name)} is not finite: its last {task.context_length} rows hold values far "
-        "outside of those that were trained on, or the model is damaged"
-    )
-
-
-def write_frame(frame: pd.DataFrame, path: Path) -> None:
-    """Write to `.csv` or `.parquet`, all or nothing.
-
-    Raises:
-        UserError: if it cannot be written.
-    """
-    with _all_or_nothing(path) as partial:
-        WRITERS[path.suffix](frame, partial)
-        partial.replace(path)
-
-
-def write_figure(figure: Figure, path: Path) -> None:
-    """Write in the format that the ending of the path names, all or nothing.
-
-    Raises:
-        UserError: if it cannot be written.
-    """
-    with _all_or_nothing(path) as partial:
-        figure.savefig(partial, dpi=130, format=path.suffix[1:])
-        partial.replace(path)
-
-
-@contextlib.contextmanager
-def _all_or_nothing(path: Path) -> Iterator[Path]:
-    """A path beside this one to write to, which is not left behind."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        yield partial
-    except (OSError, ValueError, TypeError) as error:  # ids of several types fit into no Parquet column
-        with contextlib.suppress(OSError):  # of a read-only disk, where it is not
-            partial.unlink(missing_ok=True)
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise UserError(f"{path} cannot be written: {reason}") from error
+    return frames()
 
 
 def beside_truth(frames: Iterable[pd.DataFrame], whole: Panel, seen: Panel) -> pd.DataFrame:
@@ -151,3 +101,16 @@ def beside_truth(frames: Iterable[pd.DataFrame], whole: Panel, seen: Panel) -> p
     truth = whole.values[rows].transpose(0, 2, 1)  # (S, C, T), as forecasts are laid out
     frame.insert(2, "cutoff", seen.time[seen.starts[1:] - 1].repeat(steps))
     return frame.assign(y=truth.ravel())
+
+
+def _check_finite(values: Tensor, task: Task, panel: Panel, first: int) -> None:
+    """Refuse forecasts `(S, C, ...)` that are no numbers."""
+    is_good = values.isfinite().flatten(2).all(-1)
+    if bool(is_good.all()):
+        return
+    number, channel = (~is_good).nonzero()[0].tolist()
+    name = task.channels[channel] if panel.is_wide else panel.ids[first + number]
+    raise UserError(
+        f"the forecast of series {shown(name)} is not finite: its last {task.context_length} rows hold values far "
+        "outside of those that were trained on, or the model is damaged"
+    )

@@ -6,15 +6,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tsattn.checks import ACCELERATORS
 from tsattn.errors import UserError
 from tsattn.experiments import RunFolder
 from tsattn.experiments.configs import read_config
+from tsattn.forecaster.arguments import MODEL, SPLIT
 from tsattn.forecaster.model_folder import SavedModel
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
 
 __all__ = ["is_run", "read_run", "run_arguments"]
 
-_READING = ("max_filled", "date_format", "separator", "decimal", "encoding")
+_OF_DATA = (
+    *("max_filled", "date_format", "separator", "decimal", "encoding", "batch_size", "eval_batch_size", "val_windows"),
+    *SPLIT,
+)
+# where, how long and in which precision: the rest is of the machine
+_OF_TRAINER = (
+    *("precision", "plugins", "deterministic", "max_epochs", "max_time", "gradient_clip_val"),
+    *("gradient_clip_algorithm", "accumulate_grad_batches", "val_check_interval", "check_val_every_n_epoch"),
+)
 
 
 def is_run(folder: Path) -> bool:
@@ -32,24 +42,27 @@ def read_run(folder: Path) -> SavedModel:
     fitted = load_predictor(run.forecasting_checkpoint())
     config = read_config(run.config) if run.config.exists() else {}
     try:
-        data = dict((config.get("data") or {}).get("init_args") or {})
+        arguments = run_arguments(fitted, config)
     except (AttributeError, TypeError, ValueError) as error:
         raise UserError(f"{run.config} is not the configuration of a run: {error}") from error
-    return SavedModel(run_arguments(fitted, data), fitted, None, None)
+    return SavedModel(arguments, fitted, None)
 
 
-def run_arguments(fitted: FittedPredictor, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a `Forecaster` of a fitted predictor.
+def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a `Forecaster` of a fitted predictor, which forecasts and is fitted anew as the run was.
 
     Args:
         fitted: the predictor.
-        data: the arguments of its DataModule.
+        config: the configuration of its run; that of an older version lacks what came later.
     """
     task, output = fitted.predictor.task, fitted.predictor.output
     assert task is not None
     assert output is not None
+    data = dict((config.get("data") or {}).get("init_args") or {})
+    model, trainer = dict(config.get("model") or {}), dict(config.get("trainer") or {})
     id_column, time_column, target = (data.get(name) for name in ("id_column", "time_column", "target"))
     is_plain = id_column is None and target is None  # then they are found by their names, as they were
+    seed = config.get("seed_everything")
     return {
         "backbone": fitted.predictor.description,
         "context_length": task.context_length,
@@ -60,8 +73,13 @@ def run_arguments(fitted: FittedPredictor, data: Mapping[str, Any]) -> dict[str,
         "past_covariates": list(task.past_covariates),
         "future_covariates": list(task.future_covariates),
         "static": list(task.static),
-        **{name: data[name] for name in _READING if data.get(name) is not None},
+        **{name: data[name] for name in _OF_DATA if data.get(name) is not None},
+        **{name: model[name] for name in MODEL if model.get(name) is not None},
         "id_column": id_column,
         "time_column": time_column,
         "target": None if is_plain else list(task.channels),
+        **({} if isinstance(seed, bool) or seed is None else {"seed": seed}),
+        "max_steps": trainer["max_steps"] if (trainer.get("max_steps") or 0) > 0 else None,
+        **({"accelerator": trainer["accelerator"]} if trainer.get("accelerator") in ACCELERATORS else {}),
+        "trainer": {name: trainer[name] for name in _OF_TRAINER if trainer.get(name) is not None},
     }

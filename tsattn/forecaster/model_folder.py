@@ -10,19 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from tsattn.checksums import sha256
-from tsattn.data import Panel
 from tsattn.errors import UserError
-from tsattn.forecaster.descriptions_given import described
-from tsattn.forecaster.histories import history_arrays, plain_history, restored_history
+from tsattn.forecaster.arguments import described
+from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
 from tsattn.training.checkpoint_content import FORMAT, CheckpointContent, check_format, read_records
 
@@ -30,7 +27,6 @@ __all__ = ["SavedModel", "read", "write"]
 
 _FORMAT = "tsattn forecaster"
 _CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
-_ERRORS = "seasonal_error"
 
 
 @dataclass(frozen=True)
@@ -40,14 +36,12 @@ class SavedModel:
     Attributes:
         arguments: those of `Forecaster`.
         fitted: the predictor and its scaler.
-        history: the end of each series that was fitted; None where the folder has none.
-        seasonal_error: `(S, C)` of these series, see `tsattn.evaluation.seasonal.seasonal_errors`; None without them.
+        series: the ends of those that were fitted; None where the folder has none.
     """
 
     arguments: dict[str, Any]
     fitted: FittedPredictor
-    history: Panel | None
-    seasonal_error: NDArray[np.float64] | None
+    series: FittedSeries | None
 
 
 def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
@@ -61,7 +55,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         raise UserError(f"{folder} exists already; name another folder, or give overwrite=True")
     if folder.exists() and not (folder / _CONTENT).exists():
         raise UserError(f"{folder} is not the folder of a saved model; it is not overwritten")
-    predictor, history = saved.fitted.predictor, saved.history
+    predictor, series = saved.fitted.predictor, saved.series
     assert predictor.task is not None
     assert predictor.output is not None
     partial: Path | None = None
@@ -72,9 +66,8 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in predictor.state_dict().items()}
         save_file(weights, partial / _WEIGHTS)
         files = [_WEIGHTS]
-        if history is not None:
-            assert saved.seasonal_error is not None
-            save_arrays({**history_arrays(history), _ERRORS: saved.seasonal_error}, partial / _HISTORY)
+        if series is not None:
+            save_arrays(series.arrays(), partial / _HISTORY)
             files.append(_HISTORY)
         content = {
             "format": _FORMAT,
@@ -86,7 +79,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             "task": predictor.task.to_dict(),
             "scaler": saved.fitted.scaler.to_dict(),
             "output": predictor.output.to_dict(),
-            "history": None if history is None else plain_history(history),
+            "history": None if series is None else series.plain(),
             "sha256": {name: sha256(partial / name) for name in files},
         }
         (partial / _CONTENT).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
@@ -125,9 +118,9 @@ def read(folder: Path) -> SavedModel:
             if name not in (_WEIGHTS, _HISTORY) or sha256(folder / name) != digest:
                 raise _damaged(folder, f"{name} is not the file that was saved")
         weights = load_file(folder / _WEIGHTS)
-        has_history = content["history"] is not None
-        arrays = load_arrays(folder / _HISTORY) if has_history else {}
-        history = restored_history(content["history"], arrays) if has_history else None
+        series = None
+        if content["history"] is not None:
+            series = FittedSeries.restored(content["history"], load_arrays(folder / _HISTORY))
         arguments = content["arguments"]
         if version == 1:  # which knew backbones alone
             weights = {f"backbone.{name}": tensor for name, tensor in weights.items()}
@@ -136,7 +129,7 @@ def read(folder: Path) -> SavedModel:
         predictor = arguments["backbone"] if version == 1 else content["predictor"]
         records = CheckpointContent(*read_records(content, version), predictor=predictor)
         fitted = restored_predictor(records, weights, str(folder))
-        saved = SavedModel(arguments, fitted, history, arrays[_ERRORS] if has_history else None)
+        saved = SavedModel(arguments, fitted, series)
     except UserError:
         raise
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from tsattn.checks import share
 from tsattn.data import Panel, panel_from_frame
-from tsattn.data.columns import column_name, column_names, match_ids
+from tsattn.data.columns import column_name, column_names
 from tsattn.data.frequency import Times
 from tsattn.data.grid import normalise_frequency
 from tsattn.data.quiet import quiet
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
-from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import Task
 
-__all__ = ["FrameReader", "after_history", "with_future"]
+__all__ = ["FrameReader", "reread"]
 
 
 @dataclass(frozen=True)
@@ -96,64 +93,19 @@ class FrameReader:
         return table, options | {"text": self.text, "max_filled": self.max_filled}
 
 
-def with_future(panel: Panel, future: Any, task: Task, reader: FrameReader) -> Panel:
-    """A panel with future covariates after its end.
+def reread(panel: Panel, task: Task, reader: FrameReader, *before: pd.DataFrame, future: Any = None) -> Panel:
+    """A panel with rows or a future added to its table, of which nothing is logged.
 
     Args:
         panel: the series.
-        future: ids, time stamps and future covariates.
         task: what a predictor was fitted for.
         reader: of the future.
+        *before: rows of the same columns.
+        future: ids, time stamps and future covariates after its end.
     """
-    return _reread(panel, task, reader, future=future)
-
-
-def after_history(
-    panel: Panel,
-    history: Panel | None,
-    trained: NDArray[np.int64] | None,
-    fitted: FittedPredictor,
-    reader: FrameReader,
-) -> tuple[Panel, NDArray[np.int64], tuple[Any, ...]]:
-    """Series with the rows that were fitted before them.
-
-    Args:
-        panel: the series.
-        history: those that were fitted, or their ends; None where they are not known.
-        trained: `(S,)` how many rows of each of these were trained on.
-        fitted: the predictor.
-        reader: of frames.
-
-    Returns:
-        the panel; `(S,)` how many rows of each series of it were trained on; and the ids of the history as the panel
-        has them.
-    """
-    known = np.zeros(len(panel), np.int64)
-    if history is None or trained is None:
-        return panel, known, ()
-    # named as the series are
-    given = {fitted: name for name, fitted in match_ids(panel.ids, history.ids).items()}
-    ids = tuple(given.get(name, name) for name in history.ids)
-    history = replace(history, ids=ids, id_name=panel.id_name, time_name=panel.time_name)
-    last = dict(zip(history.ids, history.time[history.starts[:-1] + trained - 1], strict=True))
-    first = dict(zip(panel.ids, panel.time[panel.starts[:-1]], strict=True))
-    frame = history.to_frame()
-    owners = pd.Series(panel.ids * len(frame)) if panel.is_wide else frame[panel.id_name]
-    before = frame[(frame[panel.time_name] < owners.map(first)).to_numpy()]
-    if len(before):
-        assert fitted.predictor.task is not None
-        panel = _reread(panel, fitted.predictor.task, reader, before)
-    for number, name in enumerate(panel.ids):
-        if name in last:
-            known[number] = panel.time_of(number).searchsorted(last[name], side="right")
-    return panel, known, ids
-
-
-def _reread(panel: Panel, task: Task, reader: FrameReader, *frames: pd.DataFrame, future: Any = None) -> Panel:
-    """A panel with rows or a future added to its table."""
     with quiet():
         return panel_from_frame(
-            pd.concat([*frames, panel.to_frame()], ignore_index=True),
+            pd.concat([*before, panel.to_frame()], ignore_index=True),
             id_column=None if panel.is_wide else panel.id_name,
             time_column=panel.time_name,
             target=panel.channels,

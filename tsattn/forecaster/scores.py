@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
-from tsattn.data import Panel, WindowDataset, scaled_series
+from tsattn.data import WindowDataset, scaled_series
 from tsattn.data.frequency import is_steps
 from tsattn.evaluation import measure
 from tsattn.evaluation.reductions import BY_CHANNEL
+from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.scaler import Units
@@ -31,9 +30,7 @@ _QUANTILE_COLUMNS = ("wql", "crps_original")
 
 def score_panel(
     fitted: FittedPredictor,
-    panel: Panel,
-    origins: Sequence[range],
-    scale: NDArray[np.float64],
+    unseen: UnseenWindows,
     batch_size: int,
     execution: Execution,
 ) -> pd.DataFrame:
@@ -45,9 +42,7 @@ def score_panel(
 
     Args:
         fitted: a predictor and its scaler.
-        panel: the series, as the predictor needs them (`Panel.for_task`).
-        origins: for each series the rows at which horizons start.
-        scale: `(S, C)` what MASE divides by, see `tsattn.evaluation.seasonal`.
+        unseen: the windows to score.
         batch_size: windows in a batch.
         execution: where to compute.
 
@@ -58,7 +53,7 @@ def score_panel(
     Raises:
         UserError: if there is no window with an observed target.
     """
-    predictor = fitted.predictor
+    predictor, panel, origins = fitted.predictor, unseen.panel, unseen.origins
     task, output = predictor.task, predictor.output
     assert task is not None
     assert output is not None
@@ -81,7 +76,7 @@ def score_panel(
             levels=output.quantiles,
             ids=panel.ids,
             channels=panel.channels,
-            seasonal_errors=scale,
+            seasonal_errors=unseen.scale,
             counts_steps=is_steps(panel.frequency),
         )
         scores = table.scores()

@@ -89,9 +89,17 @@ class Predictor(nn.Module, ABC):
         Raises:
             UserError: for a task that it cannot forecast.
         """
+        self.check_output(output)
+        self.task, self.output = task, output
+
+    def check_output(self, output: Output) -> None:
+        """Refuse quantiles where points alone are forecast.
+
+        Raises:
+            UserError: naming the predictor.
+        """
         if output.quantiles and not self.emits_quantiles:
             raise UserError(f"predictor {self.name} forecasts points only: it takes no quantiles")
-        self.task, self.output = task, output
 
     @property
     def num_parameters(self) -> int:

@@ -93,15 +93,17 @@ class Ensemble(Predictor):
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
-        names = {copies[0].name: copies[0].emits_quantiles for copies in self._copies}
-        for name, emits_quantiles in names.items():
-            if output.quantiles and not emits_quantiles:
-                raise UserError(f"member {name} of the ensemble forecasts points only: it takes no quantiles")
         super().build(task, output, empty=empty)
         for member, copies in zip(self._described, self._copies, strict=True):
             own = replace(task, context_length=member.options.get("context_length", task.context_length))
             for copy in copies:
                 copy.build(own, output, empty=empty)
+
+    @override
+    def check_output(self, output: Output) -> None:
+        for copies in self._copies:
+            if output.quantiles and not copies[0].emits_quantiles:
+                raise UserError(f"member {copies[0].name} of the ensemble forecasts points only: it takes no quantiles")
 
     @property
     @override

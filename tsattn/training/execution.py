@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.training.precision import FULL_PRECISION
-from tsattn.training.quiet import quiet_lightning
+from tsattn.training.quiet_lightning import quiet_lightning
 from tsattn.training.trainer_options import TrainerOptions, build_trainer
 
 __all__ = ["Execution"]

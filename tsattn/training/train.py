@@ -30,7 +30,7 @@ from tsattn.training.curve import count_epochs, curve_loggers, keep_curve
 from tsattn.training.module import ForecastingModule
 from tsattn.training.one_epoch import TrainingPlan, train_as_one_epoch
 from tsattn.training.precision import FULL_PRECISION
-from tsattn.training.quiet import quiet_lightning
+from tsattn.training.quiet_lightning import quiet_lightning
 from tsattn.training.throughput import Throughput
 from tsattn.training.trainer_options import TrainerOptions, build_trainer, listed
 
@@ -232,8 +232,8 @@ def check_training(module: ForecastingModule, data: ForecastDataModule, training
         UserError: for a Trainer that cannot be made, a training of no steps, validation in the middle of a step, or a
             device that the module cannot be trained on as asked.
     """
-    trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]), keeps_files=False)
     with quiet_lightning():
+        trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]), keeps_files=False)
         _planned(trainer, data, training)
         module.check_device(trainer.strategy.root_device)
 

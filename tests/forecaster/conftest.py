@@ -1,0 +1,26 @@
+"""Forecasters that several files of tests ask, and that none of them changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.forecaster.toys import SMALL, frame_of, promotions
+from tsattn.forecaster import Forecaster
+
+
+@pytest.fixture(scope="package")
+def fitted() -> Forecaster:
+    return Forecaster(attention="mlr", **SMALL).fit(frame_of())
+
+
+@pytest.fixture(scope="package")
+def shops() -> Forecaster:
+    columns: dict[str, Any] = {"future_covariates": ["promotion"], "static": ["region"]}
+    frame = promotions(400)
+    # the promotions of the last 20 days are known, the sales are not
+    frame.loc[frame["ds"] >= frame["ds"].max() - pd.Timedelta(days=19), "y"] = np.nan
+    return Forecaster(**{**SMALL, "max_steps": 200}, **columns).fit(frame)

@@ -1,0 +1,87 @@
+"""A mistake in an argument is refused before any data is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.forecaster.toys import SMALL, frame_of
+from tsattn.errors import UserError
+from tsattn.forecaster import Forecaster
+
+
+def test_before_fit_everything_says_so(tmp_path: Path) -> None:
+    forecaster = Forecaster(**SMALL)
+    calls = [
+        forecaster.predict,
+        lambda: forecaster.evaluate(frame_of()),
+        lambda: forecaster.plot(frame_of()),
+        lambda: forecaster.save(tmp_path / "x"),
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match="not fitted yet"):
+            call()
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"context_length": 48.0}, "context_length must be a whole number, not 48.0"),
+        ({"prediction_length": "12"}, "prediction_length must be a whole number, not '12'"),
+        ({"max_steps": 1e3}, "max_steps must be a whole number, not 1000.0"),
+        ({"batch_size": True}, "batch_size must be a whole number, not True"),
+        ({"eval_batch_size": None}, "eval_batch_size must be a whole number, not None"),
+        ({"seed": None}, "seed must be a whole number, not None"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"seed": 1.5}, "seed must be a whole number, not 1.5"),
+        ({"seed": 1 << 70}, "seed must be at most"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number above 0, not 'fast'"),
+        ({"learning_rate": float("inf")}, "learning_rate must be a number above 0, not inf"),
+        ({"quantiles": 0.5}, r"quantiles must be a list of numbers, such as \[0.1, 0.5, 0.9\], not 0.5"),
+        ({"quantiles": ["0.5"]}, "quantiles must be a list of numbers"),
+        ({"quantiles": "0.5"}, "quantiles must be a list of numbers"),
+        ({"target": 2.5}, "target must be the name of a column or a list of names, not 2.5"),
+        ({"id_column": ["a"]}, "id_column must be the name of a column, not"),
+        ({"frequency": 2.5}, "frequency must be a text such as h, D or MS, or for steps a whole number, not 2.5"),
+        ({"frequency": "cake"}, "cake. is not a frequency"),
+        ({"backbone": "cake"}, "unknown predictor 'cake'; valid: transformer, patchtst, ridge"),
+        ({"attention": "cake"}, "unknown attention"),
+        ({"context_length": 0}, "context_length must be at least 1"),
+        ({"quantiles": [0.1, 0.9]}, "must include 0.5"),
+        ({"scaling": "robust"}, "scaling must be one of"),
+        ({"max_steps": 0}, "max_steps must be at least 1"),
+        ({"learning_rate": -1.0}, "learning_rate"),
+        ({"accelerator": "cake"}, "accelerator must be one of"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_any_data(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Forecaster(**{**SMALL, **options})
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda", "mps"])
+def test_an_accelerator_that_is_not_there_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UserError, match=f"accelerator {name} is not on this machine; valid are auto, cpu"):
+        Forecaster(**{**SMALL, "accelerator": name})
+
+
+def test_wrong_numbers_of_a_call_are_refused_before_a_frame_is_read(fitted: Forecaster) -> None:
+    calls = {
+        "horizon": lambda value: fitted.predict("nowhere.csv", horizon=value),
+        "windows": lambda value: fitted.cross_validate("nowhere.csv", windows=value),
+        "step": lambda value: fitted.cross_validate("nowhere.csv", step=value),
+    }
+    for name, call in {**calls, "step ": lambda value: fitted.evaluate("nowhere.csv", step=value)}.items():
+        for value in (1.0, "3", True):
+            with pytest.raises(UserError, match=f"{name.strip()} must be a whole number, not {value!r}"):
+                call(value)
+        with pytest.raises(UserError, match=f"{name.strip()} must be at least 1, not 0"):
+            call(0)
+    assert fitted.predict(horizon=np.int64(3)).groupby("unique_id").size().eq(3).all()

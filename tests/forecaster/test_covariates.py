@@ -1,0 +1,84 @@
+"""Covariates and categories: known ahead or not, in the frame or beside it."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.forecaster.toys import T, promotions
+from tsattn.errors import UserError
+from tsattn.forecaster import Forecaster
+
+
+def test_the_future_of_a_covariate_moves_the_forecast(shops: Forecaster) -> None:
+    forecast = shops.predict()
+    truth = promotions(400).groupby("unique_id", sort=False).nth(list(range(380, 380 + T))).reset_index(drop=True)
+    assert forecast["ds"].tolist() == truth["ds"].tolist()
+    error = (forecast["predictions"] - truth["y"]).abs() / truth["y"]
+    assert error.mean() < 0.1, "without the promotions it is about 0.2"
+
+
+def test_a_frame_of_future_values_takes_the_place_of_rows_after_the_target(shops: Forecaster) -> None:
+    whole = promotions(400)
+    past = whole[whole["ds"] < whole["ds"].max() - pd.Timedelta(days=19)]
+    future = whole[whole["ds"] >= whole["ds"].max() - pd.Timedelta(days=19)].drop(columns=["y", "region"])
+    expected = shops.predict()
+    pd.testing.assert_frame_equal(shops.predict(past, future=future), expected)
+    none = future.assign(promotion=0.0)
+    assert (shops.predict(past, future=none)["predictions"] <= expected["predictions"] + 0.5).all()
+    # the fitted series, with another future
+    calm = shops.predict(future=none)
+    np.testing.assert_allclose(calm["predictions"], shops.predict(past, future=none)["predictions"], rtol=1e-5)
+
+
+def test_a_future_covariate_that_stops_early_is_refused_with_the_series_and_step(shops: Forecaster) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is said of a forecast that is not made
+        with pytest.raises(UserError) as caught:
+            shops.predict(horizon=24)
+    message = str(caught.value)
+    assert "promotion stops early" in message
+    assert "north" in message
+    assert "step 21 of the 24" in message
+
+
+def test_an_unknown_category_and_a_missing_column_are_refused(shops: Forecaster) -> None:
+    frame = promotions(100)
+    with pytest.raises(UserError, match=r"series north has category w, which was not seen in training; valid are n, s"):
+        shops.predict(frame.assign(region="w"), future=None)
+    with pytest.raises(UserError, match="no static column region"):
+        shops.predict(frame.drop(columns="region"))
+
+
+def test_without_any_future_that_is_said(shops: Forecaster) -> None:
+    with pytest.raises(UserError, match="no future values of promotion were given; give one for each of the 12 steps"):
+        shops.predict(promotions(380))
+
+
+def test_a_future_without_the_covariate_names_its_role(shops: Forecaster) -> None:
+    future = promotions(400).drop(columns="promotion")
+    with pytest.raises(UserError, match="future values has no future covariate column promotion"):
+        shops.predict(promotions(380), future=future)
+
+
+def test_rows_ahead_need_not_repeat_the_category(shops: Forecaster) -> None:
+    frame = promotions(400)
+    ahead = frame["ds"] > frame["ds"].max() - pd.Timedelta(days=20)
+    frame.loc[ahead, ["y", "region"]] = np.nan
+    pd.testing.assert_frame_equal(shops.predict(frame), shops.predict())
+
+
+def test_a_future_may_hold_other_series(shops: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
+    frame, whole = promotions(380), promotions(400)
+    future = whole[whole["ds"] > frame["ds"].max()][["unique_id", "ds", "promotion"]]
+    south = frame[frame["unique_id"] == "south"]
+    forecast = shops.predict(south, future=future)
+    expected = shops.predict(frame, future=future)
+    expected = expected[expected["unique_id"] == "south"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(forecast, expected, rtol=1e-4)
+    assert caplog.messages == [
+        "the frame of future values: left out 1 series that the frame has not got: 'north'",
+    ]

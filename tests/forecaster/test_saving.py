@@ -1,0 +1,139 @@
+"""The folder of a saved model: the same forecasts from it, and no other folder is taken for one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import tsattn
+from tests.forecaster.toys import SMALL, L, frame_of, set_in_json
+from tsattn.errors import UserError
+from tsattn.forecaster import Forecaster
+
+
+@pytest.fixture
+def saved(fitted: Forecaster, tmp_path: Path) -> Path:
+    fitted.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_a_saved_model_forecasts_and_scores_the_same(fitted: Forecaster, saved: Path) -> None:
+    loaded = tsattn.load(saved)
+    pd.testing.assert_frame_equal(loaded.predict(), fitted.predict())
+    pd.testing.assert_frame_equal(loaded.predict(frame_of()), fitted.predict(frame_of()))
+    pd.testing.assert_frame_equal(loaded.evaluate(frame_of(more=20)), fitted.evaluate(frame_of(more=20)))
+    assert sorted(path.name for path in saved.iterdir()) == [
+        "forecaster.json",
+        "history.safetensors",
+        "model.safetensors",
+    ]
+    assert list(saved.parent.iterdir()) == [saved], "nothing is left beside the folder"
+
+
+def test_covariates_and_categories_are_saved(shops: Forecaster, tmp_path: Path) -> None:
+    shops.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").predict(), shops.predict())
+
+
+def test_a_folder_is_not_overwritten_unasked(fitted: Forecaster, saved: Path) -> None:
+    with pytest.raises(UserError, match="exists already"):
+        fitted.save(saved)
+    fitted.save(saved, overwrite=True)
+    stranger = saved.parent / "thesis"
+    stranger.mkdir()
+    (stranger / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match="not the folder of a saved model; it is not overwritten"):
+        fitted.save(stranger, overwrite=True)
+    assert (stranger / "thesis.tex").exists()
+
+
+def spoil_json(folder: Path) -> None:
+    (folder / "forecaster.json").write_text("{")
+
+
+def flip_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "forecaster.json").unlink(), "not the folder of a saved model: it has no forecaster"),
+        (spoil_json, "damaged: forecaster.json cannot be read"),
+        (lambda folder: set_in_json(folder, format="cake"), "not the folder of a model that tsattn has saved"),
+        (
+            lambda folder: set_in_json(folder, version=99),
+            "is of format 99, which a newer tsattn wrote; this one reads formats up to 2",
+        ),
+        (lambda folder: (folder / "model.safetensors").unlink(), "damaged: .*model.safetensors"),
+        (lambda folder: flip_byte(folder / "model.safetensors"), "model.safetensors is not the file that was saved"),
+        (lambda folder: flip_byte(folder / "history.safetensors"), "history.safetensors is not the file that"),
+        (lambda folder: set_in_json(folder, task={"data": "x"}), "damaged"),
+        (lambda folder: set_in_json(folder, sha256={"../../etc/passwd": "0"}), "damaged"),
+    ],
+)
+def test_an_unknown_or_damaged_folder_is_refused(saved: Path, spoil: Any, message: str) -> None:
+    spoil(saved)
+    with pytest.raises(UserError, match=message) as caught:
+        tsattn.load(saved)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not there"):
+        tsattn.load(tmp_path / "nowhere")
+
+
+def test_nothing_in_a_folder_is_a_pickle(saved: Path) -> None:
+    for path in saved.iterdir():
+        content = path.read_bytes()
+        assert not content.startswith((b"PK", b"\x80")), path.name
+
+
+def test_a_file_or_a_number_is_no_folder(fitted: Forecaster, tmp_path: Path) -> None:
+    (tmp_path / "model.txt").write_text("no")
+    with pytest.raises(UserError, match=r"model.txt is a file, not a folder; valid is a folder"):
+        tsattn.load(tmp_path / "model.txt")
+    for call in (fitted.save, tsattn.load):
+        with pytest.raises(UserError, match="the folder must be a path, not 3"):
+            call(3)
+
+
+def test_a_tilde_is_the_home_of_the_user(fitted: Forecaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    fitted.save("~/model")
+    assert (tmp_path / "model" / "forecaster.json").exists()
+    assert repr(tsattn.load("~/model")) == repr(fitted)
+
+
+def test_an_accelerator_that_is_not_there_is_replaced_where_a_model_is_loaded(
+    saved: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    arguments = json.loads((saved / "forecaster.json").read_text())["arguments"]
+    set_in_json(saved, arguments={**arguments, "accelerator": "mps"})
+    assert tsattn.load(saved).arguments["accelerator"] == "auto"
+    assert caplog.messages == [f"{saved}: accelerator mps is not on this machine; auto takes its place"]
+    set_in_json(saved, arguments={**arguments, "flavour": "cake"})
+    with pytest.raises(UserError, match=r"damaged: .*flavour"):
+        tsattn.load(saved)
+
+
+def test_arguments_are_kept_as_plain_data(tmp_path: Path) -> None:
+    names = {"id_column": 0, "time_column": np.int64(1), "target": 2}
+    numbers = {"context_length": np.int64(L), "max_steps": np.int32(2), "learning_rate": np.float32(1e-3)}
+    levels = {"quantiles": np.array([0.25, 0.5, 0.75])}
+    frame = frame_of({"a": 200}).set_axis([0, 1, 2], axis=1)
+    forecaster = Forecaster(**{**SMALL, **names, **numbers, **levels}).fit(frame)
+    assert forecaster.predict().columns.tolist() == ["0", "1", "predictions", "0.25", "0.5", "0.75"]
+    forecaster.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").predict(frame), forecaster.predict(frame))

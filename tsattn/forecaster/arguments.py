@@ -1,0 +1,104 @@
+"""The arguments of a Forecaster: checked, as plain data, and as the experiment that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tsattn.checks import check_accelerator, levels, positive_number, whole_number
+from tsattn.descriptions import Description
+from tsattn.errors import UserError
+from tsattn.experiments import Experiment
+from tsattn.predictors import Predictor
+from tsattn.task import Output
+
+__all__ = ["MODEL", "SPLIT", "checked", "described", "experiment_of", "summary"]
+
+_QUANTILES = (0.1, 0.5, 0.9)
+_READING = (
+    *("id_column", "time_column", "target", "past_covariates", "future_covariates", "static", "frequency"),
+    *("max_filled", "date_format", "separator", "decimal", "encoding"),
+)
+SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
+_SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
+MODEL = (
+    *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
+    "selection",
+)
+_OWN = ("accelerator", "max_steps")  # of the Trainer, what the Forecaster has arguments for
+
+
+def described(backbone: Description, attention: Description | Sequence[Description] | None) -> dict[str, Any]:
+    """A description with its attention replaced, if one is given."""
+    description = {"kind": backbone} if isinstance(backbone, str) else dict(backbone)
+    return description if attention is None else {**description, "attention": attention}
+
+
+def checked(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
+    """The arguments as plain data.
+
+    Args:
+        given: all arguments by name.
+        predictor: what they describe.
+
+    Raises:
+        UserError: for one out of its range.
+    """
+    arguments = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+    for name in ("context_length", "prediction_length", "batch_size", "eval_batch_size"):
+        arguments[name] = whole_number(name, given[name])
+    if given["max_steps"] is not None:
+        arguments["max_steps"] = whole_number("max_steps", given["max_steps"])
+    arguments["seed"] = whole_number("seed", given["seed"], least=0, most=2**32 - 1)
+    arguments["learning_rate"] = positive_number("learning_rate", given["learning_rate"])
+    check_accelerator(given["accelerator"])
+    quantiles = given["quantiles"]
+    if isinstance(quantiles, str) and quantiles == "auto":
+        quantiles = _QUANTILES if predictor.emits_quantiles else ()
+    arguments["quantiles"] = levels(quantiles)
+    predictor.check_output(Output(arguments["quantiles"]))
+    arguments["trainer"] = dict(given["trainer"] or {})
+    for name in _OWN:
+        if name in arguments["trainer"]:
+            raise UserError(f"{name} is an argument of the Forecaster: give it beside trainer, not in it")
+    return arguments
+
+
+def experiment_of(arguments: Mapping[str, Any], predictor: Predictor) -> Experiment:
+    """The experiment that `fit` runs.
+
+    Args:
+        arguments: as `checked` gives them.
+        predictor: what they describe.
+
+    Raises:
+        UserError: for an argument that is not valid.
+    """
+    data = {name: arguments[name] for name in (*_READING, *SPLIT, *_SIZES)}
+    model = {name: arguments[name] for name in MODEL}
+    steps = -1 if arguments["max_steps"] is None else arguments["max_steps"]
+    return Experiment.of(
+        {
+            "seed_everything": arguments["seed"],
+            "data": {"class_path": "PanelDataModule", "init_args": data},
+            "model": {"backbone": predictor.description, "quantiles": list(arguments["quantiles"]), **model},
+            "trainer": {"max_steps": steps, "accelerator": arguments["accelerator"], **arguments["trainer"]},
+        }
+    )
+
+
+def summary(arguments: Mapping[str, Any], predictor: Predictor) -> str:
+    """What is forecast and by what, in a few words."""
+    description, quantiles = predictor.description, arguments["quantiles"]
+    attention = description.get("attention", [])
+    layers = attention if isinstance(attention, list) else [attention]
+    kinds = "/".join(dict.fromkeys(layer["kind"] for layer in layers))
+    parts = (
+        description["kind"],
+        *([f"attention {kinds}"] if kinds else []),
+        f"{arguments['context_length']} -> {arguments['prediction_length']} steps",
+        f"quantiles {' '.join(map(str, quantiles))}" if quantiles else "point forecast",
+    )
+    return ", ".join(parts)

@@ -1,0 +1,141 @@
+"""The series that a predictor was fitted to: what it starts from, which rows it knows, and how they are saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsattn.data import Panel
+from tsattn.data.columns import match_ids
+from tsattn.data.frequency import Times
+from tsattn.evaluation.seasonal import seasonal_errors
+from tsattn.experiments import Result
+
+__all__ = ["FittedSeries"]
+
+_ARRAYS = ("starts", "values", "past_covariates", "future_covariates", "ahead", "ahead_starts", "static")
+_PLAIN = (
+    *("ids", "channels", "frequency", "past_names", "future_names", "static_names", "static_categories"),
+    *("is_wide", "id_name", "time_name"),
+)
+_ERRORS, _KNOWN, _UNTIL = "seasonal_error", "trained", "trained_until"
+
+
+@dataclass(frozen=True)
+class FittedSeries:
+    """Series, and what a fit has seen of them.
+
+    Attributes:
+        panel: the series; once saved and loaded, their ends.
+        trained_until: by the id of a series, the last time stamp (or step) that the predictor was trained on, rows for
+            validation among them; a series that it was not trained on is not here.
+        seasonal_error: `(S, C)` of the rows that it was trained on, what MASE divides by.
+    """
+
+    panel: Panel
+    trained_until: Mapping[Any, Any]
+    seasonal_error: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, result: Result) -> Self:
+        """The series of a run; of data that are larger than memory, their last rows."""
+        data = result.data
+        assert data.panel is not None
+        assert data.task is not None
+        # fitted once more, it has seen all rows
+        ends = np.array([split.val_end if result.refitted is None else split.test_end for split in data.splits])
+        left_out = np.array([split.test_end for split in data.splits]) - data.panel.lengths
+        # where training ended before the rows that are here, the first of these is taken for the last of it
+        trained = np.where(ends > 0, np.maximum(ends - left_out, 1), 0)
+        errors = seasonal_errors(data.panel, trained, data.task.season_length)
+        return cls(data.panel, _stamps(data.panel, trained), errors)
+
+    def named_as(self, other: Panel) -> FittedSeries:
+        """The same with the ids and the names of columns of another panel, whose ids may be text where these are not.
+
+        Args:
+            other: the panel.
+        """
+        given = {fitted: name for name, fitted in match_ids(other.ids, self.panel.ids).items()}
+        ids = tuple(given.get(name, name) for name in self.panel.ids)
+        until = {given.get(name, name): stamp for name, stamp in self.trained_until.items()}
+        panel = replace(self.panel, ids=ids, id_name=other.id_name, time_name=other.time_name)
+        return replace(self, panel=panel, trained_until=until)
+
+    def last_rows(self, rows: int) -> FittedSeries:
+        """The same with the ends of the series alone, see `Panel.last_rows`."""
+        return replace(self, panel=self.panel.last_rows(rows))
+
+    def plain(self) -> dict[str, Any]:
+        """What is not an array, as plain data."""
+        time = self.panel.time
+        zone, unit = (time.tz, time.unit) if isinstance(time, pd.DatetimeIndex) else (None, None)  # None: steps
+        return {
+            **{name: getattr(self.panel, name) for name in _PLAIN},
+            "time_zone": None if zone is None else str(zone),
+            "time_unit": unit,
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays, by name."""
+        panel = self.panel
+        arrays = {name: getattr(panel, name) for name in _ARRAYS}
+        known = [number for number, name in enumerate(panel.ids) if name in self.trained_until]
+        until = [self.trained_until[panel.ids[number]] for number in known]
+        return {
+            "time": _numbers(panel.time),
+            **{name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None},
+            _ERRORS: self.seasonal_error,
+            _KNOWN: np.array(known, np.int64),
+            _UNTIL: _numbers(_like(until, panel.time)),
+        }
+
+    @classmethod
+    def restored(cls, plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The series of what `plain` and `arrays` gave.
+
+        Of folders from before a split could be given, the arrays do not say what was trained on: that was all of them.
+        """
+        fields: dict[str, Any] = {name: plain[name] for name in _PLAIN}
+        for name in ("ids", "channels", "past_names", "future_names", "static_names"):
+            fields[name] = tuple(fields[name])
+        fields["static_categories"] = tuple(map(tuple, fields["static_categories"]))
+        fields.update({name: arrays.get(name) for name in _ARRAYS})
+        panel = Panel(time=_times(arrays["time"], plain), **fields)
+        if _UNTIL in arrays:
+            known = [panel.ids[number] for number in arrays[_KNOWN]]
+            until = dict(zip(known, _times(arrays[_UNTIL], plain), strict=True))
+        else:
+            until = _stamps(panel, panel.lengths)
+        return cls(panel, until, arrays[_ERRORS])
+
+
+def _stamps(panel: Panel, rows: NDArray[np.int64]) -> dict[Any, Any]:
+    """The time stamp of the last of the first `rows (S,)` of each series that has any."""
+    some = np.flatnonzero(rows > 0)
+    last = panel.time[panel.starts[:-1][some] + rows[some] - 1]
+    return dict(zip((panel.ids[number] for number in some), last, strict=True))
+
+
+def _like(times: list[Any], others: Times) -> Times:
+    """Times, in the unit of others."""
+    if isinstance(others, pd.DatetimeIndex):
+        return pd.DatetimeIndex(times).as_unit(others.unit)
+    steps: Times = pd.Index(times, dtype=np.int64)
+    return steps
+
+
+def _numbers(time: Times) -> NDArray[np.int64]:
+    return time.asi8.copy() if isinstance(time, pd.DatetimeIndex) else time.to_numpy(np.int64, copy=True)
+
+
+def _times(numbers: NDArray[np.int64], plain: Mapping[str, Any]) -> Times:
+    if plain["time_unit"] is None:
+        return pd.Index(numbers)
+    time = pd.DatetimeIndex(numbers.view(f"M8[{plain['time_unit']}]"))
+    return time if plain["time_zone"] is None else time.tz_localize("UTC").tz_convert(plain["time_zone"])

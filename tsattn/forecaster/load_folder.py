@@ -1,0 +1,56 @@
+"""A Forecaster of what was saved, or of a run."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from tsattn.checks import folder_path, has_accelerator
+from tsattn.errors import UserError
+from tsattn.experiments import Result
+from tsattn.forecaster import model_folder
+from tsattn.forecaster.fitted_series import FittedSeries
+from tsattn.forecaster.forecaster import Forecaster
+from tsattn.forecaster.from_runs import is_run, read_run, run_arguments
+
+__all__ = ["forecaster_of", "load"]
+
+logger = logging.getLogger("tsattn")
+
+
+def load(folder: str | Path) -> Forecaster:
+    """A forecaster that `Forecaster.save` has written, on any machine.
+
+    A run folder, of `fit` on the command line or of ``Forecaster.fit(frame, folder=...)``, is taken too: such a model
+    knows no series, so that `predict` and `evaluate` need a frame, and `evaluate` cannot tell which rows were trained
+    on. Of one that was fitted once more to all rows, that is loaded. An accelerator that is not on this machine becomes
+    ``auto``, which is logged.
+
+    Raises:
+        UserError: for a folder that is not there, is no saved model, is damaged, or is of a newer version.
+    """
+    path = folder_path(folder)
+    if not path.is_dir():
+        what = "is a file, not a folder" if path.exists() else "is not there"
+        raise UserError(f"{path} {what}; valid is a folder that a forecaster was saved to, or that of a run")
+    saved = read_run(path) if is_run(path) else model_folder.read(path)
+    arguments = dict(saved.arguments)
+    accelerator = arguments.get("accelerator", "auto")
+    if not has_accelerator(accelerator):
+        logger.warning("%s: accelerator %s is not on this machine; auto takes its place", path, accelerator)
+        arguments["accelerator"] = "auto"
+    try:
+        forecaster = Forecaster(**arguments)
+    except TypeError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    forecaster.fitted, forecaster.series = saved.fitted, saved.series
+    return forecaster
+
+
+def forecaster_of(result: Result) -> Forecaster:
+    """A forecaster of the predictor of a run, which knows the series that it was fitted to."""
+    fitted = result.refitted or result.fitted
+    forecaster = Forecaster(**run_arguments(fitted, result.experiment.to_dict()))
+    forecaster.fitted, forecaster.result = fitted, result
+    forecaster.series = FittedSeries.of(result)
+    return forecaster
