@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tsattn.cli.trial_cli import TrialCLI
 
 from tsattn.attention import KINDS, attention_arguments, attention_class
 from tsattn.cli import main
+from tsattn.cli.parsing import parse_command
 from tsattn.cli.session import session
 from tsattn.cli.words import prepare
-from tsattn.tuning import check_search, read_search
+from tsattn.tuning import HeldData, check_search, comparable, read_search
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "forecasting"
@@ -72,8 +72,8 @@ def test_the_search_file_is_one_that_tune_takes(tmp_path: Path) -> None:
     data = ["--data=CSVDataModule", f"--data.path={tmp_path / 'toy.csv'}", "--data.context_length=24"]
     words = [*data, "--data.prediction_length=4", "--model.backbone.d_model=64", "--trainer.accelerator=cpu"]
     with session():
-        cli = TrialCLI(prepare(["fit", *words, "--trainer.max_steps=1"]))
-        check_search(read_search(tmp_path / "search.yaml"), cli.base, cli.build)
+        experiment, _ = parse_command("fit", prepare(["fit", *words, "--trainer.max_steps=1"])[1:])
+        check_search(read_search(tmp_path / "search.yaml"), comparable(experiment).to_dict(), HeldData().check)
 
 
 def test_the_cost_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
