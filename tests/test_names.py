@@ -10,7 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "tsattn"
 
 # Names that still mean several things. Shorten these lists; never lengthen them.
-MODULES_TO_RENAME = {"cost", "errors"}
+MODULES_TO_RENAME = {"cost"}
 CLASSES_TO_RENAME: set[str] = set()
 
 
