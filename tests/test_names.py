@@ -9,13 +9,6 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "tsattn"
 
-<<<<<<< HEAD
-=======
-# Names that still mean several things. Shorten these lists; never lengthen them.
-MODULES_TO_RENAME = {"cost"}
-CLASSES_TO_RENAME: set[str] = set()
-
->>>>>>> f-merge
 
 def modules() -> Iterable[Path]:
     """Every module that has a name of its own."""
