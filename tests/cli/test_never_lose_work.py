@@ -36,7 +36,7 @@ WAYS = {
 STOPPED = """
 import os, signal, sys
 from lightning.pytorch.callbacks import Callback
-from tsattn.training.callbacks import FiniteLoss
+from tsattn.training.stopping import FiniteLoss
 step, number, sent = int(sys.argv[1]), int(sys.argv[2]), []
 def stop(self, trainer, module, batch, batch_idx):
     if trainer.global_step == step and not sent:

@@ -65,8 +65,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_first_format_forecasts_what_it_did(name: str) -> None:
     forecaster = tsattn.load(FIRST / name)
     assert_same(forecaster.predict(FIRST / "sales.csv"), name)
-    assert forecaster.model is not None
-    records = forecaster.task, forecaster.scaler, forecaster.model.output
+    assert forecaster.fitted is not None
+    assert forecaster.fitted.predictor.output is not None
+    records = forecaster.task, forecaster.scaler, forecaster.fitted.predictor.output
     assert {key: value for record in records for key, value in record.to_dict().items()} == first_task(name)
 
 
@@ -113,7 +114,7 @@ def test_a_checkpoint_holds_each_record_under_its_name() -> None:
     content = read_content(checkpoint())
     written: dict[str, Any] = {}
     content.write_to(written)
-    assert list(written["tsattn"]) == ["format", "task", "scaler", "output", "backbone"]
+    assert list(written["tsattn"]) == ["format", "task", "scaler", "output", "predictor"]
     assert written["tsattn"]["format"] == 2
     assert "mean" not in written["tsattn"]["task"]
     again = read_content({"tsattn": json.loads(json.dumps(written["tsattn"]))})
@@ -131,7 +132,7 @@ Spoil = Callable[[dict[str, Any]], Any]
         (lambda saved: saved.update(format="two"), "is damaged: 'two' is no format"),
         (lambda saved: saved.update(format=0), "is damaged: 0 is no format"),
         (lambda saved: saved.pop("scaler"), "is damaged: 'scaler'"),
-        (lambda saved: saved.pop("backbone"), "is damaged: 'backbone'"),
+        (lambda saved: saved.pop("predictor"), "is damaged: 'predictor'"),
         (lambda saved: saved["task"].update(mean=[0.0]), "is damaged: .*unexpected keyword argument 'mean'"),
         (lambda saved: saved["task"].pop("channels"), "is damaged: .*'channels'"),
         (lambda saved: saved.update(task=None), "is damaged"),

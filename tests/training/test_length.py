@@ -17,9 +17,9 @@ from tests.conftest import REAL_ROOT
 from tsattn.cli import main
 from tsattn.data import CO2DataModule
 from tsattn.forecaster import Forecaster
-from tsattn.training import ForecastingModule, fitting
-from tsattn.training.callbacks import StopEarly
+from tsattn.training import ForecastingModule, one_epoch
 from tsattn.training.length import choose_interval, choose_length, choose_warmup, scored_windows
+from tsattn.training.stopping import StopEarly
 
 README = Path(__file__).parents[2] / "README.md"
 TINY = "--model.backbone={kind: patchtst, d_model: 8, num_layers: 1, num_heads: 2}"
@@ -78,23 +78,22 @@ def test_one_backbone_and_one_length_on_the_command_line_and_in_python(
     csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[tuple[int, int]] = []
-    whole = fitting.choose_length
+    whole = one_epoch.choose_length
 
     def short(windows: int, windows_a_step: int) -> Any:
         asked.append((windows, windows_a_step))
         length = whole(windows, windows_a_step)
         return type(length)(20, length.patience)
 
-    monkeypatch.setattr(fitting, "choose_length", short)
+    monkeypatch.setattr(one_epoch, "choose_length", short)
     run = tmp_path / "run"
     assert main(words(csv, run)) == 0
     said = capsys.readouterr().out
     assert "training: up to 20 steps, validation every 10 steps on 3 windows, ending after 7 without" in said
     config = yaml.safe_load((run / "config.yaml").read_text())
     forecaster = Forecaster(context_length=24, prediction_length=12, accelerator="cpu").fit(monthly())
-    assert forecaster.model is not None
-    assert config["model"]["backbone"] == forecaster.model.description == ForecastingModule().description
-    assert config["model"]["warmup_steps"] is forecaster.model.warmup_steps is None
+    assert config["model"]["backbone"] == forecaster.predictor.description == ForecastingModule().description
+    assert config["model"] == forecaster.experiment.model | {"quantiles": []}
     assert asked == [(100 - 36 + 1, 32), (144 - 14 - 36 + 1, 32)]
     assert json.loads((run / "metrics.json").read_text())["training"]["steps"] == 20
     # the run's configuration leaves the choice open, so that it is made again

@@ -16,9 +16,10 @@ from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor
 
 from tsattn import Forecaster
-from tsattn.cli import main, trainer_cli
+from tsattn.cli import main
 from tsattn.data import CSVDataModule
-from tsattn.training import ForecastingModule, fitting
+from tsattn.predictors.network import NetworkPredictor
+from tsattn.training import ForecastingModule, trainer_options
 from tsattn.training.precision import default_precision
 
 SMALL = {"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.0}
@@ -55,17 +56,19 @@ def test_bfloat16_is_the_default_where_all_devices_are_new(
 
 
 class Autocast:
-    """Notes in which precision a model of the module is called."""
+    """Notes in which precision networks are called, in a training and after."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[bool] = []
-        forward = ForecastingModule.forward
+        for cls in (ForecastingModule, NetworkPredictor):
+            monkeypatch.setattr(cls, "forward", self._noted(cls.forward))
 
-        def noted(module: ForecastingModule, batch: Any) -> Tensor:
+    def _noted(self, forward: Any) -> Any:
+        def noted(module: Any, batch: Any) -> Tensor:
             self.seen.append(torch.is_autocast_enabled("cpu"))
             return forward(module, batch)
 
-        monkeypatch.setattr(ForecastingModule, "forward", noted)
+        return noted
 
 
 def test_a_run_keeps_the_precision_that_it_was_trained_in(
@@ -77,7 +80,7 @@ def test_a_run_keeps_the_precision_that_it_was_trained_in(
         asked.append((accelerator, devices))
         return BF16
 
-    monkeypatch.setattr(trainer_cli, "default_precision", new_device)
+    monkeypatch.setattr(trainer_options, "default_precision", new_device)
     words = ["--data=CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=48", "--data.prediction_length=6"]
     words += ["--model.backbone.d_model=16", "--trainer.accelerator=cpu", "--trainer.max_steps=2"]
     assert main(["fit", *words, f"--run={run}"]) == 0
@@ -87,25 +90,27 @@ def test_a_run_keeps_the_precision_that_it_was_trained_in(
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["trainer"]["precision"] == BF16
 
-    monkeypatch.setattr(trainer_cli, "default_precision", lambda *_: FULL)
+    monkeypatch.setattr(trainer_options, "default_precision", lambda *_: FULL)
     autocast = Autocast(monkeypatch)
     assert main(["test", f"--run={run}"]) == 0
-    assert autocast.seen == [True]
+    assert autocast.seen
+    assert set(autocast.seen) == {True}
     mse = json.loads((run / "metrics.json").read_text())["test"]["patchtst_standard"]["mse_scaled"]
     assert f"{mse:8.3f}" in capsys.readouterr().out
 
     # a run from before there was a default was trained in full precision
     config["trainer"]["precision"] = None
     (run / "config.yaml").write_text(yaml.safe_dump(config))
-    monkeypatch.setattr(trainer_cli, "default_precision", new_device)
+    monkeypatch.setattr(trainer_options, "default_precision", new_device)
     for command in ("test", "validate", "predict"):
         autocast.seen.clear()
         assert main([command, f"--run={run}"]) == 0
+        assert autocast.seen
         assert set(autocast.seen) == {False}
 
 
 def test_a_precision_that_is_asked_for_stays(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_cli, "default_precision", lambda *_: BF16)
+    monkeypatch.setattr(trainer_options, "default_precision", lambda *_: BF16)
     words = ["--data=CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=48", "--data.prediction_length=6"]
     words += ["--model.backbone.d_model=16", "--trainer.accelerator=cpu", "--trainer.max_steps=1"]
     assert main(["fit", *words, f"--run={tmp_path / 'full'}", "--trainer.precision=32-true"]) == 0
@@ -123,18 +128,17 @@ def test_the_library_trains_in_the_default_precision(toy_frame: pd.DataFrame, mo
         asked.append((accelerator, devices))
         return BF16
 
-    monkeypatch.setattr(fitting, "default_precision", new_device)
+    monkeypatch.setattr(trainer_options, "default_precision", new_device)
     autocast = Autocast(monkeypatch)
     forecaster = Forecaster(SMALL, context_length=48, prediction_length=6, max_steps=2, accelerator="cpu")
     forecaster.fit(toy_frame)
     assert asked == [("cpu", 1)]
     assert set(autocast.seen) == {True}
-    model = forecaster.model
-    assert model is not None
-    assert model.errors is not None
-    assert model.units is not None
-    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
-    assert model.errors.squared.dtype == model.units.scale.dtype == torch.float64
+    assert forecaster.fitted is not None
+    assert {weight.dtype for weight in forecaster.fitted.predictor.parameters()} == {torch.float32}
+    assert forecaster.experiment.trainer["precision"] is None
+    assert forecaster.result is not None
+    assert forecaster.result.experiment.trainer["precision"] == BF16
 
 
 class Steps(Callback):

@@ -12,13 +12,12 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch.utils._python_dispatch import TorchDispatchMode
-from tsattn.training.fitting import train_as_one_epoch
 
-from tsattn.cli import trainer_cli
 from tsattn.data import CSVDataModule
 from tsattn.training import ForecastingModule
-from tsattn.training.callbacks import FiniteLoss
+from tsattn.training.one_epoch import train_as_one_epoch
 from tsattn.training.progress import LossBar
+from tsattn.training.stopping import FiniteLoss
 
 LOOKS = 10  # steps between two lines of the curve, two looks of FiniteLoss, and two pictures of the bar
 STEPS = 22  # fewer than an epoch has, so that validation comes at the end
@@ -107,7 +106,6 @@ def data(toy_frame: pd.DataFrame, tmp_path: Path) -> CSVDataModule:
 
 
 def trainer(tmp_path: Path, *callbacks: Callback, **more: Any) -> Trainer:
-    shown = trainer_cli._bar(True)
     return Trainer(
         default_root_dir=tmp_path,
         max_epochs=-1,
@@ -117,7 +115,7 @@ def trainer(tmp_path: Path, *callbacks: Callback, **more: Any) -> Trainer:
         enable_model_summary=False,
         enable_checkpointing=False,
         num_sanity_val_steps=0,
-        callbacks=[FiniteLoss(), *shown, *callbacks],
+        callbacks=[FiniteLoss(), LossBar(), *callbacks],
         **more,
     )
 

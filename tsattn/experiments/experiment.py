@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from tsattn.experiments.schema import completed, instantiated, plain
 from tsattn.predictors import complete_predictor
 from tsattn.training.losses import choose_loss
 from tsattn.training.trainer_checks import check_seed
+from tsattn.training.trainer_options import chosen_precision
 
 __all__ = ["RESULTS_VERSION", "Experiment"]
 
@@ -125,6 +126,10 @@ class Experiment:
         parts = instantiated(completed(self.to_dict()))
         return parts.data, dict(vars(parts.trainer))
 
+    def with_precision(self, precision: Any) -> Self:
+        """The same in the precision that a training has chosen, so that what goes on with it has it too."""
+        return replace(self, trainer={**self.trainer, "precision": precision})
+
     @property
     def selection(self) -> str:
         """The validation error that weights and trials are chosen by, see `tsattn.evaluation.selection`."""
@@ -148,6 +153,7 @@ class Experiment:
         trainer = {name: value for name, value in self.trainer.items() if name not in _NOT_IN_KEY}
         if trainer["devices"] in ("1", "auto", [0]):
             trainer["devices"] = 1
+        trainer["precision"] = chosen_precision(self.trainer)
         splits = [[split.train_end, split.val_end, split.test_end] for split in data.splits]
         content = {
             "version": RESULTS_VERSION,

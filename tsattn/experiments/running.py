@@ -117,6 +117,8 @@ def fit_experiment(
     with user_errors():
         made, trainer = experiment.made()
     options = TrainerOptions.of(trainer, is_new=not goes_on)
+    if not goes_on:
+        experiment = experiment.with_precision(options.arguments["precision"])
     if refit:
         check_one_device(options.arguments, "a refit runs on one device")
     data = made if data is None else data

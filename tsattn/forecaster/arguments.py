@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tsattn.checks import check_accelerator, levels, positive_number, whole_number
+from tsattn.data.size_checks import check_choices
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
@@ -54,6 +55,7 @@ def checked(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
     arguments["seed"] = whole_number("seed", given["seed"], least=0, most=2**32 - 1)
     arguments["learning_rate"] = positive_number("learning_rate", given["learning_rate"])
     check_accelerator(given["accelerator"])
+    check_choices(arguments["scaling"], arguments["val_windows"])
     quantiles = given["quantiles"]
     if isinstance(quantiles, str) and quantiles == "auto":
         quantiles = _QUANTILES if predictor.emits_quantiles else ()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
+from typing_extensions import override
 
 from tsattn.errors import UserError
 
@@ -21,6 +22,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     would damage the checkpoint that it replaces.
     """
 
+    @override
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
         """Write, all or nothing.
 

@@ -14,6 +14,7 @@ from lightning.pytorch.utilities import GradClipAlgorithmType
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.optim import Optimizer
+from typing_extensions import override
 
 from tsattn.backbones import Backbone, build_backbone, complete_backbone
 from tsattn.batch import Batch
@@ -166,6 +167,7 @@ class ForecastingModule(LightningModule):
         self.units = scaler.units()
         self.task, self.scaler = task, scaler
 
+    @override
     def setup(self, stage: str) -> None:
         """Build for the task of the datamodule, once the Trainer has set that up, and take the units of its series."""
         datamodule = getattr(self.trainer, "datamodule", None)
@@ -188,6 +190,7 @@ class ForecastingModule(LightningModule):
         """
         check_compile_device(self.compile_mode, device)
 
+    @override
     def teardown(self, stage: str) -> None:
         """Compile no longer: what comes behind a training are a few batches of other sizes, maybe elsewhere."""
         if self._runs_compiled:
@@ -195,6 +198,7 @@ class ForecastingModule(LightningModule):
             stop_compiled(self.backbone)
             self._runs_compiled = False
 
+    @override
     def on_fit_start(self) -> None:
         """Let the backbone start from a closed-form solution, unless training goes on from a checkpoint."""
         datamodule = getattr(self.trainer, "datamodule", None)
@@ -202,6 +206,7 @@ class ForecastingModule(LightningModule):
             assert self.backbone is not None
             self.backbone.warm_start(datamodule.eval_dataloader("train", every=datamodule.thinning("train")))
 
+    @override
     def forward(self, batch: Batch) -> Tensor:
         """The forecast `(B, T, C)` on the scale of the batch, `(B, T, C, Q)` with quantiles."""
         assert self.backbone is not None, "build(task, scaler) comes first"
@@ -212,6 +217,7 @@ class ForecastingModule(LightningModule):
             out: Tensor = self.backbone(batch)
         return out
 
+    @override
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss over the observed targets of a batch."""
         loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.output.quantiles)
@@ -219,39 +225,47 @@ class ForecastingModule(LightningModule):
         self.log("train_loss", self._of_all_processes(loss), batch_size=len(batch))
         return loss
 
+    @override
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """The backward pass, which may be compiled only now."""
         with compiler_errors(self.compile_mode):
             loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
 
+    @override
     def on_before_backward(self, loss: Tensor) -> None:
         """Keep what several batches add up to out of the memory of CUDA graphs."""
         if self.trainer.accumulate_grad_batches > 1 and uses_cuda_graphs(self.compile_mode, loss.device):
             assert self.backbone is not None
             hold_gradients(self.backbone)
 
+    @override
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         """Hold the structured factors to the size that muP allows them."""
         if self.mup:
             assert self.backbone is not None
             cap_rms_(self.backbone)
 
+    @override
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch of validation windows to the errors."""
         self._measure(batch)
 
+    @override
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch of test windows to the errors."""
         self._measure(batch)
 
+    @override
     def on_validation_epoch_end(self) -> None:
         """Log what `ErrorTotals` says of all validation windows, as ``val_mse_scaled`` and so on."""
         self._log_errors("val", prog_bar=True)
 
+    @override
     def on_test_epoch_end(self) -> None:
         """Log what `ErrorTotals` says of all test windows, as ``test_mse_scaled`` and so on."""
         self._log_errors("test", prog_bar=False)
 
+    @override
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The forecast `(B, T, C)` in original units, `(B, T, C, Q)` with quantiles."""
         return self.original_units(self(batch), batch.series_id)
@@ -266,6 +280,7 @@ class ForecastingModule(LightningModule):
         assert self.units is not None, "build(task, scaler) comes first"
         return self.units.restore(scaled, series_id)
 
+    @override
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """AdamW with warm-up and cosine decay over the whole training."""
         assert self.backbone is not None
@@ -280,6 +295,7 @@ class ForecastingModule(LightningModule):
         schedule = warmup_cosine(optimizer, warmup, steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
+    @override
     def configure_gradient_clipping(
         self,
         optimizer: Optimizer,
@@ -294,12 +310,14 @@ class ForecastingModule(LightningModule):
         else:
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
+    @override
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put what the model is built from into the checkpoint, as plain data."""
         assert self.task is not None
         assert self.scaler is not None
         CheckpointContent(self.task, self.scaler, self.output, self.description).write_to(checkpoint)
 
+    @override
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build for the task of the checkpoint, or refuse it if it belongs to another model.
 

@@ -7,6 +7,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar, TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
+from typing_extensions import override
 
 __all__ = ["LossBar", "StepsBar"]
 
@@ -23,6 +24,7 @@ class LossBar(TQDMProgressBar):
     def __init__(self, every: int = 10) -> None:
         super().__init__(refresh_rate=every, leave=True)
 
+    @override
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """What stands behind the bar."""
         shown: dict[str, Any] = super().get_metrics(trainer, pl_module)
@@ -43,18 +45,22 @@ class StepsBar(ProgressBar):
         self._bar: Tqdm | None = None
         self._is_enabled = True
 
+    @override
     def enable(self) -> None:
         """Show the bar, as by default."""
         self._is_enabled = True
 
+    @override
     def disable(self) -> None:
         """Show nothing."""
         self._is_enabled = False
 
+    @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Open the bar."""
         self._bar = Tqdm(total=trainer.max_steps, desc="training", unit="step", disable=not self._is_enabled)
 
+    @override
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -62,17 +68,20 @@ class StepsBar(ProgressBar):
         assert self._bar is not None
         self._bar.update(trainer.global_step - self._bar.n)
 
+    @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Show the error."""
         error = trainer.callback_metrics.get(self.metric)
         if error is not None and self._bar is not None:
             self._bar.set_postfix_str(f"{self.metric}={error.item():.4g}")
 
+    @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the bar as it is."""
         assert self._bar is not None
         self._bar.close()
 
+    @override
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the bar as it is."""
         if self._bar is not None:

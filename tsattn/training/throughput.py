@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
+from typing_extensions import override
 
 __all__ = ["Throughput"]
 
@@ -31,6 +32,7 @@ class Throughput(Callback):
         self._windows = 0
         self._started: float | None = None
 
+    @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Start the clock, if it stands."""
         if self._started is None:
@@ -40,16 +42,19 @@ class Throughput(Callback):
                 torch.cuda.reset_peak_memory_stats(device)
             self._windows, self._started = 0, time.perf_counter()
 
+    @override
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Count windows."""
         self._windows += len(batch) * trainer.world_size
 
+    @override
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop the clock."""
         self._stop(trainer.strategy.root_device)
 
+    @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop it for good."""
         self._stop(trainer.strategy.root_device)

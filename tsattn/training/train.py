@@ -16,21 +16,16 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from tsattn.data import ForecastDataModule
 from tsattn.errors import DivergedError, UserError
-from tsattn.training.callbacks import (
-    BestCheckpoint,
-    BestInMemory,
-    ExactResume,
-    FiniteLoss,
-    SaveProgress,
-    StopAt,
-    StopEarly,
-)
+from tsattn.training.best_weights import BestCheckpoint, BestInMemory
 from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from tsattn.training.curve import count_epochs, curve_loggers, keep_curve
+from tsattn.training.exact_resume import ExactResume
 from tsattn.training.module import ForecastingModule
 from tsattn.training.one_epoch import TrainingPlan, train_as_one_epoch
 from tsattn.training.precision import FULL_PRECISION
 from tsattn.training.quiet_lightning import quiet_lightning
+from tsattn.training.save_progress import SaveProgress
+from tsattn.training.stopping import FiniteLoss, StopAt, StopEarly
 from tsattn.training.throughput import Throughput
 from tsattn.training.trainer_options import TrainerOptions, build_trainer, listed
 

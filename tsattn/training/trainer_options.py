@@ -16,7 +16,7 @@ from tsattn.errors import UserError
 from tsattn.training.precision import FULL_PRECISION, default_precision
 from tsattn.training.trainer_checks import check_trainer
 
-__all__ = ["TRAINER_DEFAULTS", "TrainerOptions", "build_trainer", "check_one_device", "listed"]
+__all__ = ["TRAINER_DEFAULTS", "TrainerOptions", "build_trainer", "check_one_device", "chosen_precision", "listed"]
 
 TRAINER_DEFAULTS = {"devices": 1, "gradient_clip_val": 1.0, "log_every_n_steps": 10, "num_sanity_val_steps": 0}
 
@@ -66,9 +66,7 @@ class TrainerOptions:
         is_timed = given["val_check_interval"] is not None or given["check_val_every_n_epoch"] != 1
         if isinstance(given["val_check_interval"], int):
             arguments["check_val_every_n_epoch"] = None  # an interval in steps counts across epochs
-        if given["precision"] is None and not _sets_precision(given["plugins"]):
-            devices = given["accelerator"], given["devices"]
-            arguments["precision"] = default_precision(*devices) if is_new else FULL_PRECISION
+        arguments["precision"] = chosen_precision(given, is_new=is_new)
         if given["max_epochs"] is None:
             arguments["max_epochs"] = -1
         arguments["use_distributed_sampler"] = False  # the loaders share windows out themselves
@@ -78,6 +76,18 @@ class TrainerOptions:
         """The same for a training of so many optimizer steps."""
         unbounded = {"max_epochs": -1, "max_time": None, "max_steps": steps}
         return replace(self, arguments={**self.arguments, **unbounded}, chooses_steps=False)
+
+
+def chosen_precision(given: Mapping[str, Any], *, is_new: bool = True) -> Any:
+    """The precision of a training: the one that is given, or that of the devices; None where a plugin has its own.
+
+    Args:
+        given: all arguments of a Trainer by name.
+        is_new: see `TrainerOptions.of`.
+    """
+    if given["precision"] is not None or _sets_precision(given["plugins"]):
+        return given["precision"]
+    return default_precision(given["accelerator"], given["devices"]) if is_new else FULL_PRECISION
 
 
 def check_one_device(given: Mapping[str, Any], what: str, instead: str = "") -> None:
