@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,34 @@ import torch
 
 from tsattn.attention import KINDS, attention_arguments, attention_class
 from tsattn.cli import main
+from tsattn.cli.parsing import parse_command
 from tsattn.cli.session import session
-from tsattn.experiments import Experiment
-from tsattn.tuning import HeldData, check_search, read_search
+from tsattn.cli.tune import _parser as tune_parser
+from tsattn.cli.words import prepare
+from tsattn.experiments.configs import find_config
+from tsattn.predictors import build_predictor
+from tsattn.tuning import HeldData, check_search, comparable, read_search
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "forecasting"
 README = (ROOT / "README.md").read_text()
 
 
-def blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def section(title: str) -> str:
+    """What stands under a heading."""
+    return README.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def blocks(title: str, language: str = "python") -> list[str]:
+    """The code under a heading."""
+    return re.findall(rf"```{language}\n(.*?)```", section(title), re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    """Every command of the README, as words; those of a package of one's own are tried in `test_registration`."""
+    text = "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL)).replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if "-m tsattn" in line and "my_package" not in line]
+    return [shlex.split(line.partition("-m tsattn ")[2], comments=True) for line in lines]
 
 
 def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +57,7 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     table = pd.concat(tables, ignore_index=True)
     sales, plan = table[table["date"] < date[200]], table.loc[table["date"] >= date[200], ["shop", "date", "price"]]
     names: dict[str, Any] = {"sales": sales, "plan": plan}
-    for block in blocks()[:2]:
+    for block in blocks("A frame in, a forecast out"):
         short = re.sub(r"max_steps=\d+", "max_steps=2", block)
         assert short != block
         exec(short, names)
@@ -52,30 +70,86 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(names["checks"]) == 2 * 28 * 3
 
 
+def test_the_run_from_python_runs() -> None:
+    (block,) = blocks("Every day")
+    short = block.replace('"trainer.max_epochs": 1', '"trainer.max_steps": 2')
+    assert short != block
+    names: dict[str, Any] = {}
+    exec(short, names)
+    assert names["result"].scores.index[0] == "transformer_swa"
+    assert len(names["forecast"]) == 4
+
+
 def test_the_attentions_run() -> None:
     names = {"x": torch.randn(2, 336, 512), "prompt": torch.randn(1, 9, 512), "next_token": torch.randn(1, 1, 512)}
     shapes = []
-    for block in (block for block in blocks() if "y = attention(" in block):
+    for block in blocks("Switch attention"):
         exec(block, names)
         shapes.append(tuple(names["y"].shape))
     assert shapes == [(2, 336, 512), (1, 1, 512)]
 
 
-def test_the_search_file_is_one_that_tune_takes(tmp_path: Path) -> None:
-    (search,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A toy file and the folder of a run on it."""
+    folder = tmp_path_factory.mktemp("toy")
+    hours = pd.date_range("2020-01-01", periods=300, freq="h", name="date")
+    pd.DataFrame({"a": np.arange(300) % 24 + 0.5}, index=hours).to_csv(folder / "toy.csv")
+    data = ["--data=CSVDataModule", f"--data.path={folder / 'toy.csv'}", "--data.context_length=24"]
+    words = [*data, "--data.prediction_length=4", "--model.backbone.d_model=16", "--trainer.accelerator=cpu"]
+    assert main(["fit", *words, "--trainer.max_steps=2", f"--run={folder / 'run'}"]) == 0
+    return folder / "toy.csv", folder / "run"
+
+
+def test_the_errors_of_a_run_are_read(toy: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = blocks("Scores")
+    names: dict[str, Any] = {}
+    exec(block.replace("runs/ETTh1/transformer_mlr/TIME", str(toy[1])), names)
+    assert {"unique_id", "origin", "channel", "count", "squared_scaled"} <= set(names["frame"].columns)
+    assert np.isfinite([float(score) for score in capsys.readouterr().out.split()]).all()
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_is_one_that_runs(
+    words: list[str], toy: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those on a run folder run on a toy; of those that train or search, all is made but the training."""
+    monkeypatch.chdir(tmp_path)
+    csv, run = toy
+    shutil.copytree(run, tmp_path / "run")
+    shutil.copy(csv, tmp_path / "new.csv")
+    # another folder than that of README, and nothing else
+    words = [re.sub(r"^runs/(ETTh1/transformer_mlr/TIME|\.\.\.)$", "run", word) for word in words]
+    command = words[0]
+    if "--resume" in words:
+        (tmp_path / "run" / "metrics.json").unlink()
+    if command in ("test", "predict", "cost", "datasets") or words[1:] == ["--resume", "run"]:
+        assert main(words) == 0
+    elif command == "fit":
+        experiment, _ = parse_command("fit", prepare(words)[1:])
+        experiment.made()
+        build_predictor(experiment.model["backbone"])
+    else:
+        assert command == "tune"
+        options, rest = tune_parser().parse_known_args(words[1:])
+        experiment, _ = parse_command("fit", prepare(["fit", *rest])[1:])
+        read_search(find_config(options.search, "search space", "search/*.yaml"))
+        assert (options.trials, options.timeout) == (40, 7200)
+
+
+def test_there_are_commands() -> None:
+    assert len(commands()) > 20
+    assert {words[0] for words in commands()} == {"fit", "test", "predict", "tune", "cost", "datasets"}
+
+
+def test_the_search_file_is_one_that_tune_takes(toy: tuple[Path, Path], tmp_path: Path) -> None:
+    (search,) = blocks("Tune", "yaml")
     (tmp_path / "search.yaml").write_text(search)
-    rows = "date,a\n" + "".join(
-        f"2020-01-{day + 1:02d} {hour:02d}:00,{hour}\n" for day in range(31) for hour in range(24)
-    )
-    (tmp_path / "toy.csv").write_text(rows)
-    sizes = {"path": str(tmp_path / "toy.csv"), "context_length": 24, "prediction_length": 4}
-    experiment = {
-        "data": {"class_path": "CSVDataModule", "init_args": sizes},
-        "model": {"backbone": {"kind": "patchtst", "d_model": 64}},
-        "trainer": {"accelerator": "cpu", "max_steps": 1},
-    }
+    data = ["--data=CSVDataModule", f"--data.path={toy[0]}", "--data.context_length=24", "--data.prediction_length=4"]
+    words = [*data, "--model.backbone.d_model=64", "--trainer.accelerator=cpu", "--trainer.max_steps=1"]
     with session():
-        check_search(read_search(tmp_path / "search.yaml"), Experiment.of(experiment).to_dict(), HeldData().check)
+        experiment, _ = parse_command("fit", prepare(["fit", *words])[1:])
+        check_search(read_search(tmp_path / "search.yaml"), comparable(experiment).to_dict(), HeldData().check)
 
 
 def test_the_cost_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--config", "co2_mlr.yaml", "--attention.ranks", "[4, 1]"], "ranks [4, 1] sum to 5, but must sum to"),
         (["fit", "--config", "co2_mlr.yaml", "--attention.window", "4"], "mlr has no argument 'window'; valid: ranks"),
         (["fit", "--config", "co2_mlr.yaml", "--attention.kind=swa", "--attention.ranks=[4]"], "swa has no argument"),
-        (["fit", "--config", "co2_mlr.yaml", "--model.backbone.kind", "lstm"], "unknown backbone 'lstm'; valid: trans"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.backbone.kind", "lstm"], "unknown predictor 'lstm'; valid: t"),
         (["fit", "--config", "co2_mlr.yaml", "--model.backbone.width", "4"], "no argument 'width'; valid: d_model"),
         (["fit", "--config", "co2_mlr.yaml", "--model.backbone.d_model", "12"], "num_heads 8 must divide d_model 12"),
         (
@@ -74,7 +74,7 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--config", "co2_mlr.yaml", "--trainer.accelerator=tpux"], "the trainer cannot be made: "),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.precision=8"], "--trainer.precision must be one of 64, 32"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.precision=8"], "16-mixed, bf16-true, bf16-mixed, 32-true"),
-        (["fit", "--config", "co2_mlr.yaml", "--model.backbone=foo"], "unknown backbone 'foo'; valid: transformer"),
+        (["fit", "--config", "co2_mlr.yaml", "--model.backbone=foo"], "unknown predictor 'foo'; valid: transformer"),
         (
             ["fit", "--config", "co2_mlr.yaml", "--trainer.accumulate_grad_batches=0"],
             "accumulate_grad_batches must be at least 1, not 0",

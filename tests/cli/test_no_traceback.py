@@ -163,7 +163,7 @@ def test_too_little_memory_is_one_sentence(
     def greedy(words: list[str]) -> int:
         raise error
 
-    monkeypatch.setattr("tsattn.cli.cost.run", greedy)
+    monkeypatch.setattr("tsattn.cli.cost_table.run", greedy)
     assert "error: the memory of this machine is not enough" in refusal(["cost"], capsys)
 
 

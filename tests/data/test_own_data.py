@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tsattn.data import CSVDataModule
-from tsattn.data.loading import ShuffledBatches
+from tsattn.data.batch_order import ShuffledBatches
 from tsattn.errors import UserError
 
 SIZES = {"context_length": 48, "prediction_length": 24, "batch_size": 32, "eval_batch_size": 10}

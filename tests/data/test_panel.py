@@ -18,9 +18,9 @@ def test_a_cut_panel_is_that_of_the_rows_before_with_the_covariates_of_those_aft
     frame = covariate_frame()  # 10 and 8 rows with a target, 4 ahead
     panel = panel_from_frame(frame, **ROLES)
     number = frame.groupby("unique_id").cumcount()
-    late = number >= frame["unique_id"].map({"a": 7, "b": 8})
+    late = number >= frame["unique_id"].map({"a": 7, "b": 6})
     cut = frame.assign(y=frame["y"].mask(late), rain=frame["rain"].mask(late))
-    assert_same(panel.until(np.array([7, 8])), panel_from_frame(cut, **ROLES))
+    assert_same(panel.until(np.array([7, 6])), panel_from_frame(cut, **ROLES))
 
 
 def test_without_covariates_what_is_cut_off_is_gone() -> None:

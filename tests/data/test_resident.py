@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from tests.data.many_series import COLUMNS, LENGTHS, long_frame
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, FrameDataModule, window_loaders
-from tsattn.data.loading import OrderedBatches
+from tsattn.data.batch_order import OrderedBatches
 from tsattn.errors import UserError
 from tsattn.training import ForecastingModule
 

@@ -13,7 +13,7 @@ import pytest
 from tsattn.batch import Batch
 from tsattn.cli import main
 from tsattn.data import CSVDataModule
-from tsattn.data.loading import spread
+from tsattn.data.batch_order import spread
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 from tsattn.training import ForecastingModule

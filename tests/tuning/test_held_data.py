@@ -89,7 +89,7 @@ def test_what_a_training_notes_in_its_data_is_gone(results: list[Result], tmp_pa
     assert results[0].data.training_batches == 2
     after = held.of(base)
     for data in (before, after):
-        assert (data.trainer, data.training_batches, data.scored_windows, data._resident) == (None, None, None, None)
+        assert (data.trainer, data.training_batches, data.scored_windows) == (None, None, None)
     assert after.scaler is before.scaler
     assert after.task == before.task
     held.check(base.to_dict())  # plans a training, too

@@ -25,7 +25,8 @@ _COMMANDS = {
     "datasets": "the public data sets: list them, show a card, fetch a file, check files against their cards",
 }
 
-_OWN_WORDS = ("cost", "datasets", "tune")  # commands whose words are not those of an experiment
+# the modules of commands whose words are not those of an experiment
+_OWN_WORDS = {"cost": "cost_table", "datasets": "datasets", "tune": "tune"}
 
 _HELP = """usage: python -m tsattn COMMAND ...
 
@@ -106,7 +107,7 @@ def _run(words: list[str]) -> int:
     if command not in _COMMANDS:
         raise UserError(f"unknown command {command!r}; valid: {one_of(_COMMANDS)}")
     if command in _OWN_WORDS:
-        run = importlib.import_module(f"tsattn.cli.{command}").run
+        run = importlib.import_module(f"tsattn.cli.{_OWN_WORDS[command]}").run
         return int(run(rest))
     if any(word in ("-h", "--help") for word in rest):
         from tsattn.cli.short_help import short_help

@@ -44,7 +44,8 @@ def predict(words: Sequence[str]) -> int:
         horizon = asked or task.prediction_length
         if (warning := beyond_training(task, horizon)) is not None:
             logging.getLogger("tsattn").warning(warning)
-        forecasts = forecast_batches(predictor, fitted.scaler, data.panel, horizon, data.eval_batch_size, execution)
+        sizes = horizon, data.eval_batch_size
+        forecasts = forecast_batches(predictor, fitted.scaler, data.panel, *sizes, execution, data.series)
         frame = future_frame(forecasts, task, predictor.output, data.panel)
         write_frame(frame, output)
         steps = f"{number_of(horizon, 'step')} of {extent(data)}, {span(frame.iloc[:, 1])}"

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import read_config
-from tsattn.experiments.run_folder import RunFolder
+from tsattn.experiments.run_folder import LIMITS, RunFolder
 
-__all__ = ["LIMITS", "Pair", "check_trained_options", "of_a_resumed_run", "of_a_trained_run"]
+__all__ = ["Pair", "check_trained_options", "of_a_resumed_run", "of_a_trained_run"]
 
 Pair = tuple[str, str | None]  # a flag and its value
-
-LIMITS = ("max_steps", "max_epochs", "max_time")  # of the Trainer: how long it trains
 
 # of the data, what a trained model knows already
 _KNOWN = (

@@ -12,7 +12,6 @@ from optuna import Study
 
 from tsattn.cli.output import say
 from tsattn.cli.study_folder import write_study
-from tsattn.cli.tune import STORAGE
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.tuning import (
@@ -83,8 +82,7 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
         run_study(study, storage, base, search=search, held=held, folds=options.cv, budget=budget, say=say)
     except KeyboardInterrupt as stop:
         write()
-        where = f"; give the password in {STORAGE}, PGPASSWORD or a passfile" if options.password_typed else ""
-        raise KeyboardInterrupt(f"go on with `{shlex.join(command)}`{where}") from stop
+        raise KeyboardInterrupt(f"go on with `{shlex.join(command)}`{options.password_hint}") from stop
     write()
     _say_result(study, folder)
 

@@ -58,6 +58,8 @@ def run(words: list[str]) -> int:
     folder = Path(options.study) if options.study else _default_folder(rest, file)
     shown = [without_password(word) for word in words]
     options.password_typed = shown != words
+    hint = f"; give the password in {STORAGE}, PGPASSWORD or a passfile"
+    options.password_hint = hint if options.password_typed else ""
     if options.password_typed:
         print(_SEEN, file=sys.stderr)
     options.storage = options.storage or os.environ.get(STORAGE) or None

@@ -8,7 +8,7 @@ Where things are, in the order of the way:
   says how they are written), `reader.py` goes the whole way, onto the time grids of `grid_layout.py` (`grid.py`,
   `frequency.py`), `panel.py` is the record;
 - from a panel to a batch: `splits.py` (`split_rule.py` for what a user asks), `scaling.py`, `windows.py` (after the end
-  of the data: `future_windows.py`), `loading.py` for the order of training windows, `window_loaders.py` for where
+  of the data: `future_windows.py`), `batch_order.py` for the order of training windows, `window_loaders.py` for where
   they are cut;
 - around that, one `LightningDataModule` a source, all subclasses of the one in `datamodule.py`: `own_data.py` (a
   user's frame or file), `panel_data.py` (a panel, for the Forecaster), `public/public_data.py` (the public data sets,

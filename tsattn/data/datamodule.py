@@ -18,9 +18,9 @@ from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
+from tsattn.data.batch_order import spread
 from tsattn.data.frequency import Times, season_length
 from tsattn.data.future_windows import FutureWindows
-from tsattn.data.loading import spread
 from tsattn.data.panel import Panel, wide_panel
 from tsattn.data.scaling import fit_scaler, scaled_series
 from tsattn.data.size_checks import check_choices, check_sizes

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
+from tsattn.data.batch_order import OrderedBatches, ShuffledBatches, TrainingLoader
 from tsattn.data.future_windows import FutureWindows
-from tsattn.data.loading import OrderedBatches, ShuffledBatches, TrainingLoader
 from tsattn.data.windows import Series, WindowDataset
 
 __all__ = ["HOST", "RESIDENT_ON", "WindowLoaders"]

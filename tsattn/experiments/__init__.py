@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tsattn.experiments.experiment import RESULTS_VERSION, Experiment
     from tsattn.experiments.result import Result
-    from tsattn.experiments.resuming import LIMITS, resume
-    from tsattn.experiments.run_folder import RunFolder
+    from tsattn.experiments.resuming import resume
+    from tsattn.experiments.run_folder import LIMITS, RunFolder
     from tsattn.experiments.running import Hooks, run
 
 _HOMES = {
-    "LIMITS": "resuming",
+    "LIMITS": "run_folder",
     "RESULTS_VERSION": "experiment",
     "Experiment": "experiment",
     "Hooks": "running",

@@ -69,6 +69,8 @@ def check_sections(content: Mapping[str, Any], source: str = "") -> None:
     data = content.get("data", {})
     if not isinstance(data, str | Mapping):
         raise UserError(f"{source}data must be a class, or hold class_path and init_args, not {shown(repr(data))}")
+    if isinstance(data, Mapping) and data and not {"class_path", "init_args"} & set(data):
+        raise UserError(f"{source}data must name a class as class_path, with the arguments of that under init_args")
     if isinstance(data, Mapping) and "class_path" in data:
         for name in data:
             if name not in ("class_path", "init_args", "dict_kwargs"):

@@ -20,7 +20,7 @@ from tsattn.predictors.fitted import FittedPredictor, load_predictor
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions
 
-__all__ = ["measure_again", "reopened"]
+__all__ = ["check_same", "measure_again", "reopened"]
 
 logger = logging.getLogger("tsattn")
 
@@ -43,7 +43,7 @@ def reopened(
         data, trainer = experiment.made()
         execution = Execution(TrainerOptions.of(_of_this_machine(trainer), is_new=False))
         fitted = load_predictor(checkpoint)
-        _check_same(experiment, fitted)
+        check_same(experiment, fitted.predictor.description, fitted.predictor.output)
         data.task, data.scaler = fitted.predictor.task, fitted.scaler
         if input is not None:
             data.forecast_from(input)
@@ -75,11 +75,19 @@ def measure_again(
     return data, tables_beside_baselines(fitted.predictor, data, part, execution)
 
 
-def _check_same(experiment: Experiment, fitted: FittedPredictor) -> None:
-    """Refuse a checkpoint that is not of this experiment."""
-    output, asked = fitted.predictor.output, Output(tuple(experiment.model["quantiles"]))
-    # an older description lacks arguments that came later
-    saved = complete_predictor(fitted.predictor.description)
+def check_same(experiment: Experiment, description: Mapping[str, Any], output: Output | None) -> None:
+    """Refuse a checkpoint that is not of this experiment.
+
+    Args:
+        experiment: of the run.
+        description: of the predictor in the checkpoint.
+        output: what was asked of that.
+
+    Raises:
+        UserError: naming the first difference.
+    """
+    asked = Output(tuple(experiment.model["quantiles"]))
+    saved = complete_predictor(description)  # an older one lacks arguments that came later
     if saved != experiment.model["backbone"]:
         raise UserError(f"the checkpoint is of another model: {difference(saved, experiment.model['backbone'])}")
     if output != asked:

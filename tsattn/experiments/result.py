@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from tsattn.descriptions import imported
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import Experiment
 from tsattn.predictors.fitted import FittedPredictor
@@ -58,5 +58,5 @@ class Result:
 
     def forecaster(self) -> Any:
         """A `tsattn.Forecaster` with this predictor, which knows the series that it was fitted to."""
-        # the Forecaster is made of runs and lies above them, so that it is only named here
-        return importlib.import_module("tsattn.forecaster").forecaster_of(self)
+        # it is made of runs and lies above them: known here by its path alone, as what is registered from above
+        return imported("tsattn.forecaster.forecaster_of")(self)

@@ -9,14 +9,13 @@ from typing import Any
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.result import Result
-from tsattn.experiments.run_folder import RunFolder
+from tsattn.experiments.run_folder import LIMITS, RunFolder
 from tsattn.experiments.running import Hooks, fit_experiment
 from tsattn.predictors import build_predictor
 from tsattn.training.processes import is_first_process
 
-__all__ = ["LIMITS", "resume"]
+__all__ = ["resume"]
 
-LIMITS = ("max_steps", "max_epochs", "max_time")  # of the Trainer: how long it trains
 _NONE = {"max_steps": -1, "max_epochs": -1, "max_time": None}
 
 

@@ -21,10 +21,13 @@ from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
 from tsattn.errors import UserError
 from tsattn.passwords import without_password
 
-__all__ = ["FORMAT", "RunFolder", "versions"]
+__all__ = ["FORMAT", "LIMITS", "RunFolder", "versions"]
 
 FORMAT = 2
 """Of the folder, in its versions. Format 1, without a number, had no errors, and older names of scores."""
+
+LIMITS = ("max_steps", "max_epochs", "max_time")
+"""Of the Trainer, how long it trains: what a run that goes on may be given anew."""
 
 _MEMBERS = "members"  # the folder of those of the parts of an ensemble
 _PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", "torchmetrics", "jsonargparse")

@@ -18,6 +18,7 @@ from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
 from tsattn.experiments.recording import Recording
+from tsattn.experiments.reopened import check_same
 from tsattn.experiments.result import Result
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
@@ -137,12 +138,13 @@ def fit_experiment(
     if goes_on and where is not None and where.last.exists():
         checkpoint = where.last
     with user_errors(), contextlib.nullcontext() if recording is None else recording.held():
-        _set_up(data, checkpoint)
+        _set_up(data, experiment, checkpoint)
         assert data.task is not None
         assert data.scaler is not None
         predictor.build(data.task, Output(tuple(experiment.model["quantiles"])), empty=True)
         hooks.built(predictor, data)
         training = _training(experiment, options, recording, hooks, checkpoint, goes_on)
+        predictor.check_fit(data, training)
         _say_data(data, hooks.say)
         if not predictor.is_trained:
             hooks.say(predictor.summary)
@@ -173,10 +175,11 @@ def fit_experiment(
         return result
 
 
-def _set_up(data: ForecastDataModule, checkpoint: Path | None) -> None:
+def _set_up(data: ForecastDataModule, experiment: Experiment, checkpoint: Path | None) -> None:
     """Read the data; of a checkpoint the task and scaler are obeyed."""
     if checkpoint is not None:
         content = read_content(load_checkpoint(checkpoint))
+        check_same(experiment, content.predictor, content.output)
         data.task, data.scaler = content.task, content.scaler
     data.prepare_data()
     data.setup("fit")

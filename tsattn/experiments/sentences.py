@@ -85,6 +85,8 @@ def under_key(text: str, message: str) -> str:
         message: what the parser of the command makes of it, which names the key of the class, such as ``data``.
     """
     key = re.search(r'Parser key "([\w.]+)"', message)
+    if key is not None and text.startswith("--") and not text.startswith(f"--{key[1]}"):
+        return f"--{key[1]}.{text.removeprefix('--')}"
     if key is None or not text.startswith("unknown argument "):
         return text
     name, rest = text.removeprefix("unknown argument ").lstrip("-").split(maxsplit=1)

@@ -2,6 +2,6 @@
 
 from tsattn.forecaster.forecaster import Forecaster
 from tsattn.forecaster.frames import future_frame
-from tsattn.forecaster.loading import forecaster_of, load
+from tsattn.forecaster.load_folder import forecaster_of, load
 
 __all__ = ["Forecaster", "forecaster_of", "future_frame", "load"]

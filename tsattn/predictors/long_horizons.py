@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
-from tsattn.data import FutureWindows, Panel, scaled_series
+from tsattn.data import FutureWindows, Panel, Series, scaled_series
 from tsattn.predictors.base import Predictor
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Task
@@ -75,7 +75,13 @@ def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
 
 
 def forecast_batches(
-    predictor: Predictor, scaler: Scaler, panel: Panel, horizon: int, batch_size: int, execution: Execution
+    predictor: Predictor,
+    scaler: Scaler,
+    panel: Panel,
+    horizon: int,
+    batch_size: int,
+    execution: Execution,
+    series: Series | None = None,
 ) -> Iterator[Tensor]:
     """Forecasts beyond the end of each series in original units, a batch of series at a time.
 
@@ -88,6 +94,7 @@ def forecast_batches(
         horizon: steps to forecast.
         batch_size: series in a batch.
         execution: where to compute.
+        series: the same series, scaled, where a DataModule holds them: its panel may have their last rows only.
 
     Returns:
         `(B, horizon, C)` float64, with Q quantiles `(B, horizon, C, Q)`; again and again, of the next series in order.
@@ -96,7 +103,7 @@ def forecast_batches(
         UserError: if a future covariate does not reach over the horizon.
     """
     assert predictor.task is not None
-    series = scaled_series(panel, scaler)
+    series = scaled_series(panel, scaler) if series is None else series
     task = replace(predictor.task, context_length=predictor.context_length)
     windows = FutureWindows(panel, series, task, scaler, horizon)
     # a generator of its own: else it draws from torch's, and so into a training in another thread

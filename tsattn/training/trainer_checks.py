@@ -50,6 +50,8 @@ def check_trainer(trainer: Mapping[str, Any]) -> None:
         value = trainer[name]
         if (isinstance(value, float) and not 0 <= value <= 1) or (isinstance(value, int) and value < 0):
             raise UserError(f"--trainer.{name} must be a number of batches, or a share of 0.0 to 1.0, not {value}")
+    if trainer["limit_val_batches"] == 0:
+        raise UserError("--trainer.limit_val_batches must be above 0: validation chooses the checkpoint")
     clip = trainer["gradient_clip_val"]
     if clip is not None and not (clip >= 0 and math.isfinite(clip)):
         raise UserError(f"--trainer.gradient_clip_val must be at least 0 (0 or null for no clipping), not {clip}")

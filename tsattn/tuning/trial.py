@@ -76,7 +76,6 @@ def run_trial(
         # the curve of an ensemble's member is not that of the ensemble
         has_steps = issubclass(named_predictor(experiment.model["backbone"])[1], NetworkPredictor)
         for number in range(max(1, folds)):
-            # the curve of an ensemble's member is not that of the ensemble
             watching = (
                 [_StepPruning(trial, f"val_{experiment.selection}")] if prunes and has_steps and not folds else []
             )

@@ -48,7 +48,7 @@ def test_maps_are_read_only_and_shared(path: Path) -> None:
 
 def test_no_list_of_windows_is_made(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = mapped(path, **LONG)
-    monkeypatch.setattr("tsattn.data.loading._PERMUTED", 10)
+    monkeypatch.setattr("tsattn.data.batch_order._PERMUTED", 10)
     loader = data.train_dataloader()
     monkeypatch.setattr(torch, "randperm", lambda *args, **kwargs: pytest.fail("all windows were listed"))
     assert sum(len(batch) for batch in loader) == len(data.windows("train"))

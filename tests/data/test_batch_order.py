@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsattn.data import loading
-from tsattn.data.loading import ShuffledBatches, TrainingLoader, spread
+from tsattn.data import batch_order
+from tsattn.data.batch_order import ShuffledBatches, TrainingLoader, spread
 
 
 def listed(batches: ShuffledBatches) -> list[list[int]]:
@@ -112,8 +112,8 @@ def test_some_windows_are_spread_over_all_of_them() -> None:
 
 @pytest.mark.parametrize("drawn", [1, 2, 1000])
 def test_of_very_many_windows_as_many_are_drawn(drawn: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_PERMUTED", 10)
-    monkeypatch.setattr(loading, "_DRAWN", drawn)
+    monkeypatch.setattr(batch_order, "_PERMUTED", 10)
+    monkeypatch.setattr(batch_order, "_DRAWN", drawn)
     batches = ShuffledBatches(25, 10, seed=1, total=9)
     found = listed(batches)
     assert [len(batch) for batch in found] == [10, 10, 5] * 3

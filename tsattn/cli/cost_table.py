@@ -21,7 +21,7 @@ _ATTENTION = "a kind, or '{kind: mlr, ranks: [32, 16, 16]}'; --attention.ARGUMEN
 
 _NOTE = """\
 Flops to form scores are measured on the plain reference, which forms every pair with every component, and masks; the
-row behind them is what the chosen implementation executes on a CPU, zero-padded components included."""
+row after them is what the chosen implementation executes on a CPU, zero-padded components included."""
 
 
 def run(words: list[str]) -> int:

@@ -1,0 +1,160 @@
+"""One description gives the same numbers, to the last bit, whichever entrance it comes through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+import tsattn
+from tsattn.cli import main
+from tsattn.predictors.fitted import load_predictor
+
+NETWORK = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}
+SIZES = {"context_length": 24, "prediction_length": 6, "batch_size": 16, "eval_batch_size": 64}
+SPLIT = {"val_rows": 20, "test_rows": 30}
+TRAINER = {"max_steps": 12, "val_check_interval": 4, "accelerator": "cpu"}
+OPTIONS = {"learning_rate": 0.01, "weight_decay": 0.02, "warmup_steps": 3}
+SEED = 5
+
+CASES = {
+    "network": {"backbone": NETWORK, "scaling": "series", "quantiles": []},
+    "network, global": {"backbone": NETWORK, "scaling": "global", "quantiles": []},
+    "quantiles": {"backbone": NETWORK, "scaling": "series", "quantiles": [0.1, 0.5, 0.9]},
+    "quantiles, global": {"backbone": NETWORK, "scaling": "global", "quantiles": [0.1, 0.5, 0.9]},
+    "ridge": {"backbone": "ridge", "scaling": "series", "quantiles": []},
+    "ridge, global": {"backbone": "ridge", "scaling": "global", "quantiles": []},
+}
+
+
+@dataclass
+class Outcome:
+    """What came through an entrance.
+
+    Attributes:
+        weights: those of the predictor.
+        error: the validation error.
+        forecast: beyond the end of the table, without the column of ids and time stamps.
+        scores: the test scores of the predictor; empty where it was not tested.
+    """
+
+    weights: Mapping[str, torch.Tensor]
+    error: float
+    forecast: np.ndarray
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+def table(path: Path) -> pd.DataFrame:
+    rng, parts = np.random.default_rng(0), []
+    for number, rows in enumerate((160, 140, 120)):
+        step = np.arange(rows)
+        y = 10 * number + (1 + number) * np.sin(2 * np.pi * step / 12) + 0.3 * rng.standard_normal(rows)
+        y[rng.random(rows) < 0.03] = np.nan
+        dates = pd.date_range("2020-01-01", periods=rows, freq="h")
+        parts.append(pd.DataFrame({"unique_id": f"s{number}", "ds": dates, "y": y.round(4)}))
+    frame = pd.concat(parts, ignore_index=True)
+    frame.to_csv(path, index=False)
+    return frame
+
+
+def description(path: Path, case: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = {"path": str(path), **SIZES, **SPLIT, "scaling": case["scaling"], "val_windows": "all"}
+    model = {"backbone": case["backbone"], "quantiles": case["quantiles"], **OPTIONS}
+    data = {"class_path": "CSVDataModule", "init_args": arguments}
+    return {"seed_everything": SEED, "data": data, "model": model, "trainer": TRAINER}
+
+
+def numbers(forecast: pd.DataFrame) -> np.ndarray:
+    return forecast.select_dtypes("number").to_numpy()
+
+
+def scores_of(content: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: np.nan if value is None else float(value) for name, value in content.items()}
+
+
+def of_folder(run: Path) -> Outcome:
+    """What a run folder of the command line holds, and forecasts."""
+    found = json.loads((run / "metrics.json").read_text())
+    output = run.parent / f"{run.name}.parquet"
+    assert main(["predict", "--run", str(run), f"--output={output}", "--figure=false"]) == 0
+    weights = load_predictor(run / "checkpoints" / "best.ckpt").predictor.state_dict()
+    scores = scores_of(next(iter(found["test"].values())))
+    return Outcome(weights, found["validation_error"], numbers(pd.read_parquet(output)), scores)
+
+
+def by_fit(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:
+    (folder / "fit.yaml").write_text(yaml.safe_dump(description(folder / "table.csv", case)))
+    assert main(["fit", "--config", str(folder / "fit.yaml"), f"--run={folder / 'fit'}"]) == 0
+    return of_folder(folder / "fit")
+
+
+def by_run(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:
+    result = tsattn.run(description(folder / "table.csv", case))
+    forecast = result.forecaster().predict()
+    scores = {str(name): float(score) for name, score in result.scores.iloc[0].items()}
+    return Outcome(result.fitted.predictor.state_dict(), result.fit["validation_error"], numbers(forecast), scores)
+
+
+def by_forecaster(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:
+    forecaster = tsattn.Forecaster(
+        case["backbone"],
+        quantiles=case["quantiles"],
+        scaling=case["scaling"],
+        val_windows="all",
+        seed=SEED,
+        max_steps=TRAINER["max_steps"],
+        accelerator="cpu",
+        trainer={"val_check_interval": TRAINER["val_check_interval"]},
+        **SIZES,
+        **SPLIT,
+        **OPTIONS,
+    ).fit(frame)
+    assert forecaster.result is not None
+    assert forecaster.fitted is not None
+    scores = {str(name): float(score) for name, score in forecaster.result.scores.iloc[0].items()}
+    error = forecaster.result.fit["validation_error"]
+    return Outcome(forecaster.fitted.predictor.state_dict(), error, numbers(forecaster.predict()), scores)
+
+
+def by_tune(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:
+    """A study of one trial, whose best configuration is then fitted."""
+    (folder / "base.yaml").write_text(yaml.safe_dump(description(folder / "table.csv", case)))
+    search = {"parameters": {"model.backbone.alpha": [1000.0]}}
+    if case["backbone"] == NETWORK:
+        search = {"parameters": {"model.learning_rate": [OPTIONS["learning_rate"]]}}
+    (folder / "search.yaml").write_text(yaml.safe_dump({"sampler": "grid", **search}))
+    files = ["--config", str(folder / "base.yaml"), "--search", str(folder / "search.yaml")]
+    study = folder / "study"
+    assert main(["tune", *files, "--trials=1", f"--study={study}"]) == 0
+    (error,) = json.loads((study / "study.json").read_text())["best"]["values"]
+    assert main(["fit", "--config", str(study / "best.yaml"), f"--run={folder / 'best'}"]) == 0
+    again = of_folder(folder / "best")
+    assert again.error == error
+    return again
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_every_entrance_gives_the_same(
+    case: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = table(tmp_path / "table.csv")
+    first, *others = (entrance(tmp_path, case, frame) for entrance in (by_fit, by_run, by_forecaster, by_tune))
+    assert np.isfinite(first.forecast).all()
+    assert first.scores["windows"] == 3 * (30 - 6 + 1)
+    for other in others:
+        assert other.weights.keys() == first.weights.keys()
+        for name, weight in first.weights.items():
+            assert torch.equal(weight, other.weights[name]), name
+        assert other.error == first.error
+        np.testing.assert_array_equal(other.forecast, first.forecast)
+        assert other.scores.keys() == first.scores.keys()
+        np.testing.assert_array_equal([*other.scores.values()], [*first.scores.values()])

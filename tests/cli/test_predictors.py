@@ -1,0 +1,288 @@
+"""Predictors that are no single network, through the commands: closed forms and ensembles."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from tests.cli.test_bad_input import refusal
+from tsattn.cli import main
+from tsattn.experiments import RunFolder
+from tsattn.training import ForecastingModule
+
+NETWORK = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}
+ENSEMBLE = "{kind: ensemble, members: [ridge, {kind: patchtst, d_model: 16}], weights: [0.5, 0.5], seeds: 2}"
+TRAINED = {"max_steps": 12, "val_check_interval": 3, "accelerator": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A configuration of a network, with options of its training, on a toy file."""
+    folder = tmp_path_factory.mktemp("toy")
+    rng, hours = np.random.default_rng(0), np.arange(400)
+    wave = 10 + 3 * np.sin(2 * np.pi * hours / 24) + 0.3 * rng.standard_normal(400)
+    table = {"date": pd.date_range("2020-01-01", periods=400, freq="h"), "wave": wave, "walk": wave[::-1] ** 2}
+    pd.DataFrame(table).to_csv(folder / "toy.csv", index=False)
+    sizes = {"context_length": 48, "prediction_length": 6, "batch_size": 32}
+    content = {
+        "data": {"class_path": "CSVDataModule", "init_args": {"path": str(folder / "toy.csv"), **sizes}},
+        "model": {"backbone": NETWORK, "learning_rate": 0.01, "warmup_steps": 2},
+        "trainer": TRAINED,
+    }
+    (folder / "toy.yaml").write_text(yaml.safe_dump(content))
+    return folder / "toy.yaml"
+
+
+def fit(config: Path, run: Path, *more: str) -> int:
+    return main(["fit", "--config", str(config), f"--run={run}", *more])
+
+
+def metrics(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "metrics.json").read_text())
+    for member in [content, *(one for members in content.get("members", []) for one in members)]:
+        member.pop("training", None)  # seconds
+    return content
+
+
+def weights(file: Path) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = torch.load(file, weights_only=True)["state_dict"]
+    return {name.removeprefix("backbone."): tensor for name, tensor in state.items()}
+
+
+def assert_same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, other[name]), name
+
+
+def predicted(run: Path, output: Path) -> pd.DataFrame:
+    assert main(["predict", "--run", str(run), f"--output={output}", "--figure=false"]) == 0
+    return pd.read_csv(output, parse_dates=["date"])
+
+
+# closed forms
+
+
+@pytest.mark.parametrize("kind", ["ridge", "seasonal_naive", "persistence"])
+def test_a_closed_form_takes_the_place_of_a_network(
+    kind: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert fit(config, run, "--model.backbone", kind) == 0
+    said = capsys.readouterr().out.splitlines()
+    how = f"{48 * 6} parameters, in closed form" if kind == "ridge" else "nothing to fit"
+    assert said[:3] == [
+        "toy: 2 channels, context 48, horizon 6, 227 training windows",
+        f"{kind}: {how}",
+        f"run folder: {run}",
+    ]
+    found = metrics(run)
+    assert found["test_windows"] == 80 - 6 + 1
+    assert found["selected_by"] == "mse_scaled"
+    for command, name, error in (
+        ("test", "test", found["test"][kind]["mse_scaled"]),
+        ("validate", "validation", found["validation_error"]),
+    ):
+        assert main([command, "--run", str(run)]) == 0
+        table = capsys.readouterr().out
+        assert f"{name} windows" in table
+        assert f"{error:8.3f}" in next(row for row in table.splitlines() if row.startswith(f"{kind} "))
+    frame = predicted(run, tmp_path / "out.csv")
+    wave = pd.read_csv(config.with_name("toy.csv"))["wave"].to_numpy()
+    expected = {"seasonal_naive": wave[-24:-18], "persistence": wave[-1:].repeat(6)}.get(kind)
+    assert len(frame) == 12
+    if expected is not None:
+        np.testing.assert_allclose(frame[frame.unique_id == "wave"].predictions, expected, rtol=1e-5)
+    else:
+        assert np.abs(frame[frame.unique_id == "wave"].predictions - 10).max() < 4
+
+
+def test_the_ridge_is_the_one_that_is_measured_beside_a_network(config: Path, tmp_path: Path) -> None:
+    assert fit(config, tmp_path / "network") == 0
+    beside = metrics(tmp_path / "network")["test"]
+    (name,) = (name for name in beside if name.startswith("ridge"))
+    context = int(name.split()[-1].rstrip(")"))
+    assert fit(config, tmp_path / "ridge", f"--model.backbone={{kind: ridge, context_length: {context}}}") == 0
+    own = metrics(tmp_path / "ridge")["test"]["ridge"]
+    assert own == pytest.approx(beside[name], rel=1e-12)
+
+
+def test_a_closed_form_that_was_killed_is_fitted_again(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def killed(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    assert fit(config, tmp_path / "whole", "--model.backbone=ridge") == 0
+    run = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr("tsattn.experiments.running.tables_beside_baselines", killed)
+        assert fit(config, run, "--model.backbone=ridge") == 130
+    assert not (run / "metrics.json").exists()
+    capsys.readouterr()
+    assert main(["fit", "--resume", str(run)]) == 0
+    assert f"going on with {run}\n" in capsys.readouterr().out
+    assert metrics(run) == metrics(tmp_path / "whole")
+    assert "is finished" in refusal(["fit", "--resume", str(run)], capsys)
+    longer = ["fit", "--resume", str(run), "--trainer.max_steps=50"]
+    assert "ridge is fitted at once, so it cannot be trained longer" in refusal(longer, capsys)
+    assert metrics(run) == metrics(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model.learning_rate=1"], "--model.learning_rate would do nothing: ridge is not trained; valid are --mod"),
+        (["--trainer.max_steps", "5"], "--trainer.max_steps would do nothing: ridge is not trained"),
+        (["--ckpt_path=best.ckpt"], "a checkpoint to go on from is that of one network, and ridge is none"),
+        (["--model.quantiles=[0.1, 0.5, 0.9]"], "predictor ridge forecasts points only"),
+        (["--model.backbone.alpha=0"], "alpha must be a number above 0, not 0"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_means_nothing_without_a_training_is_refused(
+    words: list[str], message: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = ["fit", "--config", str(config), f"--run={tmp_path / 'run'}", "--model.backbone=ridge", *words]
+    assert main(typed) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_says_how_to_compute_means_something_to_a_closed_form(config: Path, tmp_path: Path) -> None:
+    words = ["--model.backbone=ridge", "--model.selection=mae", "--trainer.precision=bf16-true"]
+    assert fit(config, tmp_path / "run", *words) == 0
+    assert fit(config, tmp_path / "plain", "--model.backbone=ridge") == 0
+    assert metrics(tmp_path / "run")["selected_by"] == "mae_scaled"
+    # a solution of equations keeps its own precision
+    assert metrics(tmp_path / "run")["test"]["ridge"] == metrics(tmp_path / "plain")["test"]["ridge"]
+
+
+# ensembles
+
+# sends SIGKILL to itself when a batch of the second training begins after a step
+KILLED = """
+import os, signal, sys
+from tsattn.training.callbacks import FiniteLoss
+step, trainings = int(sys.argv[1]), []
+def begin(self, trainer, module):
+    trainings.append(module)
+def stop(self, trainer, module, batch, batch_idx):
+    if len(trainings) == 2 and trainer.global_step == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+FiniteLoss.on_train_start, FiniteLoss.on_train_batch_start = begin, stop
+from tsattn.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_an_ensemble_is_fitted_tested_and_forecast_with(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert fit(config, run, "--model.backbone", ENSEMBLE) == 0
+    said = capsys.readouterr().out
+    assert "member_0_seed_0: ridge: 288 parameters, in closed form\n" in said
+    for seed in (0, 1):
+        name = f"member_1_seed_{seed}"
+        assert f"{name}: patchtst_standard: " in said
+        assert f"{name}: trained in " in said
+        assert (run / "members" / name / "checkpoints" / "best.ckpt").exists()
+        assert pd.read_csv(run / "members" / name / "metrics.csv").val_mse_scaled.notna().sum() == 4
+    found = metrics(run)
+    (ridge,), networks = found["members"]
+    assert ridge == {"every": 1}
+    assert [one["member"] for one in networks] == ["member_1_seed_0", "member_1_seed_1"]
+    assert main(["test", "--run", str(run)]) == 0
+    row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("ensemble "))
+    assert f"{found['test']['ensemble']['mse_scaled']:8.3f}" in row
+    assert main(["validate", "--run", str(run)]) == 0
+    row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("ensemble "))
+    assert f"{found['validation_error']:8.3f}" in row
+    # half of the ridge, and a quarter of each network
+    frame = predicted(run, tmp_path / "out.csv")
+    assert fit(config, tmp_path / "ridge", "--model.backbone=ridge") == 0
+    expected = 0.5 * predicted(tmp_path / "ridge", tmp_path / "ridge.csv").predictions
+    for seed in (0, 1):
+        words = ["--model.backbone={kind: patchtst, d_model: 16}", f"--seed_everything={1 + seed}"]
+        assert fit(config, tmp_path / f"network{seed}", *words) == 0
+        expected += 0.25 * predicted(tmp_path / f"network{seed}", tmp_path / f"network{seed}.csv").predictions
+    np.testing.assert_allclose(frame.predictions, expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("step", [0, 8])
+def test_the_members_that_are_done_are_not_trained_again_after_a_kill(
+    step: int, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert fit(config, whole, "--model.backbone", ENSEMBLE) == 0
+    words = ["fit", "--config", str(config), f"--run={run}", "--model.backbone", ENSEMBLE]
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(step), *words], capture_output=True, timeout=300)
+    assert ended.returncode == -9, ended.stderr
+    assert (run / "members" / "member_1_seed_0" / "checkpoints" / "best.ckpt").exists()
+    assert not (run / "metrics.json").exists()
+    taken: list[int] = []
+    train = ForecastingModule.training_step
+
+    def counted(self: ForecastingModule, batch: Any, batch_idx: int) -> Any:
+        taken.append(self.trainer.global_step)
+        return train(self, batch, batch_idx)
+
+    monkeypatch.setattr(ForecastingModule, "training_step", counted)
+    capsys.readouterr()
+    assert main(["fit", "--resume", str(run)]) == 0
+    assert f"going on with {run} after step 12 of member_1_seed_0\n" in capsys.readouterr().out
+    assert taken == list(range(6 if step else 0, 12)), "from the last checkpoint of the second network"
+    assert metrics(run) == metrics(whole)
+    assert_same_weights(weights(RunFolder(run).best), weights(RunFolder(whole).best))
+
+
+def test_an_ensemble_is_trained_longer(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    assert fit(config, run, "--model.backbone", ENSEMBLE, "--trainer.max_steps=6") == 0
+    before = metrics(run)
+    shorter = ["fit", "--resume", str(run), "--trainer.max_steps=5"]
+    assert main(shorter) == 2
+    assert "is trained for 6 steps already, and 5 are asked for in all" in capsys.readouterr().err
+    assert metrics(run) == before
+    first = weights(RunFolder(run).best)
+    assert main(["fit", "--resume", str(run), "--trainer.max_steps=12"]) == 0
+    assert json.loads((run / "metrics_step_6.json").read_text())["test"] == before["test"]
+    for members in metrics(run)["members"][1:]:
+        assert all(6 < member["best_step"] <= 12 for member in members)
+    later = weights(RunFolder(run).best)
+    assert not all(torch.equal(tensor, later[name]) for name, tensor in first.items()), "the predictor is the later one"
+    assert main(["test", "--run", str(run)]) == 0
+    row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("ensemble "))
+    assert f"{metrics(run)['test']['ensemble']['mse_scaled']:8.3f}" in row
+
+
+def test_an_error_in_a_later_member_leaves_what_was_trained(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, run, seen = ForecastingModule.training_step, tmp_path / "run", []
+
+    def spoilt(self: ForecastingModule, batch: Any, batch_idx: int) -> Any:
+        seen.append(batch_idx)
+        loss = train(self, batch, batch_idx)
+        return loss if len(seen) < 15 else loss * float("nan")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ForecastingModule, "training_step", spoilt)
+        assert fit(config, run, "--model.backbone", ENSEMBLE) == 2
+    assert "training diverged: the loss of step 3" in capsys.readouterr().err
+    assert (run / "members" / "member_1_seed_0" / "checkpoints" / "best.ckpt").exists()
+    assert main(["fit", "--resume", str(run)]) == 0
+    assert fit(config, tmp_path / "whole", "--model.backbone", ENSEMBLE) == 0
+    assert metrics(run) == metrics(tmp_path / "whole")

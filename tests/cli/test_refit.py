@@ -1,0 +1,144 @@
+"""A fit to all rows, at the length that validation chose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from tests.cli.test_bad_input import refusal
+from tests.cli.test_predictors import (  # noqa: F401
+    ENSEMBLE,
+    assert_same_weights,
+    config,
+    fit,
+    metrics,
+    predicted,
+    weights,
+)
+from tsattn import Experiment
+from tsattn.cli import main
+from tsattn.experiments import RunFolder
+from tsattn.predictors import build_predictor
+from tsattn.task import Output
+from tsattn.training import TrainerOptions, Training
+from tsattn.training.random_state import own_random_state
+
+
+class Keep(Callback):
+    """Keeps the weights after a step, and lets the training go on."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.kept: dict[str, torch.Tensor] = {}
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step == self.step:
+            self.kept = {name: tensor.clone() for name, tensor in pl_module.backbone.state_dict().items()}
+
+
+def kept_of_all_rows(run: Path, step: int) -> dict[str, torch.Tensor]:
+    """The weights after a step of a plain training on all rows."""
+    experiment = Experiment.read(run / "config.yaml")
+    data, trainer = experiment.made()
+    data.prepare_data()
+    data.setup("fit")
+    whole = data.with_all_rows()
+    assert len(whole.windows("train")) == 400 - 48 - 6 + 1
+    assert whole.task is not None
+    predictor = build_predictor(experiment.model["backbone"])
+    predictor.build(whole.task, Output(tuple(experiment.model["quantiles"])))
+    options = {name: value for name, value in experiment.model.items() if name != "backbone"}
+    keep = Keep(step)
+    with own_random_state(experiment.seed):
+        predictor.fit(whole, Training(TrainerOptions.of(trainer), options, experiment.seed, callbacks=[keep]))
+    return keep.kept
+
+
+def test_a_refit_is_a_training_on_all_rows_to_the_length_that_validation_chose(
+    config: Path,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, plain = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "plain")
+    rate = "--model.learning_rate=0.3"  # whose last step is not the best
+    assert fit(config, run.path, "--refit", rate) == 0
+    assert "fitted once more, to all rows" in capsys.readouterr().out
+    found = metrics(run.path)
+    assert 0 < found["best_step"] < 12
+    assert found["refit"] == {"rows": "all", "steps": found["best_step"]}
+    assert_same_weights(weights(run.refit), kept_of_all_rows(run.path, found["best_step"]))
+    # what is tested is what was tested
+    assert fit(config, plain.path, rate) == 0
+    assert_same_weights(weights(run.best), weights(plain.best))
+    assert found["test"] == metrics(plain.path)["test"]
+    capsys.readouterr()
+    assert main(["test", "--run", str(run.path)]) == 0
+    row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("patchtst"))
+    assert f"{found['test']['patchtst_standard']['mse_scaled']:8.3f}" in row
+    # what is forecast with is the refit, which is said
+    frame = predicted(run.path, tmp_path / "run.csv")
+    assert f"forecasting with {run.refit}, which was fitted once more, to all rows\n" in capsys.readouterr().out
+    other = predicted(plain.path, tmp_path / "plain.csv")
+    assert "fitted once more" not in capsys.readouterr().out
+    assert not np.allclose(frame.predictions, other.predictions, rtol=1e-4)
+    words = ["predict", "--run", str(run.path), f"--ckpt_path={run.best}", f"--output={tmp_path / 'best.csv'}"]
+    assert main(words) == 0
+    assert "fitted once more" not in capsys.readouterr().out
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "best.csv", parse_dates=["date"]), other)
+    # it is as safe as the others
+    run.refit.write_bytes(run.best.read_bytes())
+    assert "checkpoints/refit.ckpt is not the file that was written" in refusal(words[:3], capsys)
+
+
+def test_a_run_that_goes_on_is_refitted_where_that_was_or_is_asked_for(
+    config: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def killed(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    whole, run, later = (RunFolder(tmp_path / name) for name in ("whole", "run", "later"))
+    assert fit(config, whole.path, "--refit") == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("tsattn.experiments.running._refitted", killed)
+        assert fit(config, run.path, "--refit") == 130
+    assert not run.refit.exists()
+    assert main(["fit", "--resume", str(run.path)]) == 0
+    assert fit(config, later.path) == 0
+    before = metrics(later.path)
+    assert main(["fit", "--resume", str(later.path), "--refit"]) == 0
+    assert json.loads((later.path / "metrics_step_12.json").read_text())["test"] == before["test"]
+    for other in (run, later):
+        assert_same_weights(weights(other.refit), weights(whole.refit))
+        assert metrics(other.path) == metrics(whole.path)
+    assert "is finished" in refusal(["fit", "--resume", str(later.path), "--refit"], capsys)
+    # trained longer, it is refitted to the new length
+    assert main(["fit", "--resume", str(later.path), "--trainer.max_steps=15"]) == 0
+    found = metrics(later.path)
+    assert found["refit"]["steps"] == found["best_step"] > 12
+    assert_same_weights(weights(later.refit), kept_of_all_rows(later.path, found["best_step"]))
+
+
+def test_closed_forms_and_ensembles_are_refitted(
+    config: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    for name, backbone in (("ridge", "ridge"), ("ensemble", ENSEMBLE)):
+        run = RunFolder(tmp_path / name)
+        assert fit(config, run.path, "--refit", "--model.backbone", backbone) == 0
+        found = metrics(run.path)
+        steps = {one["member"]: one["best_step"] for one in found["members"][1]} if name == "ensemble" else None
+        assert found["refit"] == {"rows": "all", "steps": steps}
+        assert len(predicted(run.path, tmp_path / f"{name}.csv")) == 12
+    ridge, ensemble = (weights(RunFolder(tmp_path / name).refit) for name in ("ridge", "ensemble"))
+    assert torch.equal(ridge["weight"], ensemble["members.0.0.weight"])
+    assert not torch.equal(ridge["weight"], weights(RunFolder(tmp_path / "ridge").best)["weight"])
