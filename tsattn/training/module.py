@@ -192,7 +192,7 @@ class ForecastingModule(LightningModule):
 
     @override
     def teardown(self, stage: str) -> None:
-        """Compile no longer: what comes behind a training are a few batches of other sizes, maybe elsewhere."""
+        """Compile no longer: what comes after a training are a few batches of other sizes, maybe elsewhere."""
         if self._runs_compiled:
             assert self.backbone is not None
             stop_compiled(self.backbone)
@@ -284,7 +284,7 @@ class ForecastingModule(LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """AdamW with warm-up and cosine decay over the whole training."""
         assert self.backbone is not None
-        fused = not self._scales_loss  # a fused optimizer would unscale behind the clipping
+        fused = not self._scales_loss  # a fused optimizer would unscale after the clipping
         if self.mup:
             groups = mup_groups(self.backbone, self.learning_rate, self.weight_decay)
             optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
