@@ -110,9 +110,11 @@ def test_a_toy_of_each_is_added_from_outside_as_the_readme_says(my_package: str,
     named = set(re.findall(r"my_package\.(\w+)", commands))
     assert named == set(re.findall(r"^class (\w+)", my_package, re.MULTILINE)), "each is used"
     scored = []
+    # in a file, what says how to train may stand beside what is not trained
+    (tmp_path / "toy.yaml").write_text("trainer: {max_steps: 2, accelerator: cpu}\n")
     for number, command in enumerate(commands.splitlines()):
         run = tmp_path / str(number)
-        toy = ["--trainer.max_steps=2", "--trainer.accelerator=cpu", "--run", str(run)]
+        toy = ["--config", str(tmp_path / "toy.yaml"), "--run", str(run)]
         assert main([*shlex.split(command)[3:], *toy]) == 0
         metrics = json.loads((run / "metrics.json").read_text())
         assert metrics["test_windows"] > 0
