@@ -97,7 +97,8 @@ class Training:
             **options: take the place of `options`; ``max_steps`` that of the Trainer's.
         """
         steps = options.pop("max_steps", None)
-        trainer = self.trainer if steps is None else self.trainer.with_max_steps(steps)
+        trainer = self.trainer.fresh()
+        trainer = trainer if steps is None else trainer.with_max_steps(steps)
         seed = None if self.seed is None else self.seed + seed_offset
         return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=name)
 
