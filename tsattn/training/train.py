@@ -150,6 +150,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         saving = [best_file, progress, ExactResume()]
         plugins.append(AtomicCheckpointIO())
     best_weights = None if keeps_files or not has_validation else BestInMemory(metric)
+    # Lightning calls those that write checkpoints last, wherever they stand: what is saved has counted its validation
     watching = [
         *([stopping] if training.trainer.chooses_steps and has_validation else []),
         *saving,
