@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,33 @@ def test_threads_give_the_forecasts_of_one(tmp_path: Path) -> None:
     for forecast in others:
         pd.testing.assert_frame_equal(forecast, expected[1])
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def generators() -> list[Any]:
+    """The states of the generators that belong to the process."""
+    return [torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()]  # type: ignore[index]  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    "backbone", [SMALL["backbone"], "ridge", {"kind": "ensemble", "members": ["ridge", "patchtst"]}]
+)
+def test_a_fit_leaves_all_generators_as_they_were(backbone: Any) -> None:
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    random.seed(5)
+    before = generators()
+    Forecaster(**{**SMALL, "max_steps": 3, "backbone": backbone}).fit(wave(), refit=True).predict()
+    assert generators() == before
+
+
+def test_a_fit_is_the_same_whatever_the_generators_are() -> None:
+    forecasts = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        forecasts.append(Forecaster(**{**SMALL, "max_steps": 5}).fit(wave()).predict())
+    pd.testing.assert_frame_equal(*forecasts)
 
 
 def test_a_forecast_and_a_model_that_is_read_draw_no_random_numbers(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ import numpy as np
 
 from tsattn.checks import check_accelerator, levels, positive_number, whole_number
 from tsattn.data.size_checks import check_choices
-from tsattn.descriptions import Description
+from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.predictors import Predictor
 from tsattn.task import Output
+from tsattn.training import ForecastingModule, TrainerOptions
 
 __all__ = ["MODEL", "SPLIT", "checked", "described", "experiment_of", "summary"]
 
@@ -81,7 +82,7 @@ def experiment_of(arguments: Mapping[str, Any], predictor: Predictor) -> Experim
     data = {name: arguments[name] for name in (*_READING, *SPLIT, *_SIZES)}
     model = {name: arguments[name] for name in MODEL}
     steps = -1 if arguments["max_steps"] is None else arguments["max_steps"]
-    return Experiment.of(
+    experiment = Experiment.of(
         {
             "seed_everything": arguments["seed"],
             "data": {"class_path": "PanelDataModule", "init_args": data},
@@ -89,6 +90,10 @@ def experiment_of(arguments: Mapping[str, Any], predictor: Predictor) -> Experim
             "trainer": {"max_steps": steps, "accelerator": arguments["accelerator"], **arguments["trainer"]},
         }
     )
+    # what would be refused once the data are read is refused now
+    ForecastingModule(**{**experiment.model, "backbone": DEFAULT_BACKBONE})
+    TrainerOptions.of(experiment.made()[1])
+    return experiment
 
 
 def summary(arguments: Mapping[str, Any], predictor: Predictor) -> str:

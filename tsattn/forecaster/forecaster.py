@@ -172,7 +172,6 @@ class Forecaster:
         self.predictor = build_predictor(described(backbone, attention))
         self.arguments = checked({**given, **self.reader.columns}, self.predictor)
         self.experiment = experiment_of(self.arguments, self.predictor)
-        self.experiment.made()  # a mistake shows before any data is read
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None
         self.series: FittedSeries | None = None
@@ -292,6 +291,7 @@ class Forecaster:
         windows = whole_number("windows", windows)
         step = T if step is None else whole_number("step", step)
         panel = self.reader.read(frame, "the frame")
+        refit = refit or not self.predictor.needs_fit
         return rolling_forecasts(
             panel, T, windows, step, self._fitted_to, lambda seen, fitted: self._frames(seen, T, fitted), refit=refit
         )

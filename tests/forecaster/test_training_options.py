@@ -1,0 +1,103 @@
+"""The options of a training reach it, whoever gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import tsattn
+from tests.forecaster.toys import SMALL, frame_of
+from tsattn.errors import UserError
+from tsattn.forecaster import Forecaster
+from tsattn.training import ForecastingModule
+
+QUICK = {**SMALL, "max_steps": 3}
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Module and Trainer of each training."""
+    seen: list[Any] = []
+    start = ForecastingModule.on_fit_start
+
+    def noted(module: ForecastingModule) -> None:
+        seen.append((module, module.trainer))
+        start(module)
+
+    monkeypatch.setattr(ForecastingModule, "on_fit_start", noted)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("learning_rate", 0.003),
+        ("loss", "huber"),
+        ("weight_decay", 0.2),
+        ("warmup_steps", 2),
+        ("mup", True),
+        ("activation_checkpointing", True),
+    ],
+)
+def test_an_option_of_the_module_reaches_it(option: str, value: Any, trained: list[Any]) -> None:
+    Forecaster(**QUICK, quantiles=None, **{option: value}).fit(frame_of({"a": 200}))
+    assert getattr(trained[0][0], option) == value
+
+
+@pytest.mark.parametrize(("selection", "metric"), [(None, "crps_scaled"), ("mae", "mae_scaled"), ("mse", "mse_scaled")])
+def test_the_weights_are_chosen_by_what_is_asked_for(selection: str | None, metric: str) -> None:
+    forecaster = Forecaster(**QUICK, selection=selection).fit(frame_of({"a": 200}))
+    assert forecaster.result is not None
+    assert forecaster.result.fit["selected_by"] == metric
+
+
+def test_a_compile_mode_reaches_the_backbone(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tsattn.training.module as module
+
+    modes: list[str] = []
+    monkeypatch.setattr(module, "start_compiled", lambda backbone, mode: modes.append(mode))
+    Forecaster(**QUICK, compile_mode="default").fit(frame_of({"a": 200}))
+    assert modes == ["default"]
+
+
+def test_arguments_of_the_trainer_reach_it(trained: list[Any]) -> None:
+    given = {"gradient_clip_val": 0.25, "accumulate_grad_batches": 2, "val_check_interval": 2}
+    forecaster = Forecaster(**QUICK, trainer=given).fit(frame_of({"a": 200}))
+    (_, trainer) = trained[0]
+    assert (trainer.gradient_clip_val, trainer.accumulate_grad_batches, trainer.global_step) == (0.25, 2, 3)
+    assert forecaster.result is not None
+    assert forecaster.result.experiment.trainer["val_check_interval"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "mse"}, "loss mse trains a point forecast: with quantiles the loss is pinball"),
+        ({"loss": "cake", "quantiles": None}, "unknown loss 'cake'; valid: mse, mae, huber, pinball"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"warmup_steps": -1}, "warmup_steps must be at least 0"),
+        ({"compile_mode": "fast"}, "compile_mode must be one of default"),
+        ({"selection": "crps", "quantiles": None}, "weights are selected by crps only with quantiles"),
+        ({"trainer": {"max_stepz": 3}}, "max_stepz"),
+        ({"trainer": {"max_steps": 3}}, "max_steps is an argument of the Forecaster: give it beside trainer"),
+        ({"trainer": {"accelerator": "cpu"}}, "accelerator is an argument of the Forecaster"),
+        ({"trainer": {"limit_test_batches": 3}}, "limit_test_batches cannot be set"),
+    ],
+)
+def test_an_option_that_is_not_valid_is_refused_before_any_data(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Forecaster(**{**QUICK, **options})
+
+
+def test_options_change_what_is_trained_and_are_saved(tmp_path: Any) -> None:
+    plain = Forecaster(**QUICK, quantiles=None).fit(frame_of({"a": 200}))
+    other = Forecaster(**QUICK, quantiles=None, loss="mae", trainer={"gradient_clip_val": 0.1}).fit(
+        frame_of({"a": 200})
+    )
+    assert not plain.predict()["predictions"].equals(other.predict()["predictions"])
+    other.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    assert again.experiment == other.experiment
+    pd.testing.assert_frame_equal(again.fit(frame_of({"a": 200})).predict(), other.predict())

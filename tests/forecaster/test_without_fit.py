@@ -1,0 +1,106 @@
+"""Predictors that need no fit answer straight after construction; all others say that they must be fitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.forecaster.toys import SMALL, L, T, frame_of
+from tsattn.errors import UserError
+from tsattn.forecaster import Forecaster
+
+SHORT = {"long": 100, "season": 24, "few": 5, "one": 1}
+
+
+def repeated(values: np.ndarray[Any, Any], season: int, horizon: int) -> np.ndarray[Any, Any]:
+    """The last season of `(rows, ...)` values again and again; in a series that is shorter, its mean before it."""
+    last = values[-season:]
+    before = np.full((season - len(last), *last.shape[1:]), values.mean(0))
+    padded = np.concatenate([before, last])
+    return padded[np.arange(horizon) % season]
+
+
+@pytest.mark.parametrize(("kind", "season"), [("seasonal_naive", 24), ("persistence", 1)])
+@pytest.mark.parametrize("horizon", [None, 5, 30])
+@pytest.mark.filterwarnings("ignore:horizon 30 is longer")
+def test_short_series_are_forecast_at_once(kind: str, season: int, horizon: int | None) -> None:
+    frame = frame_of(SHORT)
+    forecast = Forecaster(kind, prediction_length=T).predict(frame, horizon=horizon)
+    for name, part in forecast.groupby("unique_id"):
+        values = frame.loc[frame["unique_id"] == name, "y"].to_numpy()
+        np.testing.assert_allclose(part["predictions"], repeated(values, season, horizon or T), rtol=1e-5)
+    assert forecast.columns.tolist() == ["unique_id", "ds", "predictions"]
+
+
+def test_wide_frames_are_forecast_at_once() -> None:
+    wide = pd.DataFrame({"a": np.arange(40.0), "b": np.sin(np.arange(40))})
+    forecast = Forecaster("persistence", prediction_length=3).predict(wide)
+    assert forecast["ds"].tolist() == 2 * [40, 41, 42]
+    np.testing.assert_allclose(forecast["predictions"], [39.0] * 3 + [np.sin(39)] * 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_they_are_scored_at_once_as_by_hand(wide: bool) -> None:
+    frame = frame_of({"a": 90, "b": 90})
+    values = frame.pivot_table(index="ds", columns="unique_id", values="y")
+    scores = Forecaster("seasonal_naive", context_length=L, prediction_length=T).evaluate(values if wide else frame)
+    errors = []
+    for origin in range(L, 90 - T + 1):
+        past, came = values.to_numpy()[:origin], values.to_numpy()[origin : origin + T]
+        errors.append(np.abs(repeated(past, 24, T) - came))
+    assert scores.index.tolist() == ["seasonal_naive", "seasonal naive (24 steps)", "persistence"]
+    assert scores["windows"].tolist() == [len(errors) * (1 if wide else 2)] * 3
+    expected = np.mean(errors)
+    assert scores["mae_original_by_channel"].iloc[:2].tolist() == pytest.approx([expected, expected], rel=1e-5)
+
+
+def test_series_shorter_than_a_context_are_scored() -> None:
+    scores = Forecaster("persistence", prediction_length=T).evaluate(frame_of({"a": T + 3}))
+    assert scores["windows"].tolist() == [1, 1]
+
+
+def test_they_are_cross_validated_at_once() -> None:
+    frame = frame_of({"a": 60, "b": 20})
+    result = Forecaster("seasonal_naive", prediction_length=T).cross_validate(frame, windows=2, step=7)
+    for (name, cutoff), part in result.groupby(["unique_id", "cutoff"]):
+        seen = frame[(frame["unique_id"] == name) & (frame["ds"] <= cutoff)]["y"].to_numpy()
+        np.testing.assert_allclose(part["predictions"], repeated(seen, 24, T), rtol=1e-5)
+    assert result.groupby("unique_id")["cutoff"].nunique().to_dict() == {"a": 2, "b": 2}
+
+
+def test_without_a_frame_they_ask_for_one() -> None:
+    with pytest.raises(UserError, match="seasonal_naive needs no fit, but it needs series to forecast: give a frame"):
+        Forecaster("seasonal_naive").predict()
+
+
+def test_fitted_they_know_their_series() -> None:
+    frame = frame_of({"a": 100})
+    forecaster = Forecaster("persistence", context_length=L, prediction_length=T).fit(frame)
+    assert forecaster.predict()["predictions"].tolist() == pytest.approx([frame["y"].iloc[-1]] * T, rel=1e-6)
+
+
+NETWORK = SMALL["backbone"]
+FITTED: dict[str, Any] = {
+    "network": NETWORK,
+    "ridge": "ridge",
+    "ensemble": {"kind": "ensemble", "members": ["ridge", NETWORK], "weights": [0.25, 0.75]},
+}
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_what_needs_a_fit_says_so(kind: str, tmp_path: Any) -> None:
+    forecaster = Forecaster(**{**SMALL, "backbone": FITTED[kind]})
+    calls = [
+        forecaster.predict,
+        lambda: forecaster.predict(frame_of()),
+        lambda: forecaster.evaluate(frame_of()),
+        lambda: forecaster.plot(frame_of()),
+        lambda: forecaster.save(tmp_path / "x"),
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match="the forecaster is not fitted yet: call fit"):
+            call()
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,273 @@
+"""What the room relies on inside of Lightning: each test fails where a new Lightning does it otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.plugins import MixedPrecision, Precision
+
+from tsattn.batch import Batch
+from tsattn.data import CSVDataModule
+from tsattn.training import Execution, ForecastingModule, TrainerOptions
+from tsattn.training.best_weights import BestCheckpoint
+from tsattn.training.exact_resume import ExactResume
+from tsattn.training.one_epoch import train_as_one_epoch
+from tsattn.training.save_progress import SaveProgress
+from tsattn.training.stopping import FiniteLoss, StopAt, StopEarly
+from tsattn.training.trainer_options import TRAINER_DEFAULTS
+
+SMALL = {"kind": "transformer", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}
+BATCHES = 6  # in an epoch: 361 training windows of 64
+
+
+class Diary(Callback):
+    """Notes what is called, at which step."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, int]] = []
+
+    def steps(self, what: str) -> list[int]:
+        return [step for name, step in self.notes if name == what]
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.notes.append(("epoch", trainer.global_step))
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.notes.append(("batch", batch_idx))
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.notes.append(("validation", trainer.global_step))
+
+
+def data(path: Path) -> CSVDataModule:
+    windows = CSVDataModule(str(path), context_length=48, prediction_length=12, batch_size=64)
+    windows.setup("fit")
+    assert len(windows.train_dataloader()) == BATCHES
+    return windows
+
+
+def trainer(folder: Path, *callbacks: Callback, **options: Any) -> Trainer:
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
+    chosen = {"enable_checkpointing": any(isinstance(one, BestCheckpoint) for one in callbacks), "max_epochs": -1}
+    return Trainer(default_root_dir=folder, accelerator="cpu", callbacks=[*callbacks], **{**quiet, **chosen, **options})
+
+
+def module() -> ForecastingModule:
+    torch.manual_seed(0)
+    return ForecastingModule(SMALL)
+
+
+@pytest.mark.parametrize(
+    ("options", "batches", "validations"),
+    [
+        ({"max_epochs": 3}, 3 * BATCHES, [BATCHES, 2 * BATCHES, 3 * BATCHES]),
+        ({"max_steps": 8, "val_check_interval": 4}, 8, [4, 8]),
+        ({"max_epochs": 4, "check_val_every_n_epoch": 2}, 4 * BATCHES, [2 * BATCHES, 4 * BATCHES]),
+        ({"max_epochs": 2, "limit_train_batches": 4, "val_check_interval": 0.5}, 8, [2, 4, 6, 8]),
+        ({"max_steps": 4, "accumulate_grad_batches": 2, "val_check_interval": 4}, 8, [2, 4]),
+    ],
+)
+def test_a_trainer_whose_limits_are_set_after_it_was_made_obeys_them_in_one_epoch(
+    options: dict[str, Any], batches: int, validations: list[int], toy_csv: Path, tmp_path: Path
+) -> None:
+    diary, windows = Diary(), data(toy_csv)
+    made = trainer(tmp_path, diary, **options)
+    train_as_one_epoch(made, windows)
+    made.fit(module(), windows)
+    assert diary.steps("epoch") == [0], "one epoch, whatever was asked for"
+    assert diary.steps("batch") == [*range(batches)]
+    assert diary.steps("validation") == validations
+    assert made.estimated_stepping_batches == batches // options.get("accumulate_grad_batches", 1)
+
+
+def test_time_ends_an_epoch_without_end(toy_csv: Path, tmp_path: Path) -> None:
+    windows = data(toy_csv)
+    made = trainer(tmp_path, max_time={"seconds": 1})
+    plan = train_as_one_epoch(made, windows)
+    assert plan.steps is None
+    made.fit(module(), windows)
+    assert 0 < made.global_step < windows.training_batches  # type: ignore[operator]
+
+
+def saved(folder: Path, csv: Path, steps: int, *more: Callback) -> tuple[Path, Trainer]:
+    """A training with all that keeps it, and its last checkpoint."""
+    best = BestCheckpoint(folder, "val_mse_scaled")
+    stopping = StopEarly("val_mse_scaled")
+    callbacks = [best, stopping, SaveProgress(folder / "last.ckpt"), ExactResume(), FiniteLoss(), *more]
+    made, windows = trainer(folder, *callbacks, max_steps=steps, val_check_interval=4), data(csv)
+    train_as_one_epoch(made, windows)
+    made.fit(module(), windows)
+    return folder / "last.ckpt", made
+
+
+def test_a_checkpoint_has_the_keys_that_are_read(toy_csv: Path, tmp_path: Path) -> None:
+    last, _ = saved(tmp_path, toy_csv, 8)
+    content = torch.load(last, weights_only=True)
+    assert content["global_step"] == 8
+    assert all(name.startswith("backbone.") for name in content["state_dict"])
+    assert {"ExactResume", "StopEarly"} <= {name.partition("{")[0] for name in content["callbacks"]}
+    loop = content["loops"]["fit_loop"]
+    assert {"total", "current"} == set(loop["epoch_progress"])
+    for part in loop["epoch_progress"].values():
+        assert {"ready", "started", "processed", "completed"} <= set(part)
+    assert "is_last_batch" in loop["epoch_loop.batch_progress"]
+    assert set(content["tsattn"]) == {"format", "task", "scaler", "output", "predictor"}
+
+
+class AtTheEnd(Callback):
+    """Saves once the epoch is over, as a ModelCheckpoint of a user's own may."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.save_checkpoint(self.path)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize("first", [4, 8])
+def test_a_training_that_came_to_its_end_goes_on_in_the_middle_of_its_one_epoch(
+    first: int, is_over: bool, toy_csv: Path, tmp_path: Path
+) -> None:
+    """The loop's counts are set so that Lightning takes the next batch, not a new epoch, and ends where it should."""
+    over = tmp_path / "over.ckpt"
+    last, _ = saved(tmp_path / "one", toy_csv, first, AtTheEnd(over))
+    last = over if is_over else last
+    loop = torch.load(last, weights_only=True)["loops"]["fit_loop"]
+    assert loop["epoch_progress"]["current"]["processed"] == is_over
+    assert loop["epoch_loop.batch_progress"]["current"]["completed"] == first
+    diary = Diary()
+    made, windows = trainer(tmp_path / "on", diary, ExactResume(), max_steps=12, val_check_interval=4), data(toy_csv)
+    train_as_one_epoch(made, windows)
+    made.fit(module(), windows, ckpt_path=last, weights_only=True)
+    assert diary.steps("batch") == [*range(first, 12)]
+    assert diary.steps("validation") == [step for step in (8, 12) if step > first]
+
+
+def test_a_training_in_two_parts_is_bit_equal_to_one(toy_csv: Path, tmp_path: Path) -> None:
+    """Dropout, the order of windows and the optimizer go on: the learning rates are those of the same whole plan."""
+
+    def end(folder: Path, *stops: Callback, checkpoint: Path | None = None) -> Path:
+        windows, last = data(toy_csv), folder / "last.ckpt"
+        # the last checkpoint comes of SaveProgress at the end, or of a validation
+        best = BestCheckpoint(folder, "val_mse_scaled")
+        made = trainer(folder, best, SaveProgress(last), ExactResume(), *stops, max_steps=12, val_check_interval=4)
+        train_as_one_epoch(made, windows)
+        made.fit(module(), windows, ckpt_path=checkpoint, weights_only=True)
+        return last
+
+    whole = end(tmp_path / "whole")
+    part = end(tmp_path / "part", StopAt(8))
+    assert torch.load(part, weights_only=True)["global_step"] == 8
+    torch.manual_seed(99)
+    joined = end(tmp_path / "joined", checkpoint=part)
+    one, other = (torch.load(path, weights_only=True)["state_dict"] for path in (whole, joined))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_checkpoints_are_written_after_all_other_callbacks(toy_csv: Path, tmp_path: Path) -> None:
+    """Wherever they stand among the callbacks, so that what is saved has counted the validation that it follows."""
+    last, made = saved(tmp_path, toy_csv, 8)
+    assert isinstance(made.callbacks[-1], BestCheckpoint)  # type: ignore[attr-defined]
+    stopping = next(one for one in made.callbacks if isinstance(one, StopEarly))  # type: ignore[attr-defined]
+    content = torch.load(last, weights_only=True)["callbacks"]
+    (kept,) = (state for name, state in content.items() if name.startswith("StopEarly"))
+    assert float(kept["best_score"]) == float(stopping.best_score)
+    assert kept["wait_count"] == stopping.wait_count
+
+
+def test_patience_is_counted_by_validations(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning asks the override after each validation, with the error of that name."""
+    stopping, diary, windows = StopEarly("val_mse_scaled"), Diary(), data(toy_csv)
+    stopping.patience = 2
+    seen: list[float] = []
+    count = StopEarly._evaluate_stopping_criteria
+
+    def worse(self: StopEarly, current: torch.Tensor) -> Any:
+        seen.append(float(current))
+        return count(self, torch.tensor(1.0 + len(seen)))
+
+    monkeypatch.setattr(StopEarly, "_evaluate_stopping_criteria", worse)
+    made = trainer(tmp_path, stopping, diary, max_steps=40, val_check_interval=4)
+    train_as_one_epoch(made, windows)
+    made.fit(module(), windows)
+    assert diary.steps("validation") == [4, 8, 12], "the first is the best, two come after it"
+    assert seen[-1] == float(made.callback_metrics["val_mse_scaled"])
+    assert made.should_stop
+
+
+def test_a_step_stops_a_training_whatever_its_plan(toy_csv: Path, tmp_path: Path) -> None:
+    windows = data(toy_csv)
+    made = trainer(tmp_path, StopAt(5), max_steps=40)
+    train_as_one_epoch(made, windows)
+    made.fit(module(), windows)
+    assert made.global_step == 5
+
+
+def options(**given: Any) -> TrainerOptions:
+    import inspect
+
+    defaults = {name: one.default for name, one in inspect.signature(Trainer.__init__).parameters.items()}
+    del defaults["self"]
+    return TrainerOptions.of({**defaults, **TRAINER_DEFAULTS, "accelerator": "cpu", **given}, is_new=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "dtype"),
+    [
+        ({}, Precision, torch.float32),
+        ({"precision": "bf16-mixed"}, MixedPrecision, torch.bfloat16),
+        ({"precision": "64-true"}, Precision, torch.float64),
+        ({"precision": "bf16-true"}, Precision, torch.bfloat16),
+    ],
+)
+def test_a_forecast_is_computed_in_the_precision_of_the_plugin(given: Any, kind: type[Precision], dtype: Any) -> None:
+    """Through the same three calls with which Lightning's own loops compute."""
+    execution = Execution(options(**given))
+    assert isinstance(execution._precision, kind)
+    seen: list[torch.dtype] = []
+
+    class Linear(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 2)
+
+        def forward(self, batch: Batch) -> torch.Tensor:
+            out: torch.Tensor = self.linear(batch.past)
+            seen.append(out.dtype)
+            return out
+
+    forecast = execution.forecaster(Linear())(Batch(torch.zeros(3, 4, 2)))
+    assert seen == [dtype]
+    assert forecast.device.type == "cpu"
+    assert not forecast.requires_grad
+
+
+def test_the_curve_is_written_by_loggers_that_are_given_late(toy_csv: Path, tmp_path: Path) -> None:
+    """The folder is made when the steps are known, which the Trainer knows only once it is made."""
+    from tsattn.training.curve import curve_loggers
+
+    windows = data(toy_csv)
+    made = trainer(tmp_path, max_steps=4, val_check_interval=4, log_every_n_steps=2)
+    train_as_one_epoch(made, windows)
+    made.loggers = curve_loggers(tmp_path / "run")
+    made.fit(module(), windows)
+    curve = pd.read_csv(tmp_path / "run" / "metrics.csv")
+    assert curve["train_loss"].dropna().size == 2
+    assert curve["val_mse_scaled"].dropna().size == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["interrupted", "received_sigterm", "val_check_batch", "num_training_batches", "should_stop", "world_size"],
+)
+def test_what_is_asked_of_a_trainer_is_there(name: str, tmp_path: Path) -> None:
+    assert hasattr(trainer(tmp_path, max_steps=1), name)
