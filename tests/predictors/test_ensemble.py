@@ -46,6 +46,9 @@ class Recorded:
     def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Recorded:
         return replace(self, seed=self.seed + seed_offset, member=name, options=options)
 
+    def say(self, line: str) -> None:
+        assert line.startswith(f"{self.member}: ")
+
 
 def test_the_forecast_is_the_weighted_mean_of_members_and_seeds() -> None:
     ensemble = build("ensemble", toy_task())
