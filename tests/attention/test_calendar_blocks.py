@@ -34,6 +34,7 @@ def test_units_are_the_periods_of_pandas(times: list[Any]) -> None:
     time = torch.from_numpy(index.asi8.copy())[None]
     for unit, frequency in PERIODS.items():
         ids = calendar_block_ids(time, [unit])[0, 0].numpy()
+        assert ids[0] == 0
         periods = index.to_period(frequency)
         np.testing.assert_array_equal(np.diff(ids), np.diff(periods.asi8), err_msg=unit)
     assert set(CALENDAR_UNITS) == {"all", *PERIODS}

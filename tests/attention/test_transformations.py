@@ -111,6 +111,19 @@ def test_forward_mode(case: str, length: int) -> None:
 
 
 @cases
+def test_nested_gradients_of_torch_func(case: str) -> None:
+    attention, x = build(case, length=24), tokens(2, 24)
+
+    def second() -> Tensor:
+        return grad(grad(lambda size: attention(size * x).square().sum()))(torch.tensor(1.0).double())
+
+    attention.impl = "reference"
+    expected = second()
+    for _ in each_impl(attention):
+        refused_or_close(attention, second, expected)
+
+
+@cases
 @pytest.mark.parametrize(
     ("given", "length"), [("nothing", 24), ("padding", 24), ("global tokens", 24), ("nothing", 300)]
 )

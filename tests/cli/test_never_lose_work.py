@@ -139,6 +139,18 @@ def test_a_run_killed_before_its_results_were_written_tests_again(long_csv: Path
 
 # several processes
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+# a command whose processes name the run folder by clocks of their own, as those do that do not begin in one second
+APART = """
+import os, sys
+from tsattn.experiments import RunFolder
+dated = RunFolder.dated
+RunFolder.dated = lambda *names: RunFolder(f"{dated(*names).path}_{os.environ['RANK']}", renamed=True)
+from tsattn.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
@@ -149,19 +161,9 @@ def test_two_processes_train_as_one_and_test_each_window_once(long_csv: Path, tm
     one = [*words(long_csv, tmp_path / "one", "epochs"), *same]
     two = [*words(long_csv, tmp_path / "two", "epochs"), *same, "--data.batch_size=32"]
     two += ["--trainer.devices=2", "--trainer.strategy=ddp"]
-    start = {
-        "lightning": [sys.executable, "-m", "tsattn"],
-        "torchrun": [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node=2",
-            "-m",
-            "tsattn",
-        ],
-    }[launcher]
+    start = {"lightning": [sys.executable, "-m", "tsattn"], "torchrun": [*TORCHRUN, "-m", "apart"]}[launcher]
     if launcher == "torchrun":
+        (tmp_path / "apart.py").write_text(APART)
         # before Python 3.12 torchrun takes --run for one of its own options: the folder is then the usual one
         two = [word for word in two if not word.startswith("--run")]
     assert main(one) == 0
@@ -181,9 +183,6 @@ def test_two_processes_train_as_one_and_test_each_window_once(long_csv: Path, tm
     assert theirs["test"]["transformer_standard"]["mse_scaled"] == pytest.approx(
         ours["test"]["transformer_standard"]["mse_scaled"], rel=1e-3
     )
-
-
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
 def without_ranks() -> dict[str, str]:

@@ -172,7 +172,7 @@ def test_what_says_how_to_compute_means_something_to_a_closed_form(config: Path,
 # sends SIGKILL to itself when a batch of the second training begins after a step
 KILLED = """
 import os, signal, sys
-from tsattn.training.callbacks import FiniteLoss
+from tsattn.training.stopping import FiniteLoss
 step, trainings = int(sys.argv[1]), []
 def begin(self, trainer, module):
     trainings.append(module)

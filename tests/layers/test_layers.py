@@ -17,6 +17,9 @@ def test_instance_norm_standardises_and_restores() -> None:
     torch.testing.assert_close(scaled.mean(1), torch.zeros(4, 2, dtype=torch.float64), atol=1e-12, rtol=0)
     torch.testing.assert_close(scaled.std(1, correction=0), torch.ones(4, 2, dtype=torch.float64), atol=1e-5, rtol=0)
     torch.testing.assert_close(norm.restore(scaled), past)
+    quantiles = scaled[..., None] + torch.tensor([-1.0, 0.0, 2.0])
+    expected = torch.stack([norm.restore(scaled + shift) for shift in (-1.0, 0.0, 2.0)], -1)
+    torch.testing.assert_close(norm.restore(quantiles), expected)
 
 
 def test_instance_norm_looks_at_observed_steps_only() -> None:

@@ -234,6 +234,18 @@ LARGE = [
 ]
 
 
+def test_the_default_factor_is_that_of_all_components() -> None:
+    q, k, v = torch.randn(3, 2, 2, 70, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    same = torch.zeros(1, 1, 70, dtype=torch.long)
+    for found in (
+        full_attention(q, k, v),
+        sliding_window_attention(q, k, v, window_size=70),
+        multilevel_attention(q, k, v, ranks=[8], blocks=same),
+    ):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("attend", "impls"), LARGE)
 def test_very_large_logits_stay_finite(

@@ -77,11 +77,12 @@ def test_only_tiles_that_a_window_touches_are_visited(length: int) -> None:
     assert torch.equal(mask.to_dense()[0, 0].bool(), touched)
 
 
+@pytest.mark.parametrize("window_size", [20, 140])
 @pytest.mark.parametrize("case", CASES)
-def test_no_pair_is_missed_and_whole_tiles_need_no_mask(case: str) -> None:
+def test_no_pair_is_missed_and_whole_tiles_need_no_mask(case: str, window_size: int) -> None:
     said = tokens(case)
     positions = said.pop("positions", torch.arange(T)[None])
-    mask = window_block_mask(positions, 140, **said)
+    mask = window_block_mask(positions, window_size, **said)
     assert mask.full_kv_num_blocks is not None
     assert mask.full_kv_indices is not None
     b, n, s = torch.meshgrid(torch.arange(2), torch.arange(T), torch.arange(T), indexing="ij")

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from einops import rearrange
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.attention import attention_per_layer, build_attention
 from tsattn.backbones.base import Backbone, check_sizes
@@ -87,12 +88,12 @@ class Transformer(Backbone):
         # last, so that a seed starts the rest alike with covariates and without
         self.covariates = Covariates(task, calendar, d_model, num_outputs, dropout)
 
+    @override
     def warm_start(self, batches: Iterable[Batch]) -> None:
-        """See `Backbone`."""
         self.linear_path.warm_start(batches)
 
+    @override
     def forward(self, batch: Batch) -> Tensor:
-        """See `Backbone`."""
         norm = InstanceNorm(batch.past, batch.past_observed)
         past = norm.normalised()
         C = past.shape[-1]

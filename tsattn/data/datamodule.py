@@ -146,17 +146,25 @@ class ForecastDataModule(LightningDataModule):
         else:
             panel = self._obey(self.task, panel)
         self.panel = panel
-        # series that a trained model does not know have a scale of their own: of their training rows, too
-        history = None if splits is None else np.array([split.train_end for split in splits])
-        self._series = scaled_series(panel, self.scaler, history)
+        self._series = None
         self._scaled = panel, self.task, self.scaler
         self._splits = splits
+        if stage != "predict":  # what lies beyond the end is scaled with the series that are forecast
+            self._series = self._scale(self._scaled)
+
+    def _scale(self, made_of: tuple[Panel, Task, Scaler]) -> Series:
+        """Scale the series; those that a trained model does not know by their own training rows."""
+        panel, _, scaler = made_of
+        splits = self._splits
+        return scaled_series(panel, scaler, None if splits is None else np.array([one.train_end for one in splits]))
 
     @property
     def series(self) -> Series:
         """The scaled series that windows are cut from."""
         if self._series is None:
-            raise UserError("call setup('fit') before asking for the series or windows")
+            if self._scaled is None:
+                raise UserError("call setup('fit') before asking for the series or windows")
+            self._series = self._scale(self._scaled)
         return self._series
 
     @property

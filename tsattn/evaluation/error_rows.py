@@ -64,7 +64,7 @@ class ErrorSchema:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns behind the keys: the K sums and the seasonal error."""
+        """The columns after the keys: the K sums and the seasonal error."""
         return (*sum_names(self.levels), "seasonal_error")
 
     @property

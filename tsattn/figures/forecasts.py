@@ -106,7 +106,7 @@ def plot_test_forecasts(
 def plot_forecast(
     forecast: pd.DataFrame, history: Panel, task: Task, output: Output, ids: Any = None, most: int = 6
 ) -> Figure:
-    """Forecasts behind the end of what came before, a series below the other, in original units.
+    """Forecasts after the end of what came before, a series below the other, in original units.
 
     Args:
         forecast: a frame as `future_frame` makes it; with a column ``cutoff``, one forecast from each of these.

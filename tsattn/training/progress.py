@@ -26,7 +26,7 @@ class LossBar(TQDMProgressBar):
 
     @override
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """What stands behind the bar."""
+        """What stands after the bar."""
         shown: dict[str, Any] = super().get_metrics(trainer, pl_module)
         loss = trainer.callback_metrics.get("train_loss")
         return shown if loss is None else {**shown, "train_loss": loss.item()}

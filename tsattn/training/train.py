@@ -97,7 +97,8 @@ class Training:
             **options: take the place of `options`; ``max_steps`` that of the Trainer's.
         """
         steps = options.pop("max_steps", None)
-        trainer = self.trainer if steps is None else self.trainer.with_max_steps(steps)
+        trainer = self.trainer.fresh()
+        trainer = trainer if steps is None else trainer.with_max_steps(steps)
         seed = None if self.seed is None else self.seed + seed_offset
         return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=name)
 
@@ -184,11 +185,13 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         trainer.strategy.barrier()  # whoever is first reads what all have written
     chosen = {"best_step": trainer.global_step, "selected_by": module.selection}
     if files is not None and has_validation:
-        if not files.best.exists():
+        # of several processes each may have named the folder by its own clock; that of the first is the one
+        file = Path(str(best_file.dirpath)) / files.best.name
+        if not file.exists():
             raise DivergedError(f"no validation error was finite, so {files.path} has no best checkpoint: {DIVERGED}")
-        content = load_checkpoint(files.best)
+        content = load_checkpoint(file)
         module.load_state_dict(content["state_dict"])
-        best = next(one for one in trainer.checkpoint_callbacks if isinstance(one, BestCheckpoint)).best_model_score
+        best = best_file.best_model_score
         chosen |= {"best_step": content["global_step"], "validation_error": None if best is None else float(best)}
     elif best_weights is not None:
         if best_weights.state is None:

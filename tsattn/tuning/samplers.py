@@ -9,6 +9,7 @@ from optuna import Study
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
+from typing_extensions import override
 
 __all__ = ["SeededSampler"]
 
@@ -29,29 +30,29 @@ class SeededSampler(BaseSampler):
         self.seed = seed
         self._inner: BaseSampler = self._seeded(0)
 
+    @override
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Seed for this trial."""
         self._inner = self._seeded(trial.number)
         self._inner.before_trial(study, trial)
 
+    @override
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """See `BaseSampler`, as all that follows."""
         return self._inner.infer_relative_search_space(study, trial)
 
+    @override
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Values of the parameters that are drawn together."""
         return self._inner.sample_relative(study, trial, search_space)
 
+    @override
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A value of a parameter that is drawn alone."""
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
+    @override
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """What the sampler does at the end of a trial."""
         self._inner.after_trial(study, trial, state, values)
 
     def _seeded(self, number: int) -> BaseSampler:

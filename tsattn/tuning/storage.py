@@ -35,7 +35,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def open_storage(url: str | None, folder: Path) -> BaseStorage:
-    """The storage behind an Optuna URL, by default a journal in the folder of the study.
+    """The storage at an Optuna URL, by default a journal in the folder of the study.
 
     Args:
         url: e.g. ``postgresql://user@host/database``, ``sqlite:///study.db``, or None. A password in it is in no
