@@ -111,7 +111,7 @@ def recorded(file: Path, kind: str, setting: Setting, options: argparse.Namespac
         "setting": setting.name,
         **metrics["training"],
         "seconds_in_all": round(seconds, 1),
-        "validation_mse": metrics["validation_mse"],
+        "validation_error": metrics["validation_error"],
         "parameters": metrics["parameters"],
         **about,
         "versions": {name: value for name, value in versions.items() if name != "command"},
@@ -194,7 +194,7 @@ def main() -> int:
         flops, errors = flops_of_training(kind), {}
         for setting in settings:
             row = recorded(records / f"{kind} {setting.name}.json".replace(" ", "_"), kind, setting, options)
-            errors[setting.name] = row["validation_mse"]
+            errors[setting.name] = row["validation_error"]
             row["model_gflops_a_window"] = flops / 1e9
             row["utilisation"] = flops * row["windows_per_second"] / peak[setting.dtype]
             row["device"] = row["versions"]["device"]
@@ -206,7 +206,7 @@ def main() -> int:
                 f"{kind:13} {setting.name:15} {row['windows_per_second']:9,.0f} windows/s, "
                 f"{'' if memory is None else f'{memory / 2**20:,.0f} MiB, '}{100 * row['utilisation']:.1f} % of "
                 f"{peak[setting.dtype] / 1e12:,.1f} TFLOP/s, {row['seconds_in_all']:.0f} s, validation MSE "
-                f"{row['validation_mse']:.4f}{'' if agrees else '  NOT within 5 % of float32'}",
+                f"{row['validation_error']:.4f}{'' if agrees else '  NOT within 5 % of float32'}",
                 flush=True,
             )
     table = pd.DataFrame(rows)

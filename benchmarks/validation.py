@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from tsattn.training.fitting import TrainingOptions, fit_to_panel
 
 from tsattn.data import Panel, PanelDataModule, panel_from_frame
 from tsattn.descriptions import DEFAULT_BACKBONE
-from tsattn.training import ForecastingModule
+from tsattn.experiments import Experiment
+from tsattn.training import ForecastingModule, TrainerOptions, Training, train
 
 SERIES, ROWS = 2000, 1000
 QUANTILES = (0.1, 0.5, 0.9)
@@ -47,14 +47,25 @@ def synthetic() -> Panel:
 
 def seconds(panel: Panel, case: tuple[int, int, int], *, validates: bool) -> float:
     context_length, prediction_length, steps = case
-    data = PanelDataModule(panel, context_length=context_length, prediction_length=prediction_length, scaling="series")
+    sizes = {"context_length": context_length, "prediction_length": prediction_length}
+    experiment = Experiment.of(
+        {
+            "data": {"class_path": "PanelDataModule", "init_args": sizes},
+            "model": {"backbone": DEFAULT_BACKBONE, "quantiles": list(QUANTILES)},
+            "trainer": {"max_steps": steps, "accelerator": "cpu"},
+        }
+    )
+    data, arguments = experiment.made()
+    assert isinstance(data, PanelDataModule)
+    data.give(panel)
     data.setup("fit")
     if not validates:
         data.parts = ("train",)
     torch.manual_seed(1)
-    model = ForecastingModule(DEFAULT_BACKBONE, quantiles=QUANTILES)
+    model = ForecastingModule(**experiment.model)
+    model.build(data.task, data.scaler)
     started = time.process_time()
-    fit_to_panel(model, data, TrainingOptions(max_steps=steps, accelerator="cpu"))
+    train(model, data, Training(TrainerOptions.of(arguments), {}))
     return time.process_time() - started
 
 

@@ -50,7 +50,7 @@ def test_training_is_measured(
     # a record is not made again; an error that grew with the speed is seen
     record = tmp_path / "out" / "gpu_training_runs" / "mlr_bf16.json"
     row = json.loads(record.read_text())
-    record.write_text(json.dumps({**row, "validation_mse": 2 * row["validation_mse"]}))
+    record.write_text(json.dumps({**row, "validation_error": 2 * row["validation_error"]}))
     capsys.readouterr()
     assert run(words, config, monkeypatch) == 1
     assert "NOT within 5 % of float32" in capsys.readouterr().out

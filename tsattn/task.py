@@ -43,6 +43,11 @@ class Task(PlainData):
     categories: tuple[tuple[str, ...], ...] = ()
 
     @property
+    def counts_steps(self) -> bool:
+        """Whether time is steps, not time stamps: then the frequency is a whole number."""
+        return self.frequency.isdecimal()
+
+    @property
     def num_channels(self) -> int:
         """C, the number of channels."""
         return len(self.channels)

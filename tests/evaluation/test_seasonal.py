@@ -33,8 +33,8 @@ def test_it_is_unknown_of_a_short_history() -> None:
 
 def test_of_a_panel_only_the_first_rows_are_looked_at() -> None:
     index = pd.date_range("2020-01-01", periods=10, freq="h")
-    panel = wide_panel(pd.DataFrame({"a": np.arange(10.0), "b": [np.nan] * 9 + [1.0]}, index=index), "toy")
-    panel.values[5:, 0] = 1e6
+    later = np.where(np.arange(10) < 5, np.arange(10.0), 1e6)
+    panel = wide_panel(pd.DataFrame({"a": later, "b": [np.nan] * 9 + [1.0]}, index=index), "toy")
     found = seasonal_errors(panel, np.array([5]), 3)
     np.testing.assert_array_equal(found, [[3.0, np.nan]])
     assert np.isnan(seasonal_errors(panel, np.array([3]), 3)).all()

@@ -97,14 +97,14 @@ def test_time_ends_an_epoch_without_end(toy_csv: Path, tmp_path: Path) -> None:
     assert 0 < made.global_step < windows.training_batches  # type: ignore[operator]
 
 
-def saved(folder: Path, csv: Path, steps: int, **options: Any) -> tuple[Path, Trainer]:
+def saved(folder: Path, csv: Path, steps: int, *more: Callback) -> tuple[Path, Trainer]:
     """A training with all that keeps it, and its last checkpoint."""
     best = BestCheckpoint(folder, "val_mse_scaled")
     stopping = StopEarly("val_mse_scaled")
-    callbacks = [best, stopping, SaveProgress(folder / "last.ckpt"), ExactResume(), FiniteLoss()]
+    callbacks = [best, stopping, SaveProgress(folder / "last.ckpt"), ExactResume(), FiniteLoss(), *more]
     made, windows = trainer(folder, *callbacks, max_steps=steps, val_check_interval=4), data(csv)
     train_as_one_epoch(made, windows)
-    made.fit(module(), windows, **options)
+    made.fit(module(), windows)
     return folder / "last.ckpt", made
 
 
@@ -122,20 +122,34 @@ def test_a_checkpoint_has_the_keys_that_are_read(toy_csv: Path, tmp_path: Path) 
     assert set(content["tsattn"]) == {"format", "task", "scaler", "output", "predictor"}
 
 
+class AtTheEnd(Callback):
+    """Saves once the epoch is over, as a ModelCheckpoint of a user's own may."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.save_checkpoint(self.path)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
 @pytest.mark.parametrize("first", [4, 8])
 def test_a_training_that_came_to_its_end_goes_on_in_the_middle_of_its_one_epoch(
-    first: int, toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    first: int, is_over: bool, toy_csv: Path, tmp_path: Path
 ) -> None:
     """The loop's counts are set so that Lightning takes the next batch, not a new epoch, and ends where it should."""
-    last, _ = saved(tmp_path / "one", toy_csv, first)
-    content = torch.load(last, weights_only=True)
+    over = tmp_path / "over.ckpt"
+    last, _ = saved(tmp_path / "one", toy_csv, first, AtTheEnd(over))
+    last = over if is_over else last
+    loop = torch.load(last, weights_only=True)["loops"]["fit_loop"]
+    assert loop["epoch_progress"]["current"]["processed"] == is_over
+    assert loop["epoch_loop.batch_progress"]["current"]["completed"] == first
     diary = Diary()
     made, windows = trainer(tmp_path / "on", diary, ExactResume(), max_steps=12, val_check_interval=4), data(toy_csv)
     train_as_one_epoch(made, windows)
     made.fit(module(), windows, ckpt_path=last, weights_only=True)
     assert diary.steps("batch") == [*range(first, 12)]
     assert diary.steps("validation") == [step for step in (8, 12) if step > first]
-    assert content["loops"]["fit_loop"]["epoch_loop.batch_progress"]["current"]["completed"] == first
 
 
 def test_a_training_in_two_parts_is_bit_equal_to_one(toy_csv: Path, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def trainer(tmp_path: Path, *callbacks: Callback, **more: Any) -> Trainer:
 
 def waits(found: list[tuple[int, str]]) -> set[str]:
     """What waits in the steps that neither log nor look; the first, which fills caches, and the last are left out."""
-    # behind the optimizer, global_step counts the step already
+    # after the optimizer, global_step counts the step already
     return {what for step, what in found if 1 < step < STEPS - 1 and step % LOOKS and (step + 1) % LOOKS}
 
 

@@ -6,7 +6,8 @@ and name it in `BACKBONES`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tsattn import descriptions
@@ -50,7 +51,21 @@ def build_backbone(description: Description, task: Task, output: Output = Output
         )
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"backbone {kind}")
     backbone: Backbone = cls(task, output, **chosen)
+    if task.counts_steps and any(_has_calendar(part) for part in backbone.modules()):
+        raise UserError("blocks by the calendar need time stamps, and the series count steps; give their lengths")
     return backbone
+
+
+def network_name(description: Mapping[str, Any]) -> str:
+    """Kind of backbone and attention, e.g. ``transformer_mlr``: what tables and run folders call it.
+
+    Args:
+        description: complete, see `complete_backbone`.
+    """
+    attention = description.get("attention", [])
+    layers = attention if isinstance(attention, list) else [attention]
+    kinds = dict.fromkeys(layer["kind"] for layer in layers)
+    return re.sub(r"[^\w.-]", "_", "_".join([description["kind"], *kinds]))
 
 
 def complete_backbone(description: Description) -> dict[str, Any]:
@@ -92,3 +107,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def _has_calendar(part: Any) -> bool:
+    """Whether an attention makes its blocks from time stamps."""
+    return getattr(getattr(part, "pattern", None), "calendar", None) is not None

@@ -23,7 +23,7 @@ from tsattn.training.losses import choose_loss
 from tsattn.training.trainer_checks import check_seed
 from tsattn.training.trainer_options import chosen_precision
 
-__all__ = ["RESULTS_VERSION", "Experiment"]
+__all__ = ["OF_DATA", "RESULTS_VERSION", "Experiment"]
 
 RESULTS_VERSION = 1
 """Raised in the commit that changes any number of a result: results of other versions are not comparable."""
@@ -34,9 +34,9 @@ _FILES = ("path", "root", "folder")  # arguments of data sets that say where fil
 _NOT_IN_KEY = (
     *("accelerator", "strategy", "logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"),
     *("log_every_n_steps", "profiler", "default_root_dir", "benchmark", "inference_mode", "detect_anomaly"),
-    *("enable_autolog_hparams", "model_registry", "num_nodes"),
+    *("enable_autolog_hparams", "model_registry"),
 )
-_OF_DATA = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
+OF_DATA = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Experiment:
             "model": self.model,
             "trainer": trainer,
             "seed": self.seed,
-            "data": {name: getattr(data, name) for name in _OF_DATA},
+            "data": {name: getattr(data, name) for name in OF_DATA},
             "splits": splits,
             "fingerprint": fingerprint(data),
         }

@@ -49,11 +49,12 @@ def _arrays(panel: Panel) -> list[Any]:
 def _hash(names: list[Any], arrays: Iterable[Any]) -> str:
     found = hashlib.blake2b(json.dumps(names, default=str).encode(), digest_size=32)
     for array in arrays:
-        if array.dtype.kind == "f":  # one missing value is as good as another, and so are the two zeros
-            array = np.where(np.isnan(array), np.nan, array) + 0.0 if array.nbytes < _CHUNK else array
         flat = np.ascontiguousarray(array).reshape(-1)
         step = max(1, _CHUNK // flat.itemsize)
         found.update(f"{array.dtype.str}{array.shape}".encode())
         for start in range(0, len(flat), step):
-            found.update(flat[start : start + step].tobytes())
+            part = flat[start : start + step]
+            if part.dtype.kind == "f":  # one missing value is as good as another, and so are the two zeros
+                part = np.where(np.isnan(part), np.nan, part) + 0.0
+            found.update(part.tobytes())
     return found.hexdigest()

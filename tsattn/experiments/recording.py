@@ -24,6 +24,7 @@ class Recording:
         command: that asked for it.
         goes_on: whether the folder is that of a run that goes on.
         refits: whether the run ends with a fit to all rows, which is noted for those who go on with it.
+        tests: whether it ends with a test, which is noted, too, where it does not.
 
     Attributes:
         folder: as `open` has made it.
@@ -37,13 +38,33 @@ class Recording:
         *,
         goes_on: bool = False,
         refits: bool = False,
+        tests: bool = True,
     ) -> None:
         self.folder = folder
         self.experiment = experiment
         self.command = command
         self.goes_on = goes_on
         self.refits = refits
+        self.tests = tests
         self._is_open = False
+        self._fingerprint: str | None = None
+
+    def check_data(self, fingerprint: str) -> None:
+        """Refuse to go on with other data than the run was begun with; note those of a new one.
+
+        Args:
+            fingerprint: of the data, see `tsattn.experiments.fingerprint`.
+
+        Raises:
+            UserError: if they have changed since.
+        """
+        before = self.folder.noted("fingerprint") if self.goes_on else None
+        if before is not None and before != fingerprint:
+            raise UserError(
+                f"the data are not those that the run {self.folder.path} was begun with: give it the same ones again, "
+                "or start a new run"
+            )
+        self._fingerprint = fingerprint
 
     def open(self, device: str, steps: int | None = None, member: str = "") -> bool:
         """Make the folder, if it is not there yet, or go on in it; whether this call did.
@@ -68,8 +89,11 @@ class Recording:
         with self.folder.removed_if_it_fails():
             self.folder.config.write_text(self.experiment.to_yaml())
             self.folder.write_json(self.folder.versions, versions(self.command, device))
+            self.folder.note("fingerprint", self._fingerprint)
+            if not self.tests:
+                self.folder.note("test", False)
             if self.refits:
-                self.folder.note_refit()
+                self.folder.note("refit", True)
         return True
 
     def step(self, member: str = "") -> int:
@@ -91,7 +115,7 @@ class Recording:
             run.extend(self.experiment.to_yaml(), step, self.command)
         run.begin()
         if self.refits:
-            run.note_refit()
+            run.note("refit", True)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

@@ -57,6 +57,7 @@ def resume(
         if is_first_process():  # it may have come to its end while its lock was waited for
             run.check_resumable(longer=differs or is_new_refit)
         refit = refit or run.is_to_be_refitted
-        return fit_experiment(experiment, run, goes_on=True, refit=refit, hooks=hooks or Hooks())
+        test = run.noted("test") is not False
+        return fit_experiment(experiment, run, goes_on=True, test=test, refit=refit, hooks=hooks or Hooks())
     finally:
         run.release()

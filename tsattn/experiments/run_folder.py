@@ -85,11 +85,16 @@ class RunFolder:
     @property
     def is_to_be_refitted(self) -> bool:
         """Whether the run ends with a fit to all rows, as `note_refit` has noted."""
-        return self.versions.exists() and bool(json.loads(self.versions.read_text()).get("refit"))
+        return bool(self.noted("refit"))
 
-    def note_refit(self) -> None:
-        """Note that the run ends with a fit to all rows."""
-        self.write_json(self.versions, {**json.loads(self.versions.read_text()), "refit": True})
+    def note(self, name: str, value: Any) -> None:
+        """Note, beside the versions, what who goes on with the run must know."""
+        known = json.loads(self.versions.read_text()) if self.versions.exists() else {}
+        self.write_json(self.versions, {**known, name: value})
+
+    def noted(self, name: str) -> Any:
+        """What was noted; None if nothing was."""
+        return json.loads(self.versions.read_text()).get(name) if self.versions.exists() else None
 
     def of_member(self, name: str) -> RunFolder:
         """The folder for a part of an ensemble, inside this one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,10 +13,11 @@ from typing import Any, TypeAlias
 
 from lightning.pytorch.callbacks import Callback
 
-from tsattn.data import ForecastDataModule
+from tsattn.data import ForecastDataModule, PanelDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
-from tsattn.experiments.experiment import Experiment
+from tsattn.experiments.experiment import OF_DATA, Experiment
+from tsattn.experiments.fingerprint import fingerprint
 from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
 from tsattn.experiments.recording import Recording
 from tsattn.experiments.reopened import check_same
@@ -119,9 +121,16 @@ def fit_experiment(
     options = TrainerOptions.of(trainer, is_new=not goes_on)
     if not goes_on:
         experiment = experiment.with_precision(options.arguments["precision"])
+    if data is None:
+        data = made
+    else:
+        _check_described(data, made)
     if refit:
         check_one_device(options.arguments, "a refit runs on one device")
-    data = made if data is None else data
+        data.check_can_be_recut("a refit needs")
+    for_refit = options.fresh()  # callbacks have a state once they were used
+    # one that nobody names is drawn, so that members of an ensemble differ in theirs
+    seed = random.SystemRandom().getrandbits(32) if experiment.seed is None else experiment.seed
     predictor = build_predictor(experiment.model["backbone"])
     if hooks.checkpoint is not None and not goes_on and not isinstance(predictor, NetworkPredictor):
         raise UserError(f"a checkpoint to go on from is that of one network, and {predictor.name} is none")
@@ -132,7 +141,7 @@ def fit_experiment(
     recording = (
         None
         if where is None or is_toy
-        else Recording(where, experiment, [*hooks.command], goes_on=goes_on, refits=refit)
+        else Recording(where, experiment, [*hooks.command], goes_on=goes_on, refits=refit, tests=test)
     )
     checkpoint = hooks.checkpoint
     if goes_on and where is not None and where.last.exists():
@@ -143,12 +152,14 @@ def fit_experiment(
         assert data.scaler is not None
         predictor.build(data.task, Output(tuple(experiment.model["quantiles"])), empty=True)
         hooks.built(predictor, data)
-        training = _training(experiment, options, recording, hooks, checkpoint, goes_on)
+        training = _training(experiment, options, recording, hooks, goes_on, seed, data)
+        if recording is not None:
+            recording.check_data(fingerprint(data))
         predictor.check_fit(data, training)
         _say_data(data, hooks.say)
         if not predictor.is_trained:
             hooks.say(predictor.summary)
-        with own_random_state(experiment.seed):
+        with own_random_state(seed):
             facts = {**predictor.fit(data, training), "parameters": predictor.num_parameters}
         fitted = FittedPredictor(predictor.eval(), data.scaler)
         key = experiment.key_with(data)
@@ -166,13 +177,24 @@ def fit_experiment(
             tables = tables_beside_baselines(
                 predictor, data, "test", execution, None if recording is None else recording.folder.errors
             )
-        refitted = _refitted(experiment, data, training, facts) if refit else None
-        result = Result(
-            experiment, key, fitted, data, facts, tables, None if recording is None else recording.folder.path, refitted
-        )
+        path = None if recording is None else recording.folder.path
+        result = Result(experiment, key, fitted, data, facts, tables, path)
+        if refit:
+            if recording is not None:
+                _write(result, recording, execution)  # no failure of what follows loses the test
+            whole = _refitted(experiment, data, replace(training, trainer=for_refit), facts)
+            result = replace(result, refitted=whole)
         if recording is not None:
             _write(result, recording, execution)
         return result
+
+
+def _check_described(data: ForecastDataModule, made: ForecastDataModule) -> None:
+    """Refuse data that are not those that an experiment describes."""
+    for name in OF_DATA:
+        one, other = getattr(data, name), getattr(made, name)
+        if one != other:
+            raise UserError(f"the data that are given have {name} {one}, and the experiment says {other}")
 
 
 def _set_up(data: ForecastDataModule, experiment: Experiment, checkpoint: Path | None) -> None:
@@ -190,8 +212,9 @@ def _training(
     options: TrainerOptions,
     recording: Recording | None,
     hooks: Hooks,
-    checkpoint: Path | None,
     goes_on: bool,
+    seed: int,
+    data: ForecastDataModule,
 ) -> Training:
     model = {name: value for name, value in experiment.model.items() if name != "backbone"}
 
@@ -203,12 +226,15 @@ def _training(
     def how_to_go_on() -> str:
         if recording is None:
             return "nothing was to be saved"
+        if isinstance(data, PanelDataModule):
+            best = recording.folder.best
+            return f"its series were given in Python: fit them again; the best weights so far are in {best}"
         return f"go on with `python -m tsattn fit --resume {recording.folder.path}`"
 
     return Training(
         trainer=options,
         options=model,
-        seed=experiment.seed,
+        seed=seed,
         open_files=None if recording is None else open_files,
         resumes=goes_on,
         checkpoint=hooks.checkpoint,
@@ -259,7 +285,7 @@ def _refitted(
     again.build(whole.task, Output(tuple(experiment.model["quantiles"])), empty=True)
     unwatched = replace(training, open_files=None, checkpoint=None, resumes=False, callbacks=())
     training.say("fitting once more, to all rows")
-    with own_random_state(experiment.seed):
+    with own_random_state(training.seed):
         again.fit(whole, unwatched.at_length(facts))  # of closed forms there is no length
     return FittedPredictor(again.eval(), whole.scaler)
 
@@ -282,8 +308,6 @@ def _write(result: Result, recording: Recording, execution: Execution) -> None:
         "seed": result.experiment.seed,
         **({"refit": {"rows": "all", "steps": _refit_steps(result.fit)}} if result.refitted is not None else {}),
     }
-    if result.errors is not None and result.errors.path is None:
-        result.errors.to_parquet(folder.errors)
     recording.write(metrics)
     if result.tables:
         name = result.fitted.predictor.name

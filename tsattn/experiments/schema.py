@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from functools import lru_cache
 from inspect import signature
 from typing import Any, NoReturn
 
+import numpy as np
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -17,7 +20,7 @@ from lightning.pytorch import Trainer
 
 from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
 from tsattn.descriptions import imported
-from tsattn.errors import UserError, find_user_error
+from tsattn.errors import UserError, find_user_error, shown
 from tsattn.experiments.configs import SECTIONS
 from tsattn.experiments.sentences import sentence, under_key
 from tsattn.training import ForecastingModule
@@ -26,6 +29,10 @@ from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
 __all__ = ["ExperimentParser", "add_experiment", "completed", "instantiated", "plain", "user_errors"]
 
+_LIMITED = {
+    "limit_train_batches": "training batches of an epoch, a number or a share",
+    "limit_val_batches": "validation batches, a number or a share",
+}
 _LOCK = threading.RLock()  # a parser has a state while it parses
 _NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
 
@@ -53,7 +60,11 @@ def add_experiment(parser: ArgumentParser) -> None:
     parser.add_argument("--seed_everything", type=bool | int, default=1, help="of weights, order and dropout")
     parser.add_subclass_arguments(ForecastDataModule, "data", fail_untyped=False, required=True)
     parser.add_class_arguments(ForecastingModule, "model", fail_untyped=False, instantiate=False, sub_configs=True)
-    parser.add_class_arguments(Trainer, "trainer", fail_untyped=False, instantiate=False, sub_configs=True)
+    parser.add_class_arguments(
+        Trainer, "trainer", fail_untyped=False, instantiate=False, sub_configs=True, skip={*_LIMITED}
+    )
+    for name, what in _LIMITED.items():  # Lightning's annotation would read a number of batches as a share of them
+        parser.add_argument(f"--trainer.{name}", type=int | float | None, default=None, help=what)
     parser.set_defaults({f"trainer.{name}": value for name, value in TRAINER_DEFAULTS.items()})
 
 
@@ -64,8 +75,22 @@ def completed(content: Mapping[str, Any]) -> Namespace:
         UserError: for a key or value that is not valid; the message lists what is.
     """
     with _LOCK, user_errors():
-        parsed: Namespace = _parser().parse_object(json.loads(json.dumps(content)))
+        parsed: Namespace = _parser().parse_object(json.loads(json.dumps(content, default=_plain_value)))
     return parsed
+
+
+def _plain_value(value: object) -> object:
+    """What a value of Python is in YAML."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, timedelta):
+        return str(value)
+    raise UserError(
+        f"an experiment is plain data, and {shown(repr(value))} is none; callbacks that are made already go into "
+        "Hooks(callbacks=[...])"
+    )
 
 
 def plain(parsed: Namespace) -> dict[str, Any]:

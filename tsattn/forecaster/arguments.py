@@ -92,7 +92,7 @@ def experiment_of(arguments: Mapping[str, Any], predictor: Predictor) -> Experim
     )
     # what would be refused once the data are read is refused now
     ForecastingModule(**{**experiment.model, "backbone": DEFAULT_BACKBONE})
-    TrainerOptions.of(experiment.made()[1])
+    TrainerOptions.of(experiment.made()[1], is_new=False)
     return experiment
 
 

@@ -43,7 +43,7 @@ class FittedSeries:
 
     @classmethod
     def of(cls, result: Result) -> Self:
-        """The series of a run; of data that are larger than memory, their last rows."""
+        """The series of a run."""
         data = result.data
         assert data.panel is not None
         assert data.task is not None

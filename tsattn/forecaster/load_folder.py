@@ -48,9 +48,11 @@ def load(folder: str | Path) -> Forecaster:
 
 
 def forecaster_of(result: Result) -> Forecaster:
-    """A forecaster of the predictor of a run, which knows the series that it was fitted to."""
+    """A forecaster of the predictor of a run, which knows the series that it was fitted to if they are in memory."""
     fitted = result.refitted or result.fitted
     forecaster = Forecaster(**run_arguments(fitted, result.experiment.to_dict()))
     forecaster.fitted, forecaster.result = fitted, result
-    forecaster.series = FittedSeries.of(result)
+    panel = result.data.panel
+    if panel is not None and len(panel.values) == len(result.data.series.values):
+        forecaster.series = FittedSeries.of(result)  # of data larger than memory there are last rows alone
     return forecaster

@@ -37,6 +37,13 @@ TRAINING_OPTIONS = (
 """What the description of a trained member may say of its training; what it leaves out is as for the ensemble."""
 
 
+_OPTION_TYPES = {
+    **dict.fromkeys(("context_length", "max_steps"), int),
+    **dict.fromkeys(("learning_rate", "weight_decay"), float),
+    **{"loss": str | None, "warmup_steps": int | None, "mup": bool, "selection": str | None},
+}
+
+
 class Ensemble(Predictor):
     """The weighted mean of the forecasts of its members, level by level where they forecast quantiles.
 
@@ -195,8 +202,10 @@ class _Member:
         descriptions.check_names(chosen, [*arguments, *options], f"member {kind} of the ensemble")
         own = {name: value for name, value in chosen.items() if name in arguments}
         given = {name: chosen[name] for name in options if name in chosen}
-        if "context_length" in given:
-            given["context_length"] = whole_number("context_length", given["context_length"])
+        descriptions.check_types(given, _OPTION_TYPES, f"member {kind} of the ensemble")
+        for name in ("context_length", "max_steps"):
+            if name in given:
+                given[name] = whole_number(name, given[name])
         return cls(complete_predictor({"kind": kind, **own}), given, predictor.is_trained)
 
 

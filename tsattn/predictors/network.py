@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +9,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.backbones import backbone_class, build_backbone, complete_backbone
+from tsattn.backbones import backbone_class, build_backbone, complete_backbone, network_name
 from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
-from tsattn.data.frequency import is_steps
 from tsattn.descriptions import Description
-from tsattn.errors import UserError
 from tsattn.predictors.base import Predictor
 from tsattn.predictors.contexts import last_context
 from tsattn.task import Output, Task
@@ -61,18 +58,13 @@ class NetworkPredictor(Predictor):
     @override
     def name(self) -> str:
         """Kind of backbone and attention, e.g. ``transformer_mlr``."""
-        attention = self.description.get("attention", [])
-        layers = attention if isinstance(attention, list) else [attention]
-        kinds = dict.fromkeys(layer["kind"] for layer in layers)
-        return re.sub(r"[^\w.-]", "_", "_".join([self.description["kind"], *kinds]))
+        return network_name(self.description)
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         # on the device meta weights have shapes alone; constants, which no state holds, are filled in when first used
         with torch.device("meta") if empty else nullcontext():
             backbone = build_backbone(self.description, task, output)
-        if is_steps(task.frequency) and any(_has_calendar(part) for part in backbone.modules()):
-            raise UserError("blocks by the calendar need time stamps, and the series count steps; give their lengths")
         self.task, self.output, self.backbone = task, output, backbone
 
     @property
@@ -114,8 +106,3 @@ class NetworkPredictor(Predictor):
         with torch.device("meta") if empty else nullcontext():
             module.build(self.task, data.scaler)
         return module
-
-
-def _has_calendar(part: Any) -> bool:
-    """Whether an attention makes its blocks from time stamps."""
-    return getattr(getattr(part, "pattern", None), "calendar", None) is not None

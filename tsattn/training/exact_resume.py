@@ -44,7 +44,10 @@ class ExactResume(Callback):
 
     @override
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Take a training that came to its end for one in the middle of its one epoch: it may be longer now."""
+        """Take a training that came to its end for one in the middle of its one epoch: it may be longer now.
+
+        Else Lightning would begin a second epoch, after the first batch of which it stops.
+        """
         loop = checkpoint["loops"]["fit_loop"]
         for part in loop["epoch_progress"].values():
             part.update(ready=1, started=1, processed=0, completed=0)

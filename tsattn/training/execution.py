@@ -49,6 +49,7 @@ class Execution:
                 enable_progress_bar=False,
                 enable_model_summary=False,
             )
+        # its loops compute by three calls of this plugin, and so does `forecaster`: no loop is needed for that
         device: torch.device = made.strategy.root_device
         return device, made.precision_plugin
 

@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from tsattn.backbones import Backbone, build_backbone, complete_backbone
+from tsattn.backbones import Backbone, build_backbone, complete_backbone, network_name
 from tsattn.batch import Batch
-from tsattn.data.frequency import is_steps
 from tsattn.descriptions import DEFAULT_BACKBONE, difference
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.selection import selection_metric
@@ -129,10 +128,7 @@ class ForecastingModule(LightningModule):
     @property
     def name(self) -> str:
         """Kind of backbone and attention, e.g. ``transformer_mlr``: what tables and run folders call it."""
-        attention = self.description.get("attention", [])
-        layers = attention if isinstance(attention, list) else [attention]
-        kinds = dict.fromkeys(layer["kind"] for layer in layers)
-        return re.sub(r"[^\w.-]", "_", "_".join([self.description["kind"], *kinds]))
+        return network_name(self.description)
 
     def build(self, task: Task, scaler: Scaler) -> None:
         """Build the backbone for a task; once built, only the same sizes will do, and task and scaler stay.
@@ -149,8 +145,6 @@ class ForecastingModule(LightningModule):
                 raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
             return
         backbone = build_backbone(self.description, task, self.output)
-        if is_steps(task.frequency) and any(_has_calendar(part) for part in backbone.modules()):
-            raise UserError("blocks by the calendar need time stamps, and the series count steps; give their lengths")
         if self.activation_checkpointing:
             encoders = [part for part in backbone.modules() if isinstance(part, Encoder)]
             if not encoders:
@@ -365,11 +359,6 @@ class ForecastingModule(LightningModule):
             value = torch.tensor(float(scores[name]), device=self.device)
             self.log(f"{stage}_{name}", value, prog_bar=prog_bar and name == "mse_scaled", sync_dist=shared)
         self.errors.reset()
-
-
-def _has_calendar(part: Any) -> bool:
-    """Whether an attention makes its blocks from time stamps."""
-    return getattr(getattr(part, "pattern", None), "calendar", None) is not None
 
 
 def check_weights(weights: Mapping[str, Tensor], source: str) -> None:

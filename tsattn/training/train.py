@@ -97,7 +97,8 @@ class Training:
             **options: take the place of `options`; ``max_steps`` that of the Trainer's.
         """
         steps = options.pop("max_steps", None)
-        trainer = self.trainer if steps is None else self.trainer.with_max_steps(steps)
+        trainer = self.trainer.fresh()
+        trainer = trainer if steps is None else trainer.with_max_steps(steps)
         seed = None if self.seed is None else self.seed + seed_offset
         return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=name)
 
@@ -149,6 +150,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         saving = [best_file, progress, ExactResume()]
         plugins.append(AtomicCheckpointIO())
     best_weights = None if keeps_files or not has_validation else BestInMemory(metric)
+    # Lightning calls those that write checkpoints last, wherever they stand: what is saved has counted its validation
     watching = [
         *([stopping] if training.trainer.chooses_steps and has_validation else []),
         *saving,

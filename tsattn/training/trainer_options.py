@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pydoc
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -71,6 +72,11 @@ class TrainerOptions:
             arguments["max_epochs"] = -1
         arguments["use_distributed_sampler"] = False  # the loaders share windows out themselves
         return cls(arguments, chooses_steps=not is_bounded, chooses_validation=not counts_epochs and not is_timed)
+
+    def fresh(self) -> TrainerOptions:
+        """The same with copies of what has a state, for another training."""
+        stateful = ("callbacks", "plugins", "logger")
+        return replace(self, arguments={**self.arguments, **{n: copy.deepcopy(self.arguments[n]) for n in stateful}})
 
     def with_max_steps(self, steps: int) -> TrainerOptions:
         """The same for a training of so many optimizer steps."""
