@@ -192,7 +192,9 @@ class RunFolder:
             raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has begun")
         if not self.config.exists():
             raise UserError(f"{self.path} is not the folder of a run: it has no {self.config.name}")
-        if self.metrics.exists() and not longer:
+        # results are written before a refit, which may have been left
+        is_refitted = self.refit.exists() or not self.is_to_be_refitted
+        if self.metrics.exists() and is_refitted and not longer:
             raise UserError(
                 f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
                 "max_epochs, or max_time) beside --resume, above what it was trained for, trains it longer"
