@@ -1,0 +1,56 @@
+"""What the compiled kernels are given: the same fields in the same order as in source/problem.h."""
+
+from __future__ import annotations
+
+import ctypes
+
+from torch import Tensor
+
+__all__ = ["Problem", "StridedTensor", "strided"]
+
+
+class StridedTensor(ctypes.Structure):
+    """`(batch, heads, tokens, components)` with components side by side; strides are in numbers."""
+
+    _fields_ = (
+        ("at", ctypes.c_void_p),
+        ("batch", ctypes.c_int64),
+        ("head", ctypes.c_int64),
+        ("token", ctypes.c_int64),
+    )
+
+
+class Problem(ctypes.Structure):
+    """See source/problem.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("batch", "heads", "key_heads", "queries", "keys")),
+        *((name, ctypes.c_int64) for name in ("width", "value_width", "levels")),
+        ("scale", ctypes.c_float),
+        *((name, StridedTensor) for name in ("q", "k", "v", "out")),
+        ("peak", ctypes.c_void_p),
+        ("inverse_total", ctypes.c_void_p),
+        ("ranks", ctypes.c_void_p),
+        ("level_factors", ctypes.c_void_p),
+        ("layouts", ctypes.c_int64),
+        ("global_queries", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("layout_of_row", "block_first", "block_end", "seen_first", "seen_end")),
+        ("bias", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("bias_batch", "bias_head", "bias_query", "bias_key")),
+        ("dropout", ctypes.c_float),
+        ("seed", ctypes.c_uint64),
+        ("chunk_keys", ctypes.c_int64),
+        ("shared_blocks", ctypes.c_int64),
+        *((name, StridedTensor) for name in ("grad_out", "grad_q", "grad_k", "grad_v")),
+        ("grad_bias", ctypes.c_void_p),
+        ("grad_bias_batch", ctypes.c_int64),
+        ("key_parts", ctypes.c_int64),
+        ("grad_q_part", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+        ("parallel", ctypes.c_void_p),
+    )
+
+
+def strided(tensor: Tensor) -> StridedTensor:
+    """A float32 tensor `(B, H, T, W)` whose components lie side by side."""
+    return StridedTensor(tensor.data_ptr(), *tensor.stride()[:3])
