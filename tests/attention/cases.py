@@ -114,9 +114,7 @@ def each_impl(attention: Attention, *, without: tuple[str, ...] = ()) -> Iterato
             yield impl
 
 
-def fast_impls(
-    attention: Attention, *, without: tuple[str, ...] = (), dtype: torch.dtype | None = None
-) -> list[str]:
+def fast_impls(attention: Attention, *, without: tuple[str, ...] = (), dtype: torch.dtype | None = None) -> list[str]:
     """The ways of computing it beside the reference, except those that cannot compute what is tested."""
     elsewhere = [*ELSEWHERE]
     if (dtype or attention.value.weight.dtype) not in NATIVE_DTYPES or why_no_kernels() is not None:

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from tsattn.ops.modes import is_readable
 from tsattn.ops.native.intervals import Intervals
 from tsattn.ops.native.library import why_no_kernels
-from tsattn.ops.native.operator import native_operator
+from tsattn.ops.native.operator import native_operator, takes_bfloat16
 from tsattn.ops.softmax import finite_as
 
 __all__ = ["UNREADABLE", "is_worth_native", "native_attention", "why_not_native"]
@@ -97,7 +97,9 @@ def native_attention(
         `(B, H, N, E)`. A query that sees no key gives zeros.
     """
     dtype = v.dtype
-    q, k, v = (t.float() for t in (q, k, v))
+    alike = q.dtype == k.dtype == v.dtype
+    if not (alike and (dtype == torch.float32 or takes_bfloat16(ranks, v.shape[-1]))):
+        q, k, v = (t.float() for t in (q, k, v))
     heads = max(t.shape[1] for t in (q, k, v))
     q = q.expand(-1, heads, -1, -1)
     if k.shape[1] != v.shape[1]:

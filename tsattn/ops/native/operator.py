@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from tsattn.ops.native.plain import plain_attention
 from tsattn.ops.native.problem import Problem, strided
 from tsattn.ops.native.sizes import sizes_of
 
-__all__ = ["FLOP_FORMULAS", "native_operator"]
+__all__ = ["FLOP_FORMULAS", "native_operator", "takes_bfloat16"]
 
 
 @torch.library.custom_op("tsattn::native_attention", mutates_args=(), device_types="cpu")
@@ -36,9 +36,9 @@ def native_operator(
     """Outputs, and of each query the largest logit and one over the sum of its weights: see `native_attention`.
 
     Args:
-        q: `(B, H, N, r)` float32.
-        k: `(B, G, S, r)` float32.
-        v: `(B, G, S, E)` float32.
+        q: `(B, H, N, r)`, in float32, or in bfloat16 where `takes_bfloat16`.
+        k: `(B, G, S, r)`, of the same type.
+        v: `(B, G, S, E)`, of the same type.
         bias: float32, broadcastable to `(B, H, N, S)`.
         intervals: `Intervals.tensors`.
         ranks: components of each level.
@@ -47,7 +47,7 @@ def native_operator(
         dropout_p: probability of dropping a weight.
         seed: `()` int64, of what is dropped; None where nothing is.
     """
-    q, k, v = (_side_by_side(t) for t in (q, k, v))
+    q, k, v = (_as_words(t) for t in (q, k, v))
     problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
     (B, H, N, _), E = q.shape, v.shape[3]
     out = _like_projected(B, H, N, E)
@@ -78,7 +78,7 @@ def _backward_operator(
     wants_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of queries, keys, values, and the bias (empty where it is not wanted)."""
-    q, k, v, grad_out = (_side_by_side(t) for t in (q, k, v, grad_out))
+    q, k, v, grad_out = (_as_words(t) for t in (q, k, v, grad_out.to(q.dtype)))
     problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
     (B, H, N, r), (_, G, S, E) = q.shape, v.shape
     parts = sizes_of(B * G, S).key_parts
@@ -98,6 +98,13 @@ def _backward_operator(
     if wants_bias and bias is not None:
         grad_bias = grad_bias.sum_to_size(bias.shape)
     return grad_q.sum(0) if parts > 1 else grad_q[0], grad_k, grad_v, grad_bias
+
+
+def takes_bfloat16(ranks: Sequence[int], value_width: int) -> bool:
+    """Whether the kernel computes in bfloat16 with so many components, which it takes two by two."""
+    kernels = load_kernels()
+    even = value_width % 2 == 0 and all(rank % 2 == 0 for rank in ranks)
+    return even and kernels is not None and bool(kernels.tsattn_takes_bfloat16())
 
 
 def _run(name: str, problem: Problem) -> None:
@@ -122,7 +129,7 @@ def _problem(
 ) -> tuple[Problem, list[Any]]:
     """The problem of a call, and what must live as long as it does."""
     problem, kept = _pairs(q, k, v, intervals, ranks)
-    problem.scale = scale
+    problem.scale, problem.bfloat16 = scale, q.dtype == torch.bfloat16
     problem.q, problem.k, problem.v = strided(q), strided(k), strided(v)
     if level_factors:
         kept.append(torch.tensor(level_factors, dtype=torch.float32))
@@ -153,9 +160,11 @@ def _pairs(q: Tensor, k: Tensor, v: Tensor, intervals: list[Tensor], ranks: list
     return problem, kept
 
 
-def _side_by_side(t: Tensor) -> Tensor:
-    """The tensor with its components next to each other."""
-    return t if t.stride(-1) == 1 or t.shape[-1] == 1 else t.contiguous()
+def _as_words(t: Tensor) -> Tensor:
+    """The tensor with its components next to each other; in bfloat16, two of them in a word that can be read."""
+    per_word = 4 // t.element_size()
+    whole = t.data_ptr() % 4 == 0 and all(stride % per_word == 0 for stride in t.stride()[:-1])
+    return t if whole and t.stride(-1) == 1 else t.contiguous()
 
 
 def _like_projected(B: int, H: int, T: int, W: int) -> Tensor:
@@ -166,8 +175,8 @@ def _like_projected(B: int, H: int, T: int, W: int) -> Tensor:
 @native_operator.register_fake
 def _(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed):  # type: ignore[no-untyped-def]
     B, H, N, _ = q.shape
-    out = q.new_empty(B, N, H, v.shape[-1]).transpose(1, 2)
-    return out, q.new_empty(B, H, N), q.new_empty(B, H, N)
+    out = q.new_empty(B, N, H, v.shape[-1], dtype=torch.float32).transpose(1, 2)
+    return out, *(q.new_empty(B, H, N, dtype=torch.float32) for _ in range(2))
 
 
 @_backward_operator.register_fake
@@ -188,8 +197,9 @@ def _(
     seed,
     wants_bias,
 ):  # type: ignore[no-untyped-def]
-    grads = [q.new_empty(t.shape[0], t.shape[2], t.shape[1], t.shape[3]).transpose(1, 2) for t in (q, k, v)]
-    return (*grads, q.new_empty(bias.shape if wants_bias and bias is not None else 0))
+    shapes = [(t.shape[0], t.shape[2], t.shape[1], t.shape[3]) for t in (q, k, v)]
+    grads = [q.new_empty(shape, dtype=torch.float32).transpose(1, 2) for shape in shapes]
+    return (*grads, q.new_empty(bias.shape if wants_bias and bias is not None else 0, dtype=torch.float32))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -203,7 +213,12 @@ def _backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Any, ...]:
     (*tensors,) = ctx.saved_tensors
     saved, intervals = tensors[:7], tensors[7:]
     *grads, grad_bias = _backward_operator(grad_out, *saved, list(intervals), *ctx.given, ctx.wants_bias)
-    return (*grads, grad_bias if ctx.wants_bias else None, [None] * ctx.count, *[None] * len(ctx.given))
+    return (
+        *(t.to(saved[0].dtype) for t in grads),
+        grad_bias if ctx.wants_bias else None,
+        [None] * ctx.count,
+        *[None] * len(ctx.given),
+    )
 
 
 def _save_for_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
