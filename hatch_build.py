@@ -42,7 +42,7 @@ class KernelBuildHook(BuildHookInterface):
     def _compiled(self, folder: Path) -> list[Path]:
         # read as files: importing the package would need torch
         sets = runpy.run_path(str(NATIVE / "instruction_sets.py"))["sets_of_machine"]()
-        compilation = runpy.run_path(str(NATIVE / "compilation.py"))
+        compilation = runpy.run_path(str(NATIVE / "kernel_compiler.py"))
         if os.environ.get("TSATTN_KERNELS") == "off":
             return self._none("TSATTN_KERNELS=off")
         if os.name != "posix" or not sets:

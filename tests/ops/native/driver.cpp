@@ -65,7 +65,7 @@ int wrong(const Case& c, const char* what, float found, double wanted) {
 
 int run(const Case& c, Random random) {
   const int B = c.batch, H = c.heads, G = c.key_heads, N = c.queries, S = c.keys, R = c.width, E = c.value_width;
-  const int L = c.levels, ordinary = N - c.globals;
+  const int L = c.levels;
   const float NONE = std::numeric_limits<float>::quiet_NaN();  // what is read without being written is seen
   Held q(B, H, N, R, c.tokens_first, 0), k(B, G, S, R, c.tokens_first, 0), v(B, G, S, E, c.tokens_first, 0);
   Held out(B, H, N, E, c.tokens_first, NONE), grad_out(B, H, N, E, c.tokens_first, 0);
@@ -74,12 +74,14 @@ int run(const Case& c, Random random) {
   q.fill(random), k.fill(random), v.fill(random), grad_out.fill(random);
   std::vector<float> peak((size_t)B * H * N, NONE), inverse_total((size_t)B * H * N, NONE);
 
-  std::vector<int32_t> ranks(L, 1), layout_of_row(B);
+  std::vector<int32_t> ranks(L, 1), layout_of_row(B), global_queries(c.layouts);
   for (int left = R - L; left > 0; left--) ranks[random.below(L)]++;
   for (int b = 0; b < B; b++) layout_of_row[b] = b % c.layouts;
   std::vector<int32_t> block_first((size_t)c.layouts * L * S), block_end(block_first), seen_first((size_t)c.layouts * 2 * S),
       seen_end(seen_first);
   for (int layout = 0; layout < c.layouts; layout++) {
+    global_queries[layout] = layout ? c.globals / 2 : c.globals;
+    const int ordinary = N - global_queries[layout];
     for (int l = 0; l < L; l++) {
       // the first level is shared by all pairs, of a second layout by those of halves; blocks of finer ones are nested
       const int size = std::max(1, (layout || L == 1 ? (N + 1) / 2 : N) >> (2 * l));
@@ -128,7 +130,7 @@ int run(const Case& c, Random random) {
   p.q = q.tensor, p.k = k.tensor, p.v = v.tensor, p.out = out.tensor;
   p.peak = peak.data(), p.inverse_total = inverse_total.data();
   p.ranks = ranks.data(), p.level_factors = c.factors ? factors.data() : nullptr;
-  p.layouts = c.layouts, p.global_queries = c.globals, p.layout_of_row = layout_of_row.data();
+  p.layouts = c.layouts, p.global_queries = global_queries.data(), p.layout_of_row = layout_of_row.data();
   p.block_first = block_first.data(), p.block_end = block_end.data();
   p.seen_first = seen_first.data(), p.seen_end = seen_end.data();
   p.bias = c.bias ? bias.data() : nullptr;
@@ -136,6 +138,8 @@ int run(const Case& c, Random random) {
   p.bias_key = bias_strides[3];
   p.dropout = c.dropout ? 0.25f : 0.f, p.seed = 11;
   p.chunk_keys = c.chunk_keys, p.shared_blocks = c.shared_blocks, p.threads = c.threads, p.parallel = nullptr;
+  for (int backward : {0, 1})
+    if (!(tsattn_work(&p, backward) >= 0)) return wrong(c, "the work", (float)tsattn_work(&p, backward), 0);
   if (tsattn_forward(&p)) return wrong(c, "the forward pass", 1, 0);
   p.grad_out = grad_out.tensor, p.grad_q = grad_q.tensor, p.grad_k = grad_k.tensor, p.grad_v = grad_v.tensor;
   p.grad_bias = c.bias ? grad_bias.data() : nullptr;
@@ -150,7 +154,7 @@ int run(const Case& c, Random random) {
   for (int b = 0; b < B; b++)
     for (int h = 0; h < H; h++)
       for (int i = 0; i < N; i++) {
-        const int g = h / (H / G), layout = layout_of_row[b], section = i >= ordinary;
+        const int g = h / (H / G), layout = layout_of_row[b], section = i >= N - global_queries[layout];
         const tsattn::Dropout dropout(p, (int64_t)b * H + h);
         double largest = -INFINITY, total = 0;
         for (int j = 0; j < S; j++) {

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tsattn.errors import UserError, one_of
-from tsattn.ops.native.compilation import CompileError, Compiler, compilers
 from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, InstructionSet, sets_of_this_cpu
+from tsattn.ops.native.kernel_compiler import CompileError, Compiler, compilers
 from tsattn.ops.native.library_cache import CacheError, LibraryCache, cache_folder
 from tsattn.ops.native.problem import Problem
 from tsattn.ops.native.self_check import what_is_wrong
@@ -25,6 +25,17 @@ logger = logging.getLogger("tsattn")
 COMPILED = Path(__file__).with_name("compiled")
 
 VARIABLE = "TSATTN_KERNELS"
+
+_PROBLEM = ctypes.POINTER(Problem)
+
+# what the functions of a library take and return
+_FUNCTIONS: dict[str, tuple[list[type], type]] = {
+    "tsattn_forward": ([_PROBLEM], ctypes.c_int),
+    "tsattn_backward": ([_PROBLEM], ctypes.c_int),
+    "tsattn_work": ([_PROBLEM, ctypes.c_int], ctypes.c_double),
+    "tsattn_lanes": ([], ctypes.c_int),
+    "tsattn_tile_keys": ([], ctypes.c_int),
+}
 
 
 @dataclass(frozen=True)
@@ -71,8 +82,9 @@ def load_kernels() -> ctypes.CDLL | None:
     """The compiled kernels, looked for at the first call and kept; None where there are none.
 
     It has `tsattn_forward` and `tsattn_backward`, which take a pointer to a `Problem` and return 0, or 1 where memory
-    did not suffice, and `tsattn_lanes` and `tsattn_tile_keys`, the sizes that it computes in. The environment variable
-    `TSATTN_KERNELS` is `auto` by default, `off`, or the name of an instruction set.
+    did not suffice; `tsattn_work`, which counts what they compute; and `tsattn_lanes` and `tsattn_tile_keys`, the sizes
+    that they compute in. The environment variable `TSATTN_KERNELS` is `auto` by default, `off`, or the name of an
+    instruction set.
 
     Raises:
         UserError: if `TSATTN_KERNELS` is another word, or an instruction set that this CPU has not.
@@ -232,12 +244,9 @@ def _opened(path: Path, complaints: list[str]) -> ctypes.CDLL | None:
     """The library in a file, if it can be loaded and computes as it should."""
     try:
         library = ctypes.CDLL(str(path))
-        for name in ("tsattn_forward", "tsattn_backward"):
+        for name, (taken, given) in _FUNCTIONS.items():
             function = getattr(library, name)
-            function.argtypes, function.restype = [ctypes.POINTER(Problem)], ctypes.c_int
-        for name in ("tsattn_lanes", "tsattn_tile_keys"):
-            function = getattr(library, name)
-            function.argtypes, function.restype = [], ctypes.c_int
+            function.argtypes, function.restype = taken, given
     except (OSError, AttributeError) as error:
         complaints.append(f"{path} cannot be loaded: {error}")
         return None

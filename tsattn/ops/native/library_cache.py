@@ -13,8 +13,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tsattn.ops.native.compilation import COMPILE_SECONDS, Compiler, compile_library, source_digest
 from tsattn.ops.native.instruction_sets import InstructionSet
+from tsattn.ops.native.kernel_compiler import COMPILE_SECONDS, Compiler, compile_library, source_digest
 
 __all__ = ["CacheError", "LibraryCache", "cache_folder"]
 

@@ -48,7 +48,7 @@ def _solved(
     end = np.minimum(np.stack([0 * key + queries, key // 4 * 4 + 4]), queries).astype(np.int32)
     seen_first = np.minimum(np.stack([key, key]), queries).astype(np.int32)
     seen_end = np.full((2, keys), queries, np.int32)
-    layout_of_row, held_ranks = np.zeros(1, np.int32), np.array(ranks, np.int32)
+    layout_of_row, global_queries, held_ranks = np.zeros(1, np.int32), np.zeros(1, np.int32), np.array(ranks, np.int32)
 
     problem = Problem(batch=1, heads=1, key_heads=1, queries=queries, keys=keys, width=width, levels=len(ranks))
     problem.value_width, problem.scale, problem.layouts, problem.threads = value_width, scale, 1, 1
@@ -60,6 +60,7 @@ def _solved(
         setattr(problem, name, StridedTensor(array.ctypes.data, array.size, array.size, array.shape[1]))
     pointed = {"block_first": first, "block_end": end, "seen_first": seen_first, "seen_end": seen_end, "peak": peak}
     pointed |= {"inverse_total": inverse_total, "ranks": held_ranks, "layout_of_row": layout_of_row}
+    pointed["global_queries"] = global_queries
     for name, array in pointed.items():
         setattr(problem, name, array.ctypes.data)
     if library.tsattn_forward(ctypes.byref(problem)) or library.tsattn_backward(ctypes.byref(problem)):

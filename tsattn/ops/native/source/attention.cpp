@@ -1,5 +1,6 @@
 // Exact attention with prefixes of components, in float32: the plain C interface.
 #include "backward.h"
+#include "work.h"
 
 namespace {
 
@@ -13,17 +14,25 @@ int guarded(F f) {
   }
 }
 
+// Whether the queries fit into one vector; two of them share what is read of keys and values.
+bool is_narrow(const TsattnProblem* p) { return p->queries <= tsattn::LANES; }
+
 }  // namespace
 
 extern "C" {
 
 // 0, or 1 where the memory did not suffice.
 int tsattn_forward(const TsattnProblem* p) {
-  return guarded([&] { p->queries <= tsattn::LANES ? tsattn::forward<1>(*p) : tsattn::forward<2>(*p); });
+  return guarded([&] { is_narrow(p) ? tsattn::forward<1>(*p) : tsattn::forward<2>(*p); });
 }
 
 int tsattn_backward(const TsattnProblem* p) {
-  return guarded([&] { p->queries <= tsattn::LANES ? tsattn::backward<1>(*p) : tsattn::backward<2>(*p); });
+  return guarded([&] { is_narrow(p) ? tsattn::backward<1>(*p) : tsattn::backward<2>(*p); });
+}
+
+// Floating-point operations of the products of the one (0) or the other (1); of the problem, sizes and intervals count.
+double tsattn_work(const TsattnProblem* p, int backward) {
+  return tsattn::count_work(*p, is_narrow(p) ? 1 : 2, backward != 0);
 }
 
 int tsattn_lanes() { return tsattn::LANES; }

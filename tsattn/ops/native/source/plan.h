@@ -58,7 +58,7 @@ inline Extent extent_of(const int32_t* first, const int32_t* end, int begin, int
 
 inline Plan make_plan(const TsattnProblem& p, int64_t layout, int width) {
   Plan plan;
-  const int keys = (int)p.keys, levels = (int)p.levels, ordinary = (int)(p.queries - p.global_queries);
+  const int keys = (int)p.keys, levels = (int)p.levels, ordinary = (int)p.queries - p.global_queries[layout];
   plan.num_tiles = (keys + TILE_KEYS - 1) / TILE_KEYS;
   plan.block_first = p.block_first + layout * levels * keys;
   plan.block_end = p.block_end + layout * levels * keys;

@@ -21,10 +21,11 @@ typedef struct {
   const int32_t* ranks;       // (levels): components of each level, coarse to fine
   const float* level_factors; // (levels + 1): the logits of pairs that share 0, 1, ... levels are multiplied by it; or null
 
-  // Rows that are cut alike have one number of a layout. Queries are those of blocks first, then the `global_queries`,
-  // which share every level. An interval is of queries that a key shares something with: first, and one after the last.
-  int64_t layouts, global_queries;
-  const int32_t* layout_of_row;  // (batch)
+  // Rows that are cut alike have one number of a layout. The last queries of a layout may be global: they share every
+  // level. An interval is of the queries that a key shares something with: first, and one after the last.
+  int64_t layouts;
+  const int32_t* layout_of_row;   // (batch)
+  const int32_t* global_queries;  // (layouts)
   const int32_t* block_first;    // (layouts, levels, keys): queries in the block of a key
   const int32_t* block_end;
   const int32_t* seen_first;     // (layouts, 2, keys): queries that see a key, of those of blocks and of the global ones

@@ -106,7 +106,7 @@ def compile_library(compiler: Compiler, flags: Sequence[str], target: Path) -> N
     except subprocess.TimeoutExpired:
         raise CompileError(f"{compiler.version} took longer than {COMPILE_SECONDS} s") from None
     if code or not target.is_file():
-        errors = [line for line in said.splitlines() if "error" in line.lower()] or said.splitlines()
+        errors = [line for line in said.splitlines() if "error: " in line] or said.splitlines()
         what = errors[0].strip() if errors else f"exit code {code}"
         raise CompileError(f"{compiler.version} does not compile them: {what}")
 
