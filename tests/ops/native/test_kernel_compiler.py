@@ -64,7 +64,7 @@ def test_an_error_of_the_compiler_is_told_in_a_line(tmp_path: Path, monkeypatch:
 
 def test_a_compiler_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_compiler, "COMPILE_SECONDS", 0.5)
-    path = program(tmp_path / "slow", f"sleep 60 & echo $! > {tmp_path}/child; wait")
+    path = program(tmp_path / "slow", f"/bin/sleep 60 & echo $! > {tmp_path}/child; wait")
     start = time.monotonic()
     with pytest.raises(CompileError, match=r"took longer than 0\.5 s"):
         compile_library(Compiler((str(path),), "slow 1"), (), tmp_path / "library.so")
