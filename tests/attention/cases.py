@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tsattn.attention import Attention, build_attention
+from tsattn.ops.native.library import why_no_kernels
 
 D_MODEL, NUM_HEADS = 16, 4
 
@@ -107,19 +108,25 @@ def build(case: str, *, length: int, dtype: torch.dtype = torch.float64, seed: i
 
 def each_impl(attention: Attention, *, without: tuple[str, ...] = ()) -> Iterator[str]:
     """Switch the attention to each of its implementations in turn, except those that cannot compute what is tested."""
-    for impl in attention.pattern.impls:
-        if impl not in (*without, *ELSEWHERE):
+    for impl in ("auto", "reference", *fast_impls(attention)):
+        if impl not in without:
             attention.impl = impl
             yield impl
 
 
-def fast_impls(attention: Attention, *, without: tuple[str, ...] = ()) -> list[str]:
+def fast_impls(attention: Attention, *, without: tuple[str, ...] = (), dtype: torch.dtype | None = None) -> list[str]:
     """The ways of computing it beside the reference, except those that cannot compute what is tested."""
-    return [impl for impl in attention.pattern.impls if impl not in ("auto", "reference", *ELSEWHERE, *without)]
+    elsewhere = [*ELSEWHERE]
+    if (dtype or attention.value.weight.dtype) not in NATIVE_DTYPES or why_no_kernels() is not None:
+        elsewhere.append("native")
+    return [impl for impl in attention.pattern.impls if impl not in ("auto", "reference", *elsewhere, *without)]
 
 
 # what runs on CUDA has tests of its own: under Triton's interpreter, and with FlexAttention as it stands
 ELSEWHERE = ("triton", "flex")
+
+# the native kernel has no other: what is tested in float64 here is tested of it in tests/ops/native
+NATIVE_DTYPES = (torch.float32, torch.bfloat16)
 
 # what the fast paths refuse, and `auto` therefore computes otherwise
 NO_BIAS = ("tiles", "blocks")

@@ -139,7 +139,7 @@ def test_low_precision_patterns_equal_the_float32_reference(case: str, dtype: to
 
     for causal in (False, True):
         expected = run("reference", torch.float32, causal)
-        for impl in ("reference", *fast_impls(attention)):
+        for impl in ("reference", *fast_impls(attention, dtype=dtype)):
             assert_close(run(impl, dtype, causal), expected, TOLERANCE[dtype], causal=causal, impl=impl)
 
 

@@ -20,8 +20,8 @@ from tsattn.attention.patterns import (
     Tokens,
 )
 from tsattn.errors import UserError
-from tsattn.ops.full import wide
 from tsattn.ops.masks import allowed_pairs, window_pairs
+from tsattn.ops.softmax import wide
 
 __all__ = ["attention_map", "attention_zones", "pattern_zones"]
 

@@ -1,7 +1,7 @@
 """Counting the floating-point operations that the fast paths execute on a CPU.
 
-PyTorch's counter sees matrix products but reads 0 for the fused CPU kernel, which every fast path here ends in; the
-formulas below say what that kernel executes, zero-padded components included. One multiply-add is 2 flops.
+PyTorch's counter sees matrix products but reads 0 for fused kernels: its own, for which the formulas below say what is
+executed, zero-padded components included, and the native one, which says it itself. One multiply-add is 2 flops.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
+
+from tsattn.ops.native.operator import FLOP_FORMULAS
 
 __all__ = ["executed_flops"]
 
@@ -48,6 +50,7 @@ def _backward(
 
 
 _FORMULAS: dict[Any, Callable[..., int]] = {
+    **FLOP_FORMULAS,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,13 +11,14 @@ from torch import Tensor
 
 from tsattn.errors import UserError, one_of
 from tsattn.ops.fused import fused_attention
-from tsattn.ops.modes import why_no_fused_derivative
+from tsattn.ops.masks import allowed_pairs
+from tsattn.ops.modes import is_readable, why_no_fused_derivative
+from tsattn.ops.native import UNREADABLE, is_worth_native, native_attention, pair_intervals, why_not_native
+from tsattn.ops.softmax import expand_heads, finite_as, softmax_attention, wide
 
-__all__ = ["expand_heads", "full_attention", "full_attention_reference", "full_attention_sdpa", "softmax_attention"]
+__all__ = ["full_attention", "full_attention_reference", "full_attention_sdpa"]
 
-IMPLS = ("auto", "reference", "sdpa")
-
-_LOW_PRECISION = (torch.float16, torch.bfloat16)
+IMPLS = ("auto", "reference", "sdpa", "native")
 
 
 def full_attention(
@@ -24,6 +26,10 @@ def full_attention(
     k: Tensor,
     v: Tensor,
     *,
+    causal: bool = False,
+    query_positions: Tensor | None = None,
+    key_positions: Tensor | None = None,
+    key_mask: Tensor | None = None,
     allowed: Tensor | None = None,
     bias: Tensor | None = None,
     scale: float | None = None,
@@ -36,12 +42,18 @@ def full_attention(
         q: `(B, H | 1, N, r)` queries.
         k: `(B, G, S, r)` keys.
         v: `(B, G, S, E)` values.
-        allowed: bool, broadcastable to `(B, H, N, S)`; None allows every pair. A query with no allowed key gives zeros.
+        causal: a query sees no key at a later position.
+        query_positions: `(B | 1, N)` int; by default the queries' order.
+        key_positions: `(B | 1, S)` int; by default the keys' order.
+        key_mask: `(B, S)` bool, True at real keys. A query with no allowed key gives zeros.
+        allowed: bool, broadcastable to `(B, H, N, S)`: further pairs that are forbidden where it is False.
         bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
-        impl: ``reference``, ``sdpa``, or ``auto``: ``sdpa``, except where a derivative may be needed that its kernel
-            does not have, in forward mode and in nested gradients of `torch.func`.
+        impl: ``reference``, ``sdpa``, ``native`` or ``auto``. ``native``, the kernel of this package, computes on a
+            CPU, in float32 or bfloat16, and takes no `allowed`. ``auto`` takes it where it can, else ``sdpa``, except
+            where a derivative may be needed that its kernel does not have, in forward mode and in nested gradients of
+            `torch.func`.
 
     Returns:
         `(B, H, N, E)`.
@@ -52,12 +64,48 @@ def full_attention(
     if impl not in IMPLS:
         raise UserError(f"unknown impl {impl!r}: full attention has {one_of(IMPLS)}")
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    options: dict[str, Any] = {"bias": bias, "scale": scale, "dropout_p": dropout_p}
+    if impl in ("auto", "native"):
+        why_not = _why_not_native(q, k, v, query_positions, key_positions, causal, key_mask, allowed, bias)
+        if why_not is None and (impl == "native" or is_worth_native(q, k)):
+            intervals = pair_intervals(
+                q, k, causal=causal, query_positions=query_positions, key_positions=key_positions, key_mask=key_mask
+            )
+            assert not isinstance(intervals, str), intervals
+            return native_attention(q, k, v, intervals=intervals, ranks=[q.shape[-1]], **options)
+        if impl == "native":
+            raise UserError(f"impl native cannot compute this attention: {why_not}")
+    if causal or key_mask is not None:
+        positions = (
+            torch.arange(t.shape[2], device=q.device)[None] if given is None else given
+            for t, given in ((q, query_positions), (k, key_positions))
+        )
+        pairs = allowed_pairs(*positions, causal=causal, key_mask=key_mask)
+        allowed = pairs if allowed is None or pairs is None else allowed & pairs
     reason = why_no_fused_derivative()
     if impl == "sdpa" and reason is not None:
         raise UserError(f"impl sdpa cannot compute this attention: {reason}")
     fused = impl == "sdpa" or (impl == "auto" and reason is None)
     compute = full_attention_sdpa if fused else full_attention_reference
-    return compute(q, k, v, allowed=allowed, bias=bias, scale=scale, dropout_p=dropout_p)
+    return compute(q, k, v, allowed=allowed, **options)
+
+
+def _why_not_native(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    query_positions: Tensor | None,
+    key_positions: Tensor | None,
+    causal: bool,
+    key_mask: Tensor | None,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+) -> str | None:
+    if allowed is not None:
+        return "it takes pairs by position and padding, not one by one"
+    if causal and not is_readable(query_positions, key_positions):
+        return UNREADABLE
+    return why_not_native(q, k, v, bias, hidden=(key_mask,))
 
 
 def full_attention_reference(
@@ -67,30 +115,6 @@ def full_attention_reference(
     q, k, v = expand_heads(q, k, v)
     logits = wide(q) @ wide(k).transpose(-1, -2) * scale
     return softmax_attention(logits, v, allowed=allowed, bias=bias, dropout_p=dropout_p)
-
-
-def softmax_attention(
-    logits: Tensor, v: Tensor, *, allowed: Tensor | None, bias: Tensor | None, dropout_p: float
-) -> Tensor:
-    """`softmax(logits + bias) v` over the allowed pairs; logits `(B, H, N, S)`, v `(B, H, S, E)`."""
-    if bias is not None:
-        logits = logits + _finite_as(bias, logits.dtype)
-        finite = ~torch.isneginf(bias)
-        allowed = finite if allowed is None else allowed & finite
-    if allowed is not None:
-        # a finite fill keeps rows without any allowed key, and their gradients, free of NaN
-        logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
-    weights = logits.softmax(-1)
-    if allowed is not None:
-        weights = weights.masked_fill(~allowed, 0.0)
-    return (F.dropout(weights, dropout_p) @ wide(v)).to(v.dtype)
-
-
-def _finite_as(bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """A bias in another type, in which a large finite one must not become infinite by rounding; -inf becomes finite."""
-    exact = bias.to(torch.promote_types(bias.dtype, dtype))
-    largest = torch.finfo(dtype).max
-    return exact.clamp(-largest, largest).to(dtype)
 
 
 def full_attention_sdpa(
@@ -104,7 +128,7 @@ def full_attention_sdpa(
     mask = allowed
     if bias is not None:
         forbidden = torch.isneginf(bias)
-        bias = _finite_as(bias, q.dtype).masked_fill(forbidden, -torch.inf)
+        bias = finite_as(bias, q.dtype).masked_fill(forbidden, -torch.inf)
         if allowed is not None:
             bias = bias.masked_fill(~allowed, -torch.inf)
         empty = torch.isneginf(bias).all(-1, keepdim=True)
@@ -119,21 +143,3 @@ def full_attention_sdpa(
     if width > value_width:
         out = out[..., :value_width]
     return out if empty is None else out.masked_fill(empty, 0.0)
-
-
-def expand_heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values with one head for each query head; a single head is a view of itself."""
-    heads = max(t.shape[1] for t in (q, k, v))
-    expanded = []
-    for t in (q, k, v):
-        if t.shape[1] == 1 and heads > 1:
-            t = t.expand(-1, heads, -1, -1)
-        elif t.shape[1] < heads:
-            t = t.repeat_interleave(heads // t.shape[1], dim=1)
-        expanded.append(t)
-    return expanded[0], expanded[1], expanded[2]
-
-
-def wide(t: Tensor) -> Tensor:
-    """The tensor in float32 if its own type is too narrow to sum in."""
-    return t.float() if t.dtype in _LOW_PRECISION else t

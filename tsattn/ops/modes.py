@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["is_readable", "why_no_fused_derivative"]
+__all__ = ["as_if_alone", "is_fake", "is_readable", "why_no_fused_derivative"]
 
 
 def is_readable(*tensors: Tensor | None) -> bool:
@@ -25,6 +29,18 @@ def _has_numbers(tensor: Tensor) -> bool:
         tensor = torch._C._functorch.get_unwrapped(tensor)
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     return not (wrapped or tensor.is_meta or isinstance(tensor, FakeTensor))
+
+
+def is_fake(tensor: Tensor) -> bool:
+    """Whether this is a tensor of a `FakeTensorMode` that takes no real ones beside it."""
+    return isinstance(tensor, FakeTensor) and not tensor.fake_mode.allow_non_fake_inputs
+
+
+@contextlib.contextmanager
+def as_if_alone() -> Iterator[None]:
+    """In which tensors are made that are kept for later calls, whatever modes the present call runs under."""
+    with torch.inference_mode(False), _disable_current_modes(), torch.device("cpu"):
+        yield
 
 
 def why_no_fused_derivative() -> str | None:

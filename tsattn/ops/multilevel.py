@@ -3,7 +3,7 @@
 `S[j, j'] = scale * sum over the levels l in which j and j' share a block of q_l[j] . k_l[j']`
 (Kuang et al., section 4): the r components are cut into levels, and each level cuts the sequence into blocks.
 
-Four ways to the same numbers: `reference` writes every level's score matrix out; `sdpa` spreads each level's
+Five ways to the same numbers: `reference` writes every level's score matrix out; `sdpa` spreads each level's
 components over one slot for each of its blocks, so that a plain product of wider vectors is the multi-level score
 and a fused kernel computes it; `tiles` cuts the pairs into rectangles of one prefix each and never forms a matrix of
 scores (see `tsattn.ops.multilevel_tiles`); `triton` does the same in one kernel on a CUDA device. `auto` takes `triton`
@@ -19,18 +19,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from tsattn.errors import UserError, one_of
-from tsattn.ops.full import expand_heads, full_attention_sdpa, softmax_attention, wide
 from tsattn.ops.masks import allowed_pairs, without_padding
 from tsattn.ops.modes import is_readable, why_no_fused_derivative
+from tsattn.ops.multilevel_plain import count_blocks, multilevel_attention_reference, multilevel_attention_sdpa
 from tsattn.ops.multilevel_tiles import multilevel_attention_tiles, multilevel_attention_traced
-from tsattn.ops.tiling import BlockLayout, find_layouts
+from tsattn.ops.native import UNREADABLE, Intervals, is_worth_native, native_attention, pair_intervals, why_not_native
+from tsattn.ops.regular_blocks import RegularBlocks
+from tsattn.ops.softmax import expand_heads, wide
+from tsattn.ops.tiling import BlockLayout, find_layouts, regular_layout
 
-__all__ = ["multilevel_attention", "multilevel_attention_reference", "multilevel_attention_sdpa"]
+__all__ = ["multilevel_attention"]
 
 # Beyond this width the kernel's extra multiplications cost more than the score matrices that it saves: forward and
 # backward cross over near 300, for 3 and 4 levels of 8 and 64 components at 512 tokens on one core.
@@ -43,12 +45,11 @@ NARROW_SPREAD_WIDTH = 32
 # beat many small calls of the fused kernel: measured at 21 to 256 tokens and 2 to 8 levels on one core.
 CACHED_SCORES = 2**22
 
-IMPLS = ("auto", "reference", "sdpa", "tiles", "triton")
+IMPLS = ("auto", "reference", "sdpa", "tiles", "triton", "native")
 
 # those that can divide the logits of a pair by the levels that it shares
-DIVIDING_IMPLS = ("auto", "reference", "tiles")
-UNREADABLE = "it must look at the tokens, which a graph, torch.vmap or meta tensors hide; reference works without"
-CANNOT_DIVIDE = "it cannot divide the logits of a pair by its active levels, which reference and tiles can"
+DIVIDING_IMPLS = ("auto", "reference", "tiles", "native")
+CANNOT_DIVIDE = "it cannot divide the logits of a pair by its active levels, which reference, tiles and native can"
 
 
 def multilevel_attention(
@@ -67,9 +68,8 @@ def multilevel_attention(
     divide_by_active: bool = False,
     dropout_p: float = 0.0,
     impl: str = "auto",
-    layouts: Sequence[BlockLayout] | str | None = None,
     num_blocks: Sequence[int] | None = None,
-    regular: bool = False,
+    regular: RegularBlocks | None = None,
 ) -> Tensor:
     """Softmax attention of a sequence to itself with multi-level scores.
 
@@ -88,14 +88,14 @@ def multilevel_attention(
         divide_by_active: divide the logits of a pair by the number of levels in which its tokens share a block, the
             language-model form of Kuang et al. (ICML 2025). `sdpa` and `triton` cannot.
         dropout_p: probability of dropping a weight. The caller gates it on training.
-        impl: ``reference``, ``sdpa``, ``tiles``, ``triton`` or ``auto``. ``tiles`` needs nested blocks, no bias and no
-            dropout; ``triton`` a CUDA device, no bias and no dropout.
-        layouts: the result of `find_layouts` for these tokens, if it is known already.
+        impl: ``reference``, ``sdpa``, ``tiles``, ``triton``, ``native`` or ``auto``. ``tiles`` needs nested blocks, no
+            bias and no dropout; ``triton`` a CUDA device, no bias and no dropout; ``native`` a CPU, nested blocks, and
+            numbers in float32 or bfloat16.
         num_blocks: for each level, a number that is known to be above the ids of all blocks of real tokens, if there is
             one. `sdpa` needs it where the blocks cannot be looked at, see `is_readable`.
-        regular: whether one row of nested blocks and rising positions is known to serve the whole batch. Under
-            `torch.compile` on a CPU, where the tokens cannot be looked at, `auto` then takes the tiles, else the
-            reference, in one graph for every length.
+        regular: the tokens and their blocks, where these are known to be nested and to serve the whole batch. Under
+            `torch.compile` on a CPU, where the tokens cannot be looked at, `auto` then takes the kernel or the tiles,
+            else the reference, in one graph for every length.
 
     Returns:
         `(B, H, T, E)`.
@@ -113,10 +113,23 @@ def multilevel_attention(
         positions = torch.arange(q.shape[2], device=q.device)[None]
     if not (v.shape[0] and v.shape[2]):
         impl = "reference"  # no pair to score, which the kernels do not take
+    if key_mask is not None or global_tokens is not None:
+        regular = None
+    if impl in ("auto", "native"):
+        found = _native_intervals(q, k, v, ranks, blocks, positions, causal, key_mask, global_tokens, bias, regular)
+        if not isinstance(found, str) and (impl == "native" or is_worth_native(q, k)):
+            factors = [1 / max(1, shared) for shared in range(len(ranks) + 1)] if divide_by_active else ()
+            more: dict[str, Any] = {"bias": bias, "level_factors": factors, "dropout_p": dropout_p}
+            return native_attention(q, k, v, intervals=found, ranks=ranks, scale=scale, **more)
+        if impl == "native":
+            raise UserError(f"impl native cannot compute this multi-level attention: {found}")
+    layouts: Sequence[BlockLayout] | str | None = None
+    if regular is not None and q.shape[2] and not torch.compiler.is_compiling():
+        layouts = [regular_layout(regular)]
     readable = layouts is not None or is_readable(blocks, positions, key_mask, global_tokens)
     whole = bias is None and not dropout_p and forward_ad._current_level < 0
-    regular = regular and key_mask is None and global_tokens is None
-    if torch.compiler.is_compiling() and impl in ("auto", "tiles") and q.device.type == "cpu" and regular and whole:
+    traced = torch.compiler.is_compiling() and q.device.type == "cpu" and regular is not None
+    if traced and impl in ("auto", "tiles") and whole:
         q, k, v = expand_heads(q, k, v)
         return multilevel_attention_traced(
             q,
@@ -168,6 +181,37 @@ def multilevel_attention(
     return multilevel_attention_reference(q, k, v, **pairs, divide_by_active=divide_by_active)
 
 
+def _native_intervals(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    ranks: Sequence[int],
+    blocks: Tensor,
+    positions: Tensor,
+    causal: bool,
+    key_mask: Tensor | None,
+    global_tokens: Tensor | None,
+    bias: Tensor | None,
+    regular: RegularBlocks | None,
+) -> Intervals | str:
+    """The pairs as the kernel takes them, or the reason why it cannot compute this; see `multilevel_attention`."""
+    hidden = (blocks, positions, key_mask, global_tokens) if regular is None else ()
+    why_not = why_not_native(q, k, v, bias, levels=len(ranks), hidden=hidden)
+    if why_not is not None:
+        return why_not
+    return pair_intervals(
+        q,
+        k,
+        causal=causal,
+        query_positions=positions,
+        key_positions=positions,
+        key_mask=key_mask,
+        global_tokens=global_tokens,
+        blocks=blocks,
+        regular=regular,
+    )
+
+
 def _choose(
     fits: Sequence[str],
     device: torch.device,
@@ -195,7 +239,7 @@ def _choose(
         return "sdpa" if narrow and "sdpa" in fits else "tiles"
     if "sdpa" not in fits or not is_readable(blocks):
         return "reference"
-    spread = sum(n * r for n, r in zip(_num_blocks(blocks, blocks), ranks, strict=True))
+    spread = sum(n * r for n, r in zip(count_blocks(blocks, blocks), ranks, strict=True))
     return "sdpa" if spread <= MAX_SPREAD_WIDTH else "reference"
 
 
@@ -261,126 +305,8 @@ def _why_not_triton(q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float)
     return None if triton_available() else "Triton is not installed; the extra `triton` brings it"
 
 
-def multilevel_attention_reference(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    ranks: Sequence[int],
-    query_blocks: Tensor,
-    key_blocks: Tensor,
-    global_queries: Tensor | None,
-    global_keys: Tensor | None,
-    allowed: Tensor | None,
-    bias: Tensor | None,
-    scale: float,
-    dropout_p: float,
-    divide_by_active: bool = False,
-) -> Tensor:
-    """`multilevel_attention` with every level's score matrix written out; queries and keys may differ."""
-    q, k, v = expand_heads(q, k, v)
-    levels = zip(
-        torch.split(wide(q), list(ranks), -1),
-        torch.split(wide(k), list(ranks), -1),
-        query_blocks,
-        key_blocks,
-        strict=True,
-    )
-    logits = torch.zeros((), dtype=wide(q).dtype, device=q.device)
-    active = torch.zeros((), dtype=wide(q).dtype, device=q.device)
-    for q_level, k_level, query_block, key_block in levels:
-        same = query_block[:, :, None] == key_block[:, None, :]
-        if global_queries is not None and global_keys is not None:
-            same = same | global_queries[:, :, None] | global_keys[:, None, :]
-        logits = logits + (q_level @ k_level.transpose(-1, -2)).masked_fill(~same[:, None], 0.0)
-        if divide_by_active:
-            active = active + same[:, None]
-    if divide_by_active:
-        logits = logits / active.clamp(min=1)
-    return softmax_attention(logits * scale, v, allowed=allowed, bias=bias, dropout_p=dropout_p)
-
-
-def multilevel_attention_sdpa(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    ranks: Sequence[int],
-    query_blocks: Tensor,
-    key_blocks: Tensor,
-    global_queries: Tensor | None,
-    global_keys: Tensor | None,
-    allowed: Tensor | None,
-    bias: Tensor | None,
-    scale: float,
-    dropout_p: float,
-    num_blocks: Sequence[int] | None = None,
-) -> Tensor:
-    """`multilevel_attention` as plain attention over components spread over one slot a block; queries may differ.
-
-    With `num_blocks`, ids are taken as they stand, from 0, and those outside are of padded tokens.
-    """
-    q_wide, k_wide = [], []
-    counted = num_blocks is None
-    num_blocks = _num_blocks(query_blocks, key_blocks) if num_blocks is None else num_blocks
-    for level, (q_level, k_level) in enumerate(
-        zip(torch.split(q, list(ranks), -1), torch.split(k, list(ranks), -1), strict=True)
-    ):
-        if num_blocks[level] == 1:
-            q_wide.append(q_level)
-            k_wide.append(k_level)
-            continue
-        ids = [query_blocks[level], key_blocks[level]]
-        if counted:
-            offset = torch.minimum(ids[0].min(), ids[1].min())
-            query_slots, key_slots = (F.one_hot(t - offset, num_blocks[level]) for t in ids)
-        else:
-            every = torch.arange(num_blocks[level], device=q.device)
-            query_slots, key_slots = ((t[..., None] == every).long() for t in ids)
-        if global_queries is not None and global_keys is not None:
-            query_slots, key_slots = _add_global_slots(query_slots, key_slots, global_queries, global_keys)
-        q_wide.append(_spread(q_level, query_slots))
-        k_wide.append(_spread(k_level, key_slots))
-    return full_attention_sdpa(
-        torch.cat(q_wide, -1),
-        torch.cat(k_wide, -1),
-        v,
-        allowed=allowed,
-        bias=bias,
-        scale=scale,
-        dropout_p=dropout_p,
-    )
-
-
 def _spread_width(layouts: Sequence[BlockLayout], ranks: Sequence[int]) -> int:
     """Components of the widest row of a batch when each level's are spread over one slot a block."""
     return max(
         sum((len(starts) - 1) * rank for starts, rank in zip(layout.blocks, ranks, strict=True)) for layout in layouts
     )
-
-
-def _num_blocks(query_blocks: Tensor, key_blocks: Tensor) -> list[int]:
-    low = torch.minimum(query_blocks.amin((1, 2)), key_blocks.amin((1, 2)))
-    high = torch.maximum(query_blocks.amax((1, 2)), key_blocks.amax((1, 2)))
-    return [int(n) for n in (high - low + 1).tolist()]
-
-
-def _add_global_slots(
-    query_slots: Tensor, key_slots: Tensor, global_queries: Tensor, global_keys: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Two more slots, such that a pair with a global token matches exactly once.
-
-    The slots of (query, key) are (0, 1), (1, 0) for ordinary tokens; (1, 0), (1, 1) for global ones, whose own
-    block is cleared.
-    """
-    B = max(query_slots.shape[0], global_queries.shape[0])
-    query_slots, key_slots = query_slots.expand(B, -1, -1), key_slots.expand(B, -1, -1)
-    q_global, k_global = (t.long()[..., None].expand(B, -1, -1) for t in (global_queries, global_keys))
-    queries = torch.cat([query_slots * (1 - q_global), q_global, 1 - q_global], -1)
-    keys = torch.cat([key_slots * (1 - k_global), torch.ones_like(k_global), k_global], -1)
-    return queries, keys
-
-
-def _spread(components: Tensor, slots: Tensor) -> Tensor:
-    """`(B, H, S, r)` components and `(B | 1, S, p)` slots to `(B, H, S, p r)`."""
-    return (components[..., None, :] * slots[:, None, :, :, None].to(components.dtype)).flatten(-2)

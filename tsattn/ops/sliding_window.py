@@ -3,7 +3,8 @@
 `reference` and `sdpa` mask the full matrix; `blocks` cuts the queries into blocks and gives each the keys of its own
 neighbourhood, so that time and memory grow linearly with the length. Global tokens, which see and are seen by
 everything, are computed separately: every block gets their keys as well, and their own rows are computed over the whole
-sequence. `flex` visits on CUDA only the tiles that windows touch (see `tsattn.ops.sliding_window_flex`).
+sequence. `flex` visits on CUDA only the tiles that windows touch (see `tsattn.ops.sliding_window_flex`); `native` does so
+on a CPU, for any positions, masks and biases (see `tsattn.ops.native`).
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from einops import rearrange, repeat
 from torch import Tensor
 
 from tsattn.errors import UserError, one_of
-from tsattn.ops.full import expand_heads, full_attention
+from tsattn.ops.full import full_attention
 from tsattn.ops.fused import fused_attention
 from tsattn.ops.masks import allowed_pairs, window_pairs, without_padding
 from tsattn.ops.modes import is_readable, why_no_fused_derivative
+from tsattn.ops.native import is_worth_native, native_attention, pair_intervals, why_not_native
 from tsattn.ops.sliding_window_flex import sliding_window_attention_flex
+from tsattn.ops.softmax import expand_heads
 
 __all__ = ["sliding_window_attention"]
 
-IMPLS = ("auto", "reference", "sdpa", "blocks", "flex")
+IMPLS = ("auto", "reference", "sdpa", "blocks", "flex", "native")
 
 # Queries of a block; smaller ones use the fused kernel badly, larger ones score more pairs outside the window.
 MIN_BLOCK = 64
@@ -62,10 +65,11 @@ def sliding_window_attention(
         bias: broadcastable to `(B, H, T, T)`, added to the logits; -inf forbids a pair.
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
-        impl: ``reference``, ``sdpa``, ``blocks``, ``flex`` or ``auto``. ``blocks`` needs positions that rise by one
-            from token to token, and no bias; ``flex`` a CUDA device, 16 components or more, no bias and no dropout.
-            Where a window is a small part of the sequence `auto` takes `flex` on CUDA and `blocks` elsewhere, if they
-            can; else `sdpa`.
+        impl: ``reference``, ``sdpa``, ``blocks``, ``flex``, ``native`` or ``auto``. ``blocks`` needs positions that
+            rise by one from token to token, and no bias; ``flex`` a CUDA device, 16 components or more, no bias and no
+            dropout; ``native`` a CPU, and numbers in float32 or bfloat16. `auto` takes `native` where it can; else,
+            where a window is a small part of the sequence, `flex` on CUDA and `blocks` elsewhere, if they can; else
+            `sdpa`.
 
     Returns:
         `(B, H, T, E)`.
@@ -80,6 +84,25 @@ def sliding_window_attention(
     T = q.shape[2]
     if not (v.shape[0] and v.shape[2]):
         impl = "reference"  # no pair to score, which the kernels do not take
+    if impl in ("auto", "native"):
+        why_not = why_not_native(q, k, v, bias, hidden=(positions, key_mask, global_tokens))
+        if why_not is None and (impl == "native" or is_worth_native(q, k)):
+            intervals = pair_intervals(
+                q,
+                k,
+                causal=causal,
+                query_positions=positions,
+                key_positions=positions,
+                key_mask=key_mask,
+                global_tokens=global_tokens,
+                window_size=window_size,
+            )
+            assert not isinstance(intervals, str), intervals
+            return native_attention(
+                q, k, v, intervals=intervals, ranks=[q.shape[-1]], scale=scale, bias=bias, dropout_p=dropout_p
+            )
+        if impl == "native":
+            raise UserError(f"impl native cannot compute this sliding-window attention: {why_not}")
     candidates: tuple[str, ...] = (impl,)
     if impl == "auto":
         candidates = ("flex", "blocks") if _is_small(T, window_size, global_tokens) else ()

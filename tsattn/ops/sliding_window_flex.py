@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from tsattn.ops.full import expand_heads
+from tsattn.ops.softmax import expand_heads
 
 __all__ = ["TILE", "sliding_window_attention_flex", "window_block_mask"]
 

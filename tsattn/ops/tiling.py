@@ -14,6 +14,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from tsattn.ops.regular_blocks import RegularBlocks
+
 __all__ = ["BlockLayout", "LeafGroup", "TileGroup", "TilePlan", "find_layouts", "plan_tiles", "regular_layout"]
 
 # Square blocks of at most this many tokens hold several levels, if their spread components stay this narrow: measured
@@ -184,35 +186,19 @@ class BlockLayout:
 
 
 @functools.lru_cache(maxsize=256)
-def regular_layout(
-    first: int,
-    length: int,
-    *,
-    numbers: tuple[int, ...] | None = None,
-    lengths: tuple[int, ...] | None = None,
-    max_length: int | None = None,
-) -> BlockLayout:
-    """How rows of whole, ordered tokens are cut, at the positions `first`, `first + 1`, ... and nested blocks.
-
-    Found without a tensor, so that it is the same under every transformation.
-
-    Args:
-        first: position of the first token.
-        length: number of tokens.
-        numbers: see `level_block_ids`.
-        lengths: see `level_block_ids`.
-        max_length: see `level_block_ids`.
-    """
-    if lengths is not None:
-        levels = [(1, size) for size in lengths]
+def regular_layout(regular: RegularBlocks) -> BlockLayout:
+    """How rows of whole, ordered tokens are cut."""
+    if regular.lengths is not None:
+        levels = [(1, size) for size in regular.lengths]
     else:
-        assert numbers is not None
-        assert max_length is not None
-        levels = [(number, max_length) for number in numbers]
+        assert regular.numbers is not None
+        assert regular.max_length is not None
+        levels = [(number, regular.max_length) for number in regular.numbers]
     blocks = []
     for number, span in levels:
-        ids = [place * number // span for place in range(first, first + length)]
-        blocks.append((0, *(i + 1 for i, (one, other) in enumerate(pairwise(ids)) if one != other), length))
+        ids = [place * number // span for place in range(regular.first, regular.first + regular.length)]
+        starts = (i + 1 for i, (one, other) in enumerate(pairwise(ids)) if one != other)
+        blocks.append((0, *starts, regular.length))
     return BlockLayout(None, None, tuple(blocks))
 
 

@@ -6,8 +6,8 @@ from einops import rearrange
 from torch import Tensor
 
 from tsattn.attention.caches import NewTokens
-from tsattn.ops.full import softmax_attention, wide
 from tsattn.ops.masks import allowed_pairs
+from tsattn.ops.softmax import softmax_attention, wide
 
 __all__ = ["mix", "pair_scores", "seen_by"]
 

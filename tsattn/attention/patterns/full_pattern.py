@@ -9,8 +9,7 @@ from typing_extensions import override
 from tsattn.attention.caches import Cache, FullCache, NewTokens, own_cache
 from tsattn.attention.patterns.decoding import mix, pair_scores, seen_by
 from tsattn.attention.patterns.pattern import Pattern, Tokens
-from tsattn.ops.full import full_attention
-from tsattn.ops.masks import allowed_pairs
+from tsattn.ops.full import IMPLS, full_attention
 
 __all__ = ["FullPattern"]
 
@@ -18,6 +17,7 @@ __all__ = ["FullPattern"]
 class FullPattern(Pattern):
     """Every pair, with all components: ordinary softmax attention."""
 
+    impls = IMPLS
     takes_context = True
 
     @override
@@ -34,8 +34,19 @@ class FullPattern(Pattern):
         dropout_p: float,
         impl: str,
     ) -> Tensor:
-        allowed = allowed_pairs(tokens.query_positions, tokens.key_positions, causal=causal, key_mask=tokens.mask)
-        return full_attention(q, k, v, allowed=allowed, bias=bias, scale=scale, dropout_p=dropout_p, impl=impl)
+        return full_attention(
+            q,
+            k,
+            v,
+            causal=causal,
+            query_positions=None if tokens.by_default else tokens.query_positions,
+            key_positions=None if tokens.by_default else tokens.key_positions,
+            key_mask=tokens.mask,
+            bias=bias,
+            scale=scale,
+            dropout_p=dropout_p,
+            impl=impl,
+        )
 
     @override
     def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> FullCache:

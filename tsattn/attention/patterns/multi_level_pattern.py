@@ -15,10 +15,10 @@ from tsattn.attention.patterns.decoding import mix, pair_scores, seen_by
 from tsattn.attention.patterns.pattern import Pattern, Tokens
 from tsattn.errors import UserError, one_of
 from tsattn.ops.calendar_blocks import calendar_block_ids
-from tsattn.ops.full import wide
 from tsattn.ops.masks import floor_divide, level_block_ids
 from tsattn.ops.multilevel import DIVIDING_IMPLS, IMPLS, multilevel_attention
-from tsattn.ops.tiling import regular_layout
+from tsattn.ops.regular_blocks import RegularBlocks
+from tsattn.ops.softmax import wide
 
 __all__ = ["MultiLevelPattern"]
 
@@ -140,13 +140,11 @@ class MultiLevelPattern(Pattern):
         impl: str,
     ) -> Tensor:
         blocks = self._find_blocks(tokens)
-        regular = tokens.by_default and self.calendar is None
-        layouts = None
-        if regular and not torch.compiler.is_compiling() and q.shape[2]:
+        regular = None
+        if tokens.by_default and self.calendar is None:
             length = q.shape[2]
             first = 0 if self.align == "start" or tokens.max_length is None else tokens.max_length - length
-            given = {"numbers": self.numbers, "lengths": self.lengths, "max_length": tokens.max_length}
-            layouts = [regular_layout(first, length, **given)]
+            regular = RegularBlocks(first, length, self.numbers, self.lengths, tokens.max_length)
         q, scale = self._scaled(q, scale)
         return multilevel_attention(
             q,
@@ -163,7 +161,6 @@ class MultiLevelPattern(Pattern):
             divide_by_active=self._by_active,
             dropout_p=dropout_p,
             impl=impl,
-            layouts=layouts,
             num_blocks=self._num_blocks(tokens, q.shape[2]) if tokens.counted else None,
             regular=regular,
         )

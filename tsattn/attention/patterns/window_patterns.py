@@ -12,6 +12,7 @@ from tsattn.attention.patterns.decoding import mix, pair_scores
 from tsattn.attention.patterns.full_pattern import FullPattern
 from tsattn.attention.patterns.pattern import Pattern, Tokens
 from tsattn.errors import UserError, is_whole_number, whole_number
+from tsattn.ops.full import IMPLS as FULL_IMPLS
 from tsattn.ops.masks import window_pairs
 from tsattn.ops.sliding_window import IMPLS, sliding_window_attention
 
@@ -95,6 +96,7 @@ class GlobalSlidingWindowPattern(Pattern):
             width.
     """
 
+    impls = FULL_IMPLS
     COMBINATIONS = ("mean", "sum")
     SCALINGS = ("head", "mup")
 

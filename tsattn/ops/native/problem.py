@@ -27,6 +27,7 @@ class Problem(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("batch", "heads", "key_heads", "queries", "keys")),
         *((name, ctypes.c_int64) for name in ("width", "value_width", "levels")),
         ("scale", ctypes.c_float),
+        ("bfloat16", ctypes.c_int64),
         *((name, StridedTensor) for name in ("q", "k", "v", "out")),
         ("peak", ctypes.c_void_p),
         ("inverse_total", ctypes.c_void_p),

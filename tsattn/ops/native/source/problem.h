@@ -12,6 +12,7 @@ typedef struct {
 typedef struct {
   int64_t batch, heads, key_heads, queries, keys, width, value_width, levels;
   float scale;
+  int64_t bfloat16;  // 1: q, k, v and grad_out are in bfloat16, in even numbers of components and even strides; else 0
 
   TsattnTensor q, k, v;
   TsattnTensor out;           // (batch, heads, queries, value_width)

@@ -1,17 +1,17 @@
 // Small matrix products, whose results stay in registers.
 //
-// Of the operands, one is read as vectors and the other number by number, in place. `W` is the number of queries side
-// by side: VECTORS x LANES.
+// Of the operands, one is read as vectors and the other word by word, in place. A word is a number in float32, or a
+// pair of them in bfloat16 (see precision.h), side by side in the direction that is summed over.
 #pragma once
 
-#include "lanes.h"
+#include "precision.h"
 
 namespace tsattn {
 
 constexpr int OUTER_VECTORS = LANES == 16 ? 3 : 2;
 
 // sums[j][v] += sum over d in [begin, end) of rows[j][d] * columns[d][v]
-template <int ROWS, int VECTORS>
+template <class P, int ROWS, int VECTORS>
 INLINE void add_dots(const float* rows, int64_t step, const float* columns, int width, int begin, int end,
                      Vector (&sums)[ROWS][VECTORS]) {
   _Pragma("GCC unroll 4") for (int d = begin; d < end; d++) {
@@ -19,13 +19,13 @@ INLINE void add_dots(const float* rows, int64_t step, const float* columns, int 
     UNROLL for (int v = 0; v < VECTORS; v++) column[v] = load(columns + (int64_t)d * width + LANES * v);
     UNROLL for (int j = 0; j < ROWS; j++) {
       const Vector x = same(rows[j * step + d]);
-      UNROLL for (int v = 0; v < VECTORS; v++) sums[j][v] += x * column[v];
+      UNROLL for (int v = 0; v < VECTORS; v++) sums[j][v] = P::multiply_add(sums[j][v], x, column[v]);
     }
   }
 }
 
 // out[e][.] = out[e][.] * factor[.] + sum over j < n of rows[j][e] * weights[j][.], for COLUMNS columns e.
-template <int COLUMNS, int VECTORS, bool SCALES>
+template <class P, int COLUMNS, int VECTORS, bool SCALES>
 INLINE void mix_columns(const float* rows, int64_t step, const float* weights, int64_t weights_step, int n,
                         const float* factor, float* out, int width) {
   Vector sums[COLUMNS][VECTORS];
@@ -38,7 +38,7 @@ INLINE void mix_columns(const float* rows, int64_t step, const float* weights, i
     UNROLL for (int v = 0; v < VECTORS; v++) weight[v] = load(weights + j * weights_step + LANES * v);
     UNROLL for (int e = 0; e < COLUMNS; e++) {
       const Vector x = same(rows[j * step + e]);
-      UNROLL for (int v = 0; v < VECTORS; v++) sums[e][v] += x * weight[v];
+      UNROLL for (int v = 0; v < VECTORS; v++) sums[e][v] = P::multiply_add(sums[e][v], x, weight[v]);
     }
   }
   UNROLL for (int e = 0; e < COLUMNS; e++) UNROLL for (int v = 0; v < VECTORS; v++)
@@ -46,11 +46,11 @@ INLINE void mix_columns(const float* rows, int64_t step, const float* weights, i
 }
 
 // The same for any number of columns.
-template <int VECTORS, bool SCALES>
+template <class P, int VECTORS, bool SCALES>
 void mix(int columns, const float* rows, int64_t step, const float* weights, int64_t weights_step, int n,
          const float* factor, float* out, int width) {
   const auto go = [&](auto count) {
-    mix_columns<count, VECTORS, SCALES>(rows, step, weights, weights_step, n, factor, out, width);
+    mix_columns<P, count, VECTORS, SCALES>(rows, step, weights, weights_step, n, factor, out, width);
     rows += count, out += (int64_t)count * width, columns -= count;
   };
   while (columns >= TILE_KEYS) go(std::integral_constant<int, TILE_KEYS>{});
@@ -60,7 +60,7 @@ void mix(int columns, const float* rows, int64_t step, const float* weights, int
 }
 
 // out[j][.] += sum over i < n of weights[j][i] * rows[i][.]; of the last vector only `last` numbers are there.
-template <int ROWS, int VECTORS>
+template <class P, int ROWS, int VECTORS>
 INLINE void outer_columns(const float* weights, int64_t weights_step, const float* rows, int64_t step, int n, int last,
                           float* out, int64_t out_step) {
   Vector sums[ROWS][VECTORS];
@@ -72,32 +72,33 @@ INLINE void outer_columns(const float* weights, int64_t weights_step, const floa
       row[v] = load_first(rows + i * step + LANES * v, v == VECTORS - 1 ? last : LANES);
     UNROLL for (int j = 0; j < ROWS; j++) {
       const Vector x = same(weights[j * weights_step + i]);
-      UNROLL for (int v = 0; v < VECTORS; v++) sums[j][v] += x * row[v];
+      UNROLL for (int v = 0; v < VECTORS; v++) sums[j][v] = P::multiply_add(sums[j][v], x, row[v]);
     }
   }
   UNROLL for (int j = 0; j < ROWS; j++) UNROLL for (int v = 0; v < VECTORS; v++)
     store_first(out + j * out_step + LANES * v, sums[j][v], v == VECTORS - 1 ? last : LANES);
 }
 
-template <int ROWS>
+template <class P, int ROWS>
 void outer_rows(const float* weights, int64_t weights_step, const float* rows, int64_t step, int n, int columns,
                 float* out, int64_t out_step) {
   while (columns > 0) {
     const int needed = (columns + LANES - 1) / LANES;
     const int vectors = std::min(needed, needed == OUTER_VECTORS + 1 ? OUTER_VECTORS - 1 : OUTER_VECTORS);
     const int taken = std::min(columns, vectors * LANES), last = taken - (vectors - 1) * LANES;
-    if (vectors == 1) outer_columns<ROWS, 1>(weights, weights_step, rows, step, n, last, out, out_step);
-    else if (vectors == 2) outer_columns<ROWS, 2>(weights, weights_step, rows, step, n, last, out, out_step);
-    else outer_columns<ROWS, OUTER_VECTORS>(weights, weights_step, rows, step, n, last, out, out_step);
+    if (vectors == 1) outer_columns<P, ROWS, 1>(weights, weights_step, rows, step, n, last, out, out_step);
+    else if (vectors == 2) outer_columns<P, ROWS, 2>(weights, weights_step, rows, step, n, last, out, out_step);
+    else outer_columns<P, ROWS, OUTER_VECTORS>(weights, weights_step, rows, step, n, last, out, out_step);
     rows += taken, out += taken, columns -= taken;
   }
 }
 
 // out[j][c] += sum over i < n of weights[j][i] * rows[i][c], for j < count and c < columns.
-inline void add_outer(int count, const float* weights, int64_t weights_step, const float* rows, int64_t step, int n,
+template <class P>
+void add_outer(int count, const float* weights, int64_t weights_step, const float* rows, int64_t step, int n,
                       int columns, float* out, int64_t out_step) {
   const auto go = [&](auto taken) {
-    outer_rows<taken>(weights, weights_step, rows, step, n, columns, out, out_step);
+    outer_rows<P, taken>(weights, weights_step, rows, step, n, columns, out, out_step);
     weights += taken * weights_step, out += taken * out_step, count -= taken;
   };
   while (count >= TILE_KEYS) go(std::integral_constant<int, TILE_KEYS>{});
@@ -106,14 +107,16 @@ inline void add_outer(int count, const float* weights, int64_t weights_step, con
   if (count & 1) go(std::integral_constant<int, 1>{});
 }
 
-// columns[c][i] = factor * rows[i][c] for i < n, and 0 for n <= i < width
-inline void pack_columns(const float* rows, int64_t step, int n, int columns, int width, float factor, float* out) {
+// columns[c][i] = rows[i][c] for i < n, times the factor if it SCALES, and 0 for n <= i < width
+template <bool SCALES>
+void pack_columns(const float* rows, int64_t step, int n, int columns, int width, float factor, float* out) {
   for (int first = 0; first < width; first += LANES)
     for (int c = 0; c < columns; c += LANES) {
       const int taken = std::min(LANES, columns - c);
       Vector x[LANES];
       UNROLL for (int i = 0; i < LANES; i++)
-        x[i] = first + i < n ? factor * load_first(rows + (first + i) * step + c, taken) : Vector{};
+        x[i] = first + i < n ? load_first(rows + (first + i) * step + c, taken) : Vector{};
+      if (SCALES) UNROLL for (int i = 0; i < LANES; i++) x[i] *= factor;
       transpose(x);
       UNROLL for (int i = 0; i < LANES; i++)
         if (i < taken) store(out + (int64_t)(c + i) * width + first, x[i]);

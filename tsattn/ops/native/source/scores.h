@@ -56,7 +56,7 @@ void multiply_level_factors(const Place& at, const Tile& tile, float* s, int64_t
     }
 }
 
-template <int VECTORS>
+template <class P, int VECTORS>
 __attribute__((noinline)) void finish_scores(const Place& at, const Tile& tile, const float* keys, int64_t keys_step,
                                              const float* queries, int width, const float* bias, float* s,
                                              int64_t step, Vector (&peak)[VECTORS]) {
@@ -64,13 +64,14 @@ __attribute__((noinline)) void finish_scores(const Place& at, const Tile& tile, 
   if (tile.kind & SHARES_MORE) {
     int begin[256];
     begin[0] = 0;
-    for (int l = 0; l < (int)at.p.levels; l++) begin[l + 1] = begin[l] + at.p.ranks[l];
+    for (int l = 0; l < (int)at.p.levels; l++) begin[l + 1] = begin[l] + at.p.ranks[l] / P::PACKED;
     for_finer_levels<VECTORS>(at, tile, [&](int l, int v, auto shares) {
       const auto add = [&](auto rows, int first) {
         constexpr int ROWS = decltype(rows)::value;
         Vector sums[ROWS][1]{};
-        add_dots<ROWS, 1>(keys + first * keys_step, keys_step, queries + LANES * v, width, begin[l], begin[l + 1],
-                          sums);
+        add_dots<P, ROWS, 1>(keys + first * keys_step, keys_step, queries + LANES * v, width, begin[l], begin[l + 1],
+                             sums);
+        if (P::PACKED > 1) UNROLL for (int j = 0; j < ROWS; j++) sums[j][0] *= at.p.scale;
         UNROLL for (int j = 0; j < ROWS; j++) {
           float* place = s + (first + j) * step + LANES * v;
           store(place, load(place) + (shares(first + j) ? sums[j][0] : Vector{}));
@@ -101,29 +102,32 @@ __attribute__((noinline)) void finish_scores(const Place& at, const Tile& tile, 
     for (int v = 0; v < VECTORS; v++) peak[v] = larger(load(s + j * step + LANES * v), peak[v]);
 }
 
-template <int ROWS, int VECTORS>
+template <class P, int ROWS, int VECTORS>
 void score_rows(const Place& at, const Tile& tile, const float* keys, int64_t keys_step, const float* queries,
                 int width, const float* bias, float* s, int64_t step, Vector (&peak)[VECTORS]) {
   Vector sums[ROWS][VECTORS]{};
-  add_dots<ROWS, VECTORS>(keys, keys_step, queries, width, 0, tile.prefix, sums);
+  add_dots<P, ROWS, VECTORS>(keys, keys_step, queries, width, 0, tile.prefix / P::PACKED, sums);
+  if (P::PACKED > 1)  // a scale in the rounded queries would be rounded with them
+    UNROLL for (int j = 0; j < ROWS; j++) UNROLL for (int v = 0; v < VECTORS; v++) sums[j][v] *= at.p.scale;
   UNROLL for (int j = 0; j < ROWS; j++) UNROLL for (int v = 0; v < VECTORS; v++)
     store(s + j * step + LANES * v, sums[j][v]);
   if (__builtin_expect(tile.kind == WHOLE && !bias && !at.p.level_factors, 1)) {
     UNROLL for (int v = 0; v < VECTORS; v++) UNROLL for (int j = 0; j < ROWS; j++)
       peak[v] = larger(sums[j][v], peak[v]);
   } else {
-    finish_scores<VECTORS>(at, tile, keys, keys_step, queries, width, bias, s, step, peak);
+    finish_scores<P, VECTORS>(at, tile, keys, keys_step, queries, width, bias, s, step, peak);
   }
 }
 
 // s[j][.] = the logits of key j of the tile; `peak` becomes the largest so far.
 //
-// `queries` are columns, `width` apart, with the scale of the logits in them; `bias` is laid out as s is.
-template <int VECTORS>
+// `queries` are columns of words, `width` apart, in float32 with the scale of the logits in them; `bias` is laid out as
+// s is. Steps are in words.
+template <class P, int VECTORS>
 INLINE void score_tile(const Place& at, const Tile& tile, const float* keys, int64_t keys_step, const float* queries,
                        int width, const float* bias, float* s, int64_t step, Vector (&peak)[VECTORS]) {
   const auto go = [&](auto rows) {
-    score_rows<rows, VECTORS>(at, tile, keys, keys_step, queries, width, bias, s, step, peak);
+    score_rows<P, rows, VECTORS>(at, tile, keys, keys_step, queries, width, bias, s, step, peak);
   };
   switch (at.count()) {
     case 1: return go(std::integral_constant<int, 1>{});

@@ -1,0 +1,280 @@
+"""Which queries a key shares blocks with, and which see it: as intervals, for whole rows of a batch at once.
+
+Queries are taken in the order of their positions, so that those of a block, of a window, and those that causality
+lets see a key, follow each other. Global tokens, which share every level with every token, come last.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tsattn.ops.masks import level_block_ids
+from tsattn.ops.modes import as_if_alone
+from tsattn.ops.regular_blocks import RegularBlocks
+
+__all__ = ["Intervals", "every_pair", "find_intervals", "regular_intervals"]
+
+NEVER = 2**30  # the first of an interval that holds no query
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """The pairs of each layout: of rows of a batch that are cut alike. Intervals give the first and one after the last.
+
+    Attributes:
+        layout_of_row: `(B)` int32, the layout of each row.
+        block_first: `(layouts, L, S)` int32: which ordinary queries share a block with each key, at each level.
+        block_end: the same.
+        seen_first: `(layouts, 2, S)` int32: which ordinary queries, and which global ones, see each key.
+        seen_end: the same.
+        global_queries: `(layouts)` int32, how many of the queries, the last ones, are global.
+        query_order: `(B | 1, N)`, where each query in order stands, if they are not in order already.
+        key_order: `(B | 1, S)`, the same of the keys.
+    """
+
+    layout_of_row: Tensor
+    block_first: Tensor
+    block_end: Tensor
+    seen_first: Tensor
+    seen_end: Tensor
+    global_queries: Tensor
+    query_order: Tensor | None = None
+    key_order: Tensor | None = None
+
+    def for_rows(self, batch: int) -> Intervals:
+        """The intervals of one layout for all rows of a batch."""
+        if torch.compiler.is_compiling():
+            return replace(self, layout_of_row=torch.zeros(batch, dtype=torch.int32))
+        return replace(self, layout_of_row=_first_layout(batch))
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What the kernel is given."""
+        return [
+            self.layout_of_row,
+            self.global_queries,
+            self.block_first,
+            self.block_end,
+            self.seen_first,
+            self.seen_end,
+        ]
+
+
+@functools.lru_cache(maxsize=256)
+def _first_layout(batch: int) -> Tensor:
+    with as_if_alone():
+        return torch.zeros(batch, dtype=torch.int32)
+
+
+@functools.lru_cache(maxsize=256)
+def every_pair(queries: int, keys: int) -> Intervals:
+    """One level, in which every query shares a block with every key and sees it."""
+    with as_if_alone():
+        none = torch.zeros(1, dtype=torch.int32)
+        blocked, seen = torch.zeros(1, 1, keys, dtype=torch.int32), torch.zeros(1, 2, keys, dtype=torch.int32)
+        return Intervals(none, blocked, blocked + queries, seen, seen + queries, none)
+
+
+@functools.lru_cache(maxsize=256)
+def regular_intervals(regular: RegularBlocks, causal: bool, window_size: int | None = None) -> Intervals | str:
+    """The intervals of whole, ordered tokens: one layout, for a batch of one row.
+
+    Args:
+        regular: the tokens and their blocks.
+        causal: a token sees no later one.
+        window_size: keys on a side that a query sees, itself counted; None for all.
+
+    Returns:
+        The intervals, or the reason why there are none.
+    """
+    with as_if_alone():
+        positions = torch.arange(regular.first, regular.first + regular.length)[None]
+        blocks = None
+        if regular.numbers is not None or regular.lengths is not None:
+            blocks = level_block_ids(
+                positions, numbers=regular.numbers, lengths=regular.lengths, max_length=regular.max_length
+            )
+        return find_intervals(positions, positions, blocks=blocks, causal=causal, window_size=window_size)
+
+
+def find_intervals(
+    query_positions: Tensor,
+    key_positions: Tensor,
+    *,
+    batch: int = 1,
+    blocks: Tensor | None = None,
+    causal: bool = False,
+    window_size: int | None = None,
+    key_mask: Tensor | None = None,
+    global_tokens: Tensor | None = None,
+) -> Intervals | str:
+    """The intervals of the rows of a batch, or the reason why their pairs are none.
+
+    Blocks and global tokens are those of a sequence that attends to itself.
+
+    Args:
+        query_positions: `(B | 1, N)` int.
+        key_positions: `(B | 1, S)` int.
+        batch: B.
+        blocks: `(L, B | 1, S)` int, the block of every token at every level, coarse to fine; None for one level, in
+            which all share a block.
+        causal: a token sees no later position.
+        window_size: keys on a side that a query sees, itself counted; None for all.
+        key_mask: `(B, S)` bool, True at real keys.
+        global_tokens: `(B | 1, S)` bool, tokens that share every level with every token, and are in every window.
+    """
+    N, S = query_positions.shape[1], key_positions.shape[1]
+    same = query_positions is key_positions or torch.equal(query_positions, key_positions)
+    num_levels = 1 if blocks is None else len(blocks)
+    parts = [query_positions, key_positions]
+    parts += [] if blocks is None else [blocks.movedim(0, 1).flatten(1)]
+    parts += [t.long() for t in (key_mask, global_tokens) if t is not None]
+    rows = max(part.shape[0] for part in parts)
+    table = torch.cat([part.expand(rows, -1) for part in parts], 1).cpu()
+    table, which = _distinct_rows(table)
+    sizes = [N, S] + [num_levels * S] * (blocks is not None) + [S] * (len(parts) - 2 - (blocks is not None))
+    columns = list(torch.split(table, sizes, 1))
+    queries, keys = columns[:2]
+    rest = columns[2:]
+    ids = None if blocks is None else rest.pop(0).view(len(table), num_levels, S)
+    real = None if key_mask is None else rest.pop(0).bool()
+    everywhere = None if global_tokens is None else rest.pop(0).bool()
+    if everywhere is not None and real is not None:
+        everywhere = everywhere & real
+    if (everywhere is not None or blocks is not None) and not same:
+        return "blocks and global tokens are those of a sequence that attends to itself"
+
+    query_order = key_order = None
+    ordered = _order(queries, real if same else None, everywhere)
+    if ordered is not None:
+        query_order, queries = ordered, queries.gather(1, ordered)
+        if same:
+            key_order, keys = ordered, keys.gather(1, ordered)
+            real = None if real is None else real.gather(1, ordered)
+            everywhere = None if everywhere is None else everywhere.gather(1, ordered)
+            ids = None if ids is None else ids.gather(2, ordered[:, None].expand_as(ids))
+    count = torch.zeros(len(table), dtype=torch.long) if everywhere is None else everywhere.sum(1)
+
+    if ids is None:
+        first = torch.zeros(len(table), 1, S, dtype=torch.long)
+        end = (N - count)[:, None, None].expand(-1, 1, S)
+    else:
+        ordinary = torch.ones(len(table), S, dtype=torch.bool) if everywhere is None else ~everywhere
+        found = _runs(ids, ordinary if real is None else ordinary & real, ordinary)
+        if isinstance(found, str):
+            return found
+        first, end = found
+        if everywhere is not None:  # a global key shares every level
+            first = first.masked_fill(everywhere[:, None], 0)
+            end = torch.where(everywhere[:, None], (N - count)[:, None, None], end)
+    seen_first, seen_end = _seen(queries, keys, count, causal, window_size, real, everywhere)
+    rows_of = which if len(which) == batch else which.expand(batch)
+    return Intervals(
+        rows_of.int().contiguous(),
+        first.int().contiguous(),
+        end.int().contiguous(),
+        seen_first.int().contiguous(),
+        seen_end.int().contiguous(),
+        count.int(),
+        _for_rows(query_order, which),
+        _for_rows(key_order, which),
+    )
+
+
+def _distinct_rows(table: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct rows, and which of them each row is."""
+    if len(table) == 1:
+        return table, torch.zeros(1, dtype=torch.long)
+    if (table == table[0]).all():
+        return table[:1], torch.zeros(len(table), dtype=torch.long)
+    distinct, which = torch.unique(table, dim=0, return_inverse=True)
+    return distinct, which
+
+
+def _for_rows(order: Tensor | None, which: Tensor) -> Tensor | None:
+    return order if order is None or len(order) == 1 else order[which]
+
+
+def _order(positions: Tensor, real: Tensor | None, everywhere: Tensor | None) -> Tensor | None:
+    """An order `(R, N)` of tokens by position, global ones last; None if they are in one already, but for padding.
+
+    Padded tokens may stand anywhere among those of blocks: they see what their place lets them see.
+    """
+    last = torch.zeros_like(positions) if everywhere is None else everywhere.long()
+    steps = last.diff(dim=1)
+    rising = (positions.diff(dim=1) >= 0) | (steps > 0)
+    if bool((steps >= 0).all()) and bool(rising.all()):
+        return None
+    by_position = positions.argsort(dim=1, stable=True)
+    return by_position.gather(1, last.gather(1, by_position).argsort(dim=1, stable=True))
+
+
+def _runs(ids: Tensor, counted: Tensor, ordinary: Tensor) -> tuple[Tensor, Tensor] | str:
+    """For each token, where the run of tokens of its block begins and ends, at each level `(R, L, S)`.
+
+    Args:
+        ids: `(R, L, S)`, blocks of the tokens in order.
+        counted: `(R, S)`, tokens that are real and not global; the others are of the block before them.
+        ordinary: `(R, S)`, tokens that are not global.
+    """
+    R, L, S = ids.shape
+    place = torch.arange(S).expand(R, L, S)
+    valid = counted[:, None].expand_as(ids)
+    if not bool(counted.all()):
+        # where each token's last counted one stands, itself among them; before the first one, the first
+        known = torch.where(valid, place, -1).cummax(-1).values
+        first_known = torch.where(valid, place, S).amin(-1, keepdim=True).clamp(max=S - 1)
+        ids = ids.gather(-1, torch.where(known < 0, first_known, known))
+    changes = torch.cat([torch.ones(R, L, 1, dtype=torch.bool), ids.diff(dim=-1) != 0], -1)
+    if bool((changes[:, :-1] & ~changes[:, 1:])[:, :, 1:].any()):
+        return "the blocks are not nested"
+    ordered = ids.sort(-1).values
+    if bool(((ordered.diff(dim=-1) != 0).sum(-1) + 1 != changes.sum(-1)).any()):
+        return "the blocks are not nested"  # a block that comes again later
+    first = torch.where(changes, place, 0).cummax(-1).values
+    starts_after = torch.cat([changes[..., 1:], torch.ones(R, L, 1, dtype=torch.bool)], -1)
+    end = torch.where(starts_after, place + 1, S + 1).flip(-1).cummin(-1).values.flip(-1)
+    return first, torch.minimum(end, ordinary.sum(1)[:, None, None])
+
+
+def _seen(
+    queries: Tensor,
+    keys: Tensor,
+    count: Tensor,
+    causal: bool,
+    window_size: int | None,
+    real: Tensor | None,
+    everywhere: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Which ordinary and which global queries see each key, `(R, 2, S)`; see `find_intervals`."""
+    R, N = queries.shape
+    S = keys.shape[1]
+    ordinary = (N - count)[:, None].expand(R, S)
+    first = torch.stack([torch.zeros_like(ordinary), ordinary], 1)
+    end = torch.stack([ordinary, torch.full_like(ordinary, N)], 1)
+    if causal or window_size is not None:
+        beyond = torch.iinfo(torch.int64).max
+        place = torch.arange(N)
+        is_ordinary = place < ordinary[:, :1]
+        times = queries.masked_fill(~is_ordinary, beyond).contiguous()
+        if causal:
+            global_times = queries.masked_fill(is_ordinary, -beyond).contiguous()
+            first = torch.stack(
+                [torch.searchsorted(times, keys.contiguous()), torch.searchsorted(global_times, keys.contiguous())], 1
+            )
+            first[:, 1] = torch.maximum(first[:, 1], ordinary)
+        if window_size is not None:
+            near = torch.searchsorted(times, (keys - (window_size - 1)).contiguous())
+            last = torch.searchsorted(times, (keys + (window_size - 1)).contiguous(), right=True)
+            if everywhere is not None:
+                near, last = near.masked_fill(everywhere, 0), torch.where(everywhere, ordinary, last)
+            first[:, 0] = torch.maximum(first[:, 0], near)
+            end[:, 0] = torch.minimum(last, ordinary)
+    if real is not None:
+        first = first.masked_fill(~real[:, None], NEVER)
+        end = end.masked_fill(~real[:, None], 0)
+    return first, end

@@ -1,0 +1,273 @@
+"""The kernel as two operators of PyTorch: differentiable as often as asked for, and one node in a compiled graph."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tsattn.ops.modes import as_if_alone
+from tsattn.ops.native.intervals import Intervals
+from tsattn.ops.native.library import load_kernels, why_no_kernels
+from tsattn.ops.native.openmp import openmp_team
+from tsattn.ops.native.plain import plain_attention
+from tsattn.ops.native.problem import Problem, strided
+from tsattn.ops.native.sizes import sizes_of
+
+__all__ = ["FLOP_FORMULAS", "native_operator", "takes_bfloat16"]
+
+
+@torch.library.custom_op("tsattn::native_attention", mutates_args=(), device_types="cpu")
+def native_operator(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    intervals: list[Tensor],
+    ranks: list[int],
+    scale: float,
+    level_factors: list[float] | None,
+    dropout_p: float,
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs, and of each query the largest logit and one over the sum of its weights: see `native_attention`.
+
+    Args:
+        q: `(B, H, N, r)`, in float32, or in bfloat16 where `takes_bfloat16`.
+        k: `(B, G, S, r)`, of the same type.
+        v: `(B, G, S, E)`, of the same type.
+        bias: float32, broadcastable to `(B, H, N, S)`.
+        intervals: `Intervals.tensors`.
+        ranks: components of each level.
+        scale: factor of the logits.
+        level_factors: further factors of pairs that share 0, 1, ... levels; None for none.
+        dropout_p: probability of dropping a weight.
+        seed: `()` int64, of what is dropped; None where nothing is.
+    """
+    q, k, v = (_as_words(t) for t in (q, k, v))
+    problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
+    (B, H, N, _), E = q.shape, v.shape[3]
+    out = _like_projected(B, H, N, E)
+    peak, inverse_total = torch.empty(B, H, N), torch.empty(B, H, N)
+    problem.out = strided(out)
+    problem.peak, problem.inverse_total = peak.data_ptr(), inverse_total.data_ptr()
+    _run("tsattn_forward", problem)
+    del kept
+    return out, peak, inverse_total
+
+
+@torch.library.custom_op("tsattn::native_attention_backward", mutates_args=(), device_types="cpu")
+def _backward_operator(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    out: Tensor,
+    peak: Tensor,
+    inverse_total: Tensor,
+    intervals: list[Tensor],
+    ranks: list[int],
+    scale: float,
+    level_factors: list[float] | None,
+    dropout_p: float,
+    seed: Tensor | None,
+    wants_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of queries, keys, values, and the bias (empty where it is not wanted)."""
+    q, k, v, grad_out = (_as_words(t) for t in (q, k, v, grad_out.to(q.dtype)))
+    problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
+    (B, H, N, r), (_, G, S, E) = q.shape, v.shape
+    parts = sizes_of(B * G, S).key_parts
+    grad_q = torch.empty(parts, B, N, H, r).transpose(2, 3)
+    grad_k, grad_v = _like_projected(B, G, S, r), _like_projected(B, G, S, E)
+    grad_bias = torch.empty(0)
+    problem.out, problem.grad_out = strided(out), strided(grad_out)
+    problem.peak, problem.inverse_total = peak.data_ptr(), inverse_total.data_ptr()
+    problem.grad_q, problem.grad_q_part, problem.key_parts = strided(grad_q[0]), grad_q.stride(0), parts
+    problem.grad_k, problem.grad_v = strided(grad_k), strided(grad_v)
+    if wants_bias and bias is not None:
+        own_rows = bias.dim() == 4 and bias.shape[0] > 1
+        grad_bias = torch.zeros(B if own_rows else 1, H, N, S)
+        problem.grad_bias, problem.grad_bias_batch = grad_bias.data_ptr(), H * N * S if own_rows else 0
+    _run("tsattn_backward", problem)
+    del kept
+    if wants_bias and bias is not None:
+        grad_bias = grad_bias.sum_to_size(bias.shape)
+    return grad_q.sum(0) if parts > 1 else grad_q[0], grad_k, grad_v, grad_bias
+
+
+def takes_bfloat16(ranks: Sequence[int], value_width: int) -> bool:
+    """Whether the kernel computes in bfloat16 with so many components, which it takes two by two."""
+    kernels = load_kernels()
+    even = value_width % 2 == 0 and all(rank % 2 == 0 for rank in ranks)
+    return even and kernels is not None and bool(kernels.tsattn_takes_bfloat16())
+
+
+def _run(name: str, problem: Problem) -> None:
+    kernels = load_kernels()
+    if kernels is None:
+        raise RuntimeError(f"the native kernel has gone: {why_no_kernels()}")
+    if getattr(kernels, name)(ctypes.byref(problem)):
+        raise MemoryError("the native attention kernel cannot allocate memory")
+
+
+def _problem(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    intervals: list[Tensor],
+    ranks: list[int],
+    scale: float,
+    level_factors: list[float] | None,
+    dropout_p: float,
+    seed: Tensor | None,
+) -> tuple[Problem, list[Any]]:
+    """The problem of a call, and what must live as long as it does."""
+    problem, kept = _pairs(q, k, v, intervals, ranks)
+    problem.scale, problem.bfloat16 = scale, q.dtype == torch.bfloat16
+    problem.q, problem.k, problem.v = strided(q), strided(k), strided(v)
+    if level_factors:
+        kept.append(torch.tensor(level_factors, dtype=torch.float32))
+        problem.level_factors = kept[-1].data_ptr()
+    if bias is not None:
+        spread = bias.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+        problem.bias = spread.data_ptr()
+        problem.bias_batch, problem.bias_head, problem.bias_query, problem.bias_key = spread.stride()
+    problem.dropout, problem.seed = dropout_p, 0 if seed is None else int(seed)
+    sizes = sizes_of(q.shape[0] * k.shape[1], k.shape[2])
+    problem.chunk_keys, problem.shared_blocks = sizes.chunk_keys, sizes.shared_blocks
+    problem.threads, problem.parallel = torch.get_num_threads(), openmp_team()
+    return problem, kept
+
+
+def _pairs(q: Tensor, k: Tensor, v: Tensor, intervals: list[Tensor], ranks: list[int]) -> tuple[Problem, list[Any]]:
+    """The part of a problem that says which pairs are scored with how many components."""
+    problem = Problem()
+    (B, H, N, r), (_, G, S, E) = q.shape, v.shape
+    problem.batch, problem.heads, problem.key_heads, problem.queries, problem.keys = B, H, G, N, S
+    problem.width, problem.value_width, problem.levels = r, E, len(ranks)
+    kept: list[Any] = [torch.tensor(ranks, dtype=torch.int32), [t.contiguous() for t in intervals]]
+    problem.ranks = kept[0].data_ptr()
+    names = ("layout_of_row", "global_queries", "block_first", "block_end", "seen_first", "seen_end")
+    for name, tensor in zip(names, kept[1], strict=True):
+        setattr(problem, name, tensor.data_ptr())
+    problem.layouts = len(kept[1][1])
+    return problem, kept
+
+
+def _as_words(t: Tensor) -> Tensor:
+    """The tensor with its components next to each other; in bfloat16, two of them in a word that can be read."""
+    per_word = 4 // t.element_size()
+    whole = t.data_ptr() % 4 == 0 and all(stride % per_word == 0 for stride in t.stride()[:-1])
+    return t if whole and t.stride(-1) == 1 else t.contiguous()
+
+
+def _like_projected(B: int, H: int, T: int, W: int) -> Tensor:
+    """An empty `(B, H, T, W)` in which the heads of a token follow each other, as the projections have them."""
+    return torch.empty(B, T, H, W).transpose(1, 2)
+
+
+@native_operator.register_fake
+def _(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed):  # type: ignore[no-untyped-def]
+    B, H, N, _ = q.shape
+    out = q.new_empty(B, N, H, v.shape[-1], dtype=torch.float32).transpose(1, 2)
+    return out, *(q.new_empty(B, H, N, dtype=torch.float32) for _ in range(2))
+
+
+@_backward_operator.register_fake
+def _(
+    grad_out,
+    q,
+    k,
+    v,
+    bias,
+    out,
+    peak,
+    inverse_total,
+    intervals,
+    ranks,
+    scale,
+    level_factors,
+    dropout_p,
+    seed,
+    wants_bias,
+):  # type: ignore[no-untyped-def]
+    shapes = [(t.shape[0], t.shape[2], t.shape[1], t.shape[3]) for t in (q, k, v)]
+    grads = [q.new_empty(shape, dtype=torch.float32).transpose(1, 2) for shape in shapes]
+    return (*grads, q.new_empty(bias.shape if wants_bias and bias is not None else 0, dtype=torch.float32))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    q, k, v, bias, intervals, *ctx.given = inputs
+    ctx.wants_bias = bias is not None and bias.requires_grad
+    ctx.count = len(intervals)
+    ctx.save_for_backward(q, k, v, bias, *output, *intervals)
+
+
+def _backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Any, ...]:
+    (*tensors,) = ctx.saved_tensors
+    saved, intervals = tensors[:7], tensors[7:]
+    *grads, grad_bias = _backward_operator(grad_out, *saved, list(intervals), *ctx.given, ctx.wants_bias)
+    return (
+        *(t.to(saved[0].dtype) for t in grads),
+        grad_bias if ctx.wants_bias else None,
+        [None] * ctx.count,
+        *[None] * len(ctx.given),
+    )
+
+
+def _save_for_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    grad_out, q, k, v, bias, _, _, _, intervals, *ctx.given, ctx.wants_bias = inputs
+    ctx.count = len(intervals)
+    ctx.save_for_backward(grad_out, q, k, v, bias, *intervals)
+
+
+def _second_backward(ctx: Any, *second: Tensor) -> tuple[Any, ...]:
+    """The derivatives of the gradients, from the plain form, in memory quadratic in the number of tokens."""
+    grad_out, q, k, v, bias, *tensors = ctx.saved_tensors
+    intervals = Intervals(tensors[0], *tensors[2:], tensors[1])
+    differentiable = [q, k, v] + ([bias] if ctx.wants_bias else [])
+
+    def gradients(grad_out: Tensor, *inputs: Tensor) -> Any:
+        def plain(q: Tensor, k: Tensor, v: Tensor, *given: Tensor) -> Tensor:
+            return plain_attention(q, k, v, given[0] if given else bias, intervals, *ctx.given)
+
+        return torch.func.vjp(plain, *inputs)[1](grad_out)
+
+    found = torch.func.vjp(gradients, grad_out, *differentiable)[1](tuple(second[: len(differentiable)]))
+    of_bias = found[4] if ctx.wants_bias else None
+    # what depends on the output and what was kept of it is counted with the queries, keys and values
+    return (*found[:4], of_bias, None, None, None, [None] * ctx.count, *[None] * len(ctx.given), None)
+
+
+native_operator.register_autograd(_backward, setup_context=_save)
+_backward_operator.register_autograd(_second_backward, setup_context=_save_for_second)
+
+
+def _work(backward: bool) -> Callable[..., int]:
+    """The formula of a pass for PyTorch's counter of flops: what the kernel says that it executes."""
+
+    def count(*arguments: Any, out_val: Any = None, **_: Any) -> int:
+        q, k, v = arguments[1:4] if backward else arguments[:3]
+        with as_if_alone():
+            problem, kept = _pairs(q, k, v, *(arguments[8:10] if backward else arguments[4:6]))
+        kernels = load_kernels()
+        if kernels is None:
+            return 0
+        work = int(kernels.tsattn_work(ctypes.byref(problem), int(backward)))
+        del kept
+        return work
+
+    count._get_raw = True  # type: ignore[attr-defined]  # the tensors themselves, not their shapes alone
+    return count
+
+
+FLOP_FORMULAS = {
+    torch.ops.tsattn.native_attention: _work(backward=False),
+    torch.ops.tsattn.native_attention_backward: _work(backward=True),
+}

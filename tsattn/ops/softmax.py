@@ -1,0 +1,60 @@
+"""What every plain form of attention is made of: logits in, mixed values out."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["expand_heads", "finite_as", "softmax_attention", "wide"]
+
+_LOW_PRECISION = (torch.float16, torch.bfloat16)
+
+
+def softmax_attention(
+    logits: Tensor,
+    v: Tensor,
+    *,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    dropout_p: float,
+    factors: Tensor | None = None,
+) -> Tensor:
+    """`softmax(logits + bias) v` over the allowed pairs; logits and factors of weights `(B, H, N, S)`, v `(B, H, S, E)`."""
+    if bias is not None:
+        logits = logits + finite_as(bias, logits.dtype)
+        finite = ~torch.isneginf(bias)
+        allowed = finite if allowed is None else allowed & finite
+    if allowed is not None:
+        # a finite fill keeps rows without any allowed key, and their gradients, free of NaN
+        logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
+    weights = logits.softmax(-1)
+    if allowed is not None:
+        weights = weights.masked_fill(~allowed, 0.0)
+    weights = F.dropout(weights, dropout_p) if factors is None else weights * factors
+    return (weights @ wide(v)).to(v.dtype)
+
+
+def finite_as(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bias in another type, in which a large finite one must not become infinite by rounding; -inf becomes finite."""
+    exact = bias.to(torch.promote_types(bias.dtype, dtype))
+    largest = torch.finfo(dtype).max
+    return exact.clamp(-largest, largest).to(dtype)
+
+
+def expand_heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values with one head for each query head; a single head is a view of itself."""
+    heads = max(t.shape[1] for t in (q, k, v))
+    expanded = []
+    for t in (q, k, v):
+        if t.shape[1] == 1 and heads > 1:
+            t = t.expand(-1, heads, -1, -1)
+        elif t.shape[1] < heads:
+            t = t.repeat_interleave(heads // t.shape[1], dim=1)
+        expanded.append(t)
+    return expanded[0], expanded[1], expanded[2]
+
+
+def wide(t: Tensor) -> Tensor:
+    """The tensor in float32 if its own type is too narrow to sum in."""
+    return t.float() if t.dtype in _LOW_PRECISION else t
