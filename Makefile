@@ -1,6 +1,7 @@
 # make fit        train on embedded real data, test, draw a picture
 # make test       style, types, and the whole test suite
 # make test-fast  the daily loop: everything that takes no more than seconds
+# make wheel      a wheel in dist/, with the kernels compiled for this machine's architecture where there is a compiler
 # make test-pandas2  the data tests under pandas 2.3
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ VENV2 := .venv-pandas2
 STAMP2 := $(VENV2)/.installed
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: install fit lint test test-fast test-pandas2 clean
+.PHONY: install fit lint test test-fast test-pandas2 wheel clean
 
 install: $(STAMP)
 
@@ -33,6 +34,9 @@ test: lint
 
 test-fast: lint
 	$(PYTEST) -m "not slow"
+
+wheel: $(STAMP)
+	$(BIN)/python -m hatchling build --target wheel --directory dist
 
 # pandas is the one package that the constraints must not pin here
 $(STAMP2): pyproject.toml constraints.txt

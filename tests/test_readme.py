@@ -123,7 +123,7 @@ def test_every_command_is_one_that_runs(
     command = words[0]
     if "--resume" in words:
         (tmp_path / "run" / "metrics.json").unlink()
-    if command in ("test", "predict", "cost", "datasets") or words[1:] == ["--resume", "run"]:
+    if command in ("test", "predict", "cost", "datasets", "kernels") or words[1:] == ["--resume", "run"]:
         assert main(words) == 0
     elif command == "fit":
         experiment, _ = parse_command("fit", prepare(words)[1:])
@@ -139,7 +139,7 @@ def test_every_command_is_one_that_runs(
 
 def test_there_are_commands() -> None:
     assert len(commands()) > 20
-    assert {words[0] for words in commands()} == {"fit", "test", "predict", "tune", "cost", "datasets"}
+    assert {words[0] for words in commands()} == {"fit", "test", "predict", "tune", "cost", "datasets", "kernels"}
 
 
 def test_the_search_file_is_one_that_tune_takes(toy: tuple[Path, Path], tmp_path: Path) -> None:

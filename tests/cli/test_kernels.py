@@ -1,0 +1,99 @@
+"""`kernels` as a person types it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_bad_input import refusal
+from tests.ops.native.conftest import empty_cache, environment, found, without_compiler
+from tsattn.cli import main
+from tsattn.ops.native import library
+from tsattn.ops.native.instruction_sets import sets_of_this_cpu
+from tsattn.ops.native.library import KernelLibrary
+
+__all__ = ["found"]  # a fixture
+
+HERE = ", ".join(one.name for one in sets_of_this_cpu())
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
+    assert main(["kernels", *words]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return {line[:20].strip(): line[20:] for line in captured.out.splitlines()}
+
+
+def test_it_tells_what_is_in_use_and_from_where(found: KernelLibrary, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = said(capsys)
+    assert facts["instruction sets"] == HERE
+    assert found.instruction_set is not None
+    assert found.library is not None
+    assert facts["in use"] == f"{found.instruction_set.name}, {found.library.tsattn_lanes()} numbers at once"
+    assert facts["from"].endswith(f": {found.path}")
+    assert ("compiler" in facts) == (found.compiler is not None)
+
+
+def test_it_tells_what_came_along(
+    found: KernelLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert found.instruction_set is not None
+    assert found.path is not None
+    path = tmp_path / f"{found.instruction_set.name}.so"
+    shutil.copyfile(found.path, path)
+    monkeypatch.setattr(library, "COMPILED", tmp_path)
+    facts = said(capsys)
+    assert facts["from"] == f"this package: {path}"
+    assert "compiler" not in facts
+
+
+def test_it_tells_why_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TSATTN_KERNELS", "off")
+    assert said(capsys) == {"instruction sets": HERE, "in use": "none: TSATTN_KERNELS=off"}
+    monkeypatch.delenv("TSATTN_KERNELS")
+    monkeypatch.setattr(library, "COMPILED", tmp_path)
+    without_compiler(tmp_path, monkeypatch)
+    empty_cache(tmp_path, monkeypatch)
+    reason = "there is no C++ compiler, and this tsattn came without compiled kernels for this CPU"
+    assert said(capsys)["in use"] == f"none: {reason}"
+
+
+def test_what_went_wrong_is_told(
+    found: KernelLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert found.instruction_set is not None
+    path = tmp_path / f"{found.instruction_set.name}.so"
+    path.write_bytes(b"garbage")
+    monkeypatch.setattr(library, "COMPILED", tmp_path)
+    facts = said(capsys)
+    assert facts["went wrong"].startswith(f"{path} cannot be loaded: ")
+    assert facts["from"] == f"compiled here: {found.path}"
+
+
+def test_mistakes_are_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "unknown argument --bild (did you mean --build?)" in refusal(["kernels", "--bild"], capsys)
+    without_compiler(tmp_path, monkeypatch)
+    empty_cache(tmp_path, monkeypatch)
+    assert "the kernels cannot be built: there is no C++ compiler" in refusal(["kernels", "--build"], capsys)
+    monkeypatch.setenv("TSATTN_KERNELS", "on")
+    assert "TSATTN_KERNELS must be one of auto, off, avx512" in refusal(["kernels"], capsys)
+
+
+def test_it_needs_no_lightning() -> None:
+    code = """
+import sys
+from tsattn.cli import main
+code = main(["kernels"])
+heavy = {"lightning", "pandas", "jsonargparse", "optuna"} & set(sys.modules)
+sys.exit(f"{heavy} imported" if heavy else code)
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,64 @@
+"""Which of the instruction sets a CPU is taken to have."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.ops.native.conftest import environment
+from tsattn.ops.native import instruction_sets
+from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, sets_of_machine, sets_of_this_cpu
+
+AVX512 = {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
+
+CASES = {
+    "avx512": ("x86_64", "AVX512", AVX512, ["avx512", "avx2"]),
+    "AVX-512 masked off": ("x86_64", "AVX2", AVX512, ["avx2"]),
+    "all masked off": ("x86_64", "DEFAULT", AVX512, []),
+    "avx2": ("AMD64", "AVX2", {"avx2", "fma"}, ["avx2"]),
+    "no byte and word instructions": ("x86_64", "AVX512", AVX512 - {"avx512bw"}, ["avx2"]),
+    "asked of torch, which the CPU has not": ("x86_64", "AVX512", {"avx2", "fma"}, ["avx2"]),
+    "no list of Linux": ("x86_64", "AVX2", None, ["avx2"]),
+    "arm": ("aarch64", "DEFAULT", None, ["neon"]),
+    "apple": ("arm64", "DEFAULT", None, ["neon"]),
+    "arm with longer vectors": ("aarch64", "SVE256", None, ["neon"]),
+    "another": ("ppc64le", "VSX", None, []),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_best_of_a_cpu_comes_first(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, capability, features, names = CASES[case]
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(instruction_sets, "_listed_features", lambda: features)
+    assert [one.name for one in sets_of_this_cpu()] == [*names, "portable"]
+
+
+def test_a_wheel_has_every_set_of_its_architecture() -> None:
+    assert [one.name for one in sets_of_machine("x86_64")] == ["avx512", "avx2"]
+    assert [one.name for one in sets_of_machine("aarch64")] == ["neon"]
+    assert sets_of_machine("riscv64") == []
+
+
+def test_what_torch_is_told_to_leave_is_left() -> None:
+    if INSTRUCTION_SETS["avx2"] not in sets_of_this_cpu():
+        pytest.skip("this CPU has no AVX2")
+    code = "from tsattn.ops.native.library import chosen_sets; print(chosen_sets('auto')[0].name)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(ATEN_CPU_CAPABILITY="avx2"), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "avx2"), done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/cpuinfo"), reason="not Linux")
+def test_linux_lists_what_torch_finds() -> None:
+    listed = instruction_sets._listed_features()
+    if listed is None:
+        pytest.skip("this CPU is none of x86")
+    if torch.backends.cpu.get_cpu_capability() == "AVX512":
+        assert listed >= set(INSTRUCTION_SETS["avx512"].features)

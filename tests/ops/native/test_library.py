@@ -1,0 +1,276 @@
+"""Having the kernels, in each way and in none, as `TSATTN_KERNELS` says."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.ops.native.conftest import CopyingCompiler, empty_cache, environment, needs_compiler, without_compiler
+from tsattn.errors import UserError
+from tsattn.ops.native import library, self_check
+from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, sets_of_this_cpu
+from tsattn.ops.native.kernel_compiler import compilers
+from tsattn.ops.native.library import KernelLibrary, build_library, find_library, load_kernels, why_no_kernels
+from tsattn.ops.native.library_cache import cache_folder
+
+HERE = [one.name for one in sets_of_this_cpu()]
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has been looked for, and nothing came along."""
+    monkeypatch.setattr(library, "_found", {})
+    monkeypatch.setattr(library, "COMPILED", Path("/nowhere"))
+    monkeypatch.delenv("TSATTN_KERNELS", raising=False)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HERE)
+def test_they_are_compiled_at_first_use(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = empty_cache(tmp_path, monkeypatch)
+    monkeypatch.setenv("TSATTN_KERNELS", name)
+    kernels = load_kernels()
+    assert kernels is not None, why_no_kernels()
+    assert why_no_kernels() is None
+    assert kernels.tsattn_lanes() == {"avx512": 16, "avx2": 8}.get(name, 4)
+    assert kernels.tsattn_tile_keys() > 0
+    assert [path.name.split("-")[0] for path in folder.glob("*.so")] == [name]
+
+
+def test_those_that_came_along_are_taken_first(
+    found: KernelLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found.path is not None
+    assert found.instruction_set is not None
+    path = tmp_path / f"{found.instruction_set.name}.so"
+    shutil.copyfile(found.path, path)
+    monkeypatch.setattr(library, "COMPILED", tmp_path)
+    without_compiler(tmp_path, monkeypatch)
+    folder = empty_cache(tmp_path, monkeypatch)
+    again = find_library()
+    assert again.library is not None
+    assert again.came_along
+    assert (again.path, again.why_none, again.complaints) == (path, None, ())
+    assert not folder.exists()
+
+
+def test_one_that_came_along_and_cannot_be_loaded_is_told(
+    copying: CopyingCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "COMPILED", tmp_path)
+    path = tmp_path / f"{HERE[0]}.so"
+    path.write_bytes(b"garbage")
+    found = find_library()
+    assert found.library is not None
+    assert not found.came_along
+    assert f"{path} cannot be loaded" in found.complaints[0]
+
+
+def test_without_a_compiler_there_are_none_which_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    without_compiler(tmp_path, monkeypatch)
+    empty_cache(tmp_path, monkeypatch)
+    reason = "there is no C++ compiler, and this tsattn came without compiled kernels for this CPU"
+    with caplog.at_level(logging.INFO, "tsattn"):
+        for _ in range(3):
+            assert load_kernels() is None
+            assert (
+                why_no_kernels()
+                == "there is no C++ compiler, and this tsattn came without compiled kernels for this CPU"
+            )
+    (record,) = caplog.records
+    assert record.levelno == logging.INFO
+    assert record.getMessage() == f"no native kernels: {reason}"
+
+
+def test_what_was_compiled_is_loaded_when_the_compiler_has_gone(
+    copying: CopyingCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = find_library().path
+    without_compiler(tmp_path, monkeypatch)
+    found = find_library()
+    assert found.library is not None
+    assert (found.path, found.compiler) == (path, None)
+
+
+def test_a_wrong_cxx_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CXX", "nothing-of-that-name")
+    empty_cache(tmp_path, monkeypatch)
+    assert load_kernels() is None
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        "native kernels: CXX=nothing-of-that-name is not a C++ compiler that runs here; the plain paths are taken"
+    )
+
+
+def test_off_gives_none_and_looks_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TSATTN_KERNELS", "off")
+    monkeypatch.setattr(library, "sets_of_this_cpu", lambda: pytest.fail("looked for"))
+    assert load_kernels() is None
+    assert why_no_kernels() == "TSATTN_KERNELS=off"
+    assert not caplog.records
+
+
+def test_the_word_is_read_at_each_call(copying: CopyingCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = load_kernels()
+    assert kernels is not None
+    monkeypatch.setenv("TSATTN_KERNELS", "off")
+    assert load_kernels() is None
+    monkeypatch.delenv("TSATTN_KERNELS")
+    assert load_kernels() is kernels
+
+
+def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TSATTN_KERNELS", "avx1")
+    for _ in range(2):
+        with pytest.raises(UserError) as raised:
+            load_kernels()
+        valid = "auto, off, avx512, avx2, neon, portable"
+        assert str(raised.value) == f"TSATTN_KERNELS must be one of {valid}, not 'avx1'"
+
+
+def test_a_set_that_the_cpu_has_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "sets_of_this_cpu", lambda: [INSTRUCTION_SETS["avx2"], INSTRUCTION_SETS["portable"]])
+    monkeypatch.setenv("TSATTN_KERNELS", "avx512")
+    with pytest.raises(UserError, match=r"TSATTN_KERNELS=avx512: this CPU has not got it, .*; valid: avx2, portable$"):
+        why_no_kernels()
+
+
+def test_a_cpu_with_none_of_the_sets_has_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "sets_of_this_cpu", lambda: [INSTRUCTION_SETS["portable"]])
+    assert load_kernels() is None
+    assert why_no_kernels() == "this CPU has none of avx512, avx2, neon, or torch was told to leave them"
+
+
+def test_where_the_best_set_does_not_compile_the_next_is_taken(
+    copying: CopyingCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = [INSTRUCTION_SETS["avx512"], INSTRUCTION_SETS["portable"]]
+    monkeypatch.setattr(library, "chosen_sets", lambda word: sets)
+    refusing = "    if '-mavx512bw' in words: sys.exit('error: unrecognized option -mavx512bw')\n"
+    text = copying.path.read_text()
+    copying.path.write_text(text.replace("    time.sleep", refusing + "    time.sleep"))
+    found = find_library()
+    assert found.instruction_set == sets[1]
+    assert found.complaints == ("copying 1.0 does not compile them: error: unrecognized option -mavx512bw",)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_kernels_that_compute_wrong_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # a compiler that takes one step of the sources for another
+    source = tmp_path / "source"
+    shutil.copytree(Path(library.__file__).with_name("source"), source)
+    lanes = (source / "lanes.h").read_text()
+    changed = lanes.replace("0.6931469671f", "0.6831469671f")
+    assert changed != lanes
+    (source / "lanes.h").write_text(changed)
+    monkeypatch.setattr("tsattn.ops.native.kernel_compiler.SOURCE", source)
+    monkeypatch.setenv("CXX", compilers()[0].command[0])
+    monkeypatch.setenv("TSATTN_KERNELS", "portable")
+    empty_cache(tmp_path, monkeypatch)
+    assert load_kernels() is None
+    reason = why_no_kernels()
+    assert reason is not None
+    assert reason.endswith(".so is not used, as its outputs are wrong")
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+@pytest.mark.parametrize("wrong", ["forward", "backward"])
+def test_the_check_sees_what_is_not_computed(wrong: str, found: KernelLibrary) -> None:
+    class Idle:
+        def __getattr__(self, name: str) -> object:
+            return (lambda problem: 0) if name == f"tsattn_{wrong}" else getattr(found.library, name)
+
+    assert self_check.what_is_wrong(Idle()) is not None  # type: ignore[arg-type]
+    assert found.library is not None
+    assert self_check.what_is_wrong(found.library) is None
+
+
+def test_where_no_cache_can_be_made_a_process_compiles_its_own(
+    copying: CopyingCompiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    kernels = load_kernels()
+    assert kernels is not None
+    assert not self_check.what_is_wrong(kernels)
+    assert not list(tmp_path.glob("tsattn-*")), "the folder goes when the library is loaded"
+    (record,) = caplog.records
+    assert "cannot be made" in record.getMessage()
+    assert "XDG_CACHE_HOME can name another folder" in record.getMessage()
+
+
+def test_threads_get_one_library(copying: CopyingCompiler) -> None:
+    kernels: list[object] = []
+    threads = [threading.Thread(target=lambda: kernels.append(load_kernels())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(kernels) == 4
+    assert len(set(map(id, kernels))) == 1
+    assert kernels[0] is not None
+    assert copying.runs() == 1
+
+
+FORKED = """
+import os, threading, time
+from tsattn.ops.native import library
+
+def find(word):
+    started.set()
+    time.sleep({pause})
+    return library.KernelLibrary(why_none="of the parent")
+
+started, find_library = threading.Event(), library.find_library
+library.find_library = find
+thread = threading.Thread(target=library.load_kernels)
+thread.start()
+started.wait()
+child = os.fork()  # while another thread of the parent looks for them
+if not child:
+    library.find_library = find_library
+    os._exit(0 if library.load_kernels() else 3)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+os._exit(code)
+"""
+
+
+def test_a_child_that_was_forked_meanwhile_looks_for_itself(copying: CopyingCompiler) -> None:
+    code = FORKED.format(pause=60)
+    assert subprocess.run([sys.executable, "-c", code], env=environment(), timeout=50).returncode == 0
+
+
+def test_building_anew_says_why_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty_cache(tmp_path, monkeypatch)
+    without_compiler(tmp_path, monkeypatch)
+    with pytest.raises(UserError, match=r"the kernels cannot be built: there is no C\+\+ compiler$"):
+        build_library()
+
+
+def test_building_anew_compiles_though_they_are_there(copying: CopyingCompiler) -> None:
+    first = find_library()
+    again = build_library()
+    assert copying.runs() == 2
+    assert again.path == first.path
+    assert again.path is not None
+    assert again.path.parent == cache_folder()
+    assert os.access(again.path, os.R_OK)

@@ -1,0 +1,142 @@
+"""Libraries that are kept: compiled once, found again, and never loaded from where others can write."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ops.native.conftest import CopyingCompiler, empty_cache, environment
+from tsattn.ops.native import library_cache
+from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS
+from tsattn.ops.native.kernel_compiler import compilers
+from tsattn.ops.native.library import find_library
+from tsattn.ops.native.library_cache import CacheError, LibraryCache, cache_folder
+
+ONE = INSTRUCTION_SETS["portable"]
+
+
+def test_the_folder_is_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert empty_cache(tmp_path, monkeypatch) == cache_folder()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for unset in ("", "relative/path"):
+        monkeypatch.setenv("XDG_CACHE_HOME", unset)
+        assert cache_folder() == tmp_path / ".cache" / "tsattn" / "kernels"
+
+
+def test_what_was_compiled_is_found_again(copying: CopyingCompiler) -> None:
+    cache, (compiler,) = LibraryCache(cache_folder()), compilers()
+    assert cache.find(ONE, compiler) is None
+    path = cache.build(ONE, compiler)
+    assert cache.find(ONE, compiler) == cache.find(ONE, None) == cache.build(ONE, compiler) == path
+    assert copying.runs() == 1
+    assert cache.find(INSTRUCTION_SETS["neon"], compiler) is None
+    assert [file.suffix for file in sorted(cache.folder.iterdir())] == [".so", ".lock"]
+    for place in (path, cache.folder, cache.folder.parent):
+        assert place.stat().st_mode & 0o077 == 0
+
+
+def test_another_compiler_compiles_its_own(copying: CopyingCompiler) -> None:
+    cache, (compiler,) = LibraryCache(cache_folder()), compilers()
+    cache.build(ONE, compiler)
+    copying.path.write_text(copying.path.read_text().replace("copying 1.0", "copying 1.1"))
+    (newer,) = compilers()
+    assert newer.version == "copying 1.1"
+    assert cache.find(ONE, newer) is None
+
+
+def test_two_processes_compile_once(copying: CopyingCompiler) -> None:
+    code = "from tsattn.ops.native.library import find_library; print(find_library('auto').path)"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment(), stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = {process.communicate()[0] for process in processes}
+    assert len(said) == 1
+    assert said.pop().startswith(str(cache_folder()))
+    assert copying.runs() == 1
+
+
+def test_it_is_compiled_anew_when_that_is_asked_for(copying: CopyingCompiler) -> None:
+    cache, (compiler,) = LibraryCache(cache_folder()), compilers()
+    path = cache.build(ONE, compiler)
+    assert cache.build(ONE, compiler, anew=True) == path
+    assert copying.runs() == 2
+    assert cache.find(ONE, compiler) == path
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", None], ids=["empty", "garbage", "cut short"])
+def test_a_file_that_is_not_what_it_was_is_compiled_anew(content: bytes | None, copying: CopyingCompiler) -> None:
+    path = find_library("auto").path
+    assert path is not None
+    content = path.read_bytes()[:5000] if content is None else content
+    path.unlink()  # this process has loaded it
+    path.write_bytes(content)
+    path.chmod(0o700)
+    again = find_library("auto")
+    assert again.library is not None
+    assert copying.runs() == 2
+    assert again.complaints == ()
+    assert [file for file in path.parent.iterdir() if file.suffix == ".so"] == [again.path]
+
+
+@pytest.mark.parametrize("place", ["kernels", "tsattn", "cache"])
+def test_a_folder_that_others_can_write_to_is_refused(place: str, copying: CopyingCompiler) -> None:
+    LibraryCache(cache_folder())
+    folder = next(one for one in (cache_folder(), *cache_folder().parents) if one.name == place)
+    folder.chmod(0o777)
+    with pytest.raises(CacheError, match=f"others can write to {folder}"):
+        LibraryCache(cache_folder())
+    folder.chmod(0o755)
+    LibraryCache(cache_folder())
+
+
+def test_a_folder_in_one_for_all_is_its_owners(copying: CopyingCompiler) -> None:
+    LibraryCache(cache_folder())
+    cache_folder().parents[1].chmod(0o1777)  # as /tmp
+    LibraryCache(cache_folder())
+    cache_folder().parent.chmod(0o1777)
+    with pytest.raises(CacheError, match="others can write"):
+        LibraryCache(cache_folder())
+
+
+def test_a_file_that_others_can_write_to_is_refused(copying: CopyingCompiler) -> None:
+    cache, (compiler,) = LibraryCache(cache_folder()), compilers()
+    path = cache.build(ONE, compiler)
+    path.chmod(0o666)
+    with pytest.raises(CacheError, match=f"others can write to {path}"):
+        cache.find(ONE, compiler)
+    found = find_library("portable")
+    assert found.library is not None  # compiled for this process alone
+    assert "others can write" in found.complaints[0]
+    assert found.path is not None
+    assert not found.path.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_folder_of_another_user_is_refused(copying: CopyingCompiler) -> None:
+    LibraryCache(cache_folder())
+    os.chown(cache_folder(), 12345, 0)
+    with pytest.raises(CacheError, match="others can write"):
+        LibraryCache(cache_folder())
+
+
+def test_a_group_counts_unless_it_is_the_users_own(copying: CopyingCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    LibraryCache(cache_folder())
+    cache_folder().chmod(0o770)
+    monkeypatch.setattr(library_cache, "_is_private", lambda group: False)
+    with pytest.raises(CacheError, match="others can write"):
+        LibraryCache(cache_folder())
+    monkeypatch.setattr(library_cache, "_is_private", lambda group: True)
+    LibraryCache(cache_folder())
+
+
+def test_a_link_is_not_followed(copying: CopyingCompiler, tmp_path: Path) -> None:
+    cache, (compiler,) = LibraryCache(cache_folder()), compilers()
+    path = cache.build(ONE, compiler)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert cache.find(ONE, compiler) is None

@@ -1,0 +1,65 @@
+"""`tsattn kernels`: the native kernels of attention on a CPU, which are in use here, and how they came."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.errors import one_of
+
+if TYPE_CHECKING:
+    from tsattn.ops.native.library import KernelLibrary
+
+__all__ = ["run"]
+
+_DESCRIPTION = """\
+The native kernels of attention on a CPU: the instruction sets that this CPU has, the library that is in use and
+where it is from, or why there is none. TSATTN_KERNELS is auto by default, off, or the name of an instruction set."""
+
+
+def run(words: list[str]) -> int:
+    """Say which kernels are in use, or why none; the exit code is 0, or a `UserError` is raised.
+
+    Args:
+        words: the words after ``kernels``.
+    """
+    options = _parser().parse_args(words)
+    from tsattn.ops.native.library import VARIABLE, build_library, find_library
+
+    word = os.environ.get(VARIABLE, "auto")
+    if options.build:
+        built = build_library(word)
+        print(f"{'built':20}{built.path}")
+    print(_report(find_library(word)))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = SentenceParser(
+        prog="python -m tsattn kernels",
+        description=_DESCRIPTION,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--build", action="store_true", help="compile them anew into the folder of those compiled on this machine"
+    )
+    return parser
+
+
+def _report(found: KernelLibrary) -> str:
+    """A line a fact."""
+    from tsattn.ops.native.instruction_sets import sets_of_this_cpu
+
+    facts = [("instruction sets", one_of(one.name for one in sets_of_this_cpu()))]
+    if found.library is None or found.instruction_set is None:
+        facts.append(("in use", f"none: {found.why_none}"))
+    else:
+        facts.append(("in use", f"{found.instruction_set.name}, {found.library.tsattn_lanes()} numbers at once"))
+        facts.append(("from", f"this package: {found.path}" if found.came_along else f"compiled here: {found.path}"))
+    if found.compiler:
+        facts.append(("compiler", f"{' '.join(found.compiler.command)}: {found.compiler.version}"))
+    facts += [("went wrong", complaint) for complaint in found.complaints if complaint != found.why_none]
+    return "\n".join(f"{name:20}{what}" for name, what in facts)

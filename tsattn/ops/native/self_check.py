@@ -1,0 +1,86 @@
+"""A small problem that a compiled library must solve as plain numpy does, before it is used."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tsattn.ops.native.problem import Problem, StridedTensor
+
+__all__ = ["what_is_wrong"]
+
+_TOLERANCE = 1e-4
+
+Numbers = npt.NDArray[Any]
+
+
+def what_is_wrong(library: ctypes.CDLL) -> str | None:
+    """None where the library computes outputs and gradients as it should, else a clause; takes a millisecond.
+
+    Args:
+        library: with `tsattn_forward` and `tsattn_backward`.
+    """
+    for queries in (3, 37):  # one vector of queries and two, with a rest in each
+        for name, found, wanted in _solved(library, queries, keys=21, ranks=(3, 2), value_width=7):
+            if not np.allclose(found, wanted, rtol=_TOLERANCE, atol=_TOLERANCE):
+                return f"its {name} are wrong"
+    return None
+
+
+def _solved(
+    library: ctypes.CDLL, queries: int, keys: int, ranks: tuple[int, ...], value_width: int
+) -> list[tuple[str, Numbers, Numbers]]:
+    """Outputs and gradients of causal attention of two levels, as computed by the library and plainly."""
+    width, scale = sum(ranks), 0.5
+    rng = np.random.default_rng(0)
+    q, k, v, grad_out = (
+        rng.standard_normal(shape, dtype=np.float32)
+        for shape in ((queries, width), (keys, width), (keys, value_width), (queries, value_width))
+    )
+    out, grad_q, grad_k, grad_v = (np.full_like(like, np.nan) for like in (grad_out, q, k, v))
+    peak, inverse_total = (np.full(queries, np.nan, np.float32) for _ in range(2))
+    key = np.arange(keys, dtype=np.int32)
+    # all pairs share the first level, those of blocks of four tokens the second; the first key is seen by all
+    first = np.minimum(np.stack([0 * key, key // 4 * 4]), queries).astype(np.int32)
+    end = np.minimum(np.stack([0 * key + queries, key // 4 * 4 + 4]), queries).astype(np.int32)
+    seen_first = np.minimum(np.stack([key, key]), queries).astype(np.int32)
+    seen_end = np.full((2, keys), queries, np.int32)
+    layout_of_row, global_queries, held_ranks = np.zeros(1, np.int32), np.zeros(1, np.int32), np.array(ranks, np.int32)
+
+    problem = Problem(batch=1, heads=1, key_heads=1, queries=queries, keys=keys, width=width, levels=len(ranks))
+    problem.value_width, problem.scale, problem.layouts, problem.threads = value_width, scale, 1, 1
+    problem.chunk_keys, problem.shared_blocks, problem.key_parts = 16, 2, 1
+    tensors = {"q": q, "k": k, "v": v, "out": out, "grad_out": grad_out, "grad_q": grad_q, "grad_k": grad_k}
+    name: str
+    array: Numbers
+    for name, array in {**tensors, "grad_v": grad_v}.items():
+        setattr(problem, name, StridedTensor(array.ctypes.data, array.size, array.size, array.shape[1]))
+    pointed = {"block_first": first, "block_end": end, "seen_first": seen_first, "seen_end": seen_end, "peak": peak}
+    pointed |= {"inverse_total": inverse_total, "ranks": held_ranks, "layout_of_row": layout_of_row}
+    pointed["global_queries"] = global_queries
+    for name, array in pointed.items():
+        setattr(problem, name, array.ctypes.data)
+    if library.tsattn_forward(ctypes.byref(problem)) or library.tsattn_backward(ctypes.byref(problem)):
+        return [("results", np.full(1, np.nan, np.float32), np.zeros(1))]
+
+    query = np.arange(queries)[:, None]
+    shares = [(first[level] <= query) & (query < end[level]) for level in range(len(ranks))]
+    parts = np.split(np.arange(width), np.cumsum(ranks)[:-1])
+    Q, K, V, G = (array.astype(np.float64) for array in (q, k, v, grad_out))
+    logits = scale * sum(share * (Q[:, part] @ K[:, part].T) for share, part in zip(shares, parts, strict=True))
+    weights = np.exp(np.where(seen_first[0] <= query, logits, -np.inf))
+    weights /= weights.sum(1, keepdims=True)
+    wanted = weights @ V
+    slopes = scale * weights * (G @ V.T - (G * wanted).sum(1, keepdims=True))
+    slopes_of = [slopes * share for share in shares]
+    wanted_q = np.concatenate([slope @ K[:, part] for slope, part in zip(slopes_of, parts, strict=True)], 1)
+    wanted_k = np.concatenate([slope.T @ Q[:, part] for slope, part in zip(slopes_of, parts, strict=True)], 1)
+    return [
+        ("outputs", out, wanted),
+        ("gradients of queries", grad_q, wanted_q),
+        ("gradients of keys", grad_k, wanted_k),
+        ("gradients of values", grad_v, weights.T @ G),
+    ]
