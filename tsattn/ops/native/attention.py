@@ -120,7 +120,9 @@ def native_attention(
     seed = torch.randint(2**62, ()) if dropout_p else None
     if torch.compiler.is_compiling():
         factors = list(level_factors) or None
-        out = traced_attention(q, k, v, bias, intervals.tensors, list(ranks), scale, factors, dropout_p, seed)[0]
+        out: Tensor = traced_attention(q, k, v, bias, intervals.tensors, list(ranks), scale, factors, dropout_p, seed)[
+            0
+        ]
     else:
         out = differentiable_attention(q, k, v, bias, seed, intervals, ranks, scale, level_factors, dropout_p)
     if order is not None:

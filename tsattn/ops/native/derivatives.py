@@ -138,7 +138,8 @@ def _as_more_rows(size: int, in_dims: Sequence[int | None], inputs: Sequence[Any
     """A call over the dimension of `torch.vmap`, too, as one over more rows; the queries are input number `at`."""
 
     def moved(number: int) -> Tensor:
-        t, dim = inputs[number], in_dims[number]
+        t: Tensor = inputs[number]
+        dim = in_dims[number]
         return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
 
     rows: list[Any] = [moved(number).flatten(0, 1) for number in range(at + 3)]

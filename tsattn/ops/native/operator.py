@@ -183,26 +183,10 @@ def _(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed):  
 
 
 @backward_operator.register_fake
-def _(
-    grad_out,
-    q,
-    k,
-    v,
-    bias,
-    out,
-    peak,
-    inverse_total,
-    intervals,
-    ranks,
-    scale,
-    level_factors,
-    dropout_p,
-    seed,
-    wants_bias,
-):  # type: ignore[no-untyped-def]
+def _(grad_out, q, k, v, bias, *others):  # type: ignore[no-untyped-def]
     shapes = [(t.shape[0], t.shape[2], t.shape[1], t.shape[3]) for t in (q, k, v)]
     grads = [q.new_empty(shape, dtype=torch.float32).transpose(1, 2) for shape in shapes]
-    return (*grads, q.new_empty(bias.shape if wants_bias and bias is not None else 0, dtype=torch.float32))
+    return (*grads, q.new_empty(bias.shape if others[-1] and bias is not None else 0, dtype=torch.float32))
 
 
 def _work(backward: bool) -> Callable[..., int]:

@@ -26,7 +26,10 @@ def traced_attention(
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`forward_operator`, which takes the same, with its first derivative; `torch.compile` asks for no others."""
-    return forward_operator(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
+    results: tuple[Tensor, Tensor, Tensor] = forward_operator(
+        q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed
+    )
+    return results
 
 
 @traced_attention.register_fake
