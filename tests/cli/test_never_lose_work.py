@@ -22,6 +22,8 @@ from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import ForecastingModule
 from tsattn.training.checkpoint_io import AtomicCheckpointIO
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 MODEL = "--model.backbone={kind: transformer, d_model: 16, num_heads: 2, dropout: 0.3}"
 SIZES = ["--data.context_length=24", "--data.prediction_length=8", "--data.batch_size=64"]
 DATA = ["fit", "--data=CSVDataModule", *SIZES, MODEL, "--trainer.accelerator=cpu", "--trainer.log_every_n_steps=2"]
