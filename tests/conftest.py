@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a Triton kernel is defined
@@ -29,6 +30,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="TSATTN_DATA is not set, so the real files are not tested"))
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="no CUDA device, so the GPU path is not tested"))
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are made and saved, but empty: for tests that make many and look at none."""
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda _, path, **options: save(Figure(figsize=(1, 1)), path, **options))
+
+
+@pytest.fixture
+def short_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ridge beside a model has a short context: for tests of large data that do not look at its errors."""
+    monkeypatch.setattr("tsattn.experiments.baselines.RIDGE_CONTEXT", 24)
 
 
 @pytest.fixture

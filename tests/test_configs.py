@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
+from tsattn.backbones import build_backbone
+from tsattn.batch import Batch
 from tsattn.cli import main
+from tsattn.task import Task
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 TOY = ["--data.context_length=16", "--data.batch_size=4", "--trainer.max_steps=2", "--trainer.val_check_interval=1"]
@@ -18,6 +22,7 @@ def needs_a_file(config: Path) -> bool:
     return yaml.safe_load(config.read_text())["data"]["class_path"] == "PublicDataModule"
 
 
+@pytest.mark.usefixtures("undrawn", "short_ridge")
 @pytest.mark.parametrize(
     "config",
     [pytest.param(path, id=path.name, marks=[pytest.mark.real_data] if needs_a_file(path) else []) for path in CONFIGS],
@@ -25,7 +30,9 @@ def needs_a_file(config: Path) -> bool:
 def test_configuration_runs(config: Path, tmp_path: Path) -> None:
     words = ["fit", "--config", config.name, "--run", str(tmp_path / "run"), *TOY]
     limits = ["--trainer.limit_val_batches=1", "--data.eval_batch_size=512", "--trainer.accelerator=cpu"]
-    assert main([*words, *limits]) == 0
+    # the size of a GPU, with as many features a head
+    size = ["d_model=64", "num_heads=1", "d_ff=64"] if "paper" in config.name else []
+    assert main([*words, *limits, *(f"--model.backbone.{option}" for option in size)]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["test_windows"] == {"co2": 407, "ETTh1": 2785, "vic_electricity": 20948}[metrics["data"]]
     assert len(metrics["test"]) == 4
@@ -34,6 +41,14 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
         saved["model"]["backbone"]["num_layers"]
         == yaml.safe_load(config.read_text())["model"]["backbone"]["num_layers"]
     )
+
+
+def test_the_backbone_of_a_gpu_has_the_size_that_it_says() -> None:
+    content = yaml.safe_load((CONFIGS[0].parent / "etth1_mlr_paper.yaml").read_text())
+    lengths = content["data"]["init_args"]
+    task = Task("toy", lengths["context_length"], lengths["prediction_length"], ("a", "b"), "h", 24)
+    backbone = build_backbone(content["model"]["backbone"], task)
+    assert backbone(Batch(torch.randn(1, 96, 2))).shape == (1, 96, 2)
 
 
 def test_the_ett_configurations_differ_in_attention_only() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import signal as signals
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.processes import Worker
 from tsattn.cli import main
 from tsattn.training import ForecastingModule
 
@@ -302,16 +302,14 @@ def test_flags_merge_into_the_description(toy_csv: Path, tmp_path: Path, capsys:
 def test_an_interrupted_fit_says_how_to_go_on(toy_csv: Path, tmp_path: Path, signal: str, code: int) -> None:
     run = tmp_path / "run"
     words = [*TINY, f"--data.path={toy_csv}", f"--run={run}", "--trainer.max_epochs=100000"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tsattn", "fit", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    worker = Worker(["fit", *words], tmp_path)
     deadline = time.monotonic() + 120
     while not (run / "checkpoints" / "last.ckpt").exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    process.send_signal(getattr(signals, signal))
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == code, err
-    assert f"interrupted: go on with `python -m tsattn fit --resume {run}`" in err
+        time.sleep(0.05)
+    assert worker.process.pid is not None
+    os.kill(worker.process.pid, getattr(signals, signal))
+    assert worker.end() == code, worker.said()
+    assert f"interrupted: go on with `python -m tsattn fit --resume {run}`" in worker.said()
     assert main(["predict", "--run", str(run), "--output", str(tmp_path / "out.csv")]) == 0
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.processes import Worker, limit_files, signal_at
 from tsattn.cli import main
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import ForecastingModule
 from tsattn.training.checkpoint_io import AtomicCheckpointIO
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 MODEL = "--model.backbone={kind: transformer, d_model: 16, num_heads: 2, dropout: 0.3}"
 SIZES = ["--data.context_length=24", "--data.prediction_length=8", "--data.batch_size=64"]
@@ -32,29 +35,16 @@ WAYS = {
     "accumulated": ["--trainer.max_epochs=5", "--trainer.accumulate_grad_batches=2"],
 }
 
-# sends a signal to itself when the first batch after a step begins
-STOPPED = """
-import os, signal, sys
-from lightning.pytorch.callbacks import Callback
-from tsattn.training.stopping import FiniteLoss
-step, number, sent = int(sys.argv[1]), int(sys.argv[2]), []
-def stop(self, trainer, module, batch, batch_idx):
-    if trainer.global_step == step and not sent:
-        sent.append(os.kill(os.getpid(), number))
-FiniteLoss.on_train_batch_start = stop
-from tsattn.cli import main
-sys.exit(main(sys.argv[3:]))
-"""
-
 
 def words(csv: Path, run: Path, way: str) -> list[str]:
     return [*DATA, f"--data.path={csv}", *WAYS[way], f"--run={run}"]
 
 
-def stopped(step: int, number: int, command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", STOPPED, str(step), str(number), *command], capture_output=True, text=True, timeout=300
-    )
+def stopped(step: int, number: int, command: list[str], folder: Path) -> Worker:
+    """A command that ended by a signal at a step."""
+    worker = Worker(command, folder, partial(signal_at, step, number))
+    worker.end()
+    return worker
 
 
 def result(run: Path) -> dict[str, Any]:
@@ -86,10 +76,10 @@ def test_a_killed_run_goes_on_to_the_result_of_an_unbroken_one(long_csv: Path, t
     # before the first checkpoint, in the middle of an epoch, and after one; then once more in the run that went on
     for number, step in enumerate((2, 8, 12)):
         run = tmp_path / f"run{number}"
-        assert stopped(step, kill, words(long_csv, run, way)).returncode == -kill
+        assert stopped(step, kill, words(long_csv, run, way), tmp_path).end() == -kill
         assert not (run / "metrics.json").exists()
         if number == 1:
-            assert stopped(step + 3, kill, ["fit", "--resume", str(run)]).returncode == -kill
+            assert stopped(step + 3, kill, ["fit", "--resume", str(run)], tmp_path).end() == -kill
         assert main(["fit", "--resume", str(run)]) == 0
         assert result(run) == result(tmp_path / "whole")
         pd.testing.assert_frame_equal(curve(run), curve(tmp_path / "whole"))
@@ -100,9 +90,9 @@ def test_a_killed_run_goes_on_to_the_result_of_an_unbroken_one(long_csv: Path, t
 @pytest.mark.parametrize("way", ["epochs", "accumulated"])
 def test_ctrl_c_saves_after_a_whole_step(long_csv: Path, tmp_path: Path, way: str) -> None:
     run, interrupt = tmp_path / "run", 2
-    ended = stopped(4, interrupt, words(long_csv, run, way))
-    assert ended.returncode == 130, ended.stderr
-    assert ended.stderr.splitlines()[-1] == f"interrupted: go on with `python -m tsattn fit --resume {run}`"
+    ended = stopped(4, interrupt, words(long_csv, run, way), tmp_path)
+    assert ended.end() == 130, ended.said()
+    assert ended.said().splitlines()[-1] == f"interrupted: go on with `python -m tsattn fit --resume {run}`"
     assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 5
     moved = tmp_path / "elsewhere"  # a run folder may be moved
     shutil.move(run, moved)
@@ -243,15 +233,9 @@ def test_too_little_memory_names_the_batch_size(
 def test_a_full_disk_ends_with_one_sentence(long_csv: Path, tmp_path: Path) -> None:
     """Files may grow to 30 kB here, so that a checkpoint cannot be written, as on a full disk."""
     run = tmp_path / "run"
-    ended = subprocess.run(
-        [sys.executable, "-m", "tsattn", *words(long_csv, run, "epochs")],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)),
-    )
-    assert ended.returncode == 2, ended.stderr[-2000:]
-    last = ended.stderr.splitlines()[-1]
+    ended = Worker(words(long_csv, run, "epochs"), tmp_path, partial(limit_files, 30_000))
+    assert ended.end() == 2, ended.said()
+    last = ended.said().splitlines()[-1]
     assert last.startswith(f"error: the checkpoint {run / 'checkpoints' / 'best.ckpt'} cannot be written")
     assert list((run / "checkpoints").iterdir()) == [], "nothing half written"
 

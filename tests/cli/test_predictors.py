@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,12 @@ import torch
 import yaml
 
 from tests.cli.test_bad_input import refusal
+from tests.processes import Worker, signal_at
 from tsattn.cli import main
 from tsattn.experiments import RunFolder
 from tsattn.training import ForecastingModule
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 NETWORK = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}
 ENSEMBLE = "{kind: ensemble, members: [ridge, {kind: patchtst, d_model: 16}], weights: [0.5, 0.5], seeds: 2}"
@@ -169,21 +171,6 @@ def test_what_says_how_to_compute_means_something_to_a_closed_form(config: Path,
 
 # ensembles
 
-# sends SIGKILL to itself when a batch of the second training begins after a step
-KILLED = """
-import os, signal, sys
-from tsattn.training.stopping import FiniteLoss
-step, trainings = int(sys.argv[1]), []
-def begin(self, trainer, module):
-    trainings.append(module)
-def stop(self, trainer, module, batch, batch_idx):
-    if len(trainings) == 2 and trainer.global_step == step:
-        os.kill(os.getpid(), signal.SIGKILL)
-FiniteLoss.on_train_start, FiniteLoss.on_train_batch_start = begin, stop
-from tsattn.cli import main
-sys.exit(main(sys.argv[2:]))
-"""
-
 
 def test_an_ensemble_is_fitted_tested_and_forecast_with(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -228,8 +215,9 @@ def test_the_members_that_are_done_are_not_trained_again_after_a_kill(
     whole, run = tmp_path / "whole", tmp_path / "run"
     assert fit(config, whole, "--model.backbone", ENSEMBLE) == 0
     words = ["fit", "--config", str(config), f"--run={run}", "--model.backbone", ENSEMBLE]
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(step), *words], capture_output=True, timeout=300)
-    assert ended.returncode == -9, ended.stderr
+    kill = 9
+    ended = Worker(words, tmp_path, partial(signal_at, step, kill, training=2))
+    assert ended.end() == -kill, ended.said()
     assert (run / "members" / "member_1_seed_0" / "checkpoints" / "best.ckpt").exists()
     assert not (run / "metrics.json").exists()
     taken: list[int] = []

@@ -20,10 +20,10 @@ from tsattn.ops.multilevel_triton import TileSizes, multilevel_attention_triton
         (7, True, False),
         (33, True, True),
         (33, False, False),
-        (96, False, False),
-        (97, True, False),
-        (97, False, True),
-        (97, True, True),
+        (64, False, False),
+        (65, True, False),
+        (65, False, True),
+        (65, True, True),
     ],
 )
 def test_equals_the_reference_at_every_length(

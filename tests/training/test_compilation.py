@@ -95,7 +95,8 @@ def check_compiles_whole(backbone: Backbone, recompute: bool) -> None:
 @pytest.mark.parametrize("attention", ATTENTION)
 @pytest.mark.parametrize(("kind", "recompute"), [("transformer", False), ("patchtst", True)])
 def test_a_backbone_compiles_whole(kind: str, recompute: bool, attention: str) -> None:
-    description = {"kind": kind, "d_model": 16, "num_heads": 2, "dropout": 0.0, "attention": ATTENTION[attention]}
+    size = {"d_model": 16, "num_heads": 2, "num_layers": 1}  # more layers are in the test below
+    description = {"kind": kind, **size, "dropout": 0.0, "attention": ATTENTION[attention]}
     check_compiles_whole(build_backbone(description, task()), recompute)
 
 

@@ -15,11 +15,12 @@ import yaml
 
 from tests.conftest import REAL_ROOT
 from tsattn.cli import main
-from tsattn.data import CO2DataModule
 from tsattn.forecaster import Forecaster
 from tsattn.training import ForecastingModule, one_epoch
 from tsattn.training.length import choose_interval, choose_length, choose_warmup, scored_windows
 from tsattn.training.stopping import StopEarly
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 README = Path(__file__).parents[2] / "README.md"
 TINY = "--model.backbone={kind: patchtst, d_model: 8, num_layers: 1, num_heads: 2}"
@@ -164,10 +165,6 @@ def write_monthly(path: Path) -> None:
     monthly().to_csv(path, index=False)
 
 
-def write_co2(path: Path) -> None:
-    CO2DataModule().load_frame().to_csv(path)
-
-
 def copy_of(name: str) -> Any:
     return lambda path: path.write_bytes((Path(str(REAL_ROOT)) / name).read_bytes())
 
@@ -178,9 +175,7 @@ def copy_of(name: str) -> Any:
     "write",
     [
         pytest.param(write_monthly, id="monthly"),
-        pytest.param(write_co2, id="co2"),
         pytest.param(copy_of("national_illness.csv"), id="national_illness", marks=pytest.mark.real_data),
-        pytest.param(copy_of("exchange_rate.csv"), id="exchange_rate", marks=pytest.mark.real_data),
     ],
 )
 def test_the_command_for_own_data_beats_seasonal_naive(

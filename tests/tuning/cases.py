@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from optuna.trial import FrozenTrial, TrialState
 
+from tests.processes import Worker
 from tsattn.cli import main
 from tsattn.cli.session import session
 from tsattn.experiments import Experiment
@@ -38,6 +35,10 @@ SEARCH: dict[str, Any] = {
 }
 
 
+# for tests to which any space will do: soon checked
+RATES: dict[str, Any] = {"parameters": {"model.learning_rate": SEARCH["parameters"]["model.learning_rate"]}}
+
+
 class Gate(Callback):
     """Training begins when a file is gone; who waits for that leaves another file beside it, named after itself."""
 
@@ -49,41 +50,6 @@ class Gate(Callback):
             self.path.with_name(f"waits.{os.getpid()}").touch()
         while self.path.exists():
             time.sleep(0.02)
-
-
-# its server imports everything once, and each process starts as a fork of it
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload([__name__])
-
-
-def _run(words: list[str], output: str) -> None:
-    with open(output, "w") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    torch.set_num_threads(1)
-    sys.exit(main(words))
-
-
-class Worker:
-    """A process that runs a command; what it says goes into a file."""
-
-    def __init__(self, words: list[str], folder: Path) -> None:
-        self.output = Path(tempfile.mkstemp(suffix=".txt", dir=folder)[1])
-        self.process = _FORKS.Process(target=_run, args=(words, str(self.output)))
-        self.process.start()
-
-    def said(self) -> str:
-        return self.output.read_text()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.join()
-
-    def end(self, seconds: float = 240) -> int:
-        """Its exit code, once it has ended by itself."""
-        self.process.join(seconds)
-        assert self.process.exitcode is not None, self.said()
-        return self.process.exitcode
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import config_names, find_config
 from tsattn.tuning import HeldData, check_search, comparable, read_search
+from tsattn.tuning import storage as storages
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,10 @@ def test_tune_refuses_before_the_first_trial(
 
 
 @pytest.mark.parametrize("url", ["postgresql://nobody:secret@127.0.0.1:1/none", "nonsense", "nosql://host/base"])
-def test_a_storage_that_cannot_be_reached(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_storage_that_cannot_be_reached(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(storages, "_ATTEMPTS", 2)
     assert toy(tmp_path).tune("--storage", url) == 2
     said = capsys.readouterr().err
     assert "cannot be reached" in said or "is not the URL of a storage" in said

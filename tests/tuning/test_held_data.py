@@ -16,6 +16,8 @@ from tsattn.predictors.fitted import load_predictor
 from tsattn.tuning import Fold, HeldData, run_trial
 from tsattn.tuning import trial as trial_module
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 NETWORK: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "patch_len": 8}
 ENSEMBLE: dict[str, Any] = {"kind": "ensemble", "members": ["ridge", {**NETWORK, "context_length": 30}], "seeds": 2}
 

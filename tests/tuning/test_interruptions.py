@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
-from tests.tuning.cases import states, toy
+from tests.tuning.cases import RATES, states, toy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 
 
 def test_killed_and_started_again(tmp_path: Path) -> None:
-    made = toy(tmp_path, gate=True)
+    made = toy(tmp_path, RATES, gate=True)
     worker = made.start("--trials", "2")
     made.waiting(1, [worker])
     worker.kill()
@@ -47,7 +47,7 @@ def test_two_share_a_journal_and_one_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_and_started_again(number: signal.Signals, tmp_path: Path) -> None:
-    made = toy(tmp_path, gate=True)
+    made = toy(tmp_path, RATES, gate=True)
     worker = made.start("--trials", "2")
     made.waiting(1, [worker])
     assert worker.process.pid is not None

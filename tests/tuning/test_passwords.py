@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from optuna.storages import RDBStorage
 
-from tests.tuning.cases import toy
+from tests.tuning.cases import RATES, toy
 from tsattn.cli import main, tune
 from tsattn.passwords import masked, scrubbed, without_password
 from tsattn.tuning import storage as storages
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 SECRET = "hunter-2-2"
 URL = f"postgresql://ann:{SECRET}@db.example/studies"
@@ -45,7 +47,7 @@ def leaks(folder: Path, capfd: pytest.CaptureFixture[str], secret: str = SECRET)
 def test_a_study_holds_no_password(
     given: str, reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    made, words = toy(tmp_path), ["--trials", "1"]
+    made, words = toy(tmp_path, RATES), ["--trials", "1"]
     url = URL if given != "query" else f"postgresql://db.example/studies?user=ann&password={SECRET}"
     if given == "environment":
         monkeypatch.setenv("TSATTN_STORAGE", URL)
@@ -66,15 +68,15 @@ def test_what_is_typed_comes_before_the_environment(
     reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TSATTN_STORAGE", "postgresql://other/studies")
-    assert toy(tmp_path).tune("--trials", "1", "--storage", BARE) == 0
+    assert toy(tmp_path, RATES).tune("--trials", "1", "--storage", BARE) == 0
     assert reached == [BARE.replace("postgresql", "postgresql+psycopg")]
     monkeypatch.setenv("TSATTN_STORAGE", "")
-    assert toy(tmp_path).tune("--trials", "1", "--study", str(tmp_path / "journal")) == 0
+    assert toy(tmp_path, RATES).tune("--trials", "1", "--study", str(tmp_path / "journal")) == 0
     assert (tmp_path / "journal" / "journal.log").exists()
 
 
 def test_a_job_script_holds_no_password(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert toy(tmp_path).tune("--trials", "1", "--storage", URL, "--slurm", "2") == 0
+    assert toy(tmp_path, RATES).tune("--trials", "1", "--storage", URL, "--slurm", "2") == 0
     script, _ = capfd.readouterr()
     assert f"--storage {BARE}\n" in script
     assert "sbatch passes TSATTN_STORAGE and PGPASSWORD on" in script
@@ -89,7 +91,7 @@ def test_the_message_at_ctrl_c_holds_no_password(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tsattn.cli.study_run.run_study", stopped)
-    assert toy(tmp_path).tune("--trials", "1", "--storage", URL) == 130
+    assert toy(tmp_path, RATES).tune("--trials", "1", "--storage", URL) == 130
     err = capfd.readouterr().err
     assert f"--storage {BARE}`; give the password in TSATTN_STORAGE, PGPASSWORD or a passfile\n" in err
     print(err)
@@ -126,8 +128,9 @@ def test_no_mistake_shows_a_password(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(storages, "_ATTEMPTS", 1)
+    monkeypatch.setattr("tsattn.cli.study_run.check_search", lambda *_: None)  # sees no storage
     monkeypatch.chdir(tmp_path)
-    made = toy(tmp_path)
+    made = toy(tmp_path, RATES)
     assert made.tune("--trials", "1", *words, *(["--debug"] if debug else [])) == 2
     err = capfd.readouterr().err
     assert message in err

@@ -18,7 +18,8 @@ import psycopg
 import pytest
 from optuna.trial import TrialState
 
-from tests.tuning.cases import states, toy
+from tests.tuning.cases import RATES, states, toy
+from tsattn.tuning import storage as storages
 
 NOBODY = 65534
 
@@ -33,6 +34,7 @@ def programs() -> Path | None:
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("undrawn"),
     pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed, so sharing a database is not tested"),
 ]
 
@@ -140,8 +142,11 @@ def test_four_processes_one_killed(server: Server, tmp_path: Path) -> None:
     assert not (made.study / "journal.log").exists()
 
 
-def test_a_server_that_went_down_is_gone_on_with(server: Server, tmp_path: Path) -> None:
-    made = toy(tmp_path)
+def test_a_server_that_went_down_is_gone_on_with(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storages, "_ATTEMPTS", 1)
+    made = toy(tmp_path, RATES)
     assert made.tune("--trials", "1", "--storage", server.url) == 0
     (done,) = made.trials(server.url)
     server.stop(signal.SIGQUIT)  # at once, as in a crash
@@ -169,6 +174,7 @@ def process_arguments() -> list[bytes]:
 def test_a_password_comes_from_the_environment_or_a_passfile_and_is_seen_nowhere(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(storages, "_ATTEMPTS", 1)
     passfile = tmp_path / "passfile"
     passfile.write_text(f"127.0.0.1:{server.port}:*:tsattn:{SECRET}\n")
     passfile.chmod(0o600)
@@ -178,7 +184,7 @@ def test_a_password_comes_from_the_environment_or_a_passfile_and_is_seen_nowhere
         "passfile": {"TSATTN_STORAGE": server.url, "PGPASSFILE": str(passfile)},
         "wrong": {"TSATTN_STORAGE": server.url.replace("@", ":wrong-3-3@"), "PGPASSWORD": SECRET},
     }
-    made = toy(tmp_path, gate=True)
+    made = toy(tmp_path, RATES, gate=True)
     # the children of this one would show what they were started with
     environment = {**os.environ, **given["url"]}
     words = [sys.executable, "-m", "tsattn", *made.words("--trials", "1")]

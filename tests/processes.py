@@ -1,0 +1,87 @@
+"""Commands in processes of their own, which start as forks of one that has imported everything."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna  # noqa: F401  for the forks
+import torch
+import torch.utils.tensorboard
+
+from tsattn.cli import fit, main  # noqa: F401  for the forks
+from tsattn.training.stopping import FiniteLoss
+
+# its server imports everything once, and each process starts as a fork of it
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload([__name__])
+
+
+def _run(words: Sequence[str], output: str, before: Callable[[], None]) -> None:
+    with open(output, "w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    torch.set_num_threads(1)
+    before()
+    sys.exit(main(list(words)))
+
+
+def nothing() -> None:
+    """What comes before a command that is run as it is."""
+
+
+class Worker:
+    """A process that runs a command; what it says goes into a file.
+
+    Args:
+        words: of the command.
+        folder: where that file is made.
+        before: called in the process before the command; it can be pickled.
+    """
+
+    def __init__(self, words: Sequence[str], folder: Path, before: Callable[[], None] = nothing) -> None:
+        handle, name = tempfile.mkstemp(suffix=".txt", dir=folder)
+        os.close(handle)
+        self.output = Path(name)
+        self.process = _FORKS.Process(target=_run, args=(words, name, before))
+        self.process.start()
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+    def end(self, seconds: float = 240) -> int:
+        """Its exit code, once it has ended by itself."""
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, self.said()
+        return self.process.exitcode
+
+
+def signal_at(step: int, number: int, training: int = 1) -> None:
+    """From now on this process sends itself a signal when the first batch after a step of a training begins."""
+    begun: list[Any] = []
+
+    def begin(self: FiniteLoss, trainer: Any, module: Any) -> None:
+        begun.append(module)
+
+    def stop(self: FiniteLoss, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if len(begun) == training and trainer.global_step == step:
+            begun.append(None)  # once
+            os.kill(os.getpid(), number)
+
+    FiniteLoss.on_train_start = begin  # type: ignore[method-assign]
+    FiniteLoss.on_train_batch_start = stop  # type: ignore[method-assign]
+
+
+def limit_files(size: int) -> None:
+    """From now on no file of this process grows beyond so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
