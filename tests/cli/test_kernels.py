@@ -84,7 +84,7 @@ def test_mistakes_are_sentences(
     empty_cache(tmp_path, monkeypatch)
     assert "the kernels cannot be built: there is no C++ compiler" in refusal(["kernels", "--build"], capsys)
     monkeypatch.setenv("TSATTN_KERNELS", "on")
-    assert "TSATTN_KERNELS must be one of auto, off, avx512" in refusal(["kernels"], capsys)
+    assert "TSATTN_KERNELS must be one of auto, off, avx512_bf16" in refusal(["kernels"], capsys)
 
 
 def test_it_needs_no_lightning() -> None:
