@@ -28,7 +28,6 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing has been looked for, and nothing came along."""
     monkeypatch.setattr(library, "_found", {})
     monkeypatch.setattr(library, "COMPILED", Path("/nowhere"))
-    monkeypatch.delenv("TSATTN_KERNELS", raising=False)
 
 
 @needs_compiler
