@@ -3,8 +3,8 @@
 `reference` and `sdpa` mask the full matrix; `blocks` cuts the queries into blocks and gives each the keys of its own
 neighbourhood, so that time and memory grow linearly with the length. Global tokens, which see and are seen by
 everything, are computed separately: every block gets their keys as well, and their own rows are computed over the whole
-sequence. `flex` visits on CUDA only the tiles that windows touch (see `tsattn.ops.sliding_window_flex`); `native` does so
-on a CPU, for any positions, masks and biases (see `tsattn.ops.native`).
+sequence. `flex` visits on CUDA only the tiles that windows touch (see `tsattn.ops.sliding_window_flex`); `native` does
+so on a CPU, for any positions, masks and biases (see `tsattn.ops.native`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,10 @@ def softmax_attention(
     dropout_p: float,
     factors: Tensor | None = None,
 ) -> Tensor:
-    """`softmax(logits + bias) v` over the allowed pairs; logits and factors of weights `(B, H, N, S)`, v `(B, H, S, E)`."""
+    """`softmax(logits + bias) v` over the allowed pairs; logits `(B, H, N, S)`, v `(B, H, S, E)`.
+
+    `factors`, of the shape of the logits, multiply the weights, as dropout does.
+    """
     if bias is not None:
         logits = logits + finite_as(bias, logits.dtype)
         finite = ~torch.isneginf(bias)

@@ -10,9 +10,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
 from tsattn.ops.modes import is_readable
+from tsattn.ops.native.derivatives import differentiable_attention
 from tsattn.ops.native.intervals import Intervals
 from tsattn.ops.native.library import why_no_kernels
-from tsattn.ops.native.operator import native_operator, takes_bfloat16
+from tsattn.ops.native.operator import takes_bfloat16
+from tsattn.ops.native.traced import traced_attention
 from tsattn.ops.softmax import finite_as
 
 __all__ = ["UNREADABLE", "is_worth_native", "native_attention", "why_not_native"]
@@ -104,7 +106,8 @@ def native_attention(
     q = q.expand(-1, heads, -1, -1)
     if k.shape[1] != v.shape[1]:
         k, v = (t.repeat_interleave(max(k.shape[1], v.shape[1]) // t.shape[1], 1) for t in (k, v))
-    bias = None if bias is None else finite_as(bias, torch.float32)
+    if bias is not None and bias.dtype != torch.float32:
+        bias = finite_as(bias, torch.float32).masked_fill(torch.isneginf(bias), -torch.inf)
     order, key_order = intervals.query_order, intervals.key_order
     if order is not None:
         q = _take(q, order)
@@ -115,9 +118,13 @@ def native_attention(
         bias = bias if order is None else _take(bias, order)
         bias = bias if key_order is None else _take(bias.transpose(2, 3), key_order).transpose(2, 3)
     seed = torch.randint(2**62, ()) if dropout_p else None
-    out: Tensor = native_operator(
-        q, k, v, bias, intervals.tensors, list(ranks), scale, list(level_factors) or None, dropout_p, seed
-    )[0]
+    if torch.compiler.is_compiling():
+        factors = list(level_factors) or None
+        out: Tensor = traced_attention(q, k, v, bias, intervals.tensors, list(ranks), scale, factors, dropout_p, seed)[
+            0
+        ]
+    else:
+        out = differentiable_attention(q, k, v, bias, seed, intervals, ranks, scale, level_factors, dropout_p)
     if order is not None:
         out = _take(out, order.argsort(1))
     return out.to(dtype)

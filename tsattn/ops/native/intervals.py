@@ -7,6 +7,7 @@ lets see a key, follow each other. Global tokens, which share every level with e
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -51,9 +52,16 @@ class Intervals:
             return replace(self, layout_of_row=torch.zeros(batch, dtype=torch.int32))
         return replace(self, layout_of_row=_first_layout(batch))
 
+    @classmethod
+    def of_tensors(cls, tensors: Sequence[Tensor]) -> Intervals:
+        """Those of which `tensors` were."""
+        layout_of_row, global_queries, *rest = tensors
+        block_first, block_end, seen_first, seen_end = rest
+        return cls(layout_of_row, block_first, block_end, seen_first, seen_end, global_queries)
+
     @property
     def tensors(self) -> list[Tensor]:
-        """What the kernel is given."""
+        """What the kernel is given, of queries and keys in order."""
         return [
             self.layout_of_row,
             self.global_queries,

@@ -1,4 +1,4 @@
-"""The kernel as two operators of PyTorch: differentiable as often as asked for, and one node in a compiled graph."""
+"""The two passes of the kernel as operators of PyTorch: nodes of a compiled graph, counted and profiled by name."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ import torch
 from torch import Tensor
 
 from tsattn.ops.modes import as_if_alone
-from tsattn.ops.native.intervals import Intervals
 from tsattn.ops.native.library import load_kernels, why_no_kernels
 from tsattn.ops.native.openmp import openmp_team
-from tsattn.ops.native.plain import plain_attention
 from tsattn.ops.native.problem import Problem, strided
 from tsattn.ops.native.sizes import sizes_of
 
-__all__ = ["FLOP_FORMULAS", "native_operator", "takes_bfloat16"]
+__all__ = ["FLOP_FORMULAS", "backward_operator", "empty_results", "forward_operator", "takes_bfloat16"]
 
 
 @torch.library.custom_op("tsattn::native_attention", mutates_args=(), device_types="cpu")
-def native_operator(
+def forward_operator(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -60,7 +58,7 @@ def native_operator(
 
 
 @torch.library.custom_op("tsattn::native_attention_backward", mutates_args=(), device_types="cpu")
-def _backward_operator(
+def backward_operator(
     grad_out: Tensor,
     q: Tensor,
     k: Tensor,
@@ -172,81 +170,23 @@ def _like_projected(B: int, H: int, T: int, W: int) -> Tensor:
     return torch.empty(B, T, H, W).transpose(1, 2)
 
 
-@native_operator.register_fake
-def _(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed):  # type: ignore[no-untyped-def]
+def empty_results(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Tensors of the shapes and types that `forward_operator` gives, for tracing."""
     B, H, N, _ = q.shape
     out = q.new_empty(B, N, H, v.shape[-1], dtype=torch.float32).transpose(1, 2)
-    return out, *(q.new_empty(B, H, N, dtype=torch.float32) for _ in range(2))
+    return out, q.new_empty(B, H, N, dtype=torch.float32), q.new_empty(B, H, N, dtype=torch.float32)
 
 
-@_backward_operator.register_fake
-def _(
-    grad_out,
-    q,
-    k,
-    v,
-    bias,
-    out,
-    peak,
-    inverse_total,
-    intervals,
-    ranks,
-    scale,
-    level_factors,
-    dropout_p,
-    seed,
-    wants_bias,
-):  # type: ignore[no-untyped-def]
+@forward_operator.register_fake
+def _(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed):  # type: ignore[no-untyped-def]
+    return empty_results(q, v)
+
+
+@backward_operator.register_fake
+def _(grad_out, q, k, v, bias, *others):  # type: ignore[no-untyped-def]
     shapes = [(t.shape[0], t.shape[2], t.shape[1], t.shape[3]) for t in (q, k, v)]
     grads = [q.new_empty(shape, dtype=torch.float32).transpose(1, 2) for shape in shapes]
-    return (*grads, q.new_empty(bias.shape if wants_bias and bias is not None else 0, dtype=torch.float32))
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    q, k, v, bias, intervals, *ctx.given = inputs
-    ctx.wants_bias = bias is not None and bias.requires_grad
-    ctx.count = len(intervals)
-    ctx.save_for_backward(q, k, v, bias, *output, *intervals)
-
-
-def _backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Any, ...]:
-    (*tensors,) = ctx.saved_tensors
-    saved, intervals = tensors[:7], tensors[7:]
-    *grads, grad_bias = _backward_operator(grad_out, *saved, list(intervals), *ctx.given, ctx.wants_bias)
-    return (
-        *(t.to(saved[0].dtype) for t in grads),
-        grad_bias if ctx.wants_bias else None,
-        [None] * ctx.count,
-        *[None] * len(ctx.given),
-    )
-
-
-def _save_for_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    grad_out, q, k, v, bias, _, _, _, intervals, *ctx.given, ctx.wants_bias = inputs
-    ctx.count = len(intervals)
-    ctx.save_for_backward(grad_out, q, k, v, bias, *intervals)
-
-
-def _second_backward(ctx: Any, *second: Tensor) -> tuple[Any, ...]:
-    """The derivatives of the gradients, from the plain form, in memory quadratic in the number of tokens."""
-    grad_out, q, k, v, bias, *tensors = ctx.saved_tensors
-    intervals = Intervals(tensors[0], *tensors[2:], tensors[1])
-    differentiable = [q, k, v] + ([bias] if ctx.wants_bias else [])
-
-    def gradients(grad_out: Tensor, *inputs: Tensor) -> Any:
-        def plain(q: Tensor, k: Tensor, v: Tensor, *given: Tensor) -> Tensor:
-            return plain_attention(q, k, v, given[0] if given else bias, intervals, *ctx.given)
-
-        return torch.func.vjp(plain, *inputs)[1](grad_out)
-
-    found = torch.func.vjp(gradients, grad_out, *differentiable)[1](tuple(second[: len(differentiable)]))
-    of_bias = found[4] if ctx.wants_bias else None
-    # what depends on the output and what was kept of it is counted with the queries, keys and values
-    return (*found[:4], of_bias, None, None, None, [None] * ctx.count, *[None] * len(ctx.given), None)
-
-
-native_operator.register_autograd(_backward, setup_context=_save)
-_backward_operator.register_autograd(_second_backward, setup_context=_save_for_second)
+    return (*grads, q.new_empty(bias.shape if others[-1] and bias is not None else 0, dtype=torch.float32))
 
 
 def _work(backward: bool) -> Callable[..., int]:

@@ -53,7 +53,7 @@ def pair_intervals(
     key_positions = torch.arange(S)[None] if key_positions is None else key_positions
     if traced:
         pairs = _traced_intervals(query_positions, key_positions, blocks, causal, window_size)
-        return Intervals(torch.zeros(B, dtype=torch.int32), *pairs, torch.zeros(1, dtype=torch.int32))
+        return Intervals.of_tensors([torch.zeros(B, dtype=torch.int32), torch.zeros(1, dtype=torch.int32), *pairs])
     return find_intervals(
         query_positions,
         key_positions,

@@ -1,4 +1,4 @@
-"""How the kernel cuts its work: from shapes alone, so that a call takes the same path, with the same bits, each time."""
+"""How the kernel cuts its work: from shapes alone, so that the same call has the same bits each time."""
 
 from __future__ import annotations
 
