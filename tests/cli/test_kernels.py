@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_bad_input import refusal
-from tests.ops.native.conftest import empty_cache, environment, found, without_compiler
+from tests.ops.native.conftest import empty_cache, environment, found, nothing_said, without_compiler
 from tsattn.cli import main
 from tsattn.ops.native import library
 from tsattn.ops.native.instruction_sets import sets_of_this_cpu
 from tsattn.ops.native.library import KernelLibrary
 
-__all__ = ["found"]  # a fixture
+__all__ = ["found", "nothing_said"]  # fixtures
 
 HERE = ", ".join(one.name for one in sets_of_this_cpu())
 
@@ -84,7 +84,7 @@ def test_mistakes_are_sentences(
     empty_cache(tmp_path, monkeypatch)
     assert "the kernels cannot be built: there is no C++ compiler" in refusal(["kernels", "--build"], capsys)
     monkeypatch.setenv("TSATTN_KERNELS", "on")
-    assert "TSATTN_KERNELS must be one of auto, off, avx512" in refusal(["kernels"], capsys)
+    assert "TSATTN_KERNELS must be one of auto, off, avx512_bf16" in refusal(["kernels"], capsys)
 
 
 def test_it_needs_no_lightning() -> None:

@@ -61,5 +61,5 @@ def _report(found: KernelLibrary) -> str:
         facts.append(("from", f"this package: {found.path}" if found.came_along else f"compiled here: {found.path}"))
     if found.compiler:
         facts.append(("compiler", f"{' '.join(found.compiler.command)}: {found.compiler.version}"))
-    facts += [("went wrong", complaint) for complaint in found.complaints if complaint != found.why_none]
+    facts += [("went wrong", str(one)) for one in found.complaints if str(one) != found.why_none]
     return "\n".join(f"{name:20}{what}" for name, what in facts)

@@ -25,6 +25,12 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests hold whatever the environment says of the kernels."""
+    monkeypatch.delenv("TSATTN_KERNELS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def found() -> KernelLibrary:
     """The kernels of this machine, compiled before or now."""

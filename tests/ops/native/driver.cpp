@@ -22,15 +22,15 @@ struct Random {
 struct Case {
   int queries, keys, width, value_width, levels, batch, heads, key_heads, layouts, globals, bias, key_parts, threads;
   int chunk_keys, shared_blocks;
-  bool causal, factors, dropout, tokens_first, gap;
+  bool causal, factors, dropout, tokens_first, gap, bfloat16;
   std::string text() const {
     char out[400];
     std::snprintf(out, sizeof out,
                   "queries %d keys %d width %d value_width %d levels %d batch %d heads %d key_heads %d layouts %d "
                   "globals %d bias %d key_parts %d threads %d chunk_keys %d shared_blocks %d causal %d factors %d "
-                  "dropout %d tokens_first %d gap %d",
+                  "dropout %d tokens_first %d gap %d bfloat16 %d",
                   queries, keys, width, value_width, levels, batch, heads, key_heads, layouts, globals, bias, key_parts,
-                  threads, chunk_keys, shared_blocks, causal, factors, dropout, tokens_first, gap);
+                  threads, chunk_keys, shared_blocks, causal, factors, dropout, tokens_first, gap, bfloat16);
     return out;
   }
 };
@@ -38,6 +38,7 @@ struct Case {
 // (batch, heads, tokens, width), laid out as said or as (batch, tokens, heads, width)
 struct Held {
   std::vector<float> numbers;
+  std::vector<uint16_t> halves;  // the numbers in bfloat16, where that is asked for
   TsattnTensor tensor;
   int heads, tokens, width;
   Held(int batch, int heads, int tokens, int width, bool tokens_first, float value)
@@ -47,15 +48,25 @@ struct Held {
     tensor.head = tokens_first ? width : (int64_t)tokens * width;
     tensor.token = tokens_first ? (int64_t)heads * width : width;
   }
-  float& at(int b, int h, int t, int c) { return tensor.at[b * tensor.batch + h * tensor.head + t * tensor.token + c]; }
-  Held& fill(Random& random) {
+  float& at(int b, int h, int t, int c) { return numbers[b * tensor.batch + h * tensor.head + t * tensor.token + c]; }
+  void fill(Random& random, bool bfloat16) {
     for (float& x : numbers) x = random.number();
-    return *this;
+    if (!bfloat16) return;
+    for (float& x : numbers) {
+      uint32_t bits;
+      std::memcpy(&bits, &x, 4);
+      bits &= 0xFFFF0000u;
+      std::memcpy(&x, &bits, 4);
+      halves.push_back((uint16_t)(bits >> 16));
+    }
+    halves.shrink_to_fit();
+    tensor.at = (float*)halves.data();
   }
 };
 
-bool differ(float found, double wanted) {
-  return !(std::fabs(found - wanted) <= 1e-4 * (1 + std::fabs(wanted)));  // also what is not a number
+bool differ(const Case& c, float found, double wanted) {
+  // weights and their slopes are rounded to 8 bits in bfloat16
+  return !(std::fabs(found - wanted) <= (c.bfloat16 ? 5e-2 : 1e-4) * (1 + std::fabs(wanted)));  // also what is not a number
 }
 
 int wrong(const Case& c, const char* what, float found, double wanted) {
@@ -71,11 +82,11 @@ int run(const Case& c, Random random) {
   Held out(B, H, N, E, c.tokens_first, NONE), grad_out(B, H, N, E, c.tokens_first, 0);
   Held grad_k(B, G, S, R, c.tokens_first, NONE), grad_v(B, G, S, E, c.tokens_first, NONE);
   Held grad_q(c.key_parts * B, H, N, R, c.tokens_first, c.key_parts > 1 ? 0 : NONE);
-  q.fill(random), k.fill(random), v.fill(random), grad_out.fill(random);
+  for (Held* held : {&q, &k, &v, &grad_out}) held->fill(random, c.bfloat16);
   std::vector<float> peak((size_t)B * H * N, NONE), inverse_total((size_t)B * H * N, NONE);
 
-  std::vector<int32_t> ranks(L, 1), layout_of_row(B), global_queries(c.layouts);
-  for (int left = R - L; left > 0; left--) ranks[random.below(L)]++;
+  std::vector<int32_t> ranks(L, c.bfloat16 ? 2 : 1), layout_of_row(B), global_queries(c.layouts);
+  for (int step = ranks[0], left = R - step * L; left > 0; left -= step) ranks[random.below(L)] += step;
   for (int b = 0; b < B; b++) layout_of_row[b] = b % c.layouts;
   std::vector<int32_t> block_first((size_t)c.layouts * L * S), block_end(block_first), seen_first((size_t)c.layouts * 2 * S),
       seen_end(seen_first);
@@ -126,7 +137,7 @@ int run(const Case& c, Random random) {
 
   TsattnProblem p{};
   p.batch = B, p.heads = H, p.key_heads = G, p.queries = N, p.keys = S, p.width = R, p.value_width = E, p.levels = L;
-  p.scale = 1 / std::sqrt((float)R);
+  p.scale = 1 / std::sqrt((float)R), p.bfloat16 = c.bfloat16;
   p.q = q.tensor, p.k = k.tensor, p.v = v.tensor, p.out = out.tensor;
   p.peak = peak.data(), p.inverse_total = inverse_total.data();
   p.ranks = ranks.data(), p.level_factors = c.factors ? factors.data() : nullptr;
@@ -177,14 +188,14 @@ int run(const Case& c, Random random) {
         }
         for (int j = 0; j < S; j++) total += weight[j] = largest == -INFINITY ? 0 : std::exp(weight[j] - largest);
         const int64_t query = ((int64_t)b * H + h) * N + i;
-        if (differ(peak[query], largest == -INFINITY ? 0 : largest)) return wrong(c, "a peak", peak[query], largest);
+        if (differ(c, peak[query], largest == -INFINITY ? 0 : largest)) return wrong(c, "a peak", peak[query], largest);
         const double inverse = total > 0 ? 1 / total : 0;
-        if (differ(inverse_total[query], inverse)) return wrong(c, "a total", inverse_total[query], inverse);
+        if (differ(c, inverse_total[query], inverse)) return wrong(c, "a total", inverse_total[query], inverse);
         double mean = 0;
         for (int e = 0; e < E; e++) {
           double sum = 0;
           for (int j = 0; j < S; j++) sum += weight[j] * inverse * kept[j] * v.at(b, g, j, e);
-          if (differ(out.at(b, h, i, e), sum)) return wrong(c, "an output", out.at(b, h, i, e), sum);
+          if (differ(c, out.at(b, h, i, e), sum)) return wrong(c, "an output", out.at(b, h, i, e), sum);
           mean += sum * grad_out.at(b, h, i, e);
         }
         for (int j = 0; j < S; j++) {
@@ -210,7 +221,7 @@ int run(const Case& c, Random random) {
       for (int h = 0; h < heads; h++)
         for (int t = 0; t < tokens; t++)
           for (int d = 0; d < width; d++, place++)
-            if (differ(found(b, h, t, d), wanted[place])) return wrong(c, what, found(b, h, t, d), wanted[place]);
+            if (differ(c, found(b, h, t, d), wanted[place])) return wrong(c, what, found(b, h, t, d), wanted[place]);
     return 0;
   };
   const auto query_slope = [&](int b, int h, int t, int d) {
@@ -219,7 +230,7 @@ int run(const Case& c, Random random) {
     return sum;
   };
   for (size_t place = 0; place < dbias.size(); place++)
-    if (differ(grad_bias[place], dbias[place])) return wrong(c, "a slope of the bias", grad_bias[place], dbias[place]);
+    if (differ(c, grad_bias[place], dbias[place])) return wrong(c, "a slope of the bias", grad_bias[place], dbias[place]);
   return all("a slope of the queries", H, N, R, dq, query_slope) ||
          all("a slope of the keys", G, S, R, dk, [&](int b, int h, int t, int d) { return grad_k.at(b, h, t, d); }) ||
          all("a slope of the values", G, S, E, dv, [&](int b, int h, int t, int d) { return grad_v.at(b, h, t, d); });
@@ -236,8 +247,10 @@ int main() {
         for (int repeat = 0; repeat < 4; repeat++, cases++) {
           Case c{};
           c.queries = queries, c.width = width, c.value_width = value_width;
+          c.bfloat16 = tsattn_takes_bfloat16() && repeat >= 2;
+          if (c.bfloat16) c.width += width % 2, c.value_width += value_width % 2;  // two by two
           c.keys = random.one_of({queries, 1, 5, 29, 70});
-          c.levels = std::min(width, random.one_of({1, 2, 3, 4}));
+          c.levels = std::min(c.width / (c.bfloat16 ? 2 : 1), random.one_of({1, 2, 3, 4}));
           c.batch = 1 + random.below(3), c.layouts = std::min(c.batch, 1 + random.below(2));
           c.key_heads = 1 + random.below(2), c.heads = c.key_heads * (1 + random.below(2));
           c.globals = random.below(2) ? random.below(std::min(queries, 4) + 1) : 0;

@@ -15,7 +15,12 @@ from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, sets_of_machine
 
 AVX512 = {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
 
+BF16 = AVX512 | {"avx512_bf16"}
+
 CASES = {
+    "bfloat16": ("x86_64", "AVX512", BF16, ["avx512_bf16", "avx512", "avx2"]),
+    "bfloat16 masked off": ("x86_64", "AVX2", BF16, ["avx2"]),
+    "AVX-512 without a list of Linux": ("x86_64", "AVX512", None, ["avx512", "avx2"]),
     "avx512": ("x86_64", "AVX512", AVX512, ["avx512", "avx2"]),
     "AVX-512 masked off": ("x86_64", "AVX2", AVX512, ["avx2"]),
     "all masked off": ("x86_64", "DEFAULT", AVX512, []),
@@ -40,7 +45,7 @@ def test_the_best_of_a_cpu_comes_first(case: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_wheel_has_every_set_of_its_architecture() -> None:
-    assert [one.name for one in sets_of_machine("x86_64")] == ["avx512", "avx2"]
+    assert [one.name for one in sets_of_machine("x86_64")] == ["avx512_bf16", "avx512", "avx2"]
     assert [one.name for one in sets_of_machine("aarch64")] == ["neon"]
     assert sets_of_machine("riscv64") == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -10,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.ops.native.conftest import CopyingCompiler, empty_cache, environment
-from tsattn.ops.native import library_cache
-from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS
+from tsattn.ops.native import library, library_cache
+from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, sets_of_this_cpu
 from tsattn.ops.native.kernel_compiler import compilers
-from tsattn.ops.native.library import find_library
+from tsattn.ops.native.library import build_library, find_library, load_kernels, why_no_kernels
 from tsattn.ops.native.library_cache import CacheError, LibraryCache, cache_folder
 
 ONE = INSTRUCTION_SETS["portable"]
@@ -83,6 +84,30 @@ def test_a_file_that_is_not_what_it_was_is_compiled_anew(content: bytes | None, 
     assert [file for file in path.parent.iterdir() if file.suffix == ".so"] == [again.path]
 
 
+def test_a_failure_is_kept_until_compiling_anew_is_asked_for(
+    copying: CopyingCompiler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working = copying.path.read_text()
+    copying.path.write_text(working.replace("    time.sleep(0.3)", "    sys.exit('error: not today')"))
+    told = []
+    for _ in range(2):
+        monkeypatch.setattr(library, "_found", {})
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "tsattn"):
+            assert load_kernels() is None
+        told.append((caplog.records[-1].levelno, caplog.records[-1].getMessage()))
+    runs = copying.runs()
+    assert runs == sum(one.automatic for one in sets_of_this_cpu())  # each set once, by one process
+    (first, message), (second, _) = told
+    assert (first, second) == (logging.WARNING, logging.INFO)
+    assert message == "native kernels: copying 1.0 does not compile them: error: not today; the plain paths are taken"
+    assert (why_no_kernels() or "").endswith("error: not today (`python -m tsattn kernels --build` tries again)")
+    copying.path.write_text(working)
+    assert build_library().library is not None
+    assert find_library().library is not None
+    assert copying.runs() == runs + 1
+
+
 @pytest.mark.parametrize("place", ["kernels", "tsattn", "cache"])
 def test_a_folder_that_others_can_write_to_is_refused(place: str, copying: CopyingCompiler) -> None:
     LibraryCache(cache_folder())
@@ -111,7 +136,7 @@ def test_a_file_that_others_can_write_to_is_refused(copying: CopyingCompiler) ->
         cache.find(ONE, compiler)
     found = find_library("portable")
     assert found.library is not None  # compiled for this process alone
-    assert "others can write" in found.complaints[0]
+    assert "others can write" in str(found.complaints[0])
     assert found.path is not None
     assert not found.path.exists()
 

@@ -39,7 +39,7 @@ def check(command: list[str], lanes: int) -> None:
 
 
 def lanes_of(name: str) -> int:
-    return {"avx512": 16, "avx2": 8}.get(name, 4)
+    return {"avx512_bf16": 16, "avx512": 16, "avx2": 8}.get(name, 4)
 
 
 @needs_compiler
@@ -59,7 +59,7 @@ def test_the_sanitizer_sees_what_is_too_small(tmp_path: Path) -> None:
     assert changed != text
     (tmp_path / "driver.cpp").write_text(changed)
     command = [*compilers()[0].command]
-    program = built(command, tmp_path / "driver.cpp", tmp_path / "driver", "-O1", "-fsanitize=address,undefined")
+    program = built(command, tmp_path / "driver.cpp", tmp_path / "driver", "-O0", "-fsanitize=address")
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
     assert "heap-buffer-overflow" in done.stderr
     assert done.returncode

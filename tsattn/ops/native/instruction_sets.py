@@ -7,7 +7,7 @@ CPU is asked for.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -45,17 +45,26 @@ class InstructionSet:
         return not self.machines or machine.lower() in self.machines
 
 
+_AVX512 = InstructionSet(
+    "avx512",
+    ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"),
+    _X86,
+    ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"),
+    "AVX512",
+)
+
 # best first
 INSTRUCTION_SETS = {
     one.name: one
     for one in (
-        InstructionSet(
-            "avx512",
-            ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"),
-            _X86,
-            ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"),
-            "AVX512",
+        # multiplies in bfloat16 too
+        replace(
+            _AVX512,
+            name="avx512_bf16",
+            flags=(*_AVX512.flags, "-mavx512bf16"),
+            features=(*_AVX512.features, "avx512_bf16"),
         ),
+        _AVX512,
         InstructionSet("avx2", ("-mavx2", "-mfma"), _X86, ("avx2", "fma"), "AVX2"),
         InstructionSet("neon", (), _ARM),
         # vectors as short as those of NEON, on any CPU: slower than the plain paths where it stands for nothing better
@@ -82,7 +91,9 @@ def sets_of_this_cpu() -> list[InstructionSet]:
     def has(one: InstructionSet) -> bool:
         if not one.on_machine(platform.machine()) or (one.capability and one.capability not in allowed):
             return False
-        return listed is None or listed.issuperset(one.features)  # not on Linux: torch has asked the CPU itself
+        if listed is None:  # not on Linux: torch has asked the CPU itself, though not for bfloat16
+            return "avx512_bf16" not in one.features
+        return listed.issuperset(one.features)
 
     return [one for one in INSTRUCTION_SETS.values() if has(one)]
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SOURCE", "CompileError", "Compiler", "compile_library", "compilers", "source_digest"]
+__all__ = ["SOURCE", "CompileError", "Compiler", "KernelError", "compile_library", "compilers", "source_digest"]
 
 SOURCE = Path(__file__).with_name("source")
 
@@ -29,8 +29,21 @@ _FLAGS = (
 )
 
 
-class CompileError(Exception):
-    """The kernels could not be compiled: one clause says why."""
+class KernelError(Exception):
+    """Something stands between a user and the kernels: one clause says what.
+
+    Args:
+        clause: what.
+        known: whether it has been told before, by another process.
+    """
+
+    def __init__(self, clause: str, *, known: bool = False) -> None:
+        super().__init__(clause)
+        self.known = known
+
+
+class CompileError(KernelError):
+    """The kernels could not be compiled."""
 
 
 @dataclass(frozen=True)

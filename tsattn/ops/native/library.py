@@ -7,13 +7,13 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tsattn.errors import UserError, one_of
 from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, InstructionSet, sets_of_this_cpu
-from tsattn.ops.native.kernel_compiler import CompileError, Compiler, compilers
+from tsattn.ops.native.kernel_compiler import CompileError, Compiler, KernelError, compilers
 from tsattn.ops.native.library_cache import CacheError, LibraryCache, cache_folder
 from tsattn.ops.native.problem import Problem
 from tsattn.ops.native.self_check import what_is_wrong
@@ -33,6 +33,7 @@ _FUNCTIONS: dict[str, tuple[list[type], type]] = {
     "tsattn_forward": ([_PROBLEM], ctypes.c_int),
     "tsattn_backward": ([_PROBLEM], ctypes.c_int),
     "tsattn_work": ([_PROBLEM, ctypes.c_int], ctypes.c_double),
+    "tsattn_takes_bfloat16": ([], ctypes.c_int),
     "tsattn_lanes": ([], ctypes.c_int),
     "tsattn_tile_keys": ([], ctypes.c_int),
 }
@@ -48,7 +49,7 @@ class KernelLibrary:
         instruction_set: what it was compiled for.
         path: its file.
         compiler: what compiled it, where that is known.
-        complaints: what went wrong on the way, and should not have: clauses.
+        complaints: what went wrong on the way, and should not have.
     """
 
     library: ctypes.CDLL | None = None
@@ -56,7 +57,7 @@ class KernelLibrary:
     instruction_set: InstructionSet | None = None
     path: Path | None = None
     compiler: Compiler | None = None
-    complaints: tuple[str, ...] = ()
+    complaints: tuple[KernelError, ...] = ()
 
     @property
     def came_along(self) -> bool:
@@ -82,9 +83,9 @@ def load_kernels() -> ctypes.CDLL | None:
     """The compiled kernels, looked for at the first call and kept; None where there are none.
 
     It has `tsattn_forward` and `tsattn_backward`, which take a pointer to a `Problem` and return 0, or 1 where memory
-    did not suffice; `tsattn_work`, which counts what they compute; and `tsattn_lanes` and `tsattn_tile_keys`, the sizes
-    that they compute in. The environment variable `TSATTN_KERNELS` is `auto` by default, `off`, or the name of an
-    instruction set.
+    did not suffice; `tsattn_work`, which counts what they compute; `tsattn_takes_bfloat16`; and `tsattn_lanes` and
+    `tsattn_tile_keys`, the sizes that they compute in. The environment variable `TSATTN_KERNELS` is `auto` by default,
+    `off`, or the name of an instruction set.
 
     Raises:
         UserError: if `TSATTN_KERNELS` is another word, or an instruction set that this CPU has not.
@@ -114,12 +115,18 @@ def _kept() -> KernelLibrary:
 
 
 def _log(found: KernelLibrary) -> None:
-    """One line, where the kernels are missed; louder where something is broken that should not be."""
+    """One line, where the kernels are missed; louder where something is broken, and that is new."""
     if found.complaints:
+        level = logging.INFO if all(one.known for one in found.complaints) else logging.WARNING
         result = "the plain paths are taken" if found.library is None else f"the kernels in use are {found.path}"
-        logger.warning("native kernels: %s; %s", "; ".join(found.complaints), result)
+        logger.log(level, "native kernels: %s; %s", _told(found.complaints), result)
     elif found.why_none and found.why_none != _OFF:
         logger.info("no native kernels: %s", found.why_none)
+
+
+def _told(complaints: Sequence[KernelError]) -> str:
+    """All of them, each once."""
+    return "; ".join(dict.fromkeys(map(str, complaints)))
 
 
 _OFF = f"{VARIABLE}=off"
@@ -163,7 +170,7 @@ def find_library(word: str = "auto") -> KernelLibrary:
     if not sets:
         names = one_of(one.name for one in INSTRUCTION_SETS.values() if one.automatic)
         return KernelLibrary(why_none=f"this CPU has none of {names}, or torch was told to leave them")
-    complaints: list[str] = []
+    complaints: list[KernelError] = []
     for one in sets:
         path = COMPILED / f"{one.name}.so"
         if path.is_file() and (library := _opened(path, complaints)):
@@ -172,13 +179,15 @@ def find_library(word: str = "auto") -> KernelLibrary:
         for one, path, compiler in _compiled_here(sets, complaints):
             if library := _opened(path, complaints):
                 return KernelLibrary(library, None, one, path, compiler, tuple(complaints))
-    except (CompileError, CacheError, OSError) as error:  # of the system: no folder for temporary files
-        complaints.append(str(error))
-    return KernelLibrary(why_none=complaints[0] if complaints else _NO_COMPILER, complaints=tuple(complaints))
+    except KernelError as error:
+        complaints.append(error)
+    except OSError as error:
+        complaints.append(KernelError(f"there is no folder for temporary files: {error}"))
+    return KernelLibrary(why_none=str(complaints[0]) if complaints else _NO_COMPILER, complaints=tuple(complaints))
 
 
 def build_library(word: str = "auto") -> KernelLibrary:
-    """Compile the kernels anew for the best instruction set, into the folder of those compiled here.
+    """Compile the kernels anew, for the best instruction set that compiles, into the folder of those compiled here.
 
     Args:
         word: as `TSATTN_KERNELS`; "off" is as "auto".
@@ -187,25 +196,25 @@ def build_library(word: str = "auto") -> KernelLibrary:
         UserError: if that fails, with the reason.
     """
     sets = chosen_sets("auto" if word == "off" else word)
-    reasons = [] if sets else ["this CPU has none of the instruction sets"]
+    reasons = [] if sets else [KernelError("this CPU has none of the instruction sets")]
     try:
         cache = LibraryCache(cache_folder())
         found = compilers()
-        for one, compiler in ((one, compiler) for one in sets[:1] for compiler in found):
+        for one, compiler in ((one, compiler) for one in sets for compiler in found):
             try:
                 path = cache.build(one, compiler, anew=True)
             except CompileError as error:
-                reasons.append(str(error))
+                reasons.append(error)
                 continue
             if library := _opened(path, reasons):
                 return KernelLibrary(library, None, one, path, compiler)
-    except (CompileError, CacheError) as error:
-        reasons.append(str(error))
-    raise UserError(f"the kernels cannot be built: {'; '.join(reasons) or 'there is no C++ compiler'}")
+    except KernelError as error:
+        reasons.append(error)
+    raise UserError(f"the kernels cannot be built: {_told(reasons) or 'there is no C++ compiler'}")
 
 
 def _compiled_here(
-    sets: list[InstructionSet], complaints: list[str]
+    sets: list[InstructionSet], complaints: list[KernelError]
 ) -> Iterator[tuple[InstructionSet, Path, Compiler | None]]:
     """The files of libraries compiled on this machine, best first; each is compiled when its turn comes."""
     found = compilers()
@@ -219,14 +228,15 @@ def _compiled_here(
     except CacheError as error:
         if not found:
             return
-        complaints.append(f"{error}, and each process compiles its own; XDG_CACHE_HOME can name another folder")
+        advice = "and each process compiles its own; XDG_CACHE_HOME can name another folder"
+        complaints.append(CacheError(f"{error}, {advice}"))
         # the folder lasts until what is in it is loaded
         with tempfile.TemporaryDirectory(prefix="tsattn-") as folder:
             yield from _from_cache(LibraryCache(Path(folder) / "tsattn" / "kernels"), sets, found, complaints)
 
 
 def _from_cache(
-    cache: LibraryCache, sets: list[InstructionSet], found: list[Compiler], complaints: list[str]
+    cache: LibraryCache, sets: list[InstructionSet], found: list[Compiler], complaints: list[KernelError]
 ) -> Iterator[tuple[InstructionSet, Path, Compiler | None]]:
     for one, compiler in ((one, compiler) for one in sets for compiler in found):
         path = cache.find(one, compiler)
@@ -235,12 +245,12 @@ def _from_cache(
             try:
                 path = cache.build(one, compiler)
             except CompileError as error:
-                complaints.append(str(error))
+                complaints.append(error)
                 continue
         yield one, path, compiler
 
 
-def _opened(path: Path, complaints: list[str]) -> ctypes.CDLL | None:
+def _opened(path: Path, complaints: list[KernelError]) -> ctypes.CDLL | None:
     """The library in a file, if it can be loaded and computes as it should."""
     try:
         library = ctypes.CDLL(str(path))
@@ -248,9 +258,9 @@ def _opened(path: Path, complaints: list[str]) -> ctypes.CDLL | None:
             function = getattr(library, name)
             function.argtypes, function.restype = taken, given
     except (OSError, AttributeError) as error:
-        complaints.append(f"{path} cannot be loaded: {error}")
+        complaints.append(KernelError(f"{path} cannot be loaded: {error}"))
         return None
     if wrong := what_is_wrong(library):
-        complaints.append(f"{path} is not used, as {wrong}")
+        complaints.append(KernelError(f"{path} is not used, as {wrong}"))
         return None
     return library

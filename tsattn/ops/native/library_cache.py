@@ -14,13 +14,20 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from tsattn.ops.native.instruction_sets import InstructionSet
-from tsattn.ops.native.kernel_compiler import COMPILE_SECONDS, Compiler, compile_library, source_digest
+from tsattn.ops.native.kernel_compiler import (
+    COMPILE_SECONDS,
+    CompileError,
+    Compiler,
+    KernelError,
+    compile_library,
+    source_digest,
+)
 
 __all__ = ["CacheError", "LibraryCache", "cache_folder"]
 
 
-class CacheError(Exception):
-    """A folder that libraries cannot be kept in: one clause says why."""
+class CacheError(KernelError):
+    """A folder that libraries cannot be kept in."""
 
 
 def cache_folder() -> Path:
@@ -90,17 +97,26 @@ class LibraryCache:
             anew: whether to compile although it is there.
 
         Raises:
-            CompileError: if it cannot be compiled.
+            CompileError: if it cannot be compiled, now or when that was last tried.
             CacheError: if it cannot be kept.
         """
         stem = self._stem(one, compiler)
+        note = self.folder / f"{stem}.failed"  # so that not every process tries and fails again
         with self._lock(stem):
             found = self.find(one, compiler)
             if found and not anew:
                 return found
+            if note.exists() and not anew:
+                what = note.read_text(errors="replace").strip()
+                raise CompileError(f"{what} (`python -m tsattn kernels --build` tries again)", known=True)
+            note.unlink(missing_ok=True)
             with tempfile.TemporaryDirectory(prefix="new-", dir=self.folder) as folder:  # of mode 0700
                 made = Path(folder) / "library.so"
-                compile_library(compiler, one.flags, made)
+                try:
+                    compile_library(compiler, one.flags, made)
+                except CompileError as error:
+                    note.write_text(f"{error}\n")
+                    raise
                 made.chmod(0o700)
                 before = list(self.folder.glob(f"{stem}-*.so"))
                 path = self.folder / f"{stem}-{_digest(made)}.so"

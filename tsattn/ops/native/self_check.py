@@ -12,7 +12,8 @@ from tsattn.ops.native.problem import Problem, StridedTensor
 
 __all__ = ["what_is_wrong"]
 
-_TOLERANCE = 1e-4
+# in bfloat16, weights and their slopes are rounded to 8 bits
+_TOLERANCES = {False: 1e-4, True: 5e-2}
 
 Numbers = npt.NDArray[Any]
 
@@ -23,15 +24,17 @@ def what_is_wrong(library: ctypes.CDLL) -> str | None:
     Args:
         library: with `tsattn_forward` and `tsattn_backward`.
     """
-    for queries in (3, 37):  # one vector of queries and two, with a rest in each
-        for name, found, wanted in _solved(library, queries, keys=21, ranks=(3, 2), value_width=7):
-            if not np.allclose(found, wanted, rtol=_TOLERANCE, atol=_TOLERANCE):
-                return f"its {name} are wrong"
+    for bfloat16 in (False, True) if library.tsattn_takes_bfloat16() else (False,):
+        ranks, value_width = ((4, 2), 6) if bfloat16 else ((3, 2), 7)
+        for queries in (3, 37):  # one vector of queries and two, with a rest in each
+            for name, found, wanted in _solved(library, bfloat16, queries, 21, ranks, value_width):
+                if not np.allclose(found, wanted, rtol=_TOLERANCES[bfloat16], atol=_TOLERANCES[bfloat16]):
+                    return f"its {name} are wrong{' in bfloat16' if bfloat16 else ''}"
     return None
 
 
 def _solved(
-    library: ctypes.CDLL, queries: int, keys: int, ranks: tuple[int, ...], value_width: int
+    library: ctypes.CDLL, bfloat16: bool, queries: int, keys: int, ranks: tuple[int, ...], value_width: int
 ) -> list[tuple[str, Numbers, Numbers]]:
     """Outputs and gradients of causal attention of two levels, as computed by the library and plainly."""
     width, scale = sum(ranks), 0.5
@@ -41,6 +44,10 @@ def _solved(
         for shape in ((queries, width), (keys, width), (keys, value_width), (queries, value_width))
     )
     out, grad_q, grad_k, grad_v = (np.full_like(like, np.nan) for like in (grad_out, q, k, v))
+    given = [q, k, v, grad_out]
+    if bfloat16:
+        given = [(array.view(np.uint32) >> 16).astype(np.uint16) for array in given]
+        q, k, v, grad_out = ((half.astype(np.uint32) << 16).view(np.float32) for half in given)
     peak, inverse_total = (np.full(queries, np.nan, np.float32) for _ in range(2))
     key = np.arange(keys, dtype=np.int32)
     # all pairs share the first level, those of blocks of four tokens the second; the first key is seen by all
@@ -52,11 +59,13 @@ def _solved(
 
     problem = Problem(batch=1, heads=1, key_heads=1, queries=queries, keys=keys, width=width, levels=len(ranks))
     problem.value_width, problem.scale, problem.layouts, problem.threads = value_width, scale, 1, 1
+    problem.bfloat16 = bfloat16
     problem.chunk_keys, problem.shared_blocks, problem.key_parts = 16, 2, 1
-    tensors = {"q": q, "k": k, "v": v, "out": out, "grad_out": grad_out, "grad_q": grad_q, "grad_k": grad_k}
+    tensors = dict(zip(("q", "k", "v", "grad_out"), given, strict=True))
+    tensors |= {"out": out, "grad_q": grad_q, "grad_k": grad_k, "grad_v": grad_v}
     name: str
     array: Numbers
-    for name, array in {**tensors, "grad_v": grad_v}.items():
+    for name, array in tensors.items():
         setattr(problem, name, StridedTensor(array.ctypes.data, array.size, array.size, array.shape[1]))
     pointed = {"block_first": first, "block_end": end, "seen_first": seen_first, "seen_end": seen_end, "peak": peak}
     pointed |= {"inverse_total": inverse_total, "ranks": held_ranks, "layout_of_row": layout_of_row}
