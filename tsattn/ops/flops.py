@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tsattn.ops.native.operator import FLOP_FORMULAS
+from tsattn.ops.native.operators import FLOP_FORMULAS
 
 __all__ = ["executed_flops"]
 

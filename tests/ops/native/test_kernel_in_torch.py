@@ -17,7 +17,7 @@ from tsattn.attention import build_attention
 from tsattn.ops import executed_flops, full_attention, multilevel_attention
 from tsattn.ops.native.derivatives import differentiable_attention
 from tsattn.ops.native.intervals import regular_intervals
-from tsattn.ops.native.operator import backward_operator, forward_operator
+from tsattn.ops.native.operators import backward_operator, forward_operator
 from tsattn.ops.native.plain import dropout_factors, plain_attention
 from tsattn.ops.regular_blocks import RegularBlocks
 

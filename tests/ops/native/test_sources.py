@@ -13,7 +13,7 @@ import pytest
 from tests.ops.native.conftest import needs_compiler
 from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, InstructionSet, sets_of_this_cpu
 from tsattn.ops.native.kernel_compiler import SOURCE, compilers
-from tsattn.ops.native.problem import Problem
+from tsattn.ops.native.kernel_problem import KernelProblem
 
 DRIVER = Path(__file__).with_name("driver.cpp")
 ARM = [shutil.which(name) for name in ("aarch64-linux-gnu-g++", "qemu-aarch64")]
@@ -97,7 +97,7 @@ def test_clang_compiles_the_same(one: InstructionSet, tmp_path: Path) -> None:
 
 @needs_compiler
 def test_the_fields_of_python_are_those_of_the_header(tmp_path: Path) -> None:
-    names = [name for name, *_ in Problem._fields_]
+    names = [name for name, *_ in KernelProblem._fields_]
     lines = "".join(f'  std::printf("%zu ", offsetof(TsattnProblem, {name}));\n' for name in names)
     (tmp_path / "fields.cpp").write_text(
         f'#include <cstddef>\n#include <cstdio>\n#include "problem.h"\n'
@@ -105,5 +105,5 @@ def test_the_fields_of_python_are_those_of_the_header(tmp_path: Path) -> None:
     )
     program = built([*compilers()[0].command], tmp_path / "fields.cpp", tmp_path / "fields")
     said = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
-    wanted = [getattr(Problem, name).offset for name in names]
-    assert [int(number) for number in said.split()] == [*wanted, ctypes.sizeof(Problem)]
+    wanted = [getattr(KernelProblem, name).offset for name in names]
+    assert [int(number) for number in said.split()] == [*wanted, ctypes.sizeof(KernelProblem)]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tsattn.ops.native.intervals import Intervals
-from tsattn.ops.native.operator import backward_operator, forward_operator
+from tsattn.ops.native.operators import backward_operator, forward_operator
 from tsattn.ops.native.plain import plain_attention
 
 __all__ = ["differentiable_attention"]

@@ -14,8 +14,8 @@ from pathlib import Path
 from tsattn.errors import UserError, one_of
 from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, InstructionSet, sets_of_this_cpu
 from tsattn.ops.native.kernel_compiler import CompileError, Compiler, KernelError, compilers
+from tsattn.ops.native.kernel_problem import KernelProblem
 from tsattn.ops.native.library_cache import CacheError, LibraryCache, cache_folder
-from tsattn.ops.native.problem import Problem
 from tsattn.ops.native.self_check import what_is_wrong
 
 __all__ = ["COMPILED", "KernelLibrary", "build_library", "find_library", "load_kernels", "why_no_kernels"]
@@ -26,7 +26,7 @@ COMPILED = Path(__file__).with_name("compiled")
 
 VARIABLE = "TSATTN_KERNELS"
 
-_PROBLEM = ctypes.POINTER(Problem)
+_PROBLEM = ctypes.POINTER(KernelProblem)
 
 # what the functions of a library take and return
 _FUNCTIONS: dict[str, tuple[list[type], type]] = {
@@ -82,7 +82,7 @@ if hasattr(os, "register_at_fork"):
 def load_kernels() -> ctypes.CDLL | None:
     """The compiled kernels, looked for at the first call and kept; None where there are none.
 
-    It has `tsattn_forward` and `tsattn_backward`, which take a pointer to a `Problem` and return 0, or 1 where memory
+    It has `tsattn_forward` and `tsattn_backward`, which take a pointer to a `KernelProblem` and return 0, or 1 where memory
     did not suffice; `tsattn_work`, which counts what they compute; `tsattn_takes_bfloat16`; and `tsattn_lanes` and
     `tsattn_tile_keys`, the sizes that they compute in. The environment variable `TSATTN_KERNELS` is `auto` by default,
     `off`, or the name of an instruction set.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tsattn.ops.native.problem import Problem, StridedTensor
+from tsattn.ops.native.kernel_problem import KernelProblem, StridedTensor
 
 __all__ = ["what_is_wrong"]
 
@@ -57,7 +57,7 @@ def _solved(
     seen_end = np.full((2, keys), queries, np.int32)
     layout_of_row, global_queries, held_ranks = np.zeros(1, np.int32), np.zeros(1, np.int32), np.array(ranks, np.int32)
 
-    problem = Problem(batch=1, heads=1, key_heads=1, queries=queries, keys=keys, width=width, levels=len(ranks))
+    problem = KernelProblem(batch=1, heads=1, key_heads=1, queries=queries, keys=keys, width=width, levels=len(ranks))
     problem.value_width, problem.scale, problem.layouts, problem.threads = value_width, scale, 1, 1
     problem.bfloat16 = bfloat16
     problem.chunk_keys, problem.shared_blocks, problem.key_parts = 16, 2, 1

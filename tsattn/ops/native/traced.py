@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tsattn.ops.native.operator import backward_operator, empty_results, forward_operator
+from tsattn.ops.native.operators import backward_operator, empty_results, forward_operator
 
 __all__ = ["traced_attention"]
 

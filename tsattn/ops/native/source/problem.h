@@ -1,4 +1,4 @@
-// What is to be computed, as plain C: tsattn/ops/native/problem.py has the same fields in the same order.
+// What is to be computed, as plain C: tsattn/ops/native/kernel_problem.py has the same fields in the same order.
 #pragma once
 
 #include <stdint.h>

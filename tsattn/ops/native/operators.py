@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from tsattn.ops.modes import as_if_alone
+from tsattn.ops.native.chunking import chunking_of
+from tsattn.ops.native.kernel_problem import KernelProblem, numbers, strided
 from tsattn.ops.native.library import load_kernels, why_no_kernels
 from tsattn.ops.native.openmp import openmp_team
-from tsattn.ops.native.problem import Problem, strided
-from tsattn.ops.native.sizes import sizes_of
 
 __all__ = ["FLOP_FORMULAS", "backward_operator", "empty_results", "forward_operator", "takes_bfloat16"]
 
@@ -47,11 +47,9 @@ def forward_operator(
     """
     q, k, v = (_as_words(t) for t in (q, k, v))
     problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
-    (B, H, N, _), E = q.shape, v.shape[3]
-    out = _like_projected(B, H, N, E)
-    peak, inverse_total = torch.empty(B, H, N), torch.empty(B, H, N)
+    out, peak, inverse_total = empty_results(q, v)
     problem.out = strided(out)
-    problem.peak, problem.inverse_total = peak.data_ptr(), inverse_total.data_ptr()
+    problem.peak, problem.inverse_total = numbers(peak), numbers(inverse_total)
     _run("tsattn_forward", problem)
     del kept
     return out, peak, inverse_total
@@ -79,18 +77,19 @@ def backward_operator(
     q, k, v, grad_out = (_as_words(t) for t in (q, k, v, grad_out.to(q.dtype)))
     problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
     (B, H, N, r), (_, G, S, E) = q.shape, v.shape
-    parts = sizes_of(B * G, S).key_parts
-    grad_q = torch.empty(parts, B, N, H, r).transpose(2, 3)
-    grad_k, grad_v = _like_projected(B, G, S, r), _like_projected(B, G, S, E)
-    grad_bias = torch.empty(0)
+    parts = chunking_of(B * G, S).key_parts
+    single = torch.float32  # whatever the default type is
+    grad_q = q.new_empty(parts, B, N, H, r, dtype=single).transpose(2, 3)
+    grad_k, grad_v = (q.new_empty(B, S, G, width, dtype=single).transpose(1, 2) for width in (r, E))
+    grad_bias = q.new_empty(0, dtype=single)
     problem.out, problem.grad_out = strided(out), strided(grad_out)
-    problem.peak, problem.inverse_total = peak.data_ptr(), inverse_total.data_ptr()
+    problem.peak, problem.inverse_total = numbers(peak), numbers(inverse_total)
     problem.grad_q, problem.grad_q_part, problem.key_parts = strided(grad_q[0]), grad_q.stride(0), parts
     problem.grad_k, problem.grad_v = strided(grad_k), strided(grad_v)
     if wants_bias and bias is not None:
         own_rows = bias.dim() == 4 and bias.shape[0] > 1
-        grad_bias = torch.zeros(B if own_rows else 1, H, N, S)
-        problem.grad_bias, problem.grad_bias_batch = grad_bias.data_ptr(), H * N * S if own_rows else 0
+        grad_bias = q.new_zeros(B if own_rows else 1, H, N, S, dtype=single)
+        problem.grad_bias, problem.grad_bias_batch = numbers(grad_bias), H * N * S if own_rows else 0
     _run("tsattn_backward", problem)
     del kept
     if wants_bias and bias is not None:
@@ -105,7 +104,7 @@ def takes_bfloat16(ranks: Sequence[int], value_width: int) -> bool:
     return even and kernels is not None and bool(kernels.tsattn_takes_bfloat16())
 
 
-def _run(name: str, problem: Problem) -> None:
+def _run(name: str, problem: KernelProblem) -> None:
     kernels = load_kernels()
     if kernels is None:
         raise RuntimeError(f"the native kernel has gone: {why_no_kernels()}")
@@ -124,36 +123,38 @@ def _problem(
     level_factors: list[float] | None,
     dropout_p: float,
     seed: Tensor | None,
-) -> tuple[Problem, list[Any]]:
+) -> tuple[KernelProblem, list[Any]]:
     """The problem of a call, and what must live as long as it does."""
     problem, kept = _pairs(q, k, v, intervals, ranks)
     problem.scale, problem.bfloat16 = scale, q.dtype == torch.bfloat16
     problem.q, problem.k, problem.v = strided(q), strided(k), strided(v)
     if level_factors:
         kept.append(torch.tensor(level_factors, dtype=torch.float32))
-        problem.level_factors = kept[-1].data_ptr()
+        problem.level_factors = numbers(kept[-1])
     if bias is not None:
         spread = bias.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-        problem.bias = spread.data_ptr()
+        problem.bias = numbers(bias, contiguous=False)
         problem.bias_batch, problem.bias_head, problem.bias_query, problem.bias_key = spread.stride()
     problem.dropout, problem.seed = dropout_p, 0 if seed is None else int(seed)
-    sizes = sizes_of(q.shape[0] * k.shape[1], k.shape[2])
+    sizes = chunking_of(q.shape[0] * k.shape[1], k.shape[2])
     problem.chunk_keys, problem.shared_blocks = sizes.chunk_keys, sizes.shared_blocks
     problem.threads, problem.parallel = torch.get_num_threads(), openmp_team()
     return problem, kept
 
 
-def _pairs(q: Tensor, k: Tensor, v: Tensor, intervals: list[Tensor], ranks: list[int]) -> tuple[Problem, list[Any]]:
+def _pairs(
+    q: Tensor, k: Tensor, v: Tensor, intervals: list[Tensor], ranks: list[int]
+) -> tuple[KernelProblem, list[Any]]:
     """The part of a problem that says which pairs are scored with how many components."""
-    problem = Problem()
+    problem = KernelProblem()
     (B, H, N, r), (_, G, S, E) = q.shape, v.shape
     problem.batch, problem.heads, problem.key_heads, problem.queries, problem.keys = B, H, G, N, S
     problem.width, problem.value_width, problem.levels = r, E, len(ranks)
     kept: list[Any] = [torch.tensor(ranks, dtype=torch.int32), [t.contiguous() for t in intervals]]
-    problem.ranks = kept[0].data_ptr()
+    problem.ranks = numbers(kept[0], torch.int32)
     names = ("layout_of_row", "global_queries", "block_first", "block_end", "seen_first", "seen_end")
     for name, tensor in zip(names, kept[1], strict=True):
-        setattr(problem, name, tensor.data_ptr())
+        setattr(problem, name, numbers(tensor, torch.int32))
     problem.layouts = len(kept[1][1])
     return problem, kept
 
@@ -165,13 +166,8 @@ def _as_words(t: Tensor) -> Tensor:
     return t if whole and t.stride(-1) == 1 else t.contiguous()
 
 
-def _like_projected(B: int, H: int, T: int, W: int) -> Tensor:
-    """An empty `(B, H, T, W)` in which the heads of a token follow each other, as the projections have them."""
-    return torch.empty(B, T, H, W).transpose(1, 2)
-
-
 def empty_results(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Tensors of the shapes and types that `forward_operator` gives, for tracing."""
+    """Tensors of the shapes and types that `forward_operator` gives; the heads of a token follow each other."""
     B, H, N, _ = q.shape
     out = q.new_empty(B, N, H, v.shape[-1], dtype=torch.float32).transpose(1, 2)
     return out, q.new_empty(B, H, N, dtype=torch.float32), q.new_empty(B, H, N, dtype=torch.float32)

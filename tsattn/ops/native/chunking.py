@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Sizes", "sizes_of"]
+__all__ = ["Chunking", "chunking_of"]
 
 # Below this many pieces of work, the backward pass cuts the keys into parts, for the sake of machines with many cores.
 MIN_PIECES = 8
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Chunking:
     """See source/problem.h.
 
     Attributes:
@@ -27,7 +27,7 @@ class Sizes:
     key_parts: int
 
 
-def sizes_of(rows_and_heads: int, keys: int) -> Sizes:
+def chunking_of(rows_and_heads: int, keys: int) -> Chunking:
     """The sizes for so many keys, and so many pairs of a row and a key head."""
     parts = 1 if rows_and_heads >= MIN_PIECES else max(1, min(-(-MIN_PIECES // max(1, rows_and_heads)), keys // 256))
-    return Sizes(128, 8 if keys >= 2048 else 4, 4, parts)
+    return Chunking(128, 8 if keys >= 2048 else 4, 4, parts)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 
+import torch
 from torch import Tensor
 
-__all__ = ["Problem", "StridedTensor", "strided"]
+__all__ = ["KernelProblem", "StridedTensor", "numbers", "strided"]
 
 
 class StridedTensor(ctypes.Structure):
@@ -20,7 +21,7 @@ class StridedTensor(ctypes.Structure):
     )
 
 
-class Problem(ctypes.Structure):
+class KernelProblem(ctypes.Structure):
     """See source/problem.h."""
 
     _fields_ = (
@@ -52,6 +53,15 @@ class Problem(ctypes.Structure):
     )
 
 
+def numbers(tensor: Tensor, dtype: torch.dtype = torch.float32, *, contiguous: bool = True) -> int:
+    """Where the numbers of a tensor begin, which the kernel takes for what they should be."""
+    if tensor.dtype != dtype or tensor.device.type != "cpu" or (contiguous and not tensor.is_contiguous()):
+        raise TypeError(f"the kernel takes contiguous {dtype} on a CPU, not {tensor.dtype} on {tensor.device}")
+    return tensor.data_ptr()
+
+
 def strided(tensor: Tensor) -> StridedTensor:
-    """A float32 tensor `(B, H, T, W)` whose components lie side by side."""
+    """A tensor `(B, H, T, W)` of float32 or bfloat16, whose components lie side by side."""
+    if tensor.dtype not in (torch.float32, torch.bfloat16) or tensor.device.type != "cpu":
+        raise TypeError(f"the kernel takes float32 and bfloat16 on a CPU, not {tensor.dtype} on {tensor.device}")
     return StridedTensor(tensor.data_ptr(), *tensor.stride()[:3])
