@@ -16,9 +16,9 @@ from tests.ops.native.kernels_there import needs_kernels
 from tsattn.attention import build_attention
 from tsattn.ops import executed_flops, full_attention, multilevel_attention
 from tsattn.ops.native.derivatives import differentiable_attention
-from tsattn.ops.native.intervals import regular_intervals
 from tsattn.ops.native.operators import backward_operator, forward_operator
 from tsattn.ops.native.plain import dropout_factors, plain_attention
+from tsattn.ops.native.query_intervals import regular_intervals
 from tsattn.ops.regular_blocks import RegularBlocks
 
 pytestmark = needs_kernels

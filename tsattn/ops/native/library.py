@@ -82,8 +82,8 @@ if hasattr(os, "register_at_fork"):
 def load_kernels() -> ctypes.CDLL | None:
     """The compiled kernels, looked for at the first call and kept; None where there are none.
 
-    It has `tsattn_forward` and `tsattn_backward`, which take a pointer to a `KernelProblem` and return 0, or 1 where memory
-    did not suffice; `tsattn_work`, which counts what they compute; `tsattn_takes_bfloat16`; and `tsattn_lanes` and
+    It has `tsattn_forward` and `tsattn_backward`, which take a pointer to a `KernelProblem` and return 0, 1 where memory
+    did not suffice, or 2 for what they do not take; `tsattn_work`, which counts what they compute; `tsattn_takes_bfloat16`; and `tsattn_lanes` and
     `tsattn_tile_keys`, the sizes that they compute in. The environment variable `TSATTN_KERNELS` is `auto` by default,
     `off`, or the name of an instruction set.
 

@@ -108,8 +108,10 @@ def _run(name: str, problem: KernelProblem) -> None:
     kernels = load_kernels()
     if kernels is None:
         raise RuntimeError(f"the native kernel has gone: {why_no_kernels()}")
-    if getattr(kernels, name)(ctypes.byref(problem)):
-        raise MemoryError("the native attention kernel cannot allocate memory")
+    code = getattr(kernels, name)(ctypes.byref(problem))
+    if code == 1:
+        raise MemoryError("there is not enough memory for the native attention kernel, or no thread more")
+    assert not code, f"{name} does not take this problem"
 
 
 def _problem(
