@@ -156,8 +156,10 @@ def test_the_cost_table_is_what_the_command_prints(capsys: pytest.CaptureFixture
     command = re.search(r"python -m tsattn (cost .*?)\n```", README, re.DOTALL)
     assert command
     assert main(shlex.split(command[1].replace("\\\n", " "))) == 0
-    printed = [line.rstrip() for line in capsys.readouterr().out.strip().splitlines()]
-    assert "\n".join(printed) in README
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.strip().splitlines())
+    # what is executed depends on the CPU, and on whether there is a compiler
+    executed = r"(?<=flops executed on a CPU, with values) +[\d,]+"
+    assert re.sub(executed, "", printed) in re.sub(executed, "", README)
 
 
 def test_the_results_are_those_that_were_committed() -> None:
