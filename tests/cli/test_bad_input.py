@@ -247,7 +247,7 @@ def test_the_command_is_installed() -> None:
     done = subprocess.run([sys.executable, "-m", "tsattn", "nothing"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "error: unknown command 'nothing'; valid: fit, validate, test, predict, tune, cost, datasets\n"
+        "error: unknown command 'nothing'; valid: fit, validate, test, predict, tune, cost, datasets, kernels\n"
     )
 
 
