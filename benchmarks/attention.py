@@ -109,6 +109,7 @@ def main() -> int:
     parts = parts_of(plan, kind, names, device, dtype)
     if unknown := set(arguments.parts or ()) - set(parts):
         parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
+    ran = {"torch": torch.__version__, "kernels": about["kernels"], "seconds_a_shape": arguments.seconds}
     measured = results.about().get("parts", {})
     for part, measure in parts.items():
         if arguments.parts is not None and part not in arguments.parts:
@@ -118,10 +119,9 @@ def main() -> int:
             continue
         began = time.perf_counter()
         results.replace_part(part, measure())
-        measured[part] = {"torch": torch.__version__, "seconds": round(time.perf_counter() - began)}
+        measured[part] = {**ran, "seconds": round(time.perf_counter() - began, 1)}
     targets = reached(cpu_targets(about) if kind == "cpu" else gpu_targets(), results.rows())
-    command = " ".join(["python", f"benchmarks/{Path(__file__).name}", *sys.argv[1:]])
-    results.write_about({**about, "command": command, "parts": measured, "targets": targets})
+    results.write_about({**about, "parts": measured, "targets": targets})
     results.draw()
     show(targets)
     return 0

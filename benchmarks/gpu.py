@@ -21,6 +21,7 @@ import importlib.util
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -74,15 +75,14 @@ def tiny_config(output: Path) -> Path:
 
 def run_step(step: str, output: Path, dry_run: bool) -> dict[str, Any]:
     """Run a step; its record. What it prints goes into a file, and on to the terminal."""
-    environment = dict(
-        os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    )
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     if dry_run:
         environment["TRITON_INTERPRET"] = "1"
     lines, code, began = commands(step, output, dry_run), 0, time.perf_counter()
     with (output / f"{step}.txt").open("w") as file:
         for words in lines:
-            print(f"$ python {' '.join(words)}", flush=True)
+            print(f"$ {shlex.join(['python', *words])}", flush=True)
             with subprocess.Popen(
                 [sys.executable, *words],
                 cwd=ROOT,
@@ -97,7 +97,7 @@ def run_step(step: str, output: Path, dry_run: bool) -> dict[str, Any]:
                     file.flush()
                     print(line, end="", flush=True)
             code = code or process.returncode
-    record = {"commands": [" ".join(["python", *words]) for words in lines], "exit_code": code}
+    record = {"commands": [shlex.join(["python", *words]) for words in lines], "exit_code": code}
     if not lines:
         record |= {"left_out": "pytest is not installed"}
         print(f"{step} left out: pytest is not installed")

@@ -43,7 +43,7 @@ class Problem:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Components of each level, coarse to fine; fewer levels where the finest would have blocks of no token."""
+        """Components of each level, coarse to fine: down to blocks of one token at 63 and 127 tokens, less far at 8."""
         if self.width == 8:
             return (4, 2, 2)
         return (32, 8, 8, 8, 4, 4) if self.T < 64 else (32, 8, 6, 4, 4, 4, 4, 2)
