@@ -63,7 +63,7 @@ def show(targets: list[dict[str, Any]]) -> None:
 def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", help="of the table, to measure anew; all of them by default")
-    parser.add_argument("--seconds", type=float, default=3, help="for the turns of one shape and pass, if 5 are done")
+    parser.add_argument("--seconds", type=float, default=2, help="for the turns of one shape and pass, if 5 are done")
     parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write into")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="on a GPU; bfloat16 by default")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -77,14 +77,15 @@ def parts_of(
     if kind == "cuda":
         return {"attention": partial(pass_rows, plan.problems(), timing, **main)}
     long = [problem for problem in plan.problems(longer_than=plan.long_from) if not problem.causal]
+    longer = replace(timing, seconds=3 * timing.seconds)  # for what is a row alone
     return {
         "attention": partial(pass_rows, plan.problems((64, 8)), timing, **main),
         **{part: partial(avx2_rows, part, plan.problems(), timing) for part in AVX2_PARTS},
         "threads": partial(thread_rows, long, timing),
         "bfloat16": partial(bfloat16_rows, long, timing),
         "modules": partial(module_rows, plan.modules, timing),
-        "patchtst": partial(step_rows, timing, **plan.steps),
-        "bare": partial(bare_rows, timing),
+        "patchtst": partial(step_rows, longer, **plan.steps),
+        "bare": partial(bare_rows, longer),
         "long": partial(long_rows, plan.lengths, timing),
         "decoding": partial(decoding_rows, plan.decoded),
     }

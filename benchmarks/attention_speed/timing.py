@@ -23,7 +23,7 @@ GPU_CALLS = 10  # that are timed together on a GPU
 class Timing:
     """How long is measured: at least `least` turns, then as many as `seconds` allow, up to `most`."""
 
-    seconds: float = 3.0
+    seconds: float = 2.0
     least: int = 5
     most: int = 60
 
