@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tsattn.cli.sentence_parser import SentenceParser
-from tsattn.errors import one_of
+from tsattn.errors import UserError, one_of
 
 if TYPE_CHECKING:
     from tsattn.ops.native.library import KernelLibrary
@@ -32,6 +32,13 @@ def run(words: list[str]) -> int:
     if options.build:
         built = build_library(word)
         print(f"{'built':20}{built.path}")
+    if options.tune:
+        from tsattn.ops.native.library import why_no_kernels
+        from tsattn.ops.native.size_tuning import tune_sizes
+
+        if why_no_kernels() is not None:
+            raise UserError(f"there are no kernels to measure: {why_no_kernels()}")
+        tune_sizes(print)
     print(_report(find_library(word)))
     return 0
 
@@ -45,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--build", action="store_true", help="compile them anew into the folder of those compiled on this machine"
+    )
+    parser.add_argument(
+        "--tune", action="store_true", help="measure which sizes of chunks are the fastest here, and keep them"
     )
     return parser
 
@@ -61,5 +71,18 @@ def _report(found: KernelLibrary) -> str:
         facts.append(("from", f"this package: {found.path}" if found.came_along else f"compiled here: {found.path}"))
     if found.compiler:
         facts.append(("compiler", f"{' '.join(found.compiler.command)}: {found.compiler.version}"))
+    if found.library is not None:
+        facts.append(("sizes", _sizes()))
     facts += [("went wrong", str(one)) for one in found.complaints if str(one) != found.why_none]
     return "\n".join(f"{name:20}{what}" for name, what in facts)
+
+
+def _sizes() -> str:
+    """How the work is cut."""
+    from tsattn.ops.native.chunking import chunk_sizes, tuned_file
+
+    sizes = chunk_sizes()
+    path = tuned_file()
+    origin = f"measured: {path}" if path is not None and path.is_file() else "by the sizes of the caches"
+    blocks = f"{sizes.shared_blocks} blocks of queries ({sizes.shared_blocks_long} where keys pass the second cache)"
+    return f"{sizes.chunk_keys} keys by {blocks}, {origin}"

@@ -9,6 +9,7 @@ from typing import Any
 from tsattn.errors import UserError
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.run_folder import RunFolder, versions
+from tsattn.ops.native.record import kernels_in_use
 from tsattn.training.checkpoint_io import load_checkpoint
 from tsattn.training.processes import is_first_process
 
@@ -90,6 +91,8 @@ class Recording:
             self.folder.config.write_text(self.experiment.to_yaml())
             self.folder.write_json(self.folder.versions, versions(self.command, device))
             self.folder.note("fingerprint", self._fingerprint)
+            if steps is not None and device == "cpu":
+                self.folder.note("kernels", kernels_in_use())
             if not self.tests:
                 self.folder.note("test", False)
             if self.refits:

@@ -11,6 +11,7 @@ from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.result import Result
 from tsattn.experiments.run_folder import LIMITS, RunFolder
 from tsattn.experiments.running import Hooks, fit_experiment
+from tsattn.ops.native.record import kernels_as_noted
 from tsattn.predictors import build_predictor
 from tsattn.training.processes import is_first_process
 
@@ -58,6 +59,7 @@ def resume(
             run.check_resumable(longer=differs or is_new_refit)
         refit = refit or run.is_to_be_refitted
         test = run.noted("test") is not False
-        return fit_experiment(experiment, run, goes_on=True, test=test, refit=refit, hooks=hooks or Hooks())
+        with kernels_as_noted(run.noted("kernels")):
+            return fit_experiment(experiment, run, goes_on=True, test=test, refit=refit, hooks=hooks or Hooks())
     finally:
         run.release()

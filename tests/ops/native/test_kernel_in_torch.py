@@ -16,9 +16,9 @@ from tests.ops.native.kernels_there import needs_kernels
 from tsattn.attention import build_attention
 from tsattn.ops import executed_flops, full_attention, multilevel_attention
 from tsattn.ops.native.derivatives import differentiable_attention
-from tsattn.ops.native.intervals import regular_intervals
 from tsattn.ops.native.operators import backward_operator, forward_operator
 from tsattn.ops.native.plain import dropout_factors, plain_attention
+from tsattn.ops.native.query_intervals import regular_intervals
 from tsattn.ops.regular_blocks import RegularBlocks
 
 pytestmark = needs_kernels
@@ -92,8 +92,7 @@ def test_dropout_keeps_the_mean() -> None:
     torch.testing.assert_close(mean, full_attention(q, k, v), rtol=0, atol=0.05)
 
 
-@pytest.mark.parametrize("kind", ["standard", "swa", "global_swa", "mlr", "btt"])
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("kind", "causal"), [("standard", False), ("global_swa", True), ("mlr", True), ("mlr", False)])
 def test_one_graph_for_every_length(kind: str, causal: bool) -> None:
     torch.manual_seed(0)
     attention = build_attention(kind, d_model=16, num_heads=2, max_length=96, causal=causal)

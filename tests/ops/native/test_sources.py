@@ -18,6 +18,8 @@ from tsattn.ops.native.kernel_problem import KernelProblem
 DRIVER = Path(__file__).with_name("driver.cpp")
 ARM = [shutil.which(name) for name in ("aarch64-linux-gnu-g++", "qemu-aarch64")]
 SETS = sets_of_this_cpu()
+# sets that differ in the width of their vectors; bfloat16 is an addition to the widest
+WIDE_AND_NARROW = [one for one in SETS if one.name in ("avx512_bf16", "avx2", "neon")] or SETS[:1]
 
 
 def built(command: list[str], source: Path, target: Path, *flags: str) -> Path:
@@ -44,7 +46,7 @@ def lanes_of(name: str) -> int:
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("one", SETS, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", WIDE_AND_NARROW, ids=lambda one: one.name)
 def test_nothing_is_read_or_written_beside_what_is_there(one: InstructionSet, tmp_path: Path) -> None:
     flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *one.flags)
     program = built([*compilers()[0].command], DRIVER, tmp_path / "driver", *flags)
@@ -89,7 +91,7 @@ def test_neon_computes_the_same(tmp_path: Path) -> None:
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="no clang++")
-@pytest.mark.parametrize("one", SETS, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", SETS[:1], ids=lambda one: one.name)
 def test_clang_compiles_the_same(one: InstructionSet, tmp_path: Path) -> None:
     flags = ("-O3", "-ffp-contract=fast", *one.flags)
     check([str(built(["clang++"], DRIVER, tmp_path / "driver", *flags))], lanes_of(one.name))

@@ -7,8 +7,8 @@ that straddle an interval add or hide pairs by comparing numbers. The sources in
 `problem` is what passes between them and Python.
 """
 
-from tsattn.ops.native.intervals import Intervals
 from tsattn.ops.native.native_attention import UNREADABLE, is_worth_native, native_attention, why_not_native
 from tsattn.ops.native.pairs import pair_intervals
+from tsattn.ops.native.query_intervals import Intervals
 
 __all__ = ["UNREADABLE", "Intervals", "is_worth_native", "native_attention", "pair_intervals", "why_not_native"]

@@ -1,33 +1,123 @@
-"""How the kernel cuts its work: from shapes alone, so that the same call has the same bits each time."""
+"""How the kernel cuts its work: from shapes and caches alone, so that the same call has the same bits each time.
+
+`python -m tsattn kernels --tune` measures other sizes and keeps the best for this machine; a run that goes on takes
+those that it was begun with.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-__all__ = ["Chunking", "chunking_of"]
+from tsattn.ops.native.library_cache import CacheError, cache_folder
+
+__all__ = ["ChunkSizes", "chunk_sizes", "forget_sizes", "key_parts", "sizes_by_caches", "sizes_taken", "tuned_file"]
 
 # Below this many pieces of work, the backward pass cuts the keys into parts, for the sake of machines with many cores.
 MIN_PIECES = 8
 
+# Where a system does not say how large its caches are.
+LEVEL_1, LEVEL_2 = 2**15, 2**20
+
+# Queries of a block, of the widest vectors; those of narrower ones leave more room.
+BLOCK = 32
+
 
 @dataclass(frozen=True)
-class Chunking:
-    """See source/problem.h.
+class ChunkSizes:
+    """What stays in which cache, see source/problem.h.
 
     Attributes:
-        chunk_keys: keys whose scores are held at once.
-        shared_blocks: blocks of queries that use a chunk of keys while it is in the cache, forward.
-        shared_blocks_backward: the same, backward.
-        key_parts: parts of the keys that the backward pass computes on their own.
+        chunk_keys: keys whose scores are held at once, at least 8.
+        shared_blocks: blocks of queries that use a chunk of keys while it is in the cache.
+        shared_blocks_long: the same, forward, where the keys and values of a head are more than `long_bytes`.
+        long_bytes: what is long.
     """
 
     chunk_keys: int
     shared_blocks: int
-    shared_blocks_backward: int
-    key_parts: int
+    shared_blocks_long: int
+    long_bytes: int
+
+    def __post_init__(self) -> None:
+        values = asdict(self)
+        if any(not isinstance(value, int) or value < 1 for value in values.values()) or self.chunk_keys < 8:
+            raise ValueError(f"no sizes of chunks: {values}")
+
+    def forward(self, key_bytes: int) -> int:
+        """The blocks of queries that share a chunk, forward."""
+        return self.shared_blocks_long if key_bytes > self.long_bytes else self.shared_blocks
 
 
-def chunking_of(rows_and_heads: int, keys: int) -> Chunking:
-    """The sizes for so many keys, and so many pairs of a row and a key head."""
-    parts = 1 if rows_and_heads >= MIN_PIECES else max(1, min(-(-MIN_PIECES // max(1, rows_and_heads)), keys // 256))
-    return Chunking(128, 8 if keys >= 2048 else 4, 4, parts)
+def sizes_by_caches() -> ChunkSizes:
+    """Scores of a chunk in a third of the first cache; what is long passes the second."""
+    first, second = _cache_bytes("SC_LEVEL1_DCACHE_SIZE", LEVEL_1), _cache_bytes("SC_LEVEL2_CACHE_SIZE", LEVEL_2)
+    chunk = first // 3 // (4 * BLOCK) // 8 * 8
+    return ChunkSizes(min(max(chunk, 32), 256), 4, 8, second - 1)
+
+
+def _cache_bytes(name: str, otherwise: int) -> int:
+    try:
+        found = os.sysconf(name)
+    except (ValueError, OSError, AttributeError):
+        return otherwise
+    return found if found > 0 else otherwise
+
+
+def tuned_file() -> Path | None:
+    """Where sizes measured on this machine are kept; None where there is no home."""
+    try:
+        return cache_folder() / "sizes.json"
+    except CacheError:
+        return None
+
+
+_taken: ChunkSizes | None = None
+_found: dict[Path, ChunkSizes] = {}
+
+
+def chunk_sizes() -> ChunkSizes:
+    """Those in use: of the run that goes on, else those measured on this machine, else those by its caches."""
+    if _taken is not None:
+        return _taken
+    path = tuned_file()
+    if path is None:
+        return sizes_by_caches()
+    if path not in _found:
+        _found[path] = _read(path) or sizes_by_caches()
+    return _found[path]
+
+
+def forget_sizes() -> None:
+    """Read what was measured anew at the next call."""
+    _found.clear()
+
+
+def _read(path: Path) -> ChunkSizes | None:
+    try:
+        return ChunkSizes(**json.loads(path.read_text())["sizes"])
+    except (OSError, ValueError, TypeError, KeyError):  # it is not there, or was cut short
+        return None
+
+
+@contextlib.contextmanager
+def sizes_taken(sizes: ChunkSizes | None) -> Iterator[None]:
+    """Within it, these sizes are in use; None leaves the choice as it is."""
+    global _taken
+    before = _taken
+    _taken = sizes or before
+    try:
+        yield
+    finally:
+        _taken = before
+
+
+def key_parts(rows_and_heads: int, keys: int) -> int:
+    """Parts of the keys that the backward pass computes on their own, for so many pairs of a row and a key head."""
+    if rows_and_heads >= MIN_PIECES:
+        return 1
+    return max(1, min(-(-MIN_PIECES // max(1, rows_and_heads)), keys // 256))

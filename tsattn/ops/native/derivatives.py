@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tsattn.ops.native.intervals import Intervals
 from tsattn.ops.native.operators import backward_operator, forward_operator
 from tsattn.ops.native.plain import plain_attention
+from tsattn.ops.native.query_intervals import Intervals
 
 __all__ = ["differentiable_attention"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -18,7 +19,16 @@ from tsattn.ops.native.kernel_problem import KernelProblem
 from tsattn.ops.native.library_cache import CacheError, LibraryCache, cache_folder
 from tsattn.ops.native.self_check import what_is_wrong
 
-__all__ = ["COMPILED", "KernelLibrary", "build_library", "find_library", "load_kernels", "why_no_kernels"]
+__all__ = [
+    "COMPILED",
+    "KernelLibrary",
+    "build_library",
+    "find_library",
+    "kernels_taken",
+    "load_kernels",
+    "set_in_use",
+    "why_no_kernels",
+]
 
 logger = logging.getLogger("tsattn")
 
@@ -82,9 +92,10 @@ if hasattr(os, "register_at_fork"):
 def load_kernels() -> ctypes.CDLL | None:
     """The compiled kernels, looked for at the first call and kept; None where there are none.
 
-    It has `tsattn_forward` and `tsattn_backward`, which take a pointer to a `KernelProblem` and return 0, or 1 where memory
-    did not suffice; `tsattn_work`, which counts what they compute; `tsattn_takes_bfloat16`; and `tsattn_lanes` and
-    `tsattn_tile_keys`, the sizes that they compute in. The environment variable `TSATTN_KERNELS` is `auto` by default,
+    It has `tsattn_forward` and `tsattn_backward`, which take a pointer to a `KernelProblem` and return 0, 1 where
+    memory did not suffice, or 2 for what they do not take; `tsattn_work`, which counts what they compute;
+    `tsattn_takes_bfloat16`; and `tsattn_lanes` and `tsattn_tile_keys`, the sizes that they compute in. The environment
+    variable `TSATTN_KERNELS` is `auto` by default,
     `off`, or the name of an instruction set.
 
     Raises:
@@ -102,8 +113,38 @@ def why_no_kernels() -> str | None:
     return _kept().why_none
 
 
+def set_in_use() -> str:
+    """The name of the instruction set of the kernels; "off" without."""
+    found = _kept().instruction_set
+    return "off" if found is None else found.name
+
+
+@contextlib.contextmanager
+def kernels_taken(word: str) -> Iterator[None]:
+    """Within it, the kernels of one instruction set are in use, or none for "off", whatever `TSATTN_KERNELS` says.
+
+    Raises:
+        UserError: if they cannot be had here.
+    """
+    global _word_taken
+    if word != "off" and (why_none := _look_up(word).why_none) is not None:
+        raise UserError(f"there are no kernels for {word}: {why_none}")
+    before = _word_taken
+    _word_taken = word
+    try:
+        yield
+    finally:
+        _word_taken = before
+
+
+_word_taken: str | None = None
+
+
 def _kept() -> KernelLibrary:
-    word = os.environ.get(VARIABLE, "")
+    return _look_up(os.environ.get(VARIABLE, "") if _word_taken is None else _word_taken)
+
+
+def _look_up(word: str) -> KernelLibrary:
     kept = _found.get(word)
     if kept is not None:
         return kept

@@ -11,9 +11,9 @@ from torch.autograd import forward_ad
 
 from tsattn.ops.modes import is_readable
 from tsattn.ops.native.derivatives import differentiable_attention
-from tsattn.ops.native.intervals import Intervals
 from tsattn.ops.native.library import why_no_kernels
 from tsattn.ops.native.operators import takes_bfloat16
+from tsattn.ops.native.query_intervals import Intervals
 from tsattn.ops.native.traced import traced_attention
 from tsattn.ops.softmax import finite_as
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tsattn.ops.modes import as_if_alone
-from tsattn.ops.native.chunking import chunking_of
+from tsattn.ops.native.chunking import chunk_sizes, key_parts
 from tsattn.ops.native.kernel_problem import KernelProblem, numbers, strided
 from tsattn.ops.native.library import load_kernels, why_no_kernels
 from tsattn.ops.native.openmp import openmp_team
@@ -77,7 +77,8 @@ def backward_operator(
     q, k, v, grad_out = (_as_words(t) for t in (q, k, v, grad_out.to(q.dtype)))
     problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
     (B, H, N, r), (_, G, S, E) = q.shape, v.shape
-    parts = chunking_of(B * G, S).key_parts
+    parts = key_parts(B * G, S)
+    problem.shared_blocks = chunk_sizes().shared_blocks
     single = torch.float32  # whatever the default type is
     grad_q = q.new_empty(parts, B, N, H, r, dtype=single).transpose(2, 3)
     grad_k, grad_v = (q.new_empty(B, S, G, width, dtype=single).transpose(1, 2) for width in (r, E))
@@ -108,8 +109,10 @@ def _run(name: str, problem: KernelProblem) -> None:
     kernels = load_kernels()
     if kernels is None:
         raise RuntimeError(f"the native kernel has gone: {why_no_kernels()}")
-    if getattr(kernels, name)(ctypes.byref(problem)):
-        raise MemoryError("the native attention kernel cannot allocate memory")
+    code = getattr(kernels, name)(ctypes.byref(problem))
+    if code == 1:
+        raise MemoryError("there is not enough memory for the native attention kernel, or no thread more")
+    assert not code, f"{name} does not take this problem"
 
 
 def _problem(
@@ -136,8 +139,9 @@ def _problem(
         problem.bias = numbers(bias, contiguous=False)
         problem.bias_batch, problem.bias_head, problem.bias_query, problem.bias_key = spread.stride()
     problem.dropout, problem.seed = dropout_p, 0 if seed is None else int(seed)
-    sizes = chunking_of(q.shape[0] * k.shape[1], k.shape[2])
-    problem.chunk_keys, problem.shared_blocks = sizes.chunk_keys, sizes.shared_blocks
+    sizes = chunk_sizes()
+    key_bytes = k.shape[2] * (k.shape[3] + v.shape[3]) * k.element_size()
+    problem.chunk_keys, problem.shared_blocks = sizes.chunk_keys, sizes.forward(key_bytes)
     problem.threads, problem.parallel = torch.get_num_threads(), openmp_team()
     return problem, kept
 

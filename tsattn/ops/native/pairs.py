@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tsattn.ops.modes import is_fake
-from tsattn.ops.native.intervals import Intervals, every_pair, find_intervals, regular_intervals
+from tsattn.ops.native.query_intervals import Intervals, every_pair, find_intervals, regular_intervals
 from tsattn.ops.regular_blocks import RegularBlocks
 
 __all__ = ["pair_intervals"]

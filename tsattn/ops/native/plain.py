@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tsattn.ops.native.intervals import Intervals
+from tsattn.ops.native.query_intervals import Intervals
 from tsattn.ops.softmax import expand_heads, softmax_attention, wide
 
 __all__ = ["dropout_factors", "plain_attention"]

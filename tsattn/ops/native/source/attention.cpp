@@ -1,16 +1,38 @@
-// Exact attention with prefixes of components, in float32: the plain C interface.
+// Exact attention with prefixes of components: the plain C interface.
 #include "backward.h"
 #include "work.h"
 
+// Whether it computes in bfloat16.
+extern "C" int tsattn_takes_bfloat16() {
+#if defined(TSATTN_BFLOAT16)
+  return 1;
+#else
+  return 0;
+#endif
+}
+
 namespace {
 
+enum { DONE = 0, NO_MEMORY = 1, NOT_TAKEN = 2 };
+
+// What the passes take for granted.
+bool is_taken(const TsattnProblem& p) {
+  int64_t width = 0;
+  bool even = p.width % 2 == 0 && p.value_width % 2 == 0;
+  for (int64_t l = 0; l < p.levels; l++) width += p.ranks[l], even = even && p.ranks[l] % 2 == 0;
+  return p.levels >= 1 && p.levels <= 255 && width == p.width && width <= UINT16_MAX &&
+         p.chunk_keys >= tsattn::TILE_KEYS && p.shared_blocks >= 1 && p.key_heads >= 1 && p.heads % p.key_heads == 0 &&
+         (!p.bfloat16 || (even && tsattn_takes_bfloat16()));
+}
+
 template <class F>
-int guarded(F f) {
+int guarded(const TsattnProblem& p, F f) {
+  if (!is_taken(p)) return NOT_TAKEN;
   try {
     f();
-    return 0;
-  } catch (const std::bad_alloc&) {
-    return 1;
+    return DONE;
+  } catch (...) {  // no memory, or no thread
+    return NO_MEMORY;
   }
 }
 
@@ -30,9 +52,9 @@ void in_precision(const TsattnProblem& p, F f) {
 
 extern "C" {
 
-// 0, or 1 where the memory did not suffice.
+// 0; 1 where memory or threads did not suffice; 2 for a problem that it does not take.
 int tsattn_forward(const TsattnProblem* p) {
-  return guarded([&] {
+  return guarded(*p, [&] {
     in_precision(*p, [&](auto precision) {
       using P = decltype(precision);
       is_narrow(p) ? tsattn::forward<P, 1>(*p) : tsattn::forward<P, 2>(*p);
@@ -41,21 +63,12 @@ int tsattn_forward(const TsattnProblem* p) {
 }
 
 int tsattn_backward(const TsattnProblem* p) {
-  return guarded([&] {
+  return guarded(*p, [&] {
     in_precision(*p, [&](auto precision) {
       using P = decltype(precision);
       is_narrow(p) ? tsattn::backward<P, 1>(*p) : tsattn::backward<P, 2>(*p);
     });
   });
-}
-
-// Whether it computes in bfloat16.
-int tsattn_takes_bfloat16() {
-#if defined(TSATTN_BFLOAT16)
-  return 1;
-#else
-  return 0;
-#endif
 }
 
 // Floating-point operations of the products of the one (0) or the other (1); of the problem, sizes and intervals count.

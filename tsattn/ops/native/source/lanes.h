@@ -110,11 +110,19 @@ INLINE Vector exp2_of(Vector x) {
 
 template <int... I>
 INLINE Vector zip_first(Vector a, Vector b, std::integer_sequence<int, I...>) {
+#if defined(__clang__) || __GNUC__ >= 12
   return __builtin_shufflevector(a, b, (I / 2 + (I % 2) * LANES)...);
+#else
+  return __builtin_shuffle(a, b, Whole{(I / 2 + (I % 2) * LANES)...});
+#endif
 }
 template <int... I>
 INLINE Vector zip_last(Vector a, Vector b, std::integer_sequence<int, I...>) {
+#if defined(__clang__) || __GNUC__ >= 12
   return __builtin_shufflevector(a, b, (LANES / 2 + I / 2 + (I % 2) * LANES)...);
+#else
+  return __builtin_shuffle(a, b, Whole{(LANES / 2 + I / 2 + (I % 2) * LANES)...});
+#endif
 }
 
 // Rows become columns: as many rounds of zipping each row with the one half the rows after it as LANES halves.

@@ -19,8 +19,9 @@ struct BFloat16 {
   }
 };
 
-typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
-typedef uint16_t LooseHalves __attribute__((vector_size(2 * LANES), aligned(2)));
+// what is written as halves is read as words
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES), may_alias));
+typedef uint16_t LooseHalves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
 INLINE Halves rounded(Vector x) { return (Halves)_mm512_cvtneps_pbh((__m512)x); }
 

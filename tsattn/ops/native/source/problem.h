@@ -19,6 +19,7 @@ typedef struct {
   float* peak;                // (batch, heads, queries): the largest logit, 0 where a query sees no key
   float* inverse_total;       // (batch, heads, queries): 1 / sum of exp(logit - peak), 0 where a query sees no key
 
+  // levels: at most 255, each of which refines the one before; components: at most 65535
   const int32_t* ranks;       // (levels): components of each level, coarse to fine
   const float* level_factors; // (levels + 1): the logits of pairs that share 0, 1, ... levels are multiplied by it; or null
 
@@ -38,7 +39,7 @@ typedef struct {
   float dropout;  // probability
   uint64_t seed;
 
-  int64_t chunk_keys;      // keys whose scores are held at once
+  int64_t chunk_keys;      // keys whose scores are held at once: at least tsattn_tile_keys()
   int64_t shared_blocks;   // blocks of queries that use a chunk of keys while it is in the cache
 
   TsattnTensor grad_out, grad_q, grad_k, grad_v;

@@ -1,0 +1,86 @@
+"""Measuring which sizes of chunks are the fastest on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+
+import torch
+
+from tsattn.errors import UserError
+from tsattn.ops.native.chunking import ChunkSizes, forget_sizes, sizes_by_caches, sizes_taken, tuned_file
+from tsattn.ops.native.native_attention import native_attention
+from tsattn.ops.native.pairs import pair_intervals
+
+__all__ = ["tune_sizes"]
+
+CHUNKS = (64, 96, 128, 192, 256)
+BLOCKS = (2, 4, 8, 16)
+TURNS = 7
+SHORT, LONG = (4, 8, 512, 64), (1, 8, 4096, 64)
+
+
+def tune_sizes(report: Callable[[str], None]) -> ChunkSizes:
+    """Measure, one size after the other, and keep the best ones for the calls of this user on this machine.
+
+    Args:
+        report: given a line for each size that is measured.
+
+    Raises:
+        UserError: where there is no home to keep them in.
+    """
+    best = sizes_by_caches()
+    passes = ("chunk_keys", SHORT, CHUNKS), ("shared_blocks", SHORT, BLOCKS), ("shared_blocks_long", LONG, BLOCKS)
+    for name, shape, values in passes:
+        candidates = {value: replace(best, **{name: value}) for value in values}
+        seconds = _in_turns(candidates, shape, backward=name != "shared_blocks_long")
+        chosen = min(seconds, key=seconds.__getitem__)
+        # the rule by caches stays where nothing is gained that could not be chance
+        if seconds[chosen] < 0.98 * seconds.get(getattr(best, name), float("inf")):
+            best = candidates[chosen]
+        for value in values:
+            mark = " *" if value == getattr(best, name) else ""
+            report(f"{name:20}{value:5}{1000 * seconds[value]:9.2f} ms{mark}")
+    path = tuned_file()
+    if path is None:
+        raise UserError("there is no home folder to keep what is measured in")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    known = {"sizes": asdict(best), "cpu": platform.processor() or platform.machine(), "torch": torch.__version__}
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        json.dump(known, file, indent=2)
+    os.replace(file.name, path)
+    forget_sizes()
+    return best
+
+
+def _in_turns(candidates: dict[int, ChunkSizes], shape: tuple[int, ...], backward: bool) -> dict[int, float]:
+    """The median seconds of a forward pass, and a backward one, with each."""
+    q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
+    intervals = pair_intervals(q, k)
+    assert not isinstance(intervals, str)
+
+    def run() -> None:
+        with torch.set_grad_enabled(backward):
+            out = native_attention(q, k, v, intervals=intervals, ranks=[shape[-1]], scale=0.125)
+        if backward:
+            torch.autograd.grad(out.sum(), (q, k, v))
+
+    taken: dict[int, list[float]] = {value: [] for value in candidates}
+    for value, sizes in _turns(candidates):
+        with sizes_taken(sizes):
+            start = time.perf_counter()
+            run()
+            taken[value].append(time.perf_counter() - start)
+    return {value: statistics.median(seconds[1:]) for value, seconds in taken.items()}
+
+
+def _turns(candidates: dict[int, ChunkSizes]) -> Iterator[tuple[int, ChunkSizes]]:
+    """Each in turn, so that a drift of the machine meets all alike; the first turn warms the caches."""
+    for _ in range(TURNS + 1):
+        yield from candidates.items()
