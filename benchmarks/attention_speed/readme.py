@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,12 @@ def speed_section(results: Results) -> str:
     """What the README says of the speed on a machine: a table, what else was measured, and the picture."""
     about, rows = results.about(), results.rows()
     main = rows[rows["part"] == "attention"]
+    said = (
+        f"Measured on {machine(about)} with one thread: time over `scaled_dot_product_attention`, forward / forward and "
+        "backward, in float32 with 8 heads of 64 components and windows of 64:"
+    )
     lines = [
-        f"Measured on {machine(about)} with one thread: time over",
-        "`scaled_dot_product_attention`, forward / forward and backward, in float32 with 8 heads of 64 components and",
-        "windows of 64:",
+        *wrapped(said),
         "",
         f"| tokens x batch | {' | '.join(COLUMNS)} |",
         "| --- |" + " --- |" * len(COLUMNS),
@@ -58,14 +61,14 @@ def speed_section(results: Results) -> str:
         cells = [pair(main[(main["T"] == T) & (main["width"] == 64)], *column) for column in COLUMNS.values()]
         lines.append(f"| {T} x {batch} | {' | '.join(cells)} |")
     met = sum(target["met"] for target in about["targets"])
-    lines += [
-        "",
-        *more(rows),
-        f"{met} of {len(about['targets'])} targets are met; [this file]({SHOWN}/{results.slug}.json) lists them.",
-        "",
-        f"![Time over scaled_dot_product_attention, by number of tokens]({SHOWN}/{results.slug}.png)",
-    ]
-    return "\n".join(lines)
+    targets = f"{met} of {len(about['targets'])} targets are met, which [this file]({SHOWN}/{results.slug}.json) lists."
+    picture = f"![Time over scaled_dot_product_attention, by number of tokens]({SHOWN}/{results.slug}.png)"
+    return "\n".join([*lines, "", *wrapped(" ".join([*more(rows), targets])), "", picture])
+
+
+def wrapped(text: str) -> list[str]:
+    """In lines as long as the README's others."""
+    return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def machine(about: dict[str, Any]) -> str:
@@ -81,7 +84,7 @@ def pair(rows: pd.DataFrame, contender: str, causal: bool) -> str:
 
 
 def more(rows: pd.DataFrame) -> list[str]:
-    """A line for each of the other comparisons."""
+    """A sentence for each of the other comparisons."""
 
     def between(part: str, contender: str, **where: Any) -> str:
         chosen = rows[(rows["part"] == part) & (rows["contender"] == contender)]
@@ -91,15 +94,15 @@ def more(rows: pd.DataFrame) -> list[str]:
         return f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
 
     parts = set(rows["part"])
-    says = [("attention", f"With heads of 8 components `mlr` takes {between('attention', 'mlr native', width=8)}.")]
-    says += [
-        ("avx2", f"Kept to AVX2, the kernel takes {between('avx2', 'mlr native')}."),
+    says = [
+        ("attention", f"With heads of 8 components `mlr` takes {between('attention', 'mlr native', width=8)}."),
+        ("avx2", f"Kept to AVX2, beside the same kernel of PyTorch, it takes {between('avx2', 'mlr native')}."),
         ("threads", f"Two threads take {between('threads', 'mlr native, 2 threads')} of the time of one."),
         ("bfloat16", f"In bfloat16 `mlr` takes {between('bfloat16', 'mlr native bfloat16')} of its time in float32."),
         (
             "patchtst",
-            f"A training step of PatchTST with `mlr` takes {between('patchtst', 'mlr by native')} of one with",
+            f"A training step of PatchTST with `mlr` takes {between('patchtst', 'mlr by native')} of one with `standard` "
+            "by `impl: sdpa`.",
         ),
-        ("patchtst", "`standard` by `impl: sdpa`."),
     ]
     return [line for part, line in says if part in parts]
