@@ -47,8 +47,8 @@ def speed_section(results: Results) -> str:
     about, rows = results.about(), results.rows()
     main = rows[rows["part"] == "attention"]
     said = (
-        f"Measured on {machine(about)} with one thread: time over `scaled_dot_product_attention`, forward / forward and "
-        "backward, in float32 with 8 heads of 64 components and windows of 64:"
+        f"Measured on {machine(about)} with one thread: time over `scaled_dot_product_attention`, forward / forward "
+        "and backward, in float32 with 8 heads of 64 components and windows of 64:"
     )
     lines = [
         *wrapped(said),
@@ -96,13 +96,13 @@ def more(rows: pd.DataFrame) -> list[str]:
     parts = set(rows["part"])
     says = [
         ("attention", f"With heads of 8 components `mlr` takes {between('attention', 'mlr native', width=8)}."),
-        ("avx2", f"Kept to AVX2, beside the same kernel of PyTorch, it takes {between('avx2', 'mlr native')}."),
+        ("avx2", f"Kept to AVX2, which PyTorch is not, it takes {between('avx2', 'mlr native')}."),
         ("threads", f"Two threads take {between('threads', 'mlr native, 2 threads')} of the time of one."),
         ("bfloat16", f"In bfloat16 `mlr` takes {between('bfloat16', 'mlr native bfloat16')} of its time in float32."),
         (
             "patchtst",
-            f"A training step of PatchTST with `mlr` takes {between('patchtst', 'mlr by native')} of one with `standard` "
-            "by `impl: sdpa`.",
+            f"A training step of PatchTST with `mlr` takes {between('patchtst', 'mlr by native')} of one with "
+            "`standard` by `impl: sdpa`.",
         ),
     ]
     return [line for part, line in says if part in parts]
