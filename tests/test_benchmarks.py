@@ -145,6 +145,19 @@ def test_attention_is_measured_in_every_part(
     assert "no part is called nothing; there are attention, " in capsys.readouterr().err
 
 
+def test_one_part_can_be_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if load_kernels() is None:
+        pytest.skip("the kernels are not compiled here, so nothing is measured")
+    assert run("attention", ["--dry-run", "--parts", "bare", "--output", str(tmp_path)], monkeypatch) == 0
+    (file,) = tmp_path.glob("*.json")
+    about = json.loads(file.read_text())
+    assert list(about["parts"]) == ["bare"]
+    assert [target["target"] for target in about["targets"]] == [
+        "MLRAttention with one level over a bare module, T = 96"
+    ]
+    assert not list(tmp_path.glob("*.png"))
+
+
 def test_a_wrong_contender_is_seen() -> None:
     contenders = part("contenders")
     problem = contenders.Problem(70, 1, 8, causal=True)

@@ -48,4 +48,7 @@ class Results:
         self.path("json").write_text(json.dumps(about, indent=2) + "\n")
 
     def draw(self) -> None:
-        draw(self.rows(), self.path("png"), self.about())
+        """The picture, once there is something to draw."""
+        rows = self.rows()
+        if (rows["part"] == "attention").any():
+            draw(rows, self.path("png"), self.about())
