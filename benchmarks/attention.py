@@ -2,83 +2,138 @@
 
     python benchmarks/attention.py
     python benchmarks/attention.py --device cuda --dtype bfloat16
+    python benchmarks/attention.py --readme
 
 First every contender is compared with its reference, in value and gradient; nothing is timed if one differs. Then the
-contenders take turns, so that a drift of the machine meets all of them alike; medians are reported. Writes
-`attention.csv`, `attention.json` (hardware, versions, shapes) and `attention.png` (`attention_cuda` on a GPU) into the
-output folder, and prints the targets with what was measured.
+contenders take turns, so that a drift of the machine meets all of them alike; the medians of CPU time by one thread are
+compared, and of the clock on the wall for two threads. Writes `SLUG.csv`, `SLUG.json` (the machine, versions, targets)
+and `SLUG.png` into the output folder, one set for each model of CPU or GPU, and prints the targets with what was
+measured. Parts that are not asked for are kept as they were measured before.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-import platform
+import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speed.contenders import HEADS, LENGTHS, RANKS, WIDTH, WINDOW, check, contenders_on
-from attention_speed.modules import decoding, module_overhead
-from attention_speed.targets import draw, targets, targets_on_gpu
-from attention_speed.timing import measure
+from attention_speed.avx2 import AVX2_PARTS
+from attention_speed.contenders import CONTENDERS, TOLERANCES, Problem, check
+from attention_speed.machine import describe, slug_of
+from attention_speed.plan import Plan, cpu_plan, gpu_plan, parts_of
+from attention_speed.readme import FOLDER, README, with_section
+from attention_speed.results import Results
+from attention_speed.targets import cpu_targets, gpu_targets, reached
+
+from tsattn.ops.native.instruction_sets import sets_of_this_cpu
+from tsattn.ops.native.library import why_no_kernels
+
+GPU_FLOAT32 = 3e-3  # products of a GPU round to fewer bits
 
 
-def hardware(device: str, dtype: torch.dtype) -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    models = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
-    return {
-        **({"gpu": torch.cuda.get_device_name()} if device == "cuda" else {}),
-        "cpu": models[0].split(":")[1].strip() if models else platform.processor(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "dtype": str(dtype).removeprefix("torch."),
-        "heads": HEADS,
-        "width": WIDTH,
-        "ranks": RANKS,
-        "window_size": WINDOW,
-        "command": " ".join(["python", *sys.argv]),
-    }
+def differing(names: list[str], plan: Plan, device: str, dtypes: list[torch.dtype]) -> dict[str, float]:
+    """The contenders that differ from their reference, and by how much."""
+    wrong = {}
+    for name in names:
+        contender = CONTENDERS[name]
+        for dtype in dtypes if "native" in name else dtypes[:1]:
+            tolerance = GPU_FLOAT32 if device == "cuda" and dtype == torch.float32 else TOLERANCES[dtype]
+            for width in contender.widths:
+                for causal in (False, True):
+                    problem = Problem(plan.checked, 2, width, causal)
+                    error = check(contender, problem, dtype, device)
+                    if not error <= tolerance:
+                        wrong[f"{name}, heads of {width}{', causal' if causal else ''}, {dtype}"] = error
+    return wrong
+
+
+def show(targets: list[dict[str, Any]]) -> None:
+    print()
+    for one in targets:
+        hope = "" if one["hope"] is None else f"hope {one['hope']:<5}"
+        hoped = one["hope"] is not None and one["measured"] <= one["hope"]
+        met = "as hoped" if hoped else "met" if one["met"] else "NOT MET"
+        print(f"{one['target']:78} {one['measured']:7.3f}  at most {one['at_most']:<5} {hope:10} {met}")
+
+
+def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", help="of the table, to measure anew; all of them by default")
+    parser.add_argument("--seconds", type=float, default=2, help="for the turns of one shape and pass, if 5 are done")
+    parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write into")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="on a GPU; bfloat16 by default")
+    parser.add_argument("--dry-run", action="store_true", help="tiny sizes, whose figures mean nothing; needs --output")
+    parser.add_argument("--readme", action="store_true", help="measure nothing: put this machine's figures into README")
+    arguments = parser.parse_args()
+    if arguments.device == "cpu" and arguments.dtype is not None:
+        parser.error("--dtype is for --device cuda: on a CPU float32 is measured, and bfloat16 beside it")
+    if arguments.dry_run and arguments.output == FOLDER:
+        parser.error("--dry-run needs an --output of its own: its figures mean nothing")
+    if arguments.device == "cuda" and not (torch.cuda.is_available() or arguments.dry_run):
+        parser.error("there is no CUDA device; --dry-run tries the command out by Triton's interpreter")
+    if arguments.device == "cpu" and (why_not := why_no_kernels()) is not None:
+        parser.error(f"there is nothing to measure: {why_not}")
+    return parser, arguments
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
-    parser.add_argument("--repeats", type=int, default=15, help="most turns of a contender")
-    parser.add_argument("--seconds", type=float, default=40, help="time for the turns of one length and pass")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
-    arguments = parser.parse_args()
+    parser, arguments = parse()
     torch.set_num_threads(1)
-    device, dtype = arguments.device, getattr(torch, arguments.dtype)
-    tolerance = 1e-9 if device == "cpu" else 1e-3 if dtype == torch.float32 else 3e-2
-    wrong = {c.name: error for c in contenders_on(device) if not (error := check(c, device, dtype)) <= tolerance}
+    kind, tiny = arguments.device, arguments.dry_run
+    device = kind if torch.cuda.is_available() else "cpu"
+    # Triton's interpreter computes with numpy, which has no bfloat16
+    by_default = "float32" if kind == "cpu" or device == "cpu" else "bfloat16"
+    dtype = getattr(torch, arguments.dtype or by_default)
+    about = describe(device, dtype)
+    results = Results(arguments.output, slug_of(about))
+    if arguments.readme:
+        if not results.path("csv").exists():
+            parser.error(f"there is no {results.path('csv')}: measure first")
+        README.write_text(with_section(README.read_text(), results))
+        print(f"README.md shows {results.slug}")
+        return 0
+    names = [name for name, contender in CONTENDERS.items() if contender.device in (None, kind)]
+    if kind != device:
+        names.remove("swa flex")
+        print("a dry run without a GPU: Triton is interpreted, and FlexAttention, which has no gradient here, left out")
+    plan = (cpu_plan if kind == "cpu" else gpu_plan)(arguments.seconds, tiny)
+    wrong = differing(names, plan, device, [dtype, torch.bfloat16] if kind == "cpu" else [dtype])
     if wrong:
         print(f"not timed, for these differ from their reference: {wrong}", file=sys.stderr)
         return 1
-    rows = measure(arguments.lengths, arguments.repeats, arguments.seconds, device, dtype)
-    decoded = decoding() if device == "cpu" else {}
-    reached = targets(rows, module_overhead(), decoded) if device == "cpu" else targets_on_gpu(rows)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    name = "attention" if device == "cpu" else f"attention_{device}"
-    with (arguments.output / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    figures = [{"target": name, "measured": round(figure, 3), "at_most": most} for name, figure, most in reached]
-    (arguments.output / f"{name}.json").write_text(
-        json.dumps({**hardware(device, dtype), "targets": figures, "decoding": decoded}, indent=2) + "\n"
-    )
-    draw(rows, arguments.output / f"{name}.png")
-    print()
-    for name, figure, most in reached:
-        print(f"{name:70} {figure:7.3f}  at most {most:<5}  {'met' if figure <= most else 'NOT MET'}")
+    parts = parts_of(plan, kind, names, device, dtype)
+    if unknown := set(arguments.parts or ()) - set(parts):
+        parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
+    ran = {"torch": torch.__version__, "kernels": about["kernels"], "seconds_a_shape": arguments.seconds}
+    measured = results.about().get("parts", {})
+    for part, measure in parts.items():
+        if arguments.parts is not None and part not in arguments.parts:
+            continue
+        if why_not := cannot(part):
+            print(f"{part} is left out: {why_not}")
+            continue
+        began = time.perf_counter()
+        results.replace_part(part, measure())
+        measured[part] = {**ran, "seconds": round(time.perf_counter() - began, 1)}
+    targets = reached(cpu_targets(about) if kind == "cpu" else gpu_targets(), results.rows())
+    results.write_about({**about, "parts": measured, "targets": targets})
+    results.draw()
+    show(targets)
     return 0
+
+
+def cannot(part: str) -> str | None:
+    """Why this machine cannot measure a part."""
+    if part in AVX2_PARTS and "avx2" not in {one.name for one in sets_of_this_cpu()}:
+        return "this CPU has no AVX2"
+    if part == "threads" and (os.cpu_count() or 1) < 2:
+        return "this machine has one core"
+    return None
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ import pandas as pd
 import torch
 import yaml
 
-from tsattn.data import PublicDataModule
+import tsattn.data
 from tsattn.ops import executed_flops
 from tsattn.training import ForecastingModule
 
@@ -75,7 +75,7 @@ SETTINGS = (
 
 def words_of(kind: str, setting: Setting, options: argparse.Namespace) -> list[str]:
     """The words of a `fit`."""
-    words = ["fit", "--config", str(CONFIG), f"--trainer.accelerator={options.accelerator}", *setting.options]
+    words = ["fit", "--config", str(options.config), f"--trainer.accelerator={options.accelerator}", *setting.options]
     if kind != "mlr":  # the configuration's own
         words.append(f"--attention={kind}")
     if options.max_steps is not None:
@@ -87,7 +87,7 @@ def recorded(file: Path, kind: str, setting: Setting, options: argparse.Namespac
     """The record of a `fit`: the one in the file if it is of this command on this machine, else that of a new one."""
     words = words_of(kind, setting, options)
     about = {
-        "command": " ".join(["python -m tsattn", *words]).replace(str(CONFIG), CONFIG.name),
+        "command": " ".join(["python -m tsattn", *words]).replace(str(options.config), options.config.name),
         "gpu": torch.cuda.get_device_name() if options.accelerator == "gpu" else None,
         "torch": torch.__version__,
     }
@@ -120,10 +120,10 @@ def recorded(file: Path, kind: str, setting: Setting, options: argparse.Namespac
     return record
 
 
-def flops_of_training(kind: str) -> int:
+def flops_of_training(kind: str, config_file: Path) -> int:
     """Model flops of one window: of the forward pass, and twice as many of the backward pass."""
-    config = yaml.safe_load(CONFIG.read_text())
-    data = PublicDataModule(**config["data"]["init_args"])
+    config = yaml.safe_load(config_file.read_text())
+    data = getattr(tsattn.data, config["data"]["class_path"])(**config["data"]["init_args"])
     data.prepare_data()
     data.setup("fit")
     backbone = config["model"]["backbone"]
@@ -154,7 +154,7 @@ def flops_a_second(dtype: torch.dtype, device: str) -> float:
     return 2 * size**3 / min(taken)
 
 
-def draw(table: pd.DataFrame, path: Path) -> None:
+def draw(table: pd.DataFrame, path: Path, title: str) -> None:
     """Windows a second, a group of bars for each attention."""
     rates = table.pivot_table("windows_per_second", "attention", "setting")
     rates = rates.loc[[kind for kind in KINDS if kind in rates.index], [s.name for s in SETTINGS if s.name in rates]]
@@ -165,7 +165,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
         axes.bar(places + (number - (rates.shape[1] - 1) / 2) * width, rates[setting], width, label=setting)
     axes.set_xticks(places, rates.index)
     axes.set_ylabel("windows per second")
-    axes.set_title(f"Training {CONFIG.stem} on {table.device.iloc[0]}")
+    axes.set_title(f"Training {title} on {table.device.iloc[0]}")
     axes.legend(frameon=False, ncols=rates.shape[1], loc="upper center", bbox_to_anchor=(0.5, -0.08))
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)
@@ -174,6 +174,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder to write into")
+    parser.add_argument("--config", type=Path, default=CONFIG, help="what is trained; etth1_mlr_paper.yaml")
     parser.add_argument("--attention", nargs="+", choices=KINDS, default=KINDS, help="those to train with; all")
     parser.add_argument(
         "--setting", nargs="+", choices=[s.name for s in SETTINGS], default=None, help="float32 is always run; all"
@@ -191,7 +192,7 @@ def main() -> int:
     peak = {dtype: flops_a_second(dtype, device) for dtype in dict.fromkeys(s.dtype for s in settings)}
     rows, met = [], True
     for kind in options.attention:
-        flops, errors = flops_of_training(kind), {}
+        flops, errors = flops_of_training(kind, options.config), {}
         for setting in settings:
             row = recorded(records / f"{kind} {setting.name}.json".replace(" ", "_"), kind, setting, options)
             errors[setting.name] = row["validation_error"]
@@ -211,7 +212,7 @@ def main() -> int:
             )
     table = pd.DataFrame(rows)
     table.drop(columns=["versions", "command", "gpu", "torch"]).to_csv(options.out / "gpu_training.csv", index=False)
-    draw(table, options.out / "gpu_training.png")
+    draw(table, options.out / "gpu_training.png", options.config.stem)
     about = {
         "command": " ".join(["python", f"benchmarks/{Path(__file__).name}", *sys.argv[1:]]),
         "cores": os.cpu_count(),

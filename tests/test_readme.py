@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
@@ -171,6 +172,13 @@ def test_the_results_are_those_that_were_committed() -> None:
         assert cells == " | ".join(f"{score['mse']:.3f} / {score['mae']:.3f}" for score in scores)
         assert int(windows) == record["metrics"]["test_windows"]
         assert record["versions"]["command"][-1] == f"{name}.yaml"
+
+
+def test_the_speed_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    parts: Any = importlib.import_module("attention_speed.readme")
+    results = importlib.import_module("attention_speed.results").Results(parts.FOLDER, parts.shown_machine(README))
+    assert parts.with_section(README, results) == README, "python benchmarks/attention.py --readme"
 
 
 def test_the_table_of_kinds_is_complete() -> None:

@@ -2,23 +2,118 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tsattn.ops import full_attention, level_block_ids, multilevel_attention, sliding_window_attention
+from tsattn.ops.multilevel_triton import multilevel_attention_triton
+from tsattn.ops.regular_blocks import RegularBlocks
 
-__all__ = ["HEADS", "LENGTHS", "RANKS", "WIDTH", "WINDOW", "Contender", "check", "contenders_on", "inputs"]
+__all__ = ["BATCHES", "CONTENDERS", "HEADS", "SDPA", "TOLERANCES", "WINDOW", "Contender", "Problem", "check", "inputs"]
 
-HEADS, WIDTH = 8, 64
-RANKS = (32, 8, 6, 4, 4, 4, 4, 2)
-WINDOW = 65  # 64 keys to a side, and the position itself
-LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
-DENSE_UP_TO = 2048  # the dense evaluation needs a matrix a level and head
-MASKED_UP_TO = 4096  # a mask of all pairs
+HEADS = 8
+WINDOW = 64
+SDPA = "sdpa"  # whose time is 1
+BATCHES = {63: 64, 127: 64, 256: 16, 512: 4, 1024: 2, 2048: 1, 4096: 1}  # by length
+TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 3e-3}  # of `check`
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is computed: the shapes of queries, keys and values, and the levels of multi-level attention.
+
+    Attributes:
+        T: tokens.
+        batch: sequences.
+        width: components of a head.
+        causal: whether a token sees no later one.
+    """
+
+    T: int
+    batch: int = 1
+    width: int = 64
+    causal: bool = False
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Components of each level, coarse to fine: down to blocks of one token at 63 and 127 tokens, less far at 8."""
+        if self.width == 8:
+            return (4, 2, 2)
+        return (32, 8, 8, 8, 4, 4) if self.T < 64 else (32, 8, 6, 4, 4, 4, 4, 2)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Blocks of each level."""
+        return tuple(2**level for level in range(len(self.ranks)))
+
+
+@cache
+def blocks_of(problem: Problem, device: torch.device) -> Tensor:
+    """The blocks of every token at every level, which are given to an attention."""
+    positions = torch.arange(problem.T, device=device)[None]
+    return level_block_ids(positions, numbers=problem.numbers, max_length=problem.T)
+
+
+Attend = Callable[[Problem, Tensor, Tensor, Tensor], Tensor]
+
+
+def sdpa(problem: Problem, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """PyTorch's fused kernel; of those for a GPU the one that is called flash, where it takes the numbers."""
+    flash = q.is_cuda and q.dtype != torch.float32
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION) if flash else contextlib.nullcontext():
+        return F.scaled_dot_product_attention(q, k, v, is_causal=problem.causal)
+
+
+def standard(impl: str) -> Attend:
+    return lambda problem, q, k, v: full_attention(q, k, v, causal=problem.causal, impl=impl)
+
+
+def mlr(impl: str) -> Attend:
+    def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        regular = RegularBlocks(0, problem.T, numbers=problem.numbers, max_length=problem.T)
+        return multilevel_attention(
+            q,
+            k,
+            v,
+            ranks=problem.ranks,
+            blocks=blocks_of(problem, q.device),
+            causal=problem.causal,
+            impl=impl,
+            regular=regular if q.device.type == "cpu" else None,
+        )
+
+    return attend
+
+
+def mlr_triton(problem: Problem, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """By its own function, which Triton's interpreter runs on a CPU too."""
+    blocks = blocks_of(problem, q.device)
+    return multilevel_attention_triton(
+        q, k, v, ranks=problem.ranks, query_blocks=blocks, key_blocks=blocks, causal=problem.causal
+    )
+
+
+def swa(impl: str) -> Attend:
+    return lambda problem, q, k, v: sliding_window_attention(
+        q, k, v, window_size=WINDOW, causal=problem.causal, impl=impl
+    )
+
+
+def global_swa(impl: str) -> Attend:
+    """Half of the components for every pair, half for near pairs, as the pattern of that kind combines them."""
+
+    def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        (q_all, q_near), (k_all, k_near) = q.chunk(2, -1), k.chunk(2, -1)
+        return (standard(impl)(problem, q_all, k_all, v) + swa(impl)(problem, q_near, k_near, v)) / 2
+
+    return attend
 
 
 @dataclass(frozen=True)
@@ -26,207 +121,59 @@ class Contender:
     """A way of computing an attention.
 
     Attributes:
-        name: kind and implementation.
-        compute: from q, k, v to the output.
+        compute: from a problem and q, k, v to the output.
         exact: the same by the plain reference.
-        beside: name of the contender whose time is 1.
-        longest: the greatest length it is run at.
-        score_width: components of a query.
-        shared_query: whether all heads share one query, and values are narrow.
-        narrow_values: whether values have the width of a head, not that of the scores.
-        device: where alone it runs; None for everywhere.
+        device: where it runs; None for everywhere.
+        lengths: the least and the greatest that it is timed at.
+        widths: the heads that it is timed with.
     """
 
-    name: str
-    compute: Callable[..., Tensor]
-    exact: Callable[..., Tensor]
-    beside: str
-    longest: int = LENGTHS[-1]
-    score_width: int = WIDTH
-    shared_query: bool = False
-    narrow_values: bool = False
-    device: str | None = None
+    compute: Attend
+    exact: Attend
+    device: str | None = "cpu"
+    lengths: tuple[int, int] = (1, 2**20)
+    widths: tuple[int, ...] = (8, 64)
+
+    def takes(self, problem: Problem) -> bool:
+        return self.lengths[0] <= problem.T <= self.lengths[1] and problem.width in self.widths
 
 
-def mlr(q: Tensor, k: Tensor, v: Tensor, *, impl: str, causal: bool = False) -> Tensor:
-    T = q.shape[2]
-    numbers = [2**level for level in range(len(RANKS))]
-    blocks = level_block_ids(torch.arange(T, device=q.device)[None], numbers=numbers, max_length=T)
-    return multilevel_attention(q, k, v, ranks=RANKS, blocks=blocks, causal=causal, impl=impl)
+LONG = (1024, 4096)
+
+CONTENDERS = {
+    SDPA: Contender(sdpa, standard("reference"), device=None),
+    "mlr native": Contender(mlr("native"), mlr("reference")),
+    "standard native": Contender(standard("native"), standard("reference")),
+    "swa native": Contender(swa("native"), swa("reference")),
+    "global_swa native": Contender(global_swa("native"), global_swa("reference"), widths=(64,)),
+    "mlr tiles": Contender(mlr("tiles"), mlr("reference"), lengths=LONG, widths=(64,)),
+    "swa blocks": Contender(swa("blocks"), swa("reference"), lengths=LONG, widths=(64,)),
+    "mlr triton": Contender(mlr_triton, mlr("reference"), device="cuda", widths=(64,)),
+    "swa flex": Contender(swa("flex"), swa("reference"), device="cuda", widths=(64,)),
+}
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+def inputs(problem: Problem, dtype: torch.dtype, device: str) -> list[Tensor]:
+    """Queries, keys and values, the same for all contenders."""
+    generator = torch.Generator().manual_seed(problem.T)
+    shape = (problem.batch, HEADS, problem.T, problem.width)
+    return [torch.randn(shape, generator=generator).to(device, dtype).requires_grad_() for _ in range(3)]
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Tensor:
-    T = q.shape[2]
-    allowed = torch.ones(T, T, dtype=torch.bool, device=q.device).tril()[None, None] if causal else None
-    return full_attention(q, k, v, allowed=allowed, impl="reference")
-
-
-def swa(q: Tensor, k: Tensor, v: Tensor, *, impl: str) -> Tensor:
-    return sliding_window_attention(q, k, v, window_size=WINDOW, impl=impl)
-
-
-def global_swa(q: Tensor, k: Tensor, v: Tensor, *, impl: str) -> Tensor:
-    """Half of the components for every pair, half for near pairs, as the pattern of that kind combines them."""
-    parts = zip(q.chunk(2, -1), k.chunk(2, -1), strict=True)
-    everywhere, near = (
-        attend(q_part, k_part, v)
-        for (q_part, k_part), attend in zip(
-            parts,
-            (
-                lambda *x: full_attention(*x, impl="reference" if impl == "reference" else "auto"),
-                lambda *x: swa(*x, impl=impl),
-            ),
-            strict=True,
-        )
-    )
-    return (everywhere + near) / 2
-
-
-CONTENDERS = (
-    Contender("sdpa", sdpa, reference, beside="sdpa"),
-    Contender("standard reference", reference, reference, beside="sdpa", longest=DENSE_UP_TO),
-    Contender(
-        "mlr tiles",
-        lambda *x: mlr(*x, impl="tiles"),
-        lambda *x: mlr(*x, impl="reference"),
-        beside="sdpa",
-        device="cpu",
-    ),
-    Contender(
-        "mlr triton",
-        lambda *x: mlr(*x, impl="triton"),
-        lambda *x: mlr(*x, impl="reference"),
-        beside="sdpa",
-        device="cuda",
-    ),
-    Contender(
-        "mlr sdpa",
-        lambda *x: mlr(*x, impl="sdpa"),
-        lambda *x: mlr(*x, impl="reference"),
-        beside="sdpa",
-        longest=DENSE_UP_TO,
-    ),
-    Contender(
-        "mlr dense",
-        lambda *x: mlr(*x, impl="reference"),
-        lambda *x: mlr(*x, impl="reference"),
-        beside="sdpa",
-        longest=DENSE_UP_TO,
-    ),
-    Contender("swa blocks", lambda *x: swa(*x, impl="blocks"), lambda *x: swa(*x, impl="reference"), beside="sdpa"),
-    Contender(
-        "swa flex",
-        lambda *x: swa(*x, impl="flex"),
-        lambda *x: swa(*x, impl="reference"),
-        beside="sdpa",
-        device="cuda",
-    ),
-    Contender(
-        "swa sdpa",
-        lambda *x: swa(*x, impl="sdpa"),
-        lambda *x: swa(*x, impl="reference"),
-        beside="sdpa",
-        longest=MASKED_UP_TO,
-    ),
-    Contender(
-        "swa reference",
-        lambda *x: swa(*x, impl="reference"),
-        lambda *x: swa(*x, impl="reference"),
-        beside="sdpa",
-        longest=DENSE_UP_TO,
-    ),
-    Contender(
-        "global_swa",
-        lambda *x: global_swa(*x, impl="auto"),
-        lambda *x: global_swa(*x, impl="reference"),
-        beside="sdpa",
-        longest=MASKED_UP_TO,
-    ),
-    Contender(
-        "sdpa causal",
-        lambda *x: sdpa(*x, causal=True),
-        lambda *x: reference(*x, causal=True),
-        beside="sdpa causal",
-        longest=4096,
-    ),
-    Contender(
-        "mlr tiles causal",
-        lambda *x: mlr(*x, impl="tiles", causal=True),
-        lambda *x: mlr(*x, impl="reference", causal=True),
-        beside="sdpa causal",
-        longest=4096,
-        device="cpu",
-    ),
-    Contender(
-        "mlr triton causal",
-        lambda *x: mlr(*x, impl="triton", causal=True),
-        lambda *x: mlr(*x, impl="reference", causal=True),
-        beside="sdpa causal",
-        longest=4096,
-        device="cuda",
-    ),
-    # queries and keys of BTT are as wide as the model, those of bilinear MLR and MLBTC as the sum of p_l r_l: each
-    # beside plain attention of that width
-    Contender("sdpa wide", sdpa, reference, beside="sdpa wide", longest=2048, score_width=512),
-    Contender(
-        "btt",
-        lambda *x: full_attention(*x, impl="auto"),
-        lambda *x: full_attention(*x, impl="reference"),
-        beside="sdpa wide",
-        longest=2048,
-        score_width=512,
-        shared_query=True,
-    ),
-    Contender("sdpa 160", sdpa, reference, beside="sdpa 160", longest=2048, score_width=160),
-    Contender(
-        "bilinear mlr",
-        lambda *x: full_attention(*x, impl="auto"),
-        lambda *x: full_attention(*x, impl="reference"),
-        beside="sdpa 160",
-        longest=2048,
-        score_width=160,
-        narrow_values=True,
-    ),
-    Contender("sdpa 96", sdpa, reference, beside="sdpa 96", longest=2048, score_width=96),
-    Contender(
-        "mlbtc",
-        lambda *x: full_attention(*x, impl="auto"),
-        lambda *x: full_attention(*x, impl="reference"),
-        beside="sdpa 96",
-        longest=2048,
-        score_width=96,
-        narrow_values=True,
-    ),
-)
-
-
-def inputs(contender: Contender, T: int, dtype: torch.dtype, device: str) -> list[Tensor]:
-    torch.manual_seed(T)
-    width = contender.score_width
-    # the kernel wants values as wide as queries; a kind with narrower ones pads them itself
-    value_width = WIDTH if contender.shared_query or contender.narrow_values else width
-    shapes = [(1, 1 if contender.shared_query else HEADS, T, width), (1, HEADS, T, width), (1, HEADS, T, value_width)]
-    return [torch.randn(shape).to(device, dtype).requires_grad_() for shape in shapes]
-
-
-def check(contender: Contender, device: str, dtype: torch.dtype, T: int = 320) -> float:
+def check(contender: Contender, problem: Problem, dtype: torch.dtype, device: str) -> float:
     """The largest difference from the reference in value and gradients, over the largest number of each.
 
-    On a CPU in float64; on a GPU, whose kernels do not take that, in the dtype that is timed, from a reference in
-    float32.
+    The reference computes with the same numbers in float64; in float32 on a GPU.
     """
-    tensors = inputs(contender, T, torch.float64 if device == "cpu" else dtype, device)
-    exact = [t.detach().to(torch.promote_types(t.dtype, torch.float32)).requires_grad_() for t in tensors]
+    tensors = inputs(problem, dtype, device)
+    wide = torch.float32 if device == "cuda" else torch.float64
     results = []
-    for function, leaves in ((contender.compute, tensors), (contender.exact, exact)):
-        out = function(*leaves)
-        results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    for attend, leaves in (
+        (contender.compute, tensors),
+        (contender.exact, [t.detach().to(wide).requires_grad_() for t in tensors]),
+    ):
+        out = attend(problem, *leaves)
+        generator = torch.Generator().manual_seed(1)
+        weights = torch.randn(out.shape, generator=generator).to(device, dtype).to(out.dtype)
+        results.append([out, *torch.autograd.grad(out, leaves, weights)])
     return max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(*results, strict=True))
-
-
-def contenders_on(device: str) -> list[Contender]:
-    return [contender for contender in CONTENDERS if contender.device in (None, device)]

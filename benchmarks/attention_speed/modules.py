@@ -1,19 +1,52 @@
-"""What whole attention modules cost: compared with a bare one, and token by token in decoding."""
+"""What whole attention modules cost: over standard attention, over a bare module, and token by token in decoding."""
 
 from __future__ import annotations
 
 import statistics
-import time
-from typing import Any
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_speed.contenders import HEADS, WIDTH, WINDOW
-from tsattn.attention import MLRAttention, build_attention
+from attention_speed.contenders import HEADS
+from attention_speed.rows import Row, rows_beside
+from attention_speed.timing import Timing, cpu_clock, take_turns
+from tsattn.attention import Attention, MLRAttention, build_attention
+from tsattn.ops import executed_flops
 
-__all__ = ["decoding", "module_overhead"]
+__all__ = ["MODULE_SIZES", "bare_rows", "decoding_rows", "module_rows"]
+
+KINDS = ("mlr", "global_swa", "swa", "btt", "bilinear_mlr", "mlbtc")
+MODULE_SIZES = ((63, 16, 4, 224), (127, 64, 8, 112), (512, 512, 8, 8))  # tokens, width, heads, batch
+STANDARD = "standard by sdpa"
+
+
+def module_rows(sizes: tuple[tuple[int, int, int, int], ...], timing: Timing) -> list[Row]:
+    """Forward and backward passes of whole modules over those of `standard` through PyTorch's kernel.
+
+    `flops_ratio` is that of the flops that both execute.
+    """
+    rows = []
+    for T, d_model, heads, batch in sizes:
+        sizes_of_it = {"d_model": d_model, "num_heads": heads, "max_length": T}
+        torch.manual_seed(0)
+        modules = {STANDARD: build_attention({"kind": "standard", "impl": "sdpa"}, **sizes_of_it)}
+        modules |= {kind: build_attention(kind, **sizes_of_it) for kind in KINDS}
+        x = torch.randn(batch, T, d_model)
+        runs = {name: partial(train, module, x) for name, module in modules.items()}
+        medians, turns = take_turns(runs, timing, cpu_clock)
+        flops = {name: executed_flops(run) for name, run in runs.items()}
+        shape = {"T": T, "batch": batch, "heads": heads, "width": d_model // heads}
+        beside = dict.fromkeys(KINDS, STANDARD)
+        rows += rows_beside("modules", medians, beside, turns, **shape, which="forward+backward", flops=flops)
+    return rows
+
+
+def train(module: Attention, x: Tensor) -> None:
+    module.zero_grad()
+    out = module(x.detach().requires_grad_())
+    out.backward(torch.ones_like(out))
 
 
 class BareAttention(nn.Module):
@@ -28,41 +61,43 @@ class BareAttention(nn.Module):
         return self.output(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
 
 
-def module_overhead(turns: int = 200) -> float:
-    """Time of `MLRAttention` with one level over the bare module, T = 96, batch 8."""
-    d_model = HEADS * WIDTH
-    modules = [MLRAttention(d_model, HEADS, ranks=[WIDTH], max_length=96), BareAttention(d_model)]
-    x = torch.randn(8, 96, d_model)
-    times: list[list[float]] = [[], []]
-    with torch.no_grad():
-        for _ in range(turns):
-            for module, spent in zip(modules, times, strict=True):
-                start = time.perf_counter()
-                module(x)
-                spent.append(time.perf_counter() - start)
-    return statistics.median(times[0]) / statistics.median(times[1])
-
-
-def decoding(tokens: int = 4096, turns: int = 30) -> dict[str, dict[str, float]]:
-    """Decode time of the last of `tokens` tokens, and the most bytes of keys that were held, of each kind."""
-    kinds: dict[str, dict[str, Any]] = {
-        "standard": {"kind": "standard"},
-        "swa": {"kind": "swa", "window_size": WINDOW},
-        "mlr": {"kind": "mlr", "ranks": [WIDTH // 8] * 8, "align": "start"},
+def bare_rows(timing: Timing) -> list[Row]:
+    """`MLRAttention` with one level over the bare module, forward, T = 96, batch 8."""
+    width, T, batch = 64, 96, 8
+    d_model = HEADS * width
+    modules = {
+        "mlr, one level": MLRAttention(d_model, HEADS, ranks=[width], max_length=T),
+        "bare module": BareAttention(d_model),
     }
-    d_model = HEADS * WIDTH
-    figures = {}
+    x = torch.randn(batch, T, d_model)
+    with torch.no_grad():
+        medians, turns = take_turns({name: partial(module, x) for name, module in modules.items()}, timing, cpu_clock)
+    beside = {"mlr, one level": "bare module"}
+    shape = {"T": T, "batch": batch, "heads": HEADS, "width": width}
+    return rows_beside("bare", medians, beside, turns, **shape, which="forward")
+
+
+def decoding_rows(tokens: int, turns: int = 30) -> list[Row]:
+    """The last of `tokens` tokens, decoded one by one, and the most bytes of keys that were held, over `standard`'s."""
+    width = 64
+    kinds = {
+        "standard": {"kind": "standard"},
+        "swa": {"kind": "swa", "window_size": width + 1},
+        "mlr": {"kind": "mlr", "ranks": [width // 8] * 8, "align": "start"},
+    }
+    sizes = {"d_model": HEADS * width, "num_heads": HEADS, "max_length": tokens}
+    medians, held = {}, {}
     with torch.no_grad():
         for name, description in kinds.items():
-            sizes = {"d_model": d_model, "num_heads": HEADS, "max_length": tokens}
             attention = build_attention(description, causal=True, **sizes).eval()
             cache, peak, times = attention.new_cache(1), 0, []
             for _ in range(tokens):
-                x = torch.randn(1, 1, d_model)
-                start = time.perf_counter()
-                attention(x, cache=cache)
-                times.append(time.perf_counter() - start)
+                x = torch.randn(1, 1, HEADS * width)
+                times.append(cpu_clock(partial(attention, x, cache=cache)))
                 peak = max(peak, cache.key_nbytes)
-            times = times[-turns:]
-            figures[name] = {"ms_a_token": round(1e3 * statistics.median(times), 3), "peak_key_bytes": peak}
-    return figures
+            medians[name], held[name] = statistics.median(times[-turns:]), peak
+    beside = dict.fromkeys(("swa", "mlr"), "standard")
+    shape = {"T": tokens, "batch": 1, "heads": HEADS, "width": width, "causal": True}
+    return rows_beside(
+        "decoding", medians, beside, turns, **shape, which="one token", peak_bytes=held, compare_memory=True
+    )

@@ -1,4 +1,4 @@
-"""Time and memory of the contenders, which take turns."""
+"""Time and memory of calls that take turns."""
 
 from __future__ import annotations
 
@@ -6,30 +6,64 @@ import contextlib
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from attention_speed.contenders import Contender, contenders_on, inputs
+__all__ = ["Clock", "Timing", "cpu_clock", "gpu_clock", "peak_memory", "take_turns", "wall_clock"]
 
-__all__ = ["PASSES", "measure"]
+Run = Callable[[], object]
+Clock = Callable[[Run], float]  # the seconds of a call
 
-GPU_PASSES = 10  # passes that are timed together on a GPU
-
-
-def forward(contender: Contender, tensors: list[Tensor]) -> None:
-    with torch.no_grad():
-        contender.compute(*tensors)
+GPU_CALLS = 10  # that are timed together on a GPU
 
 
-def forward_backward(contender: Contender, tensors: list[Tensor]) -> None:
-    out = contender.compute(*tensors)
-    torch.autograd.grad(out, tensors, torch.ones_like(out))
+@dataclass(frozen=True)
+class Timing:
+    """How long is measured: at least `least` turns, then as many as `seconds` allow, up to `most`."""
+
+    seconds: float = 2.0
+    least: int = 5
+    most: int = 60
 
 
-PASSES = {"forward": forward, "forward+backward": forward_backward}
+def cpu_clock(run: Run) -> float:
+    """Of this process alone, whatever else the machine does; of one thread."""
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def wall_clock(run: Run) -> float:
+    """Of the clock on the wall: for several threads."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def gpu_clock(run: Run) -> float:
+    """Of the device alone: the mean of several calls without a gap."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(GPU_CALLS):
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / 1e3 / GPU_CALLS
+
+
+def take_turns(runs: Mapping[str, Run], timing: Timing, clock: Clock) -> tuple[dict[str, float], int]:
+    """The median seconds of each call, and the turns that each had, after one that is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    began, turns = time.perf_counter(), 0
+    while turns < timing.least or (turns < timing.most and time.perf_counter() - began < timing.seconds):
+        for name, run in runs.items():
+            times[name].append(clock(run))
+        turns += 1
+    return {name: statistics.median(spent) for name, spent in times.items()}, turns
 
 
 @contextlib.contextmanager
@@ -45,70 +79,20 @@ def silence() -> Iterator[None]:
         os.close(kept)
 
 
-def peak_memory(run: Callable[[Contender, list[Tensor]], None], contender: Contender, tensors: list[Tensor]) -> int:
+def peak_memory(run: Run, device: str) -> int:
     """Bytes held besides the inputs at the peak, as the allocator counts them."""
-    if tensors[0].is_cuda:
+    if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        run(contender, tensors)
+        run()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
     with silence(), torch.profiler.profile(profile_memory=True) as profile:
-        run(contender, tensors)
+        run()
     held = peak = 0
     for event in sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
         if event.name() == "[memory]":
             held += event.nbytes()
             peak = max(peak, held)
     return peak
-
-
-def timed(run: Callable[[Contender, list[Tensor]], None], contender: Contender, tensors: list[Tensor]) -> float:
-    """Seconds of one pass; of the device alone on a GPU, the mean of several passes without a gap."""
-    if not tensors[0].is_cuda:
-        start = time.perf_counter()
-        run(contender, tensors)
-        return time.perf_counter() - start
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(GPU_PASSES):
-        run(contender, tensors)
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) / 1e3 / GPU_PASSES
-
-
-def measure(lengths: list[int], repeats: int, seconds: float, device: str, dtype: torch.dtype) -> list[dict[str, Any]]:
-    """One row for each contender, length and pass."""
-    rows = []
-    for T in lengths:
-        there = [contender for contender in contenders_on(device) if contender.longest >= T]
-        tensors = {contender.name: inputs(contender, T, dtype, device) for contender in there}
-        for name, run in PASSES.items():
-            times: dict[str, list[float]] = {contender.name: [] for contender in there}
-            for contender in there:
-                run(contender, tensors[contender.name])
-            began = time.perf_counter()
-            # at least three turns, then as many as the time allows
-            while len(times["sdpa"]) < 3 or (len(times["sdpa"]) < repeats and time.perf_counter() - began < seconds):
-                for contender in there:
-                    times[contender.name].append(timed(run, contender, tensors[contender.name]))
-            for contender in there:
-                base = times[contender.beside]
-                rows.append(
-                    {
-                        "contender": contender.name,
-                        "T": T,
-                        "pass": name,
-                        "median_ms": round(1e3 * statistics.median(times[contender.name]), 3),
-                        "beside": contender.beside,
-                        "ratio": round(statistics.median(times[contender.name]) / statistics.median(base), 3),
-                        "peak_mib": round(peak_memory(run, contender, tensors[contender.name]) / 2**20, 2),
-                        "turns": len(base),
-                    }
-                )
-                print(
-                    "{contender:18} T={T:<6} {pass:17} {median_ms:10.2f} ms  {ratio:7.3f} x {beside}".format(**rows[-1])
-                )
-    return rows

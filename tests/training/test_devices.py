@@ -1,0 +1,63 @@
+"""A training that goes on on another device comes to the same weights, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+
+from tsattn.data import CSVDataModule
+from tsattn.training import ForecastingModule
+from tsattn.training.exact_resume import ExactResume
+
+STEPS = 9
+
+
+class Keep(Callback):
+    """Saves a checkpoint after some steps."""
+
+    def __init__(self, folder: Path, *steps: int) -> None:
+        self.folder, self.steps = folder, steps
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
+        if trainer.global_step in self.steps:
+            trainer.save_checkpoint(self.folder / f"{trainer.global_step}.ckpt")
+
+
+def train(device: str, csv: Path, folder: Path, keep: tuple[int, ...], start: Path | None = None) -> Tensor:
+    """The weights after all steps on a device, from the start or from a checkpoint."""
+    torch.manual_seed(0)
+    backbone = {"kind": "transformer", "attention": "mlr", "d_model": 16, "num_heads": 2, "dropout": 0.0}
+    trainer = Trainer(
+        default_root_dir=folder,
+        accelerator=device,
+        devices=1,
+        max_steps=STEPS,
+        precision="32-true",
+        callbacks=[Keep(folder, *keep), ExactResume()],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+    data = CSVDataModule(str(csv), context_length=48, prediction_length=12, batch_size=64)
+    model = ForecastingModule(backbone, learning_rate=1e-2)
+    trainer.fit(model, data, ckpt_path=start, weights_only=False if start else None)
+    assert trainer.global_step == STEPS
+    return torch.cat([weight.detach().cpu().flatten() for weight in model.parameters()])
+
+
+@pytest.mark.parametrize("other", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_training_goes_to_another_device_and_back(toy_csv: Path, tmp_path: Path, other: str) -> None:
+    whole = train("cpu", toy_csv, tmp_path, (3,))
+    there = train(other, toy_csv, tmp_path, (6,), tmp_path / "3.ckpt")
+    back = train("cpu", toy_csv, tmp_path, (), tmp_path / "6.ckpt")
+    # Adam makes much of small gradients, in whose last digits devices differ
+    tolerance = 1e-6 if other == "cpu" else 1e-2
+    for weights in (there, back):
+        assert (weights - whole).norm() <= tolerance * whole.norm()
