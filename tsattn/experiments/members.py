@@ -46,7 +46,7 @@ def member_experiments(experiment: Experiment) -> dict[str, Experiment]:
         if "context_length" in options:
             values["data.context_length"] = options.pop("context_length")
         if "max_steps" in options:
-            values |= {"trainer.max_epochs": -1, "trainer.max_time": None}
+            values |= {"trainer.max_epochs": None, "trainer.max_time": None}
             values["trainer.max_steps"] = options.pop("max_steps")
         values |= {f"model.{name}": value for name, value in options.items()}
         for seed in range(ensemble.seeds):
