@@ -20,7 +20,10 @@ from tsattn.predictors.fitted import load_predictor
 
 __all__ = ["earlier_fits", "member_experiments"]
 
-_FACTS = ("best_step", "selected_by", "validation_error", "validation_windows", "parameters", "training", "every")
+_FACTS = (
+    *("best_step", "selected_by", "validation_error", "validation_windows", "parameters", "training"),
+    "fit_seconds",
+)
 
 
 def member_experiments(experiment: Experiment) -> dict[str, Experiment]:
@@ -88,6 +91,6 @@ def earlier_fits(
         predictor.load_state_dict(before.predictor.state_dict(), assign=True)
         facts = json.loads(folder.metrics.read_text())
         say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
-        return {"member": member, **{name: facts[name] for name in _FACTS if name in facts}}
+        return {"member": member, "is_earlier": True, **{name: facts[name] for name in _FACTS if name in facts}}
 
     return fitted

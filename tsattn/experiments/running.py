@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -166,7 +167,9 @@ def fit_experiment(
         if not predictor.is_trained:
             hooks.say(predictor.summary)
         with own_random_state(seed):
+            started = time.perf_counter()
             facts = {**predictor.fit(data, training), "parameters": predictor.num_parameters}
+            facts["fit_seconds"] = round(time.perf_counter() - started, 3)
         fitted = FittedPredictor(predictor.eval(), data.scaler)
         key = experiment.key_with(data)
         leave_others()
