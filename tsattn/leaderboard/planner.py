@@ -82,10 +82,10 @@ class Planner:
     def _check(self, suite: Suite) -> None:
         """Refuse what is wrong by itself: only what is wrong in combination does not apply."""
         for attention in suite.attentions.values():
-            layers = attention.description
             try:
-                for layer in layers if isinstance(layers, list) else [layers]:
-                    complete_attention(layer)
+                for layers in (attention.description, *attention.by_data.values()):
+                    for layer in layers if isinstance(layers, list) else [layers]:
+                        complete_attention(layer)
             except UserError as error:
                 raise UserError(f"the attention {attention.name} of the suite {suite.name}: {error}") from error
         data, horizon = next(iter(suite.data.values())), suite.horizons[0]
@@ -205,7 +205,7 @@ class Planner:
         }
         values = {**suite.values, **data.values, **arm.values, **arm.by_data.get(data.name, {}), **chosen}
         if attention:
-            values = {_ATTENTION: suite.attentions[attention].description, **values}
+            values = {_ATTENTION: suite.attentions[attention].on(data.name), **values}
         whole = with_values(content, values)
         return self._remembered(json.dumps(whole, sort_keys=True, default=str), lambda: Experiment.of(whole))
 

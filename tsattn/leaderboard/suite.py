@@ -116,12 +116,18 @@ class AttentionArm:
     Attributes:
         name: what tables call it.
         description: of it.
+        by_data: descriptions that take its place on a data set, by its name, as for models of another width.
         limits: what it is restricted to.
     """
 
     name: str
     description: Description
+    by_data: Mapping[str, Description] = field(default_factory=dict)
     limits: Limits = Limits()
+
+    def on(self, dataset: str) -> Description:
+        """Its description on a data set."""
+        return self.by_data.get(dataset, self.description)
 
 
 @dataclass(frozen=True)

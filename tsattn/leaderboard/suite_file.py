@@ -15,6 +15,7 @@
       standard: standard                # a kind, or a description
       mlr: {kind: mlr, ranks: [2, 2]}
       window: {attention: {kind: swa, window_size: 4}, seeds: 2, horizons: [96], predictors: [patchtst]}
+      wide: {attention: {kind: mlr, ranks: [2, 2]}, by_data: {weather: {kind: mlr, ranks: [4, 4]}}}
     predictors:
       ridge: ridge                      # a kind, or an import path
       patchtst:
@@ -91,11 +92,21 @@ def _suite(name: str, content: Any) -> Suite:
         order=_order(content.get("order", ORDER)),
         selection=_selection(content.get("selection"), horizons),
     )
-    for parts in (suite.data, suite.predictors, suite.attentions):
-        for part, one in parts.items():
-            _check_limits(part, one.limits, names, horizons)
+    for name, limits in [
+        *((part.name, part.limits) for part in suite.data.values()),
+        *((part.name, part.limits) for part in suite.predictors.values()),
+        *((part.name, part.limits) for part in suite.attentions.values()),
+    ]:
+        _check_limits(name, limits, names, horizons)
     for arm in suite.predictors.values():
         _check_arm(arm, suite)
+    for name, by_data in [
+        *((part.name, [*part.by_data]) for part in suite.predictors.values()),
+        *((part.name, [*part.by_data]) for part in suite.attentions.values()),
+    ]:
+        unknown = [one for one in by_data if one not in data]
+        if unknown:
+            raise UserError(f"by_data of {name} names {unknown[0]}, which is no data set of the suite")
     return suite
 
 
@@ -166,8 +177,9 @@ def _mix(name: str, given: Any) -> Mix:
 
 def _attention(name: str, given: Any) -> AttentionArm:
     if isinstance(given, Mapping) and "attention" in given:
-        _check_keys(given, ("attention", *_limits_but("attentions")), f"the attention {name}")
-        return AttentionArm(name, given["attention"], _limits(given, name))
+        _check_keys(given, ("attention", "by_data", *_limits_but("attentions")), f"the attention {name}")
+        by_data = _mapping(given.get("by_data") or {}, f"by_data of {name}")
+        return AttentionArm(name, given["attention"], dict(by_data), _limits(given, name))
     if not isinstance(given, str | Mapping):
         raise UserError(f"the attention {name} must be a kind or a description, not {shown(given)}")
     return AttentionArm(name, given)
@@ -208,9 +220,6 @@ def _check_arm(arm: Arm, suite: Suite) -> None:
             raise UserError(f"the mix {arm.name} is of {name}, which is no other predictor of the suite{hint}")
         if suite.predictors[name].mix is not None:
             raise UserError(f"the mix {arm.name} is of {name}, a mix itself: name what that is made of")
-    for data in arm.by_data:
-        if data not in suite.data:
-            raise UserError(f"{arm.name} has values on {data}, which is no data set of the suite")
 
 
 def _check_limits(name: str, limits: Limits, names: Mapping[str, list[str]], horizons: Sequence[int]) -> None:
