@@ -74,7 +74,7 @@ def predicted(run: Path, output: Path) -> pd.DataFrame:
 # closed forms
 
 
-@pytest.mark.parametrize("kind", ["ridge", "seasonal_naive", "persistence"])
+@pytest.mark.parametrize("kind", ["ridge", "seasonal_naive", "persistence", "window_mean"])
 def test_a_closed_form_takes_the_place_of_a_network(
     kind: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_closed_form_takes_the_place_of_a_network(
     how = f"{48 * 6} parameters, in closed form" if kind == "ridge" else "nothing to fit"
     assert said[:3] == [
         "toy: 2 channels, context 48, horizon 6, 227 training windows",
-        f"{kind}: {how}",
+        f"ridge (context 48): {how}" if kind == "ridge" else f"{kind}: {how}",
         f"run folder: {run}",
     ]
     found = metrics(run)
@@ -178,7 +178,7 @@ def test_an_ensemble_is_fitted_tested_and_forecast_with(
     run = tmp_path / "run"
     assert fit(config, run, "--model.backbone", ENSEMBLE) == 0
     said = capsys.readouterr().out
-    assert "member_0_seed_0: ridge: 288 parameters, in closed form\n" in said
+    assert "member_0_seed_0: ridge (context 48): 288 parameters, in closed form\n" in said
     for seed in (0, 1):
         name = f"member_1_seed_{seed}"
         assert f"{name}: patchtst_standard: " in said

@@ -286,7 +286,7 @@ def _refitted(
     unwatched = replace(training, open_files=None, checkpoint=None, resumes=False, callbacks=())
     training.say("fitting once more, to all rows")
     with own_random_state(training.seed):
-        again.fit(whole, unwatched.at_length(facts))  # of closed forms there is no length
+        again.fit(whole, unwatched.at_length(facts))
     return FittedPredictor(again.eval(), whole.scaler)
 
 
