@@ -299,7 +299,7 @@ def _refitted(
     unwatched = replace(unwatched, fitted=lambda member, predictor: None)  # those were not fitted to these rows
     training.say("fitting once more, to all rows")
     with own_random_state(training.seed):
-        again.fit(whole, unwatched.at_length(facts))  # of closed forms there is no length
+        again.fit(whole, unwatched.at_length(facts))
     return FittedPredictor(again.eval(), whole.scaler)
 
 
