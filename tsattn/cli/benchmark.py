@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tsattn.cli.output import say
 from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.cli.slurm import ray_script
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import config_names, find_config
 
@@ -37,6 +38,9 @@ def run(words: list[str]) -> int:
     if options.suite is None:
         raise UserError(f"benchmark needs a suite: --suite NAME, a file or one of {one_of(config_names(_SUITES))}")
     file = find_suite(options.suite)
+    if options.slurm:
+        print(ray_script(words, f"benchmark_{file.stem}", options.slurm), end="")
+        return 0
 
     from tsattn.cli.session import session
     from tsattn.cli.suite_run import run_suite
@@ -83,6 +87,10 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--dry-run", action="store_true", help="list what would be run and how long it takes, and end")
     how.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
     how.add_argument("--threads", type=_count, default=1, metavar="N", help="of each run (default: 1)")
+    how.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; local starts one of --jobs processors")
+    how.add_argument(
+        "--slurm", type=_count, metavar="N", help="print a SLURM script for a Ray cluster of N nodes, and end"
+    )
     how.add_argument("--retry-failed", action="store_true", help="run what failed once more")
     how.add_argument("--add", action="append", default=[], metavar="RECORDS", help="take others' records, too")
     where = parser.add_argument_group("where")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tsattn.errors import number_of
-from tsattn.leaderboard.board import Board, Options
+from tsattn.leaderboard.board import Board, Options, Workers
 from tsattn.leaderboard.estimates import duration
 from tsattn.leaderboard.shards import Shard
 from tsattn.leaderboard.suite_file import read_suite
@@ -55,10 +55,18 @@ def run_suite(file: Path, options: argparse.Namespace, command: str, say: Callab
     if options.dry_run:
         return
     try:
-        board.run(LocalWorkers(folder, options.jobs))
+        board.run(_workers(folder, options))
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(f"go on with `{command}`") from stop
     _say_end(board, say)
+
+
+def _workers(folder: WorkingFolder, options: argparse.Namespace) -> Workers:
+    if options.ray is None:
+        return LocalWorkers(folder, options.jobs)
+    from tsattn.leaderboard.ray_workers import RayWorkers
+
+    return RayWorkers(folder, options.ray, options.jobs, options.threads)
 
 
 def _say_plan(board: Board, say: Callable[[str], None], *, lists: bool) -> None:
@@ -67,12 +75,12 @@ def _say_plan(board: Board, say: Callable[[str], None], *, lists: bool) -> None:
         estimates = board.estimates()
         for study in studies:
             folds = f" on {study.folds} rolling origins" if study.folds else ""
-            say(f"study         {study.title}: {number_of(study.trials, 'trial')}{folds}")
+            say(f"{'study':<14}  {study.title}: {number_of(study.trials, 'trial')}{folds}")
         for entry in entries:
             state = board.state(entry)
             seconds = estimates.of(entry) if state in ("left", "waits") else None
             about = f": {entry.reason}" if entry.reason else "" if seconds is None else f"  ~{duration(seconds)}"
-            say(f"{state:<14}{entry.name}{about}")
+            say(f"{state:<14}  {entry.name}{about}")
     states = Counter(board.state(entry) for entry in entries)
     say(f"{board.suite.name}: {number_of(len(entries), 'entry')}: {_counted(states)}")
     left = len(board.left())

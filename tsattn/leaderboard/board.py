@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tsattn.errors import number_of
-from tsattn.leaderboard.entry_run import Work
+from tsattn.leaderboard.entry_run import Work, provenance
 from tsattn.leaderboard.estimates import Estimates, duration
 from tsattn.leaderboard.plan import Entry, Plan, StudyEntry
 from tsattn.leaderboard.planner import Planner
@@ -108,6 +108,7 @@ class Board:
         self._written = time.monotonic()
         self._elsewhere: set[str] = set()
         self._selected_before: dict[str, Any] = {}
+        self._git = ""
 
     def prepare(self, *, dry: bool = False) -> None:
         """Read what is there, and make the plan.
@@ -163,7 +164,7 @@ class Board:
         Raises:
             KeyboardInterrupt: if it was interrupted; what is done is written.
         """
-        git = git_state()
+        self._git = git_state()
         running: dict[str, Entry | StudyEntry] = {}
         try:
             with _stopped_by_sigterm():
@@ -171,7 +172,7 @@ class Board:
                     ready, is_over = self._ready(running)
                     for task in ready[: workers.free]:
                         running[_key(task)] = task
-                        workers.start(self._work(task, git))
+                        workers.start(self._work(task))
                     if is_over and not running:
                         break
                     for key, code in workers.ended(_LOOK_EVERY).items():
@@ -261,11 +262,14 @@ class Board:
             self._elsewhere.discard(key)  # it is done, or its process was killed
         return key in self._elsewhere
 
-    def _work(self, task: Entry | StudyEntry, git: str) -> Work | StudyWork:
-        if isinstance(task, StudyEntry):
-            assert self.narrowed.selection is not None
-            self.say(f"study of {task.title}: begins, {task.trials} trials")
-            return StudyWork.of(task, self.narrowed.selection.search, self.options.threads)
+    def _work(self, task: Entry | StudyEntry) -> Work | StudyWork:
+        if isinstance(task, Entry):
+            return self._entry_work(task)
+        assert self.narrowed.selection is not None
+        self.say(f"study of {task.title}: begins, {task.trials} trials")
+        return StudyWork.of(task, self.narrowed.selection.search, self.options.threads)
+
+    def _entry_work(self, task: Entry) -> Work:
         assert task.experiment is not None
         folders = {key: self.folder.run(key) for key in task.members}
         return Work(
@@ -273,7 +277,7 @@ class Board:
             key=task.key,
             experiment=task.experiment.to_dict(),
             members={key: str(path) for key, path in folders.items() if (path / "metrics.json").exists()},
-            git=git,
+            git=self._git,
             command=self.options.command,
             threads=self.options.threads,
         )
@@ -316,9 +320,8 @@ class Board:
             self.say(f"study of {study.title}: failed: {selected['reason']}")
 
     def _fail(self, entry: Entry, reason: str) -> None:
-        self.folder.keep(
-            Record.of({"status": "failed", "reason": reason, "key": entry.key, "command": self.options.command})
-        )
+        work = self._entry_work(entry)
+        self.folder.keep(Record.of({**provenance(work), "status": "failed", "reason": reason}))
         self.folder.note("failed", entry.key, name=entry.name)
 
     def _take_chosen(self) -> None:

@@ -29,7 +29,7 @@ from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.predictors import Predictor
 from tsattn.predictors.ensemble import Ensemble
 
-__all__ = ["Work", "run_entry"]
+__all__ = ["Work", "provenance", "run_entry"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def run_entry(work: Work, folder: WorkingFolder) -> Record:
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         (folder.path / "errors").mkdir(exist_ok=True)
         (folder.path / "errors" / f"{work.key[:24]}.txt").write_text(traceback.format_exc())
-        record = Record.of({**_provenance(work), "status": "failed", "reason": " ".join(reason.split())[:2000]})
+        record = Record.of({**provenance(work), "status": "failed", "reason": " ".join(reason.split())[:2000]})
     folder.keep(record)
     folder.note(record.row["status"], work.key, wall=round(time.perf_counter() - started + kept, 2))
     return record
@@ -127,7 +127,7 @@ def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int, 
     validation = measured(predictor, data, "val", execution).scores() if "val" in data.parts else {}
     scores = errors.scores()
     row: dict[str, Any] = {
-        **_provenance(work),
+        **provenance(work),
         "status": "done",
         "mse": scores["mse_scaled"],
         "mae": scores["mae_scaled"],
@@ -149,7 +149,8 @@ def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int, 
     return Record.of(row, _by_window(errors))
 
 
-def _provenance(work: Work) -> dict[str, Any]:
+def provenance(work: Work) -> dict[str, Any]:
+    """The columns of a record that are known whatever comes of an entry."""
     return {
         "key": work.key,
         "reason": "",
