@@ -45,14 +45,16 @@ class Pair:
 
 def planned(board: Board) -> list[Pair]:
     """Every pair that is compared: attentions and ablations with standard attention, and all of them with the ridge."""
-    pairs = []
+    beside_standard, beside_ridge = [], []
     for dataset, horizon in board.tables:
         arms = board.arms_of(dataset, horizon)
-        for arm in arms:
-            standard = Arm(arm.predictor, STANDARD)
-            references = [Arm(RIDGE)] if arm.attention in ("", STANDARD) else [standard, Arm(RIDGE)]
-            pairs += [Pair(dataset, horizon, arm, one) for one in references if arm.attention and one in arms]
-    return pairs
+        for arm in (one for one in arms if one.attention):
+            standard, ridge = Arm(arm.predictor, STANDARD), Arm(RIDGE)
+            if arm != standard and standard in arms:
+                beside_standard.append(Pair(dataset, horizon, arm, standard))
+            if ridge in arms:
+                beside_ridge.append(Pair(dataset, horizon, arm, ridge))
+    return beside_standard + beside_ridge
 
 
 def compare_all(
@@ -157,7 +159,7 @@ def _compared(
         percent = "percent" if name == "difference" else f"percent_{name}"
         frame[percent] = 100 * frame[name].astype(float) / frame["reference"].astype(float)
     frame["verdict"] = [_verdict(*values) for values in zip(*(frame[name] for name in _JUDGED), strict=True)]
-    return frame
+    return frame.sort_values("against", ascending=False, kind="stable", ignore_index=True)  # standard, then ridge
 
 
 _COLUMNS = [
