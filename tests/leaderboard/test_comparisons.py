@@ -9,24 +9,24 @@ from statsmodels.stats.multitest import multipletests
 
 from tests.leaderboard.invented import record, records
 from tsattn.errors import UserError
-from tsattn.leaderboard.board import Board
 from tsattn.leaderboard.comparisons import COMPARISON, adjusted, compare_all, confirm
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.standings import Standings
 
 RESAMPLES = 2000
 
 
 @pytest.fixture(scope="module")
-def board() -> Board:
-    return Board(records(shifts={"mlr": -6.0, "uniform": 12.0}, windows=1000))
+def board() -> Standings:
+    return Standings(records(shifts={"mlr": -6.0, "uniform": 12.0}, windows=1000))
 
 
 @pytest.fixture(scope="module")
-def compared(board: Board) -> pd.DataFrame:
+def compared(board: Standings) -> pd.DataFrame:
     return compare_all(board, resamples=RESAMPLES * 4)
 
 
-def test_point_estimates_are_those_of_the_errors(board: Board, compared: pd.DataFrame) -> None:
+def test_point_estimates_are_those_of_the_errors(board: Standings, compared: pd.DataFrame) -> None:
     entries = records(shifts={"mlr": -6.0, "uniform": 12.0}, windows=1000)
     done = entries.frame
     for row in compared.sample(20, random_state=0).itertuples():
@@ -74,21 +74,21 @@ def test_holm_counts_every_comparison(compared: pd.DataFrame) -> None:
     assert not len(adjusted(np.empty(0)))
 
 
-def test_the_same_comes_out_again_and_of_fewer_data(board: Board, compared: pd.DataFrame) -> None:
+def test_the_same_comes_out_again_and_of_fewer_data(board: Standings, compared: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(compare_all(board, resamples=RESAMPLES * 4), compared)
-    part = Board(records(datasets=("ETTm1",), shifts={"mlr": -6.0, "uniform": 12.0}, windows=1000))
+    part = Standings(records(datasets=("ETTm1",), shifts={"mlr": -6.0, "uniform": 12.0}, windows=1000))
     alone = compare_all(part, resamples=RESAMPLES * 4).set_index(COMPARISON)["p"]
     pd.testing.assert_series_equal(alone, compared.set_index(COMPARISON).loc[alone.index, "p"])
 
 
 def test_resamples_are_enough_for_the_number_of_comparisons() -> None:
     """The smallest p-value that can come out is still found after the correction of very many."""
-    board = Board(records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), shifts={"mlr": -50.0}, windows=900))
+    board = Standings(records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), shifts={"mlr": -50.0}, windows=900))
     found = compare_all(board)
     assert found["holm"].min() < 0.025
 
 
-def test_fresh_seeds_confirm(board: Board) -> None:
+def test_fresh_seeds_confirm(board: Standings) -> None:
     found, fresh = confirm(board, [4, 5], resamples=RESAMPLES * 2)
     assert set(found["seeds"]) <= {2, 3}
     assert (fresh["seeds"] == 2).all(), "ablations have no fresh seeds"
@@ -101,12 +101,12 @@ def test_fresh_seeds_confirm(board: Board) -> None:
 
 
 def test_of_single_models_it_is_said() -> None:
-    board = Board(records(datasets=("ETTh1",), horizons=(24,), seeds=(1,), windows=900))
+    board = Standings(records(datasets=("ETTh1",), horizons=(24,), seeds=(1,), windows=900))
     assert (compare_all(board, resamples=RESAMPLES)["seed_freedom"] == 0).all()
 
 
 def test_few_windows_have_no_interval() -> None:
-    board = Board(records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), windows=40))
+    board = Standings(records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), windows=40))
     found = compare_all(board, resamples=RESAMPLES)
     assert set(found["verdict"]) == {"no interval"}
     assert found[["low", "high", "p", "holm"]].isna().all(axis=None)
@@ -118,13 +118,13 @@ def test_two_experiments_of_one_name_are_refused() -> None:
     with pytest.raises(
         UserError, match=r"two different experiments are called ETTh1, horizon 24, patchtst, mlr, seed 1"
     ):
-        Board(Records.of([one, other]))
+        Standings(Records.of([one, other]))
 
 
 def test_other_windows_are_not_compared() -> None:
     runs = [record("ETTh1", 24, "patchtst", kind, 1, windows=900) for kind in ("standard", "mlr")]
     runs.append(record("ETTh1", 24, "ridge", "", None, windows=700))
-    found = compare_all(Board(Records.of(runs)), resamples=RESAMPLES)
+    found = compare_all(Standings(Records.of(runs)), resamples=RESAMPLES)
     verdicts = found.groupby("against")["verdict"].agg(set)
     assert verdicts["ridge"] == {"no interval"}
     assert "no interval" not in verdicts["standard"]

@@ -10,15 +10,15 @@ import pytest
 
 from tests.leaderboard.invented import record, records
 from tsattn.errors import UserError
-from tsattn.leaderboard.board import Board
 from tsattn.leaderboard.rank_tests import rankings
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.standings import Standings
 from tsattn.leaderboard.summaries import choices, horizon_means, scores, without_attention
 
 
 def test_scores_are_means_and_spreads_over_seeds() -> None:
     entries = records(windows=300)
-    table = scores(Board(entries)).set_index(["dataset", "horizon", "predictor", "attention"])
+    table = scores(Standings(entries)).set_index(["dataset", "horizon", "predictor", "attention"])
     done = entries.frame.query("status == 'done'")
     for name, own in done.groupby(["dataset", "horizon", "predictor", "attention"]):
         row = table.loc[name]
@@ -31,7 +31,7 @@ def test_scores_are_means_and_spreads_over_seeds() -> None:
 
 
 def test_means_over_horizons_are_of_whole_arms() -> None:
-    board = Board(records(windows=300))
+    board = Standings(records(windows=300))
     table = scores(board)
     means = horizon_means(board, table).set_index(["dataset", "predictor", "attention"])
     own = table[(table["dataset"] == "ETTh1") & (table["predictor"] == "patchtst") & (table["attention"] == "mlr")]
@@ -50,7 +50,7 @@ def test_validation_chooses() -> None:
         record("ETTh1", 24, "patchtst", "uniform", 1, validation_mse=0.1, mse=0.10),
         record("ETTh1", 24, "ridge", "", None, validation_mse=0.4, mse=0.36),
     ]
-    board = Board(Records.of(runs))
+    board = Standings(Records.of(runs))
     found = choices(horizon_means(board, scores(board))).set_index(["among", "by"])
     chosen = found.loc[("attention", "validation")]
     assert (chosen["predictor"], chosen["attention"], chosen["mse"]) == ("patchtst+ridge", "mlr", 0.35)
@@ -61,15 +61,15 @@ def test_validation_chooses() -> None:
 
 
 def test_what_is_left_without_the_trained_member() -> None:
-    from tsattn.leaderboard.board import Arm
+    from tsattn.leaderboard.standings import RankedArm
 
-    assert without_attention(Arm("patchtst+ridge", "mlr")) == "ridge"
-    assert without_attention(Arm("patchtst", "mlr")) == ""
-    assert without_attention(Arm("ridge")) == ""
+    assert without_attention(RankedArm("patchtst+ridge", "mlr")) == "ridge"
+    assert without_attention(RankedArm("patchtst", "mlr")) == ""
+    assert without_attention(RankedArm("ridge")) == ""
 
 
 def test_ranks_are_those_of_whole_tables() -> None:
-    board = Board(records(windows=300, shifts={"mlr": -30.0, "standard": 20.0}))
+    board = Standings(records(windows=300, shifts={"mlr": -30.0, "standard": 20.0}))
     found = {ranking.what: ranking for ranking in rankings(board, scores(board))}
     own = found["the attentions of patchtst"]
     assert own.ranks.index[0] == "patchtst, mlr"
@@ -91,7 +91,7 @@ def test_without_the_package_of_the_ranks_one_sentence(monkeypatch: pytest.Monke
             raise ImportError(name)
         return real(name, *rest, **named)
 
-    board = Board(records(windows=300))
+    board = Standings(records(windows=300))
     table = scores(board)
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(UserError, match=r"pip install 'tsattn\[leaderboard\]'"):

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.leaderboard.block_bootstrap import Deviations, Resample, ResampledRuns, SeedLuck, deviations
-from tsattn.leaderboard.board import METRICS, RIDGE, STANDARD, Arm, Board, OriginErrors
+from tsattn.leaderboard.standings import METRICS, RIDGE, STANDARD, OriginErrors, RankedArm, Standings
 
 __all__ = ["COMPARISON", "LEVEL", "adjusted", "compare_all", "confirm", "planned"]
 
@@ -39,17 +39,17 @@ class Pair:
 
     dataset: str
     horizon: int
-    arm: Arm
-    reference: Arm
+    arm: RankedArm
+    reference: RankedArm
 
 
-def planned(board: Board) -> list[Pair]:
+def planned(board: Standings) -> list[Pair]:
     """Every pair that is compared: attentions and ablations with standard attention, and all of them with the ridge."""
     beside_standard, beside_ridge = [], []
     for dataset, horizon in board.tables:
         arms = board.arms_of(dataset, horizon)
         for arm in (one for one in arms if one.attention):
-            standard, ridge = Arm(arm.predictor, STANDARD), Arm(RIDGE)
+            standard, ridge = RankedArm(arm.predictor, STANDARD), RankedArm(RIDGE)
             if arm != standard and standard in arms:
                 beside_standard.append(Pair(dataset, horizon, arm, standard))
             if ridge in arms:
@@ -58,7 +58,7 @@ def planned(board: Board) -> list[Pair]:
 
 
 def compare_all(
-    board: Board,
+    board: Standings,
     *,
     without: Collection[int] = (),
     resamples: int | None = None,
@@ -87,7 +87,9 @@ def compare_all(
     return _compared(board, planned(board), used, resamples)
 
 
-def confirm(board: Board, seeds: Collection[int], resamples: int | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
+def confirm(
+    board: Standings, seeds: Collection[int], resamples: int | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What other seeds found, and what is left of that with seeds that chose nothing.
 
     Args:
@@ -130,7 +132,7 @@ def _names(pair: Pair) -> tuple[str, int, str, str, str]:
 
 
 def _compared(
-    board: Board,
+    board: Standings,
     pairs: Iterable[Pair],
     used: Callable[[pd.Series[int]], pd.Series[bool]],
     resamples: int | None,
@@ -183,7 +185,7 @@ class _TestedArms:
 
     def __init__(
         self,
-        board: Board,
+        board: Standings,
         dataset: str,
         horizon: int,
         used: Callable[[pd.Series[int]], pd.Series[bool]],
@@ -191,7 +193,7 @@ class _TestedArms:
     ) -> None:
         self.board, self.dataset, self.horizon, self.used = board, dataset, horizon, used
         self.resamples = resamples
-        self._runs: dict[tuple[Arm, str], tuple[ResampledRuns, OriginErrors] | None] = {}
+        self._runs: dict[tuple[RankedArm, str], tuple[ResampledRuns, OriginErrors] | None] = {}
         self._resamples: dict[int, Resample] = {}
         self._lucks: dict[tuple[str, str], SeedLuck | None] = {}
 
@@ -219,7 +221,7 @@ class _TestedArms:
             low, high = around.interval(difference)
             yield {**row, "low": low, "high": high, "p": around.p_value(difference)}, around
 
-    def _resampled(self, arm: Arm, metric: str) -> tuple[ResampledRuns, OriginErrors] | None:
+    def _resampled(self, arm: RankedArm, metric: str) -> tuple[ResampledRuns, OriginErrors] | None:
         """Runs of an arm, and their errors."""
         if (arm, metric) not in self._runs:
             rows = self.board.runs(self.dataset, self.horizon, arm)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tsattn.errors import UserError
-from tsattn.leaderboard.board import Arm, Board
+from tsattn.leaderboard.standings import RankedArm, Standings
 
 __all__ = ["Ranking", "posthocs", "rankings"]
 
@@ -38,7 +38,7 @@ class Ranking:
     p: float
     pairs: pd.DataFrame
     critical_difference: float
-    left_out: Sequence[Arm]
+    left_out: Sequence[RankedArm]
 
 
 def posthocs() -> ModuleType:
@@ -55,7 +55,7 @@ def posthocs() -> ModuleType:
     return module
 
 
-def rankings(board: Board, table: pd.DataFrame) -> list[Ranking]:
+def rankings(board: Standings, table: pd.DataFrame) -> list[Ranking]:
     """The attentions of each predictor, and all arms; those that Friedman's test can be made of.
 
     Args:
@@ -74,8 +74,8 @@ def rankings(board: Board, table: pd.DataFrame) -> list[Ranking]:
     return [one for one in found if one is not None]
 
 
-def _ranking(what: str, arms: Sequence[Arm], table: pd.DataFrame) -> Ranking | None:
-    names = pd.Series([Arm(*pair) for pair in table[["predictor", "attention"]].itertuples(index=False)])
+def _ranking(what: str, arms: Sequence[RankedArm], table: pd.DataFrame) -> Ranking | None:
+    names = pd.Series([RankedArm(*pair) for pair in table[["predictor", "attention"]].itertuples(index=False)])
     wanted = table.assign(arm=names.to_numpy())[names.isin(list(arms)).to_numpy()]
     errors = wanted.pivot_table(index=["dataset", "horizon"], columns="arm", values="mse", sort=False)
     counts = errors.notna().sum()

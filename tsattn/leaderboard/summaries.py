@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.leaderboard.board import RIDGE, Arm, Board
+from tsattn.leaderboard.standings import RIDGE, RankedArm, Standings
 
 __all__ = ["LEAST_WEIGHT", "choices", "horizon_means", "scores", "without_attention"]
 
@@ -19,7 +19,7 @@ _MEANS = ["mse", "mae", "validation_mse", "validation_mae", "flops", "seconds", 
 _SAME = ["context_length", "windows", "trained_windows"]
 
 
-def scores(board: Board) -> pd.DataFrame:
+def scores(board: Standings) -> pd.DataFrame:
     """Mean and spread over seeds of every arm in every table.
 
     Returns:
@@ -41,13 +41,13 @@ def scores(board: Board) -> pd.DataFrame:
     order = {arm: number for number, arm in enumerate(board.arms)}
     datasets = {name: number for number, name in enumerate(board.datasets)}
     places = [
-        (datasets[dataset], horizon, order[Arm(predictor, attention)])
+        (datasets[dataset], horizon, order[RankedArm(predictor, attention)])
         for dataset, horizon, predictor, attention in found[[*_TABLE, *_ARM]].itertuples(index=False)
     ]
     return found.iloc[sorted(range(len(found)), key=places.__getitem__)].reset_index(drop=True)
 
 
-def horizon_means(board: Board, table: pd.DataFrame) -> pd.DataFrame:
+def horizon_means(board: Standings, table: pd.DataFrame) -> pd.DataFrame:
     """Means over the horizons of each data set, of those arms that have all of them.
 
     Args:
@@ -85,14 +85,14 @@ def choices(means: pd.DataFrame) -> pd.DataFrame:
     rows = []
     whole = means[means["mse"].notna()]
     for dataset, part in whole.groupby("dataset", sort=False):
-        arms = [Arm(*names) for names in part[_ARM].itertuples(index=False)]
+        arms = [RankedArm(*names) for names in part[_ARM].itertuples(index=False)]
         holds = np.array([arm.has_attention for arm in arms]) & (part["weight"] >= LEAST_WEIGHT).to_numpy()
         known = {str(arm): number for number, arm in enumerate(arms)}
         for among, candidates in (("attention", part[holds]), ("all", part)):
             for by, column in (("validation", "validation_mse"), ("test", "mse")):
                 if candidates[column].notna().any():
                     best = candidates.iloc[int(candidates[column].argmin())].to_dict()
-                    without = without_attention(Arm(best["predictor"], best["attention"]))
+                    without = without_attention(RankedArm(best["predictor"], best["attention"]))
                     other = part.iloc[known[without]] if without in known else None
                     row = {"dataset": dataset, "among": among, "by": by, **best, "without": without}
                     for metric in ("mse", "mae"):
@@ -101,7 +101,7 @@ def choices(means: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["among", "by", *means.columns, "without", "without_mse", "without_mae"])
 
 
-def without_attention(arm: Arm) -> str:
+def without_attention(arm: RankedArm) -> str:
     """What is left of an arm without its trained member: ``ridge`` of ``patchtst+ridge``; nothing of one alone."""
     return arm.predictor.partition("+")[2] if arm.attention else ""
 

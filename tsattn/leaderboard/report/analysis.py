@@ -9,11 +9,11 @@ from functools import cached_property
 import pandas as pd
 
 from tsattn.errors import UserError
-from tsattn.leaderboard.board import STANDARD, Arm, Board
 from tsattn.leaderboard.comparisons import compare_all, confirm
 from tsattn.leaderboard.rank_tests import Ranking, rankings
 from tsattn.leaderboard.report.parts import ReportFigure
 from tsattn.leaderboard.report.published import PublishedScores
+from tsattn.leaderboard.standings import STANDARD, RankedArm, Standings
 from tsattn.leaderboard.summaries import choices, horizon_means, scores
 
 __all__ = ["Analysis"]
@@ -32,7 +32,7 @@ class Analysis:
         resamples: of the bootstrap, by default those of `compare_all`.
     """
 
-    board: Board
+    board: Standings
     published: Sequence[PublishedScores] = ()
     fresh_seeds: Sequence[int] = ()
     pictures: Sequence[ReportFigure] = ()
@@ -78,13 +78,13 @@ class Analysis:
         own = found[(found["dataset"] == dataset) & (found["among"] == among) & (found["by"] == by)]
         return own.iloc[0] if len(own) else None
 
-    def mean_of(self, dataset: str, arm: Arm) -> pd.Series | None:
+    def mean_of(self, dataset: str, arm: RankedArm) -> pd.Series | None:
         """The row of `means`; None where there is none."""
         own = self.means[self.means["dataset"] == dataset]
         own = own[(own["predictor"] == arm.predictor) & (own["attention"] == arm.attention)]
         return own.iloc[0] if len(own) else None
 
-    def verdict(self, dataset: str, arm: Arm, against: str, metric: str = "mse") -> str:
+    def verdict(self, dataset: str, arm: RankedArm, against: str, metric: str = "mse") -> str:
         """What an arm is beside another over all horizons of a data set: ``tie``, or ``better at 96, 336``, or
         nothing where they were not compared.
 
@@ -109,7 +109,7 @@ class Analysis:
     def against_standard(self) -> pd.DataFrame:
         """The comparisons of attentions, without ablations, with standard attention."""
         found = self.comparisons[self.comparisons["against"] == STANDARD]
-        holds = [Arm("", kind).has_attention for kind in found["attention"]]
+        holds = [RankedArm("", kind).has_attention for kind in found["attention"]]
         return found[holds]
 
     @cached_property

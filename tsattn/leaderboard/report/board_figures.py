@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tsattn.leaderboard.board import Arm
 from tsattn.leaderboard.rank_tests import Ranking
 from tsattn.leaderboard.report.inline_svg import PALETTE, figure_style, inline_svg, page_colour
 from tsattn.leaderboard.report.wording import each_row, percent, score, size
+from tsattn.leaderboard.standings import RankedArm
 
 __all__ = ["cost_figure", "difference_figure", "rank_figure"]
 
@@ -91,7 +91,7 @@ def cost_figure(means: pd.DataFrame, cost: str, name: str, label: str) -> str:
                 colour, marker = colours[row.attention], markers[row.predictor]
                 value = getattr(row, cost)
                 ax.plot([value], [row.mse], marker, color=colour, ms=6, alpha=0.85, mew=0, gid=gid)
-                titles[gid] = f"{Arm(row.predictor, row.attention)}: MSE {score(row.mse)}, {size(value, unit)}"
+                titles[gid] = f"{RankedArm(row.predictor, row.attention)}: MSE {score(row.mse)}, {size(value, unit)}"
             ax.set_title(dataset, fontsize=10)
             _tidy_scatter(ax)
         for ax in figure.axes[len(datasets) :]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pandas as pd
 
-from tsattn.leaderboard.board import ABLATIONS, STANDARD
 from tsattn.leaderboard.comparisons import COMPARISON
 from tsattn.leaderboard.rank_tests import Ranking, posthocs
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.board_figures import difference_figure, rank_figure
 from tsattn.leaderboard.report.parts import Cell, Column, ReportFigure, ReportTable, Section
 from tsattn.leaderboard.report.wording import DASH, MINUS, each_row, listed, number_cell, percent, percent_cell
+from tsattn.leaderboard.standings import ABLATIONS, STANDARD
 
-__all__ = ["confirmation_section", "difference_section", "rank_section"]
+__all__ = ["compared_in_short", "confirmation_section", "difference_section", "rank_section"]
 
 _COMPARED = [
     Column("data set", has_filter=True),
@@ -77,9 +77,9 @@ def confirmation_section(analysis: Analysis) -> Section | None:
     found = analysis.comparisons
     chosen = found[found["verdict"].isin(["better", "worse"])]
     text = [
-        f"Seeds {seeds} had no part in what is said above: it found {len(chosen)} differences on the other seeds, and "
-        "these alone are compared here, on these seeds alone, corrected for their number. The test windows are the "
-        "same."
+        f"Seeds {seeds} had no part in what is said above, where the other seeds found {len(chosen)} differences. "
+        "These alone are compared here, on the fresh seeds alone, and corrected for their number. The windows are "
+        "the same."
     ]
     columns = [
         *_COMPARED,
@@ -138,7 +138,7 @@ def _difference_text(analysis: Analysis) -> list[str]:
     found, own = analysis.comparisons, analysis.against_standard
     if not len(found):
         return ["There is nothing to compare yet: no attention is done beside standard attention or the ridge."]
-    text = [_summary(own)]
+    text = [compared_in_short(own)]
     text.append(
         f"Each of the {len(found)} comparisons differences the errors of the same windows, and draws both blocks of "
         "time and seeds anew (see the method). P-values are corrected by Holm's procedure for all of them. Where "
@@ -156,7 +156,8 @@ def _difference_text(analysis: Analysis) -> list[str]:
     return text
 
 
-def _summary(own: pd.DataFrame) -> str:
+def compared_in_short(own: pd.DataFrame) -> str:
+    """How many comparisons with standard attention are ties, and what would have been seen."""
     judged = own[own["verdict"].isin(["better", "worse", "tie"])]
     if not len(judged):
         return "No attention is done beside standard attention of the same predictor yet."

@@ -34,12 +34,14 @@ class Column:
         help: what it is, in a sentence; nothing where the head says it.
         is_number: whether it is set to the right, and sorted by number.
         has_filter: whether rows can be chosen by its values.
+        is_prose: whether it holds sentences, which need room.
     """
 
     name: str
     help: str = ""
     is_number: bool = False
     has_filter: bool = False
+    is_prose: bool = False
 
 
 @dataclass(frozen=True)

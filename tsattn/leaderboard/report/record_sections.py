@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from tsattn.leaderboard.board import RIDGE, STANDARD, Arm
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.parts import Cell, Column, ReportTable, Section
-from tsattn.leaderboard.report.wording import DASH, each_row, listed, number_cell, score_pair, size
+from tsattn.leaderboard.report.wording import DASH, each_row, listed, number_cell, score_pair
+from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
 
 __all__ = [
     "failed_section",
@@ -46,7 +46,7 @@ def summary_section(analysis: Analysis) -> Section:
         best = analysis.chosen(dataset)
         if best is None:
             continue
-        arm = Arm(best["predictor"], best["attention"])
+        arm = RankedArm(best["predictor"], best["attention"])
         words = [f"On {dataset} validation chose {arm}: MSE / MAE {score_pair(best['mse'], best['mae'])}"]
         if not pd.isna(best["skill"]):
             ridge = analysis.verdict(dataset, arm, RIDGE)
@@ -106,9 +106,11 @@ def provenance_section(analysis: Analysis) -> Section:
     """By what code, on which machines, when, and how long."""
     done = analysis.board.entries[analysis.board.entries["status"] != "does not apply"]
     columns = [
-        *(Column("suite"), Column("runs", is_number=True), Column("first"), Column("last")),
-        *(Column("seconds", "of training, in all", is_number=True), Column("code", "commit of the working tree")),
-        *(Column("machine"), Column("versions"), Column("command")),
+        Column("suite"),
+        *(Column(name, is_number=True) for name in ("runs", "first", "last")),
+        *(Column("hours", "of training, in all", is_number=True), Column("code", "commit of the working tree")),
+        Column("machine"),
+        *(Column(name, is_prose=True) for name in ("versions", "command")),
     ]
     names = ["suite", "git", "cpu", "device", "threads", "versions", "command"]
     rows = []
@@ -124,7 +126,7 @@ def provenance_section(analysis: Analysis) -> Section:
                     Cell(f"{first:%Y-%m-%d}"),
                     Cell(f"{last:%Y-%m-%d}"),
                 ),
-                number_cell(seconds, size(seconds, "s")),
+                number_cell(seconds, f"{seconds / 3600:,.1f}"),
                 Cell(f"{commit[:10]}{'+' + changes if changes else ''}", mark="warning" if changes else ""),
                 Cell(
                     f"{cpu}, {device}, {_number(threads)} threads"
@@ -185,7 +187,9 @@ def _listed_entries(analysis: Analysis, status: str, name: str, title: str, word
         ]
         for row in each_row(own)
     ]
-    return Section(name, title, [some], [ReportTable(f"{name}-table", title, [*_ENTRY, Column(word)], rows)])
+    return Section(
+        name, title, [some], [ReportTable(f"{name}-table", title, [*_ENTRY, Column(word, is_prose=True)], rows)]
+    )
 
 
 def _versions(text: Any) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tsattn.leaderboard.board import ABLATIONS, RIDGE, STANDARD, Arm
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.board_figures import cost_figure
 from tsattn.leaderboard.report.parts import Cell, Column, ReportFigure, ReportTable, Section
@@ -26,6 +25,7 @@ from tsattn.leaderboard.report.wording import (
     size,
     with_spread,
 )
+from tsattn.leaderboard.standings import ABLATIONS, RIDGE, STANDARD, RankedArm
 
 __all__ = [
     "ablation_section",
@@ -56,14 +56,14 @@ def chosen_section(analysis: Analysis) -> Section:
     ]
     rows: list[list[Cell]] = []
     for dataset in analysis.board.datasets:
-        ridge = analysis.mean_of(dataset, Arm(RIDGE))
+        ridge = analysis.mean_of(dataset, RankedArm(RIDGE))
         for by in ("validation", "test"):
             best = analysis.chosen(dataset, by=by)
             if best is None:
                 continue
-            arm = Arm(best["predictor"], best["attention"])
+            arm = RankedArm(best["predictor"], best["attention"])
             chosen = analysis.chosen(dataset)
-            if by == "test" and chosen is not None and arm == Arm(chosen["predictor"], chosen["attention"]):
+            if by == "test" and chosen is not None and arm == RankedArm(chosen["predictor"], chosen["attention"]):
                 rows[-1][1] = Cell("validation", mark="chosen", note="and the lowest test MSE")
                 continue
             without = f"{best['without']}: {score_pair(best['without_mse'], best['without_mae'])}"
@@ -225,8 +225,8 @@ def cost_section(analysis: Analysis) -> Section:
 
 def published_section(analysis: Analysis) -> Section:
     """What others published beside what was run here."""
-    datasets = analysis.board.datasets
-    published = [one for one in analysis.published if one.dataset in datasets]
+    published = [one for one in analysis.published if one.dataset in analysis.board.datasets]
+    datasets = [name for name in analysis.board.datasets if name in {one.dataset for one in published}]
     if not published:
         return Section("published", "Published numbers", ["No published numbers are known of these data sets."])
     horizons = sorted({horizon for name in datasets for horizon in analysis.board.horizons(name)})
@@ -238,7 +238,7 @@ def published_section(analysis: Analysis) -> Section:
         Column("all windows", "whether every test window was scored", has_filter=True),
         *(Column(str(horizon), f"{_PAIR}, horizon {horizon}", is_number=True) for horizon in horizons),
         Column("mean", "over these horizons, where all are there", is_number=True),
-        Column("source"),
+        Column("source", is_prose=True),
     ]
     rows = []
     for dataset in datasets:
@@ -277,18 +277,18 @@ def published_section(analysis: Analysis) -> Section:
     return Section("published", "Published numbers", text, [ReportTable("published-table", caption, columns, rows)])
 
 
-def _shown_arms(analysis: Analysis, dataset: str) -> list[tuple[Arm, str]]:
+def _shown_arms(analysis: Analysis, dataset: str) -> list[tuple[RankedArm, str]]:
     """What of this board stands beside published numbers, and why."""
     best = analysis.chosen(dataset)
-    shown = [] if best is None else [(Arm(best["predictor"], best["attention"]), "chosen by validation")]
+    shown = [] if best is None else [(RankedArm(best["predictor"], best["attention"]), "chosen by validation")]
     known = {
         arm
         for name, horizon in analysis.board.tables
         if name == dataset
         for arm in analysis.board.arms_of(name, horizon)
     }
-    if Arm(RIDGE) in known:
-        shown.append((Arm(RIDGE), "closed form"))
+    if RankedArm(RIDGE) in known:
+        shown.append((RankedArm(RIDGE), "closed form"))
     return shown
 
 
@@ -299,7 +299,7 @@ def _published_cells(scores: dict[int, tuple[float, float]], own: Sequence[int],
     return [number_cell(mse, score_pair(mse, mae)) for mse, mae in [*pairs, (mean[0], mean[1])]]
 
 
-def _mean_cell(analysis: Analysis, dataset: str, arm: Arm, mean: pd.Series | None) -> Cell:
+def _mean_cell(analysis: Analysis, dataset: str, arm: RankedArm, mean: pd.Series | None) -> Cell:
     if mean is None:
         return Cell(DASH, math.nan)
     if math.isnan(mean["mse"]):
@@ -311,7 +311,7 @@ def _mean_cell(analysis: Analysis, dataset: str, arm: Arm, mean: pd.Series | Non
         ridge = analysis.verdict(dataset, arm, RIDGE)
         notes += [f"ridge: {ridge}"] if ridge else []
     best = analysis.chosen(dataset)
-    is_chosen = best is not None and arm == Arm(best["predictor"], best["attention"])
+    is_chosen = best is not None and arm == RankedArm(best["predictor"], best["attention"])
     pair = score_pair(mean["mse"], mean["mae"])
     return Cell(pair, mean["mse"], "chosen" if is_chosen else "", " · ".join(notes))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tsattn.errors import UserError
 from tsattn.leaderboard.records import Records
 
-__all__ = ["ABLATIONS", "METRICS", "RIDGE", "STANDARD", "Arm", "Board", "OriginErrors"]
+__all__ = ["ABLATIONS", "METRICS", "RIDGE", "STANDARD", "OriginErrors", "RankedArm", "Standings"]
 
 METRICS = {"mse": "squared", "mae": "absolute"}
 """The scores that are compared, and the column of errors by window that each is the mean of."""
@@ -26,7 +26,7 @@ _NAMES = ["dataset", "horizon", "predictor", "attention"]
 
 
 @dataclass(frozen=True, order=True)
-class Arm:
+class RankedArm:
     """What is ranked: a predictor with an attention, or one that has none.
 
     Attributes:
@@ -71,7 +71,7 @@ class OriginErrors:
         return np.array_equal(self.origins, other.origins) and np.array_equal(self.counts, other.counts)
 
 
-class Board:
+class Standings:
     """What was run, by data set, horizon and arm.
 
     Args:
@@ -93,7 +93,7 @@ class Board:
         if len(twice):
             row = twice.iloc[0]
             seed = "" if pd.isna(row["seed"]) else f", seed {row['seed']}"
-            name = f"{row['dataset']}, horizon {row['horizon']}, {Arm(row['predictor'], row['attention'])}{seed}"
+            name = f"{row['dataset']}, horizon {row['horizon']}, {RankedArm(row['predictor'], row['attention'])}{seed}"
             raise UserError(f"two different experiments are called {name}: report their records apart, or drop one")
 
     @cached_property
@@ -108,9 +108,9 @@ class Board:
         return sorted(known, key=lambda table: (self.datasets.index(table[0]), table[1]))
 
     @cached_property
-    def arms(self) -> list[Arm]:
+    def arms(self) -> list[RankedArm]:
         """All that are done anywhere: those with an attention first, standard attention before the others."""
-        known = {Arm(*names) for names in self.done[["predictor", "attention"]].itertuples(index=False)}
+        known = {RankedArm(*names) for names in self.done[["predictor", "attention"]].itertuples(index=False)}
         return sorted(
             known, key=lambda arm: (not arm.attention, arm.predictor, arm.is_ablation, arm.attention != STANDARD, arm)
         )
@@ -119,11 +119,11 @@ class Board:
         """Those of a data set at which anything was planned."""
         return sorted({int(value) for value in self.entries.loc[self.entries["dataset"] == dataset, "horizon"]})
 
-    def arms_of(self, dataset: str, horizon: int) -> list[Arm]:
+    def arms_of(self, dataset: str, horizon: int) -> list[RankedArm]:
         """Those that are done in a table."""
         return [arm for arm in self.arms if (dataset, horizon, arm) in self._rows]
 
-    def runs(self, dataset: str, horizon: int, arm: Arm) -> pd.DataFrame:
+    def runs(self, dataset: str, horizon: int, arm: RankedArm) -> pd.DataFrame:
         """The rows of an arm in a table, a row a seed; none where it was not run."""
         return self.done.iloc[self._rows.get((dataset, horizon, arm), [])]
 
@@ -144,10 +144,10 @@ class Board:
         return OriginErrors(np.concatenate([run.sums for run in runs]), runs[0].counts, runs[0].origins)
 
     @cached_property
-    def _rows(self) -> dict[tuple[str, int, Arm], list[int]]:
-        rows: dict[tuple[str, int, Arm], list[int]] = {}
+    def _rows(self) -> dict[tuple[str, int, RankedArm], list[int]]:
+        rows: dict[tuple[str, int, RankedArm], list[int]] = {}
         for number, (dataset, horizon, *names) in enumerate(self.done[_NAMES].itertuples(index=False, name=None)):
-            rows.setdefault((dataset, int(horizon), Arm(*names)), []).append(number)
+            rows.setdefault((dataset, int(horizon), RankedArm(*names)), []).append(number)
         return rows
 
     def _collapsed(self, key: str, column: str) -> OriginErrors:
