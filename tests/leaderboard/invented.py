@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 
 from tsattn.leaderboard.records import Record, Records
 
@@ -26,9 +27,7 @@ def rng_of(*names: Any) -> np.random.Generator:
 
 def overlapping(windows: int, horizon: int, rng: np.random.Generator, memory: float = 0.9) -> NDArray[np.float64]:
     """`(windows,)` means over a horizon of steps that remember each other."""
-    steps = rng.standard_normal(windows + horizon - 1 + 100)
-    for number in range(1, len(steps)):
-        steps[number] += memory * steps[number - 1]
+    steps = lfilter([1.0], [1.0, -memory], rng.standard_normal(windows + horizon - 1 + 100))
     sums = np.concatenate([[0.0], np.cumsum(steps[100:])])
     return (sums[horizon:] - sums[:-horizon]) / horizon
 

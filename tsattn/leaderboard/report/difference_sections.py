@@ -164,13 +164,17 @@ def compared_in_short(own: pd.DataFrame) -> str:
     counts = judged["verdict"].value_counts()
     ties = int(counts.get("tie", 0))
     words = [f"{counts[word]} {word}" for word in ("better", "worse") if word in counts]
-    sentence = f"Of {len(judged)} comparisons of an attention with standard attention {ties} are a tie"
-    sentence += f", {listed(words)}." if words else "."
+    if ties == len(judged):
+        sentence = f"All {ties} comparisons of an attention with standard attention are ties."
+    else:
+        sentence = (
+            f"Of {len(judged)} comparisons of an attention with standard attention {ties} are ties, {listed(words)}."
+        )
     mse = judged[(judged["verdict"] == "tie") & (judged["metric"] == "mse")]["percent_detectable"]
     if len(mse):
         sentence += (
-            f" The ties in MSE would have been found as differences from {mse.min():.2g} % (the sharpest) to "
-            f"{mse.max():.2g} % on, {mse.median():.2g} % in the middle."
+            f" What would have been seen in place of these ties, in MSE: a difference of {mse.min():.2g} % in the "
+            f"sharpest comparison, of {mse.median():.2g} % in the middle one, of {mse.max():.2g} % in the dullest."
         )
     return sentence
 

@@ -90,7 +90,7 @@ def extreme_windows(windows: pd.DataFrame) -> Mapping[int, str]:
     errors = (windows["squared"] / windows["count"].where(windows["count"] > 0)).to_numpy(np.float64)
     apart = max(1, len(errors) // 20)
     found: dict[int, str] = {}
-    for word, order in (("lowest", np.argsort(errors)), ("highest", np.argsort(-errors))):
+    for word, order in (("lowest", np.argsort(errors, kind="stable")), ("highest", np.argsort(-errors, kind="stable"))):
         own: list[int] = []
         for place in order[: np.isfinite(errors).sum()]:
             if len(own) < _EACH and all(abs(int(place) - other) >= apart for other in own):
