@@ -107,7 +107,8 @@ class Record:
 
     def write(self, path: Path) -> None:
         """Write it into a file of its own, all or nothing."""
-        row = {**self.row, "finished": self.row["finished"].isoformat()}
+        finished = self.row["finished"]
+        row = {**self.row, "finished": None if finished is None else finished.isoformat()}
         metadata = {_METADATA: json.dumps({"format": _FORMAT, "row": row})}
         _write_parquet(path, self.windows.replace_schema_metadata(metadata))
 
@@ -120,7 +121,8 @@ class Record:
         """
         table = _read_parquet(path)
         row = _described(table.schema, path)["row"]
-        row["finished"] = datetime.fromisoformat(row["finished"])
+        if row["finished"] is not None:
+            row["finished"] = datetime.fromisoformat(row["finished"])
         return cls(row, table.replace_schema_metadata(None))
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from torch import nn
 
 from tsattn.data import ForecastDataModule
 from tsattn.errors import DivergedError, UserError
@@ -73,6 +74,8 @@ class Training:
         member: the name of the part of an ensemble that is trained; empty for the whole.
         lengths: by member, the optimizer steps after which to stop, along the learning rates of the whole training;
             None trains to the end.
+        fitted: asked for a member before it is fitted: loads the state of an earlier fit into the predictor that it is
+            given, and gives what is known of that; None where there was none.
     """
 
     trainer: TrainerOptions
@@ -87,6 +90,7 @@ class Training:
     how_to_go_on: Callable[[], str] = field(default=lambda: "")
     member: str = ""
     lengths: Mapping[str, int] | None = None
+    fitted: Callable[[str, nn.Module], dict[str, Any] | None] = field(default=lambda member, predictor: None)
 
     def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Training:
         """The training of a part: with files, a seed and options of its own.
