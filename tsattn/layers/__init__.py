@@ -2,6 +2,7 @@
 
 from tsattn.layers.calendar_features import CalendarFeatures
 from tsattn.layers.covariates import Covariates, HorizonEffect
+from tsattn.layers.dropout_layer import Dropout
 from tsattn.layers.embeddings import TokenEmbedding
 from tsattn.layers.encoder import Encoder, EncoderBlock
 from tsattn.layers.heads import DirectHead, FlattenHead
@@ -13,6 +14,7 @@ __all__ = [
     "CalendarFeatures",
     "Covariates",
     "DirectHead",
+    "Dropout",
     "Encoder",
     "EncoderBlock",
     "FlattenHead",

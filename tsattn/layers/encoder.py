@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tsattn.attention import Attention
+from tsattn.layers.dropout_layer import Dropout
 
 __all__ = ["Encoder", "EncoderBlock"]
 
@@ -29,15 +30,15 @@ class EncoderBlock(nn.Module):
         self.attention = attention
         self.feedforward_norm = nn.LayerNorm(d_model)
         self.feedforward = nn.Sequential(
-            nn.Linear(d_model, d_ff), nn.GELU(), nn.Dropout(dropout), nn.Linear(d_ff, d_model)
+            nn.Linear(d_model, d_ff), nn.GELU(), Dropout(dropout), nn.Linear(d_ff, d_model)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, time: Tensor | None = None) -> Tensor:
         """Map `(B, N, D)` to `(B, N, D)`; `time (B, N)` are time stamps in seconds, for blocks by the calendar."""
         blocks = self.attention.pattern.blocks_at(time)
-        x = x + self.dropout(self.attention(self.attention_norm(x), blocks=blocks))
-        out: Tensor = x + self.dropout(self.feedforward(self.feedforward_norm(x)))
+        x = self.dropout(self.attention(self.attention_norm(x), blocks=blocks), x)
+        out: Tensor = self.dropout(self.feedforward(self.feedforward_norm(x)), x)
         return out
 
 
