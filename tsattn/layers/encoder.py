@@ -33,10 +33,25 @@ class EncoderBlock(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, time: Tensor | None = None) -> Tensor:
-        """Map `(B, N, D)` to `(B, N, D)`; `time (B, N)` are time stamps in seconds, for blocks by the calendar."""
-        blocks = self.attention.pattern.blocks_at(time)
-        x = x + self.dropout(self.attention(self.attention_norm(x), blocks=blocks))
+    def forward(
+        self,
+        x: Tensor,
+        time: Tensor | None = None,
+        blocks: Tensor | None = None,
+        global_tokens: Tensor | None = None,
+    ) -> Tensor:
+        """Map `(B, N, D)` to `(B, N, D)`.
+
+        Args:
+            x: the tokens.
+            time: `(B, N)` time stamps in seconds, for blocks by the calendar.
+            blocks: `(levels, B | 1, N)` explicit blocks instead, for an attention that takes some.
+            global_tokens: `(N,)` bool, tokens that lie in each of these blocks.
+        """
+        pattern = self.attention.pattern
+        if blocks is None or not pattern.takes_blocks:
+            blocks, global_tokens = pattern.blocks_at(time), None
+        x = x + self.dropout(self.attention(self.attention_norm(x), blocks=blocks, global_tokens=global_tokens))
         out: Tensor = x + self.dropout(self.feedforward(self.feedforward_norm(x)))
         return out
 
@@ -61,10 +76,17 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(attentions[0].d_model)
         self.recompute = False
 
-    def forward(self, x: Tensor, time: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        time: Tensor | None = None,
+        blocks: Tensor | None = None,
+        global_tokens: Tensor | None = None,
+    ) -> Tensor:
         """Map `(B, N, D)` to `(B, N, D)`; see `EncoderBlock`."""
         recompute = self.recompute and torch.is_grad_enabled()
         for block in self.blocks:
-            x = checkpoint(block, x, time, use_reentrant=False) if recompute else block(x, time)
+            known = (time, blocks, global_tokens)
+            x = checkpoint(block, x, *known, use_reentrant=False) if recompute else block(x, *known)
         out: Tensor = self.norm(x)
         return out
