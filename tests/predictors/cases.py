@@ -6,8 +6,11 @@ from typing import Any
 
 import torch
 
+from tests.peers.toys import toy_data, toy_frame, training
 from tests.toy_windows import toy_windows
 from tsattn.batch import Batch
+from tsattn.data import FrameDataModule
+from tsattn.peers.neural import NeuralForecast
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.task import Output, Task
 
@@ -37,11 +40,20 @@ CASES: dict[str, dict[str, Any]] = {
         "seeds": 2,
     },
     "ensemble-networks": {"kind": "ensemble", "members": [NETWORK, {"kind": "transformer", **SMALL}]},
+    "neuralforecast": {"kind": "neuralforecast", "model": "DLinear", "arguments": {"moving_avg_window": 3}},
+    "neuralforecast-together": {
+        "kind": "neuralforecast",
+        "model": "iTransformer",
+        "arguments": {"hidden_size": 16, "n_heads": 2, "d_ff": 16},
+    },
+    "statsforecast": {"kind": "statsforecast", "model": "AutoETS"},
     "ensemble-closed": {"kind": "ensemble", "members": ["ridge", "persistence"], "weights": [3, 1]},
 }
 
+PEERS = ("neuralforecast", "neuralforecast-together", "statsforecast")  # which run in an environment of their own
+
 # whose forecasts move and grow with the window
-EQUIVARIANT = tuple(case for case in CASES if case not in ("dlinear", "nlinear"))
+EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear"))
 
 # which attend to channels, and need two of them
 OF_CHANNELS = ("itransformer",)
@@ -51,6 +63,9 @@ def build(case: str, task: Task, output: Output = Output(), *, seed: int = 0) ->
     """The predictor of a case, float64 and in eval mode, with random numbers for what a fit finds."""
     predictor = build_predictor(CASES[case])
     predictor.build(task, output)
+    if isinstance(predictor, NeuralForecast):
+        predictor.fit(_toy_data(task), training({"max_steps": 1}))
+        return predictor.eval()
     generator = torch.Generator().manual_seed(seed)
     state = predictor.state_dict()
     # a whole number is what was chosen: a length
@@ -61,6 +76,12 @@ def build(case: str, task: Task, output: Output = Output(), *, seed: int = 0) ->
     predictor = predictor.double().eval()
     predictor.load_state_dict(drawn)
     return predictor
+
+
+def _toy_data(task: Task) -> FrameDataModule:
+    """Data of the sizes of a task."""
+    sizes = {"context_length": task.context_length, "prediction_length": task.prediction_length}
+    return toy_data(toy_frame(400, task.num_channels), **sizes)
 
 
 def windows_for(predictor: Predictor, count: int = 4, **options: Any) -> Batch:

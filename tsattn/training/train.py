@@ -30,7 +30,7 @@ from tsattn.training.stopping import FiniteLoss, StopAt, StopEarly
 from tsattn.training.throughput import Throughput
 from tsattn.training.trainer_options import TrainerOptions, build_trainer, listed
 
-__all__ = ["DIVERGED", "Training", "TrainingFiles", "check_training", "chosen_lengths", "train"]
+__all__ = ["DIVERGED", "Training", "TrainingFiles", "check_training", "chosen_lengths", "plan_training", "train"]
 
 logger = logging.getLogger("tsattn")
 
@@ -248,6 +248,21 @@ def check_training(module: ForecastingModule, data: ForecastDataModule, training
         trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]), keeps_files=False)
         _planned(trainer, data, training)
         module.check_device(trainer.strategy.root_device)
+
+
+def plan_training(data: ForecastDataModule, training: Training) -> TrainingPlan:
+    """How long a training would be, and how often validated, for what is trained by others.
+
+    Args:
+        data: set up; the plan is noted in them.
+        training: how.
+
+    Raises:
+        UserError: for a Trainer that cannot be made, or a training of no steps.
+    """
+    with quiet_lightning():
+        trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]), keeps_files=False)
+        return _planned(trainer, data, training)
 
 
 def _trainer(
