@@ -168,7 +168,9 @@ class Planner:
             return None
         if attention and selection.attentions == "first":
             attention = _first_attention(suite, data, arm)
-        experiment = self._experiment(suite, data, selection.horizon, arm, attention, {})
+        elif attention:
+            attention = suite.attentions[attention].chosen_as or attention
+        experiment = self._experiment(suite, data, selection.horizon, arm, attention, selection.values)
         if not build_predictor(experiment.model["backbone"]).is_trained:
             return None
         base = comparable(experiment)

@@ -117,12 +117,14 @@ class AttentionArm:
         name: what tables call it.
         description: of it.
         by_data: descriptions that take its place on a data set, by its name, as for models of another width.
+        chosen_as: the attention whose searched values it takes; empty for a search of its own.
         limits: what it is restricted to.
     """
 
     name: str
     description: Description
     by_data: Mapping[str, Description] = field(default_factory=dict)
+    chosen_as: str = ""
     limits: Limits = Limits()
 
     def on(self, dataset: str) -> Description:
@@ -140,6 +142,7 @@ class Selection:
         folds: rolling origins; 0 for the validation part.
         horizon: at which they are chosen, for all.
         attentions: ``each`` has a study of its own, or all take the values of the ``first``.
+        values: of the trials alone, by their dotted paths, such as fewer steps.
     """
 
     search: str
@@ -147,6 +150,7 @@ class Selection:
     folds: int
     horizon: int
     attentions: str = "each"
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@
       standard: standard                # a kind, or a description
       mlr: {kind: mlr, ranks: [2, 2]}
       window: {attention: {kind: swa, window_size: 4}, seeds: 2, horizons: [96], predictors: [patchtst]}
+      uniform: {attention: uniform, chosen_as: standard}   # has no search of its own
       wide: {attention: {kind: mlr, ranks: [2, 2]}, by_data: {weather: {kind: mlr, ranks: [4, 4]}}}
     predictors:
       ridge: ridge                      # a kind, or an import path
@@ -26,7 +27,7 @@
         data: [ETTh1]                   # all by default
       patchtst+ridge:
         mix: {of: [patchtst, ridge], weights: [0.5, 0.5]}   # seeds: 5 is the mean of five trainings
-    selection: {search: leaderboard, trials: 12, folds: 3, horizon: 96, attentions: each}   # or none
+    selection: {search: leaderboard, trials: 12, folds: 3, horizon: 96, attentions: each}   # or none; values: of trials
 """
 
 from __future__ import annotations
@@ -100,6 +101,10 @@ def _suite(name: str, content: Any) -> Suite:
         _check_limits(name, limits, names, horizons)
     for arm in suite.predictors.values():
         _check_arm(arm, suite)
+    for attention in suite.attentions.values():
+        if attention.chosen_as and attention.chosen_as not in names["attentions"]:
+            hint = did_you_mean(attention.chosen_as, names["attentions"])
+            raise UserError(f"chosen_as of {attention.name} is {attention.chosen_as}, no attention of the suite{hint}")
     for name, by_data in [
         *((part.name, [*part.by_data]) for part in suite.predictors.values()),
         *((part.name, [*part.by_data]) for part in suite.attentions.values()),
@@ -177,9 +182,12 @@ def _mix(name: str, given: Any) -> Mix:
 
 def _attention(name: str, given: Any) -> AttentionArm:
     if isinstance(given, Mapping) and "attention" in given:
-        _check_keys(given, ("attention", "by_data", *_limits_but("attentions")), f"the attention {name}")
+        valid = ("attention", "by_data", "chosen_as", *_limits_but("attentions"))
+        _check_keys(given, valid, f"the attention {name}")
         by_data = _mapping(given.get("by_data") or {}, f"by_data of {name}")
-        return AttentionArm(name, given["attention"], dict(by_data), _limits(given, name))
+        return AttentionArm(
+            name, given["attention"], dict(by_data), str(given.get("chosen_as") or ""), _limits(given, name)
+        )
     if not isinstance(given, str | Mapping):
         raise UserError(f"the attention {name} must be a kind or a description, not {shown(given)}")
     return AttentionArm(name, given)
@@ -189,7 +197,7 @@ def _selection(given: Any, horizons: Sequence[int]) -> Selection | None:
     if given in (None, "none"):
         return None
     given = _mapping(given, "selection")
-    _check_keys(given, ("search", "trials", "folds", "horizon", "attentions"), "selection")
+    _check_keys(given, ("search", "trials", "folds", "horizon", "attentions", "values"), "selection")
     if not isinstance(given.get("search"), str):
         raise UserError("selection must name a search space under search")
     attentions = given.get("attentions", "each")
@@ -204,6 +212,7 @@ def _selection(given: Any, horizons: Sequence[int]) -> Selection | None:
         folds=folds,
         horizon=whole_number("horizon of the selection", given.get("horizon", horizons[0])),
         attentions=attentions,
+        values=_values(given.get("values"), "values of the selection"),
     )
 
 
