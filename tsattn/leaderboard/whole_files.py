@@ -10,7 +10,7 @@ from typing import IO, Any
 from tsattn.data.files import first_line
 from tsattn.errors import UserError
 
-__all__ = ["write_whole"]
+__all__ = ["write_text", "write_whole"]
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -36,3 +36,12 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or first_line(error)}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of text, whole or not at all; see `write_whole`.
+
+    Raises:
+        UserError: if it cannot be written; what was there before is intact.
+    """
+    write_whole(path, lambda file: file.write(text.encode()))
