@@ -43,14 +43,14 @@ class Killed(Broken):
 
 
 class Slow(Broken):
-    """Waits until a file is there, and notes who waits."""
+    """Waits until a file is there, and notes that it does."""
 
     def __init__(self, *, gate: str) -> None:
         super().__init__(gate=gate)
         self.gate = Path(gate)
 
     def fit(self, data: Any, training: Any) -> dict[str, Any]:
-        self.gate.with_name(f"waits.{os.getpid()}").touch()
+        self.gate.with_name(f"waits.{time.time_ns()}").touch()
         while not self.gate.exists():
             time.sleep(0.02)
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -47,6 +48,7 @@ class RayWorkers:
             import ray
         except ImportError as error:
             raise UserError("--ray needs Ray: pip install 'tsattn[ray]'") from error
+        _check_address(address)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address == LOCAL:
@@ -55,9 +57,7 @@ class RayWorkers:
             ray.init(address=address, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
             said = " ".join(str(error).split())[:200]
-            raise UserError(
-                f"there is no Ray cluster at {address}; valid is its HOST:PORT, or local: {said}"
-            ) from error
+            raise UserError(f"the Ray cluster at {address} cannot be used: {said}") from error
         self._ray = ray
         self._folder = folder
         self._threads = threads
@@ -121,6 +121,20 @@ class RayWorkers:
             held.close()
         self._running.clear()
         self._ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address that nothing answers at, which Ray itself would try for many minutes."""
+    if address in (LOCAL, "auto"):
+        return
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=10):
+            return
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(
+            f"no Ray cluster answers at {address}; valid is its HOST:PORT, or local to start one"
+        ) from error
 
 
 def _run_there(
