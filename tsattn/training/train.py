@@ -21,6 +21,7 @@ from tsattn.training.best_weights import BestCheckpoint, BestInMemory
 from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from tsattn.training.curve import count_epochs, curve_loggers, keep_curve
 from tsattn.training.exact_resume import ExactResume
+from tsattn.training.kept_memory import memory_kept
 from tsattn.training.module import ForecastingModule
 from tsattn.training.one_epoch import TrainingPlan, train_as_one_epoch
 from tsattn.training.precision import FULL_PRECISION
@@ -190,7 +191,8 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
             best_file.dirpath, progress.path = str(files.checkpoints), files.last
             _write_curve(trainer, data, files, training, checkpoint)
         started = time.perf_counter()
-        with _explained(training, data, files):
+        keeping = memory_kept() if trainer.strategy.root_device.type == "cpu" else contextlib.nullcontext()
+        with _explained(training, data, files), keeping:
             trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
             if trainer.interrupted:
                 raise KeyboardInterrupt(training.how_to_go_on())
