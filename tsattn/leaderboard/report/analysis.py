@@ -102,7 +102,7 @@ class Analysis:
         for word in ("better", "worse"):
             found = own[own["verdict"] == word]
             if len(found) == len(own) > 1 and (found["seed_freedom"] > 0).all():
-                parts.append(f"{word} at all")
+                parts.append(f"{word} throughout")
             elif len(found):
                 horizons = [f"{row.horizon}{'' if row.seed_freedom else ' (one seed)'}" for row in each_row(found)]
                 parts.append(f"{word} at {', '.join(horizons)}")

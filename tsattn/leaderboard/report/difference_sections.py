@@ -175,8 +175,9 @@ def compared_in_short(own: pd.DataFrame) -> str:
     mse = judged[(judged["verdict"] == "tie") & (judged["metric"] == "mse")]["percent_detectable"]
     if len(mse):
         sentence += (
-            f" What would have been seen in place of these ties, in MSE: a difference of {mse.min():.2g} % in the "
-            f"sharpest comparison, of {mse.median():.2g} % in the middle one, of {mse.max():.2g} % in the dullest."
+            " What would have been seen in place of these ties, in MSE: a difference of "
+            f"{mse.min():.2g} % in the sharpest comparison, {mse.median():.2g} % in the median one, {mse.max():.2g} % in "
+            "the least sharp."
         )
     return sentence
 
