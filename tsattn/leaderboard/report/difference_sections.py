@@ -175,9 +175,8 @@ def compared_in_short(own: pd.DataFrame) -> str:
     mse = judged[(judged["verdict"] == "tie") & (judged["metric"] == "mse")]["percent_detectable"]
     if len(mse):
         sentence += (
-            " What would have been seen in place of these ties, in MSE: a difference of "
-            f"{mse.min():.2g} % in the sharpest comparison, {mse.median():.2g} % in the median one, {mse.max():.2g} % in "
-            "the least sharp."
+            f" What would have been seen in place of these ties, in MSE: a difference of {mse.min():.2g} % in the "
+            f"sharpest comparison, {mse.median():.2g} % in the median one, {mse.max():.2g} % in the least sharp."
         )
     return sentence
 
