@@ -3,6 +3,8 @@
 # make test-fast  the daily loop: everything that takes no more than seconds
 # make wheel      a wheel in dist/, with the kernels compiled for this machine's architecture where there is a compiler
 # make test-pandas2  the data tests under pandas 2.3
+# make peers      an environment of its own, .venv-peers, for neuralforecast and statsforecast, which `fit` and the tests
+#                 then find; it takes minutes and 2 GB
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,9 +12,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VENV2 := .venv-pandas2
 STAMP2 := $(VENV2)/.installed
+VENV_PEERS := .venv-peers
+STAMP_PEERS := $(VENV_PEERS)/.installed
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: install fit lint test test-fast test-pandas2 wheel clean
+.PHONY: install fit lint test test-fast test-pandas2 peers wheel clean
 
 install: $(STAMP)
 
@@ -48,5 +52,13 @@ $(STAMP2): pyproject.toml constraints.txt
 test-pandas2: $(STAMP2)
 	OMP_NUM_THREADS=2 $(VENV2)/bin/python -m pytest tests/data
 
+# statsforecast wants pandas below 3, so that the peers cannot live beside tsattn
+$(STAMP_PEERS): peers-constraints.txt
+	$(PYTHON) -m venv $(VENV_PEERS)
+	$(VENV_PEERS)/bin/python -m pip install --quiet --constraint peers-constraints.txt 'neuralforecast>=3,<4' 'statsforecast>=2,<3' torch==2.13.0 pyarrow
+	touch $@
+
+peers: $(STAMP_PEERS)
+
 clean:
-	rm -rf $(VENV) $(VENV2) .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(VENV2) $(VENV_PEERS) .mypy_cache .pytest_cache .ruff_cache build dist

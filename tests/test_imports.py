@@ -15,8 +15,8 @@ GROUND = {
     "checks",
 }
 LAYERS = [
-    *("structured", "ops", "attention", "layers", "backbones", "evaluation", "training", "predictors", "figures"),
-    *("experiments", "forecaster", "tuning", "leaderboard", "cli"),
+    *("structured", "ops", "attention", "layers", "backbones", "evaluation", "training", "predictors", "peers"),
+    *("figures", "experiments", "forecaster", "tuning", "leaderboard", "cli"),
 ]
 # what each may import beside the ground and the layers below it
 BESIDE: dict[str, set[str]] = {

@@ -64,7 +64,7 @@ def test_every_parameter_has_one_rate(kind: str) -> None:
         fans |= {f"encoder.blocks.{number}.attention.projection.{name}": fan_in for name, (fan_in, _) in factors}
     for name, (rate, decay) in rates(backbone).items():
         parameter = backbone.get_parameter(name)
-        if name.startswith("tokens.") or name.startswith("head.time") or parameter.dim() == 1:
+        if name.startswith(("tokens.", "head.time")) or name.endswith("pattern.table") or parameter.dim() == 1:
             expected = RATE
         elif name in fans:
             expected = RATE * 768 / fans.pop(name)

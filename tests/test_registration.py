@@ -77,14 +77,14 @@ def test_one_line_of_a_table_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which `build` then takes and every message lists."""
     monkeypatch.setitem(KINDS, "same", "tsattn.attention.swa.SlidingWindowAttention")
     assert build_attention("same", d_model=8, num_heads=2)(torch.randn(1, 3, 8)).shape == (1, 3, 8)
-    with pytest.raises(UserError, match=r"unknown attention 'other'; valid: standard, .*, mlr, same$"):
+    with pytest.raises(UserError, match=r"unknown attention 'other'; valid: standard, .*, fixed_mixing, same$"):
         build_attention("other", d_model=8, num_heads=2)
     monkeypatch.setitem(PREDICTORS, "last", "tsattn.predictors.naive.Persistence")
     assert isinstance(build_predictor("last"), Predictor)
     monkeypatch.setitem(BACKBONES, "net", "tsattn.backbones.patchtst.PatchTST")
     assert build_predictor({"kind": "net", "d_model": 16}).description["d_model"] == 16
     with pytest.raises(
-        UserError, match=r"unknown predictor .other.; valid: transformer, patchtst, net, ridge, .*, last$"
+        UserError, match=r"unknown predictor .other.; valid: transformer, patchtst, .*, net, ridge, .*, last$"
     ):
         build_predictor("other")
 

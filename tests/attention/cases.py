@@ -74,7 +74,19 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "mlr-both": {"kind": "mlr", "head_dim": 6, "ranks": [2, 4], "blocks": [1, 6], "divide_by": "both"},
     "mlr-lengths": {"kind": "mlr", "ranks": [2, 2], "blocks": {"lengths": [48, 12]}, "align": "start"},
+    "identity": {"kind": "identity"},
+    "identity-grouped": {"kind": "identity", "num_kv_heads": 2, "head_dim": 6},
+    "uniform": {"kind": "uniform"},
+    "uniform-grouped": {"kind": "uniform", "num_kv_heads": 2, "head_dim": 6},
+    "fixed_mixing": {"kind": "fixed_mixing"},
+    "fixed_mixing-grouped": {"kind": "fixed_mixing", "num_kv_heads": 2, "head_dim": 6, "align": "start"},
 }
+
+# whose weights are those of places, so many as it is built for
+BOUND_TO_LENGTH = ("fixed_mixing", "fixed_mixing-grouped")
+
+# whose tokens make no scores
+UNSCORED = tuple(case for case in CASES if case.startswith(("identity", "uniform", "fixed_mixing")))
 
 # Those that hand their pattern and cache no other layout of queries and keys than some other case does. What depends on
 # the projection alone is tested on every case; what patterns and caches do is tested without these.
@@ -92,6 +104,8 @@ _SAME_FOR_PATTERNS = (
     "mlbtc",
     "mlr",
     "mlr-both",
+    "identity",
+    "uniform",
 )
 PATTERN_CASES = [case for case in CASES if case not in _SAME_FOR_PATTERNS]
 
@@ -129,6 +143,7 @@ ELSEWHERE = ("triton", "flex")
 NATIVE_DTYPES = (torch.float32, torch.bfloat16)
 
 # what the fast paths refuse, and `auto` therefore computes otherwise
-NO_BIAS = ("tiles", "blocks")
-NO_DROPOUT = NO_CROSSING = ("tiles",)
+NO_BIAS = ("tiles", "blocks", "direct")
+NO_CROSSING = ("tiles",)
+NO_DROPOUT = ("tiles", "direct")
 NO_ORDER = ("blocks",)

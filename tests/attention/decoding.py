@@ -20,7 +20,7 @@ def decoder(
 ) -> Attention:
     """The causal attention of a case, its positions counted from the start."""
     description = CASES[case] if isinstance(case, str) else case
-    if description["kind"] == "mlr":
+    if description["kind"] in ("mlr", "fixed_mixing"):
         description = {**description, "align": "start"}
     torch.manual_seed(0)
     sizes = {"d_model": D_MODEL, "num_heads": NUM_HEADS, "causal": True, **sizes}

@@ -87,7 +87,7 @@ def test_more_tokens_than_expected(case: str) -> None:
     attention, x = decoder(case, length=T // 2), tokens(T)
     if attention.pattern.needs_max_length:
         cache = attention.new_cache(2)
-        with pytest.raises(UserError, match="21 tokens are more than max_length 20, which the blocks divide"):
+        with pytest.raises(UserError, match="21 tokens are more than max_length 20, the most it is made for"):
             decode(attention, x, [1] * T, cache)
         assert cache.length == T // 2
     else:

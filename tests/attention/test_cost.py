@@ -163,7 +163,8 @@ def test_measured(case: str) -> None:
     for T, causal in ((96, True), (60, False), (1, False)):
         attention = build(case, length=96, causal=causal)
         form, count = closed_form(attention, T), measured(attention, T)
-        assert count.score_params == form.score_params == attention.projection.num_params()
+        learned = attention.projection.num_params() + attention.pattern.num_params()
+        assert count.score_params == form.score_params == learned
         assert count.projection_flops == form.projection_flops
         # the reference forms every pair with all components; no closed form is above that
         assert count.score_flops == 2 * T**2 * attention.projection.width * NUM_HEADS

@@ -88,7 +88,7 @@ def test_default_ranks_of_feature_pieces_are_equal() -> None:
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        ("fast", "unknown attention 'fast'; valid: standard, swa, global_swa, btt, bilinear_mlr, mlbtc, mlr"),
+        ("fast", "unknown attention 'fast'; valid: standard, swa, global_swa, btt, bilinear_mlr, mlbtc, mlr, identity"),
         ("tsattn.attention.NoSuchAttention", "unknown attention"),
         ("torch.nn.Linear", "unknown attention"),
         ({"ranks": [4, 4]}, "or {kind: NAME, argument: value}"),

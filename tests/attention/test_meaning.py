@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.attention.cases import CASES, D_MODEL, NO_CROSSING, NUM_HEADS, build, each_impl
+from tests.attention.cases import CASES, D_MODEL, NO_CROSSING, NUM_HEADS, UNSCORED, build, each_impl
 from tsattn.attention import (
     Attention,
     GlobalSlidingWindowAttention,
@@ -19,6 +19,7 @@ from tsattn.attention.patterns import GlobalSlidingWindowPattern, MultiLevelPatt
 from tsattn.attention.projections import BilinearMLRProjection, BTTProjection, MLBTCProjection
 
 T = 13
+SCORED = [case for case in CASES if case not in UNSCORED]
 
 
 def components(attention: Attention, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,7 +49,7 @@ def by_definition(attention: Attention, x: Tensor, pair_score: object) -> Tensor
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("case", [case for case in CASES if CASES[case]["kind"] not in ("mlr", "global_swa")])
+@pytest.mark.parametrize("case", [case for case in SCORED if CASES[case]["kind"] not in ("mlr", "global_swa")])
 def test_full_and_windowed_scores(case: str, causal: bool) -> None:
     attention = build(case, length=T, causal=causal)
     x = torch.randn(1, T, D_MODEL, dtype=torch.float64)
@@ -298,7 +299,7 @@ def test_explicit_blocks_differ_from_row_to_row_and_need_not_nest() -> None:
             torch.testing.assert_close(both[row : row + 1], expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", SCORED)
 def test_scores_are_the_dense_bilinear_form(case: str) -> None:
     """`x M x'` with the M that `to_dense` writes out is the product of queries and keys, q/k normalisation off."""
     projection = build(case, length=T).projection

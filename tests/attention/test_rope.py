@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.attention.cases import CASES, D_MODEL, build
+from tests.attention.cases import CASES, D_MODEL, UNSCORED, build
 from tsattn.attention import (
     build_attention,
 )
@@ -14,7 +14,7 @@ from tsattn.attention.rope import RotaryEmbedding
 T = 13
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "lengths" not in case])
+@pytest.mark.parametrize("case", [case for case in CASES if "lengths" not in case and case not in UNSCORED])
 def test_rotations_depend_on_distance_only(case: str) -> None:
     """Shifting all positions by a whole coarsest block moves every block and window along."""
     attention = build(case, length=12, rope=True)

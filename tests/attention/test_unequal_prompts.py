@@ -187,7 +187,7 @@ def test_only_real_tokens_count_towards_the_most() -> None:
     with torch.no_grad():
         attention(x[:, :20], attention_mask=mask, cache=cache)
         decode(attention, x[:, :5], [2, 1, 2], cache)
-        with pytest.raises(UserError, match="21 tokens are more than max_length 20, which the blocks divide"):
+        with pytest.raises(UserError, match="21 tokens are more than max_length 20, the most it is made for"):
             attention(x[:, :1], cache=cache)
 
 

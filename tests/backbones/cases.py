@@ -26,10 +26,29 @@ CASES: dict[str, dict[str, Any]] = {
     "patchtst": {"kind": "patchtst", **SMALL},
     "patchtst-linear-path": {"kind": "patchtst", "patch_len": 5, "stride": 3, "linear_path": "learned", **SMALL},
     "patchtst-calendar": {"kind": "patchtst", "patch_len": 4, "stride": 4, "calendar": True, **SMALL},
+    "itransformer": {"kind": "itransformer", **SMALL},
+    "itransformer-linear-path": {"kind": "itransformer", "attention": "btt", "linear_path": "learned", **SMALL},
+    "itransformer-calendar": {
+        "kind": "itransformer",
+        "calendar": True,
+        "attention": {"kind": "mlr", "ranks": [4, 4]},
+        "groups": ["all", {"first": ["a"], "others": ["c", "b"]}],
+        **SMALL,
+    },
+    "dlinear": {"kind": "dlinear"},
+    "dlinear-individual": {"kind": "dlinear", "individual": True, "kernel_size": 5},
+    "nlinear": {"kind": "nlinear"},
+    "nlinear-individual": {"kind": "nlinear", "individual": True},
 }
 
 # whose forecasts move and grow with the window: all that normalise windows
-EQUIVARIANT = tuple(CASES)
+EQUIVARIANT = tuple(case for case in CASES if not case.startswith(("dlinear", "nlinear")))
+
+
+def takes(case: str, channels: int) -> bool:
+    """Whether the backbone of a case can be built for so many channels."""
+    needs = {"itransformer": range(2, 9), "itransformer-linear-path": range(2, 9), "itransformer-calendar": [3]}
+    return channels in needs.get(case, range(1, 9))
 
 
 def build(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.backbones.cases import CASES, EQUIVARIANT, build, emits_quantiles, uses_covariates
+from tests.backbones.cases import CASES, EQUIVARIANT, build, emits_quantiles, takes, uses_covariates
 from tests.toy_windows import LEVELS, ODD_SIZES, changed_covariates, one_window, toy_task, toy_windows
 from tsattn.backbones import BACKBONES, build_backbone, complete_backbone
 from tsattn.errors import UserError
@@ -30,6 +30,10 @@ def test_every_kind_has_a_case() -> None:
 @pytest.mark.parametrize(("L", "T", "C", "B"), ODD_SIZES)
 def test_a_forecast_for_each_step_and_channel_of_any_size(case: str, L: int, T: int, C: int, B: int) -> None:
     task = toy_task(L, T, C)
+    if not takes(case, C):
+        with pytest.raises(UserError, match=r"the data has one channel|of groups"):
+            build(case, task)
+        return
     for dtype in (torch.float64, torch.float32):
         forecast = build(case, task, dtype=dtype)(toy_windows(task, B, dtype=dtype))
         assert forecast.shape == (B, T, C)

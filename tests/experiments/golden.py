@@ -1,5 +1,7 @@
 """Small runs, one for each path to a number, and what they came to when they were last recorded.
 
+Without the native kernels, dropout draws other numbers, so what runs came to without them is recorded too.
+
 `python -m tests.experiments.golden` records them anew, in the commit that raises `RESULTS_VERSION`.
 """
 
@@ -15,6 +17,7 @@ import pandas as pd
 
 import tsattn
 from tsattn.experiments import RESULTS_VERSION
+from tsattn.ops.native.library import kernels_taken
 
 RECORD = Path(__file__).with_name("golden.json")
 
@@ -115,8 +118,12 @@ PATHS: dict[str, Callable[[Path], dict[str, float]]] = {
 
 def record(folder: Path) -> None:
     """Write what all paths come to."""
-    numbers = {name: path(folder) for name, path in PATHS.items()}
-    RECORD.write_text(json.dumps({"results_version": RESULTS_VERSION, "numbers": numbers}, indent=1) + "\n")
+    numbers = {}
+    for kernels in ("auto", "off"):
+        with kernels_taken(kernels):
+            numbers[kernels] = {name: path(folder) for name, path in PATHS.items()}
+    content = {"results_version": RESULTS_VERSION, "numbers": numbers["auto"], "without_kernels": numbers["off"]}
+    RECORD.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,11 @@ from typing import Any
 
 import torch
 
+from tests.peers.toys import toy_data, toy_frame, training
 from tests.toy_windows import toy_windows
 from tsattn.batch import Batch
+from tsattn.data import FrameDataModule
+from tsattn.peers.neural import NeuralForecast
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.task import Output, Task
 
@@ -21,6 +24,13 @@ CASES: dict[str, dict[str, Any]] = {
     "seasonal_naive": {"kind": "seasonal_naive"},
     "seasonal_naive-own-season": {"kind": "seasonal_naive", "season_length": 5},
     "persistence": {"kind": "persistence"},
+    "window_mean": {"kind": "window_mean"},
+    "window_mean-own-context": {"kind": "window_mean", "context_length": 5},
+    "ridge-several": {"kind": "ridge", "alpha": [1, 100.0], "context_length": [11, 24, 31]},
+    "ridge-several-alphas": {"kind": "ridge", "alpha": [1, 100.0], "select": "leave_block_out"},
+    "dlinear": {"kind": "dlinear"},
+    "nlinear": {"kind": "nlinear", "individual": True},
+    "itransformer": {"kind": "itransformer", **SMALL},
     "network": NETWORK,
     "network-calendar": {**NETWORK, "calendar": True},
     "ensemble": {
@@ -30,23 +40,48 @@ CASES: dict[str, dict[str, Any]] = {
         "seeds": 2,
     },
     "ensemble-networks": {"kind": "ensemble", "members": [NETWORK, {"kind": "transformer", **SMALL}]},
+    "neuralforecast": {"kind": "neuralforecast", "model": "DLinear", "arguments": {"moving_avg_window": 3}},
+    "neuralforecast-together": {
+        "kind": "neuralforecast",
+        "model": "iTransformer",
+        "arguments": {"hidden_size": 16, "n_heads": 2, "d_ff": 16},
+    },
+    "statsforecast": {"kind": "statsforecast", "model": "AutoETS"},
     "ensemble-closed": {"kind": "ensemble", "members": ["ridge", "persistence"], "weights": [3, 1]},
 }
 
+PEERS = ("neuralforecast", "neuralforecast-together", "statsforecast")  # which run in an environment of their own
+
 # whose forecasts move and grow with the window
-EQUIVARIANT = tuple(CASES)
+EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear"))
+
+# which attend to channels, and need two of them
+OF_CHANNELS = ("itransformer",)
 
 
 def build(case: str, task: Task, output: Output = Output(), *, seed: int = 0) -> Predictor:
     """The predictor of a case, float64 and in eval mode, with random numbers for what a fit finds."""
     predictor = build_predictor(CASES[case])
     predictor.build(task, output)
+    if isinstance(predictor, NeuralForecast):
+        predictor.fit(_toy_data(task), training({"max_steps": 1}))
+        return predictor.eval()
     generator = torch.Generator().manual_seed(seed)
     state = predictor.state_dict()
-    drawn = {name: 0.3 * torch.randn(part.shape, generator=generator).double() for name, part in state.items()}
+    # a whole number is what was chosen: a length
+    drawn = {
+        name: 0.3 * torch.randn(part.shape, generator=generator).double() if part.is_floating_point() else part
+        for name, part in state.items()
+    }
     predictor = predictor.double().eval()
     predictor.load_state_dict(drawn)
     return predictor
+
+
+def _toy_data(task: Task) -> FrameDataModule:
+    """Data of the sizes of a task."""
+    sizes = {"context_length": task.context_length, "prediction_length": task.prediction_length}
+    return toy_data(toy_frame(400, task.num_channels), **sizes)
 
 
 def windows_for(predictor: Predictor, count: int = 4, **options: Any) -> Batch:

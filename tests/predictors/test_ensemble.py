@@ -179,9 +179,12 @@ def test_a_complete_description_holds_those_of_its_members() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "an ensemble needs members, a list of descriptions: transformer, patchtst, ridge, seasonal_naive, persis"),
+        (
+            {},
+            "an ensemble needs members, a list of descriptions: transformer, patchtst, .*, ridge, seasonal_naive",
+        ),
         ({"members": "ridge"}, "predictor ensemble: members must be a list, not 'ridge'"),
-        ({"members": ["lstm"]}, "unknown member of the ensemble 'lstm'; valid: transformer, patchtst, ridge"),
+        ({"members": ["lstm"]}, "unknown member of the ensemble 'lstm'; valid: transformer, patchtst, .*, ridge"),
         ({"members": [3]}, "member of the ensemble must be one of transformer, .*, not 3"),
         ({"members": [{"kind": "ensemble", "members": ["ridge"]}]}, "an ensemble is no member of another"),
         (

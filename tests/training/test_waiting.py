@@ -89,6 +89,9 @@ KINDS: dict[str, Any] = {
     "btt": "btt",
     "bilinear_mlr": "bilinear_mlr",
     "mlbtc": "mlbtc",
+    "identity": "identity",
+    "uniform": "uniform",
+    "fixed_mixing": "fixed_mixing",
 }
 
 

@@ -35,6 +35,9 @@ KINDS = {
     "bilinear_mlr": "tsattn.attention.bilinear_mlr.BilinearMLRAttention",
     "mlbtc": "tsattn.attention.mlbtc.MLBTCAttention",
     "mlr": "tsattn.attention.mlr.MLRAttention",
+    "identity": "tsattn.attention.identity.IdentityAttention",
+    "uniform": "tsattn.attention.uniform.UniformAttention",
+    "fixed_mixing": "tsattn.attention.fixed_mixing.FixedMixingAttention",
 }
 """The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
 

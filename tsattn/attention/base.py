@@ -106,7 +106,7 @@ class Attention(nn.Module):
         if impl not in pattern.impls:
             raise UserError(f"attention impl {impl!r} is unknown here; valid: {', '.join(pattern.impls)}")
         if pattern.needs_max_length and max_length is None:
-            raise UserError(f"{type(pattern).__name__} with these blocks needs max_length")
+            raise UserError(f"{type(pattern).__name__} needs max_length here")
         self.max_length = None if max_length is None else whole_number("max_length", max_length)
         self.causal = causal
         self.dropout = dropout
@@ -120,7 +120,7 @@ class Attention(nn.Module):
         check_frequencies(rope_frequencies)
         self.rotary = (
             RotaryEmbedding(projection.width, groups=pattern.component_groups, frequencies=rope_frequencies)
-            if rope
+            if rope and projection.width
             else None
         )
         self.scale = logit_scale(projection, scaling)
@@ -266,7 +266,7 @@ class Attention(nn.Module):
         if self.pattern.needs_max_length and self.max_length is not None:
             length = max(cache.new_tokens(N, mask, x.device).after)
             if self.max_length < length:
-                raise UserError(f"{length} tokens are more than max_length {self.max_length}, which the blocks divide")
+                raise UserError(f"{length} tokens are more than max_length {self.max_length}, the most it is made for")
 
     def _decode(self, x: Tensor, cache: Cache, mask: Tensor | None) -> Tensor:
         """The next tokens, from what the cache keeps of those before."""
@@ -319,7 +319,7 @@ class Attention(nn.Module):
             key_positions = rows_of_positions(positions, B, S)
         else:
             if self.pattern.needs_max_length and self.max_length is not None and self.max_length < S:
-                raise UserError(f"{S} tokens are more than max_length {self.max_length}, which the blocks divide")
+                raise UserError(f"{S} tokens are more than max_length {self.max_length}, the most it is made for")
             placed: dict[str, Any] = {"align": self.pattern.align, "max_length": self.max_length}
             if attention_mask is None:  # one row serves the whole batch
                 key_positions = default_positions(S, **placed, device=x.device)

@@ -14,6 +14,7 @@ from tsattn.attention.base import Attention
 from tsattn.attention.patterns import (
     FullPattern,
     GlobalSlidingWindowPattern,
+    IdentityPattern,
     MultiLevelPattern,
     Pattern,
     SlidingWindowPattern,
@@ -112,6 +113,11 @@ def pattern_zones(pattern: Pattern, tokens: Tokens, causal: bool) -> dict[str, T
 @pattern_zones.register
 def _(pattern: FullPattern, tokens: Tokens, causal: bool) -> dict[str, Tensor]:
     return {}
+
+
+@pattern_zones.register
+def _(pattern: IdentityPattern, tokens: Tokens, causal: bool) -> dict[str, Tensor]:
+    return {"each token itself": pattern.pairs(tokens, causal)[:, 0]}
 
 
 @pattern_zones.register

@@ -47,12 +47,14 @@ def component_norm(projection: Projection, side: str, qk_norm: bool | str) -> nn
         qk_norm: false, true for all components of a head together, or ``level``.
 
     Raises:
-        UserError: another `qk_norm`, or ``level`` for a projection without levels.
+        UserError: another `qk_norm`, ``level`` for a projection without levels, or one without queries and keys.
     """
     if qk_norm not in (False, True, "level"):
         raise UserError(f"qk_norm must be true, false or level, not {qk_norm!r}")
     if qk_norm == "level" and not isinstance(projection, MLBTCProjection):
         raise UserError("qk_norm: level is for bilinear_mlr and mlbtc, whose components come from levels of features")
+    if qk_norm and not projection.normalised:
+        raise UserError("qk_norm is for queries and keys, which this attention does not have")
     if not qk_norm or side not in projection.normalised:
         return nn.Identity()
     if qk_norm == "level":

@@ -22,6 +22,7 @@ __all__ = [
     "BilinearMLRProjection",
     "LowRankProjection",
     "MLBTCProjection",
+    "NoProjection",
     "Projection",
     "key_heads",
 ]
@@ -94,6 +95,36 @@ class LowRankProjection(Projection):
         query = rearrange(self.query.weight, "(H r) D -> H r D", H=self.num_heads)
         key = rearrange(self.key.weight, "(G r) D -> G r D", G=self.num_kv_heads)
         return query.transpose(1, 2) @ key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=0)
+
+
+class NoProjection(Projection):
+    """No queries and keys: they have no component, so that the tokens make no score.
+
+    Args:
+        num_heads: H.
+        num_kv_heads: G; H if None.
+    """
+
+    def __init__(self, num_heads: int, num_kv_heads: int | None) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.num_kv_heads = key_heads(num_heads, num_kv_heads)
+        self.width = 0
+        self.scale = self.mup_scale = 1.0
+        self.normalised = ()
+
+    @override
+    def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
+        q = x.new_empty(x.shape[0], self.num_heads, x.shape[1], 0)
+        return q, source.new_empty(source.shape[0], self.num_kv_heads, source.shape[1], 0)
+
+    @override
+    def num_params(self) -> int:
+        return 0
+
+    @override
+    def to_dense(self) -> Tensor:
+        raise UserError("without queries and keys there is no bilinear form")
 
 
 class BTTProjection(Projection):

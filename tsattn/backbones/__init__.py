@@ -24,6 +24,9 @@ __all__ = ["BACKBONES", "Backbone", "backbone_class", "build_backbone", "complet
 BACKBONES = {
     "transformer": "tsattn.backbones.transformer.Transformer",
     "patchtst": "tsattn.backbones.patchtst.PatchTST",
+    "itransformer": "tsattn.backbones.itransformer.ITransformer",
+    "dlinear": "tsattn.backbones.ltsf_linear.DLinear",
+    "nlinear": "tsattn.backbones.ltsf_linear.NLinear",
 }
 """The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
 

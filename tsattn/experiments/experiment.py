@@ -25,7 +25,7 @@ from tsattn.training.trainer_options import chosen_precision
 
 __all__ = ["OF_DATA", "RESULTS_VERSION", "Experiment"]
 
-RESULTS_VERSION = 2
+RESULTS_VERSION = 3
 """Raised in the commit that changes any number of a result: results of other versions are not comparable."""
 
 _FILES = ("path", "root", "folder")  # arguments of data sets that say where files lie

@@ -177,7 +177,8 @@ def fit_experiment(
             return Result(experiment, key, fitted, data, facts)
         if recording is not None:
             _open(recording, "cpu", None, hooks.say)
-            if "best_step" not in facts or "val" not in data.parts:  # else the training of a network has written it
+            # else the training of a network has written it
+            if not isinstance(predictor, NetworkPredictor) or "val" not in data.parts:
                 save_predictor(recording.folder.best, fitted, global_step=0)
         execution = Execution(options)
         facts = {**facts, **_validated(predictor, data, execution, facts, experiment.selection)}
@@ -299,7 +300,7 @@ def _refitted(
     unwatched = replace(unwatched, fitted=lambda member, predictor: None)  # those were not fitted to these rows
     training.say("fitting once more, to all rows")
     with own_random_state(training.seed):
-        again.fit(whole, unwatched.at_length(facts))  # of closed forms there is no length
+        again.fit(whole, unwatched.at_length(facts))
     return FittedPredictor(again.eval(), whole.scaler)
 
 

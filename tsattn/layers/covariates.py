@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
 from tsattn.layers.calendar_features import CalendarFeatures
+from tsattn.layers.dropout_layer import Dropout
 from tsattn.layers.patching import Patches
 from tsattn.task import Task
 
@@ -43,7 +44,7 @@ class HorizonEffect(nn.Module):
         # one linear map of the features and the mean side by side, in two parts
         self.step = nn.Linear(num_features, d_model)
         self.context = nn.Linear(d_model, d_model, bias=False)
-        self.hidden = nn.Sequential(nn.GELU(), nn.Dropout(dropout))
+        self.hidden = nn.Sequential(nn.GELU(), Dropout(dropout))
         self.output = nn.Linear(d_model, num_outputs)
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
@@ -98,9 +99,7 @@ class Covariates(nn.Module):
         self.calendar = CalendarFeatures(task.frequency) if calendar else None
         num_future = len(task.future_covariates) + (0 if self.calendar is None else self.calendar.count)
         num_context = len(task.past_covariates) + num_future
-        width = num_context if patches is None else num_context * patches.patch_len
-        # the bias is that of the token embedding
-        self.value = nn.Linear(width, d_model, bias=False) if num_context else None
+        self.value = self._embedding(num_context, d_model) if num_context else None
         tables = [nn.Embedding(len(categories), d_model) for categories in task.categories]
         for table in tables:
             nn.init.normal_(table.weight, std=0.02)  # as learned positions
@@ -115,15 +114,24 @@ class Covariates(nn.Module):
         """
         term: Tensor | None = None
         if self.value is not None:
-            task, L = self.task, self.task.context_length
-            numbers = self._known(batch)[:, :L]
-            if task.past_covariates:
-                past = _given(batch.past_covariates, "past_covariates", task.past_covariates, L)
-                numbers = torch.cat([past, numbers], -1)
+            numbers = self.context(batch)
             if self.patches is not None:
                 cut = self.patches(rearrange(numbers, "B L n -> (B n) L"))
                 numbers = rearrange(cut, "(B n) N p -> B N (n p)", B=len(batch))
             term = self.value(numbers)
+        return self.add_categories(batch, term)
+
+    def context(self, batch: Batch) -> Tensor:
+        """Covariates and calendar features of each step of the context, past-only ones first, `(B, L, P + F + K)`."""
+        task, L = self.task, self.task.context_length
+        numbers = self._known(batch)[:, :L]
+        if task.past_covariates:
+            past = _given(batch.past_covariates, "past_covariates", task.past_covariates, L)
+            numbers = torch.cat([past, numbers], -1)
+        return numbers
+
+    def add_categories(self, batch: Batch, term: Tensor | None = None) -> Tensor | None:
+        """A term `(B, N, D)` plus the vectors of each window's categories, `(B, 1, D)`; None if there is nothing."""
         if self.task.static:
             static = _given(batch.static, "static", self.task.static)
             for table, numbers in zip(self.static, static.unbind(-1), strict=True):
@@ -149,6 +157,11 @@ class Covariates(nn.Module):
             return raw
         out: Tensor = raw + self.effect(self._known(batch)[:, self.task.context_length :], tokens)
         return out
+
+    def _embedding(self, num_context: int, d_model: int) -> nn.Linear:
+        """What reads the numbers of the context; the bias is that of the token embedding."""
+        width = num_context if self.patches is None else num_context * self.patches.patch_len
+        return nn.Linear(width, d_model, bias=False)
 
     def _known(self, batch: Batch) -> Tensor:
         """What is known of each step of context and horizon, `(B, L + T, F + K)`."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tsattn.attention import Attention
+from tsattn.layers.dropout_layer import Dropout
 
 __all__ = ["Encoder", "EncoderBlock"]
 
@@ -29,15 +30,30 @@ class EncoderBlock(nn.Module):
         self.attention = attention
         self.feedforward_norm = nn.LayerNorm(d_model)
         self.feedforward = nn.Sequential(
-            nn.Linear(d_model, d_ff), nn.GELU(), nn.Dropout(dropout), nn.Linear(d_ff, d_model)
+            nn.Linear(d_model, d_ff), nn.GELU(), Dropout(dropout), nn.Linear(d_ff, d_model)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, time: Tensor | None = None) -> Tensor:
-        """Map `(B, N, D)` to `(B, N, D)`; `time (B, N)` are time stamps in seconds, for blocks by the calendar."""
-        blocks = self.attention.pattern.blocks_at(time)
-        x = x + self.dropout(self.attention(self.attention_norm(x), blocks=blocks))
-        out: Tensor = x + self.dropout(self.feedforward(self.feedforward_norm(x)))
+    def forward(
+        self,
+        x: Tensor,
+        time: Tensor | None = None,
+        blocks: Tensor | None = None,
+        global_tokens: Tensor | None = None,
+    ) -> Tensor:
+        """Map `(B, N, D)` to `(B, N, D)`.
+
+        Args:
+            x: the tokens.
+            time: `(B, N)` time stamps in seconds, for blocks by the calendar.
+            blocks: `(levels, B | 1, N)` explicit blocks instead, for an attention that takes some.
+            global_tokens: `(N,)` bool, tokens that lie in each of these blocks.
+        """
+        pattern = self.attention.pattern
+        if blocks is None or not pattern.takes_blocks:
+            blocks, global_tokens = pattern.blocks_at(time), None
+        x = self.dropout(self.attention(self.attention_norm(x), blocks=blocks, global_tokens=global_tokens), x)
+        out: Tensor = self.dropout(self.feedforward(self.feedforward_norm(x)), x)
         return out
 
 
@@ -61,10 +77,17 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(attentions[0].d_model)
         self.recompute = False
 
-    def forward(self, x: Tensor, time: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        time: Tensor | None = None,
+        blocks: Tensor | None = None,
+        global_tokens: Tensor | None = None,
+    ) -> Tensor:
         """Map `(B, N, D)` to `(B, N, D)`; see `EncoderBlock`."""
         recompute = self.recompute and torch.is_grad_enabled()
         for block in self.blocks:
-            x = checkpoint(block, x, time, use_reentrant=False) if recompute else block(x, time)
+            known = (time, blocks, global_tokens)
+            x = checkpoint(block, x, *known, use_reentrant=False) if recompute else block(x, *known)
         out: Tensor = self.norm(x)
         return out

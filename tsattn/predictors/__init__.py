@@ -29,7 +29,10 @@ PREDICTORS = {
     "ridge": "tsattn.predictors.ridge.Ridge",
     "seasonal_naive": "tsattn.predictors.naive.SeasonalNaive",
     "persistence": "tsattn.predictors.naive.Persistence",
+    "window_mean": "tsattn.predictors.naive.WindowMean",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
+    "neuralforecast": "tsattn.peers.neural.NeuralForecast",
+    "statsforecast": "tsattn.peers.local.StatsForecast",
 }
 """The import path of each kind, which is imported when it is first made; its class is a name of this package too."""
 

@@ -30,7 +30,7 @@ from tsattn.training.stopping import FiniteLoss, StopAt, StopEarly
 from tsattn.training.throughput import Throughput
 from tsattn.training.trainer_options import TrainerOptions, build_trainer, listed
 
-__all__ = ["DIVERGED", "Training", "TrainingFiles", "check_training", "chosen_lengths", "train"]
+__all__ = ["DIVERGED", "Training", "TrainingFiles", "check_training", "chosen_lengths", "plan_training", "train"]
 
 logger = logging.getLogger("tsattn")
 
@@ -76,6 +76,8 @@ class Training:
             None trains to the end.
         fitted: asked for a member before it is fitted: loads the state of an earlier fit into the predictor that it is
             given, and gives what is known of that; None where there was none.
+        choices: by member, what a closed form chose in an earlier fit, such as ``alpha``, and takes as it is; those
+            without an entry choose.
     """
 
     trainer: TrainerOptions
@@ -91,6 +93,7 @@ class Training:
     member: str = ""
     lengths: Mapping[str, int] | None = None
     fitted: Callable[[str, nn.Module], dict[str, Any] | None] = field(default=lambda member, predictor: None)
+    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Training:
         """The training of a part: with files, a seed and options of its own.
@@ -107,12 +110,14 @@ class Training:
         return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=name)
 
     def at_length(self, facts: Mapping[str, Any]) -> Training:
-        """The same, which stops where validation had its least error in an earlier fit.
+        """The same, which stops where validation had its least error in an earlier fit, with what closed forms chose.
 
         Args:
-            facts: what that fit gave: ``best_step``, or those of the members of an ensemble under ``members``.
+            facts: what that fit gave: ``best_step`` or ``chosen``, or those of the members of an ensemble under
+                ``members``.
         """
-        return replace(self, lengths=chosen_lengths(facts))
+        choices = {fit.get("member", ""): fit["chosen"] for fit in _fits(facts) if "chosen" in fit}
+        return replace(self, lengths=chosen_lengths(facts), choices=choices)
 
 
 def chosen_lengths(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -121,8 +126,12 @@ def chosen_lengths(facts: Mapping[str, Any]) -> dict[str, int]:
     Args:
         facts: what the fit gave: ``best_step``, or those of the members of an ensemble under ``members``.
     """
-    members = [facts] if "members" not in facts else [fit for fits in facts["members"] for fit in fits]
-    return {fit.get("member", ""): fit["best_step"] for fit in members if "best_step" in fit}
+    return {fit.get("member", ""): fit["best_step"] for fit in _fits(facts) if "best_step" in fit}
+
+
+def _fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The facts of each fit: those of the members of an ensemble, by seed, or of the whole."""
+    return [facts] if "members" not in facts else [fit for fits in facts["members"] for fit in fits]
 
 
 def train(module: ForecastingModule, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -239,6 +248,21 @@ def check_training(module: ForecastingModule, data: ForecastDataModule, training
         trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]), keeps_files=False)
         _planned(trainer, data, training)
         module.check_device(trainer.strategy.root_device)
+
+
+def plan_training(data: ForecastDataModule, training: Training) -> TrainingPlan:
+    """How long a training would be, and how often validated, for what is trained by others.
+
+    Args:
+        data: set up; the plan is noted in them.
+        training: how.
+
+    Raises:
+        UserError: for a Trainer that cannot be made, or a training of no steps.
+    """
+    with quiet_lightning():
+        trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]), keeps_files=False)
+        return _planned(trainer, data, training)
 
 
 def _trainer(

@@ -17,7 +17,7 @@ __all__ = ["FullPattern"]
 class FullPattern(Pattern):
     """Every pair, with all components: ordinary softmax attention."""
 
-    impls = IMPLS
+    impls: tuple[str, ...] = IMPLS
     takes_context = True
 
     @override

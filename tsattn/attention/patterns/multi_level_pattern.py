@@ -50,6 +50,7 @@ class MultiLevelPattern(Pattern):
 
     impls: tuple[str, ...] = IMPLS
     takes_blocks = True
+    is_local = True
 
     def __init__(
         self,

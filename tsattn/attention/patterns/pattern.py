@@ -50,6 +50,7 @@ class Pattern(ABC):
         takes_context: whether queries may attend to another sequence.
         takes_blocks: whether explicit blocks may be handed in.
         needs_max_length: whether `max_length` must be known.
+        is_local: whether near tokens are scored otherwise than far ones, so that their order must mean something.
         component_groups: sizes of the groups that the r components fall into, or None for one group.
     """
 
@@ -58,6 +59,7 @@ class Pattern(ABC):
     takes_context: bool = False
     takes_blocks: bool = False
     needs_max_length: bool = False
+    is_local: bool = False
     component_groups: tuple[int, ...] | None = None
 
     def blocks_at(self, time: Tensor | None) -> Tensor | None:
@@ -70,6 +72,10 @@ class Pattern(ABC):
             UserError: if it needs time stamps and there are none.
         """
         return None
+
+    def num_params(self) -> int:
+        """Parameters of the pattern itself, all heads together; what the projection learns is left out."""
+        return 0
 
     @abstractmethod
     def __call__(

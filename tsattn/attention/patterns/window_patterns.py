@@ -27,6 +27,7 @@ class SlidingWindowPattern(Pattern):
     """
 
     impls = IMPLS
+    is_local = True
 
     def __init__(self, window_size: int) -> None:
         self.window_size = whole_number("window_size", window_size)
@@ -117,6 +118,7 @@ class GlobalSlidingWindowPattern(Pattern):
         self.global_part = FullPattern()
         self.window_part = SlidingWindowPattern(window_size)
         self.takes_context = not self.window_rank
+        self.is_local = bool(self.window_rank)
         self.component_groups = (global_rank, self.window_rank)
 
     @override

@@ -1,0 +1,66 @@
+"""What was measured beside the peers, as records and as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peer_speed.contest import OURS, THEIRS, Course
+
+__all__ = ["best_of", "tables"]
+
+
+def best_of(courses: dict[str, Course]) -> dict[str, Any]:
+    """Where theirs has its least validation MSE, and where ours first is as low."""
+    curves = {name: course.validations for name, course in courses.items()}
+    theirs = min(curves[THEIRS], key=lambda one: one["mse"])
+    reached = [one for one in curves[OURS] if one["mse"] <= theirs["mse"]]
+    ours = reached[0] if reached else None
+    return {
+        "theirs": theirs,
+        "ours": ours,
+        "ours_best": min(curves[OURS], key=lambda one: one["mse"]),
+        "times_faster": None if ours is None else round(theirs["training"] / ours["training"], 2),
+        "times_faster_with_validation": None if ours is None else round(_whole(theirs) / _whole(ours), 2),
+        "curves": curves,
+    }
+
+
+def tables(record: dict[str, Any]) -> str:
+    """All of it, in Markdown."""
+    machine = record["machine"]
+    lines = [f"# Training beside neuralforecast, {machine['cpu']}", ""]
+    lines += ["One thread, float32, ETTh1, made by `python benchmarks/peers.py`."]
+    if record["steps"]:
+        head = ("recipe", "ours, ms", "theirs, ms", "times faster", "at least", "hope")
+        head += ("ours, MiB", "theirs, MiB", "parameters", "tokens")
+        lines += ["", _row(head), _row(["---"] * len(head))]
+        for name, one in record["steps"].items():
+            pairs = [f"{one[OURS][fact]} / {one[THEIRS][fact]}" for fact in ("parameters", "tokens")]
+            times = (one[OURS]["ms"], one[THEIRS]["ms"], one["times_faster"], one["at_least"], one["hope"])
+            lines.append(_row([name, *times, one[OURS]["memory_mib"], one[THEIRS]["memory_mib"], *pairs]))
+    if record["best"]:
+        head = ("seed", "their best MSE", "at step", "CPU s", "ours as low at step", "CPU s", "times faster")
+        head += ("with validation", "our best MSE")
+        lines += ["", "Validation MSE of plain PatchTST over all windows; 2 times faster is asked for, 5 hoped.", ""]
+        lines += [_row(head), _row(["---"] * len(head))]
+        for one in record["best"]:
+            theirs, ours = one["theirs"], one["ours"]
+            reached = ("never", "", "", "")
+            if ours is not None:
+                faster = one["times_faster"], one["times_faster_with_validation"]
+                reached = (ours["at"], f"{ours['training']:.1f}", *faster)
+            mse = f"{theirs['mse']:.4f}", theirs["at"], f"{theirs['training']:.1f}"
+            lines.append(_row([one["seed"], *mse, *reached, f"{one['ours_best']['mse']:.4f}"]))
+    versions = {name: value for one in record["steps"].values() for name, value in one[THEIRS]["versions"].items()}
+    lines += ["", f"Python {machine['python']}, torch {machine['torch']}, {machine['platform']}"]
+    if "neuralforecast" in versions:
+        lines[-1] += f"; neuralforecast {versions['neuralforecast']} with torch {versions['torch']}"
+    return "\n".join(lines) + "\n"
+
+
+def _whole(validation: dict[str, float]) -> float:
+    return validation["training"] + validation["validating"]
+
+
+def _row(cells: Any) -> str:
+    return "| " + " | ".join(map(str, cells)) + " |"

@@ -1,0 +1,141 @@
+"""iTransformer: the whole context of each channel is one token, and attention mixes channels.
+
+Source: Liu et al., *iTransformer: Inverted Transformers Are Effective for Time Series Forecasting* (ICLR 2024). Its
+encoder here is ours: normalisation before each branch instead of after it, and any attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from einops import rearrange
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn.attention import Attention, attention_per_layer, build_attention, complete_attention
+from tsattn.backbones.base import Backbone, check_sizes
+from tsattn.backbones.channel_groups import ChannelGroups
+from tsattn.backbones.linear_path import LinearPath
+from tsattn.batch import Batch
+from tsattn.descriptions import Description
+from tsattn.errors import UserError, number_of
+from tsattn.layers import CovariateTokens, Encoder, FlattenHead, InstanceNorm, QuantileFan, TokenEmbedding
+from tsattn.task import Output, Task
+
+__all__ = ["ITransformer"]
+
+
+class ITransformer(Backbone):
+    """Channels as tokens, an encoder whose attention is a description, all steps of the horizon at once.
+
+    The channels have no order: without `fixed_mixing` and `groups`, forecasts of channels in another order are the same
+    in that order.
+
+    Args:
+        task: the sizes to build for; it needs two channels or more.
+        output: what is asked of it: a point forecast or quantiles.
+        d_model: D, the width of the tokens.
+        num_layers: encoder blocks.
+        num_heads: H, heads of each attention.
+        d_ff: hidden width of the token-wise networks; 2 D by default.
+        attention: a kind of attention, its description, or a list of these, one a layer. Its tokens are channels, and
+            the covariates and calendar features after them. Kinds that favour near tokens mean nothing there, but `mlr`
+            can, where groups of channels are its blocks.
+        groups: for `mlr`: groups of channels for each of its ranks, coarse to fine, see `ChannelGroups`. Tokens of
+            covariates are in every group.
+        linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
+        calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
+        dropout: probability of dropping a number of a token or branch in training.
+
+    Raises:
+        UserError: for a single channel, an attention that favours near tokens, or groups that fit neither the channels
+            nor the attention.
+    """
+
+    emits_quantiles: ClassVar[bool] = True
+    uses_covariates: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        task: Task,
+        output: Output,
+        *,
+        d_model: int = 128,
+        num_layers: int = 2,
+        num_heads: int = 8,
+        d_ff: int | None = None,
+        attention: Description | Sequence[Description] = "standard",
+        groups: Sequence[Any] | None = None,
+        linear_path: str = "none",
+        calendar: bool = False,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        L, T, C = task.context_length, task.prediction_length, task.num_channels
+        if C < 2:
+            raise UserError(
+                "backbone itransformer attends to the channels of a window, and the data has one channel; patchtst and "
+                "transformer attend to its steps"
+            )
+        check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=dropout)
+        num_further = CovariateTokens.count(task, calendar)
+        N = C + num_further
+        self.groups = None if groups is None else ChannelGroups(groups, task.channels, num_further)
+        self.tokens = TokenEmbedding(L, d_model, C, "none", dropout)
+        attentions = [
+            _checked(build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=N), layer, self.groups)
+            for layer in attention_per_layer(attention, num_layers)
+        ]
+        if self.groups is not None and not any(layer.pattern.takes_blocks for layer in attentions):
+            raise UserError("groups are the blocks of attention mlr, and no layer has it; leave groups out")
+        self.encoder = Encoder(attentions, 2 * d_model if d_ff is None else d_ff, dropout)
+        self.fan = QuantileFan(output.quantiles)
+        self.head = FlattenHead(1, T, d_model, self.fan.num_outputs)
+        self.linear_path = LinearPath(linear_path, L, T)
+        self.linear_path.start_alone(self.head.flat)
+        # last, so that a seed starts the rest alike with covariates and without
+        self.covariates = CovariateTokens(task, calendar, d_model, self.fan.num_outputs, dropout)
+
+    @override
+    def warm_start(self, batches: Iterable[Batch]) -> None:
+        self.linear_path.warm_start(batches)
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        norm = InstanceNorm(batch.past, batch.past_observed)
+        past = norm.normalised()
+        C = past.shape[-1]
+        tokens = self.tokens(past.transpose(1, 2), self.covariates.add_categories(batch))
+        tokens = self.covariates.append(tokens, batch)
+        blocks, global_tokens = (None, None) if self.groups is None else self.groups.blocks(past.device)
+        tokens = self.encoder(tokens, None, blocks, global_tokens)
+        tokens = rearrange(tokens[:, :C], "B C D -> (B C) 1 D")
+        raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
+        raw = rearrange(raw, "(B C) T Q -> B T C Q", C=C)
+        median = self.linear_path(past, raw[..., 0])
+        return norm.restore(self.fan(median, raw[..., 1:]))
+
+
+def _checked(attention: Attention, description: Description, groups: ChannelGroups | None) -> Attention:
+    """The attention of a layer, which must mean something among channels."""
+    pattern = attention.pattern
+    if not pattern.is_local:
+        return attention
+    complete = complete_attention(description)
+    kind = complete["kind"]
+    if groups is None or not pattern.takes_blocks:
+        raise UserError(
+            f"attention {kind} favours near tokens, and the channels, which are the tokens of itransformer, have no "
+            "order; standard, btt, bilinear_mlr and mlbtc need none, and mlr takes groups of channels, the argument "
+            "groups"
+        )
+    if complete.get("blocks") is not None:
+        raise UserError(f"attention {kind} has its blocks from groups here: leave its argument blocks out")
+    levels = len(pattern.component_groups or ())
+    if levels != groups.num_levels:
+        raise UserError(
+            f"groups have {number_of(groups.num_levels, 'level')}, and attention {kind} has "
+            f"{number_of(levels, 'rank')}: there is a level for each"
+        )
+    return attention
