@@ -81,7 +81,6 @@ def _one_case(
     return around.p_value(difference), low <= shift <= high
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("windows", "horizon", "memory", "seeds", "luck"),
     [

@@ -15,7 +15,7 @@ from tsattn.leaderboard.report.markdown_text import markdown_report
 from tsattn.leaderboard.report.page import page
 from tsattn.leaderboard.report.parts import ReportTable, Section
 from tsattn.leaderboard.report.published import read_published, shipped_numbers
-from tsattn.leaderboard.standings import Standings
+from tsattn.leaderboard.standings import RankedArm, Standings
 
 RESAMPLES = 400
 SECTIONS = [
@@ -162,6 +162,19 @@ def test_a_tie_is_called_one(analysis: Analysis, sections: list[Section]) -> Non
     assert notes["patchtst", "swa"].startswith("standard: tie")
     text = " ".join(next(section for section in sections if section.name == "differences").text)
     assert re.search(r"Of \d+ comparisons .* \d+ are ties, \d+ better", text)
+
+
+def test_what_is_of_one_seed_is_said_to_be() -> None:
+    shifts = {"mlr": -30.0}
+    analysis = analysed(records(datasets=("ETTh1",), seeds=(1,), shifts=shifts, windows=700), resamples=4000)
+    arm = RankedArm("patchtst", "mlr")
+    assert analysis.verdict("ETTh1", arm, "standard") == "better at 24 (one seed), 48 (one seed)"
+    several = analysed(records(datasets=("ETTh1",), seeds=(1, 2), shifts=shifts, windows=700), resamples=4000)
+    assert several.verdict("ETTh1", arm, "standard") == "better throughout"
+    (differences,) = [section for section in sections_of(analysis) if section.name == "differences"]
+    assert "of these differences are of one seed each" in " ".join(differences.text)
+    table = next(part for part in differences.parts if isinstance(part, ReportTable))
+    assert {row[6].note for row in table.rows if row[6].text == "better"} == {"one seed"}
 
 
 def test_published_numbers_say_where_they_come_from(sections: list[Section]) -> None:

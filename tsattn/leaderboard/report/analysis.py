@@ -13,6 +13,7 @@ from tsattn.leaderboard.comparisons import compare_all, confirm
 from tsattn.leaderboard.rank_tests import Ranking, rankings
 from tsattn.leaderboard.report.parts import ReportFigure
 from tsattn.leaderboard.report.published import PublishedScores
+from tsattn.leaderboard.report.wording import each_row
 from tsattn.leaderboard.standings import STANDARD, RankedArm, Standings
 from tsattn.leaderboard.summaries import choices, horizon_means, scores
 
@@ -86,7 +87,7 @@ class Analysis:
 
     def verdict(self, dataset: str, arm: RankedArm, against: str, metric: str = "mse") -> str:
         """What an arm is beside another over all horizons of a data set: ``tie``, or ``better at 96, 336``, or
-        nothing where they were not compared.
+        nothing where they were not compared. Of single models it says so, as another seed may say something else.
 
         Args:
             dataset: of the comparisons.
@@ -99,10 +100,12 @@ class Analysis:
         own = own[(own["predictor"] == arm.predictor) & (own["attention"] == arm.attention)]
         parts = []
         for word in ("better", "worse"):
-            horizons = own.loc[own["verdict"] == word, "horizon"].tolist()
-            if horizons:
-                is_all = len(horizons) == len(own) > 1
-                parts.append(f"{word} at all" if is_all else f"{word} at {', '.join(map(str, horizons))}")
+            found = own[own["verdict"] == word]
+            if len(found) == len(own) > 1 and (found["seed_freedom"] > 0).all():
+                parts.append(f"{word} throughout")
+            elif len(found):
+                horizons = [f"{row.horizon}{'' if row.seed_freedom else ' (one seed)'}" for row in each_row(found)]
+                parts.append(f"{word} at {', '.join(horizons)}")
         return "; ".join(parts) or ("tie" if (own["verdict"] == "tie").any() else "")
 
     @cached_property

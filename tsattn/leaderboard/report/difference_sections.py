@@ -170,11 +170,13 @@ def compared_in_short(own: pd.DataFrame) -> str:
         sentence = (
             f"Of {len(judged)} comparisons of an attention with standard attention {ties} are ties, {listed(words)}."
         )
+    single = int(((judged["seed_freedom"] == 0) & (judged["verdict"] != "tie")).sum())
+    sentence += f" {single} of these differences are of one seed each, which luck may have made." if single else ""
     mse = judged[(judged["verdict"] == "tie") & (judged["metric"] == "mse")]["percent_detectable"]
     if len(mse):
         sentence += (
             f" What would have been seen in place of these ties, in MSE: a difference of {mse.min():.2g} % in the "
-            f"sharpest comparison, of {mse.median():.2g} % in the middle one, of {mse.max():.2g} % in the dullest."
+            f"sharpest comparison, {mse.median():.2g} % in the median one, {mse.max():.2g} % in the least sharp."
         )
     return sentence
 
@@ -202,7 +204,7 @@ def _named_cells(row: object) -> list[Cell]:
 def _verdict_cell(row: object) -> Cell:
     verdict = str(getattr(row, "verdict"))  # noqa: B009  a row of itertuples, whose type nobody knows
     is_single = not getattr(row, "seed_freedom", 1.0) and verdict in ("better", "worse")
-    return Cell(verdict, mark=verdict.partition(" ")[0], note="of single models" if is_single else "")
+    return Cell(verdict, mark=verdict.partition(" ")[0], note="one seed" if is_single else "")
 
 
 def _interval(row: object) -> str:

@@ -69,11 +69,13 @@ class ReportFigure:
         name: an identifier, alone in its report.
         caption: what it shows.
         svg: an ``<svg>`` element, see `inline_svg`.
+        is_wide: whether it takes the whole width.
     """
 
     name: str
     caption: str
     svg: str
+    is_wide: bool = False
 
 
 @dataclass(frozen=True)

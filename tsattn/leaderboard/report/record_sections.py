@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.difference_sections import compared_in_short
 from tsattn.leaderboard.report.parts import Cell, Column, ReportTable, Section
 from tsattn.leaderboard.report.wording import DASH, each_row, listed, number_cell, score_pair
 from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
@@ -36,11 +37,9 @@ def summary_section(analysis: Analysis) -> Section:
     counts = entries["status"].value_counts()
     done = int(counts.get("done", 0))
     words = [f"{done:,} runs are done"]
-    words += [
-        f"{counts[name]} {what}"
-        for name, what in (("failed", "failed"), ("does not apply", "do not apply"))
-        if name in counts
-    ]
+    words += [f"{counts['failed']} failed"] if "failed" in counts else []
+    if (refused := int(counts.get("does not apply", 0))) > 0:
+        words.append(f"{refused} {'does' if refused == 1 else 'do'} not apply")
     text = [f"{listed(words)}, on {listed(analysis.board.datasets)}."]
     for dataset in analysis.board.datasets:
         best = analysis.chosen(dataset)
@@ -58,13 +57,7 @@ def summary_section(analysis: Analysis) -> Section:
         text.append(f"{sentence}.")
     own = analysis.against_standard
     if len(own):
-        different = own[own["verdict"].isin(["better", "worse"])]
-        text.append(
-            f"Attention against attention: {len(different)} of {len(own)} paired comparisons with standard attention "
-            "differ."
-            if len(different)
-            else f"Attention against attention: all {len(own)} paired comparisons with standard attention are ties."
-        )
+        text.append(f"Attention against attention. {compared_in_short(own)}")
     return Section("summary", "In short", text)
 
 
@@ -136,12 +129,14 @@ def provenance_section(analysis: Analysis) -> Section:
                 *(Cell(_versions(versions)), Cell(str(command))),
             ]
         )
-    thinned = done[~done["trained_windows"].isin(["all", ""]) & done["trained_windows"].notna()]
-    text = []
-    if len(thinned):
-        by = thinned.groupby("dataset")["trained_windows"].agg(lambda values: listed(sorted(set(values))))
-        parts = [f"{name} ({by[name]})" for name in analysis.board.datasets if name in by.index]
-        text.append(f"Training windows were thinned, test windows never: {listed(parts)}.")
+    part = done[~done["trained_windows"].isin(["all", ""]) & done["trained_windows"].notna()]
+    by = part.groupby("dataset")["trained_windows"].agg(lambda values: "; ".join(sorted(set(values))))
+    parts = [f"{name}: {by[name]}" for name in analysis.board.datasets if name in by.index]
+    text = (
+        [f"Every test window was scored. Trainings that saw a part of their windows: {'. '.join(parts)}."]
+        if parts
+        else []
+    )
     table = ReportTable("provenance-table", "Code, machines and dates", columns, rows)
     return Section("provenance", "How it was run", text, [table])
 

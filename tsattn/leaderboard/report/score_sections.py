@@ -99,11 +99,14 @@ def headline_section(analysis: Analysis) -> Section:
     """Arms by data set, means over horizons."""
     datasets = analysis.board.datasets
     columns = [*_ARM, *(Column(name, f"{_PAIR}, mean over horizons and seeds", is_number=True) for name in datasets)]
-    rows = []
+    rows: list[list[Cell]] = []
+    partial: list[list[Cell]] = []
     for arm in analysis.board.arms:
         found = [analysis.mean_of(dataset, arm) for dataset in datasets]
         cells = [_mean_cell(analysis, dataset, arm, mean) for dataset, mean in zip(datasets, found, strict=True)]
-        rows.append([Cell(arm.predictor), Cell(arm.attention or DASH), *cells])
+        row = [Cell(arm.predictor), Cell(arm.attention or DASH), *cells]
+        is_whole = any(mean is not None and not mean["missing"] for mean in found)
+        (rows if is_whole else partial).append(row)
     text = [
         "MSE / MAE, the mean over all horizons of a data set and over seeds. An arm that lacks a horizon has no "
         "mean, as it would not be comparable. Under a mean stands how it differs from standard attention of the same "
@@ -111,7 +114,7 @@ def headline_section(analysis: Analysis) -> Section:
         "What validation chose is highlighted.",
         _horizons_text(analysis),
     ]
-    table = ReportTable("headline-table", "Means over horizons and seeds, by arm and data set", columns, rows)
+    table = ReportTable("headline-table", "Means over horizons and seeds, by arm and data set", columns, rows + partial)
     return Section("headline", "Means over horizons", text, [table])
 
 

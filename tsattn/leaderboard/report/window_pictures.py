@@ -74,7 +74,7 @@ def window_pictures(analysis: Analysis, records: Records, folder: str | Path) ->
         what = f"{dataset}, horizon {horizons[0]}, {arm}, seed {seed}"
         caption = f"{what}: the test windows with the lowest and with the highest errors"
         svg = _drawn(known[there[0]], extreme_windows(records.windows(there[0])), what, f"window-svg-{number}", caption)
-        pictures.append(ReportFigure(f"window-figure-{number}", caption, svg))
+        pictures.append(ReportFigure(f"window-figure-{number}", caption, svg, is_wide=True))
     sentence = f"No run folder of what was chosen on {', '.join(lacking)} is in {folder}." if lacking else ""
     return pictures, sentence
 

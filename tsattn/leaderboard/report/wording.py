@@ -32,8 +32,8 @@ _PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
 def score(value: float) -> str:
-    """``0.366``; a dash for what is not there."""
-    return DASH if math.isnan(value) else f"{value:.3f}"
+    """``0.366``, ``0.0821``, ``0.00769``: three digits that count; a dash for what is not there."""
+    return DASH if math.isnan(value) else f"{value:.{_digits(value)}f}"
 
 
 def score_pair(mse: float, mae: float) -> str:
@@ -43,7 +43,12 @@ def score_pair(mse: float, mae: float) -> str:
 
 def with_spread(value: float, spread: float) -> str:
     """``0.366 ± 0.002``; without a spread where there is none."""
-    return score(value) if math.isnan(spread) else f"{score(value)} ± {spread:.3f}"
+    return score(value) if math.isnan(spread) else f"{score(value)} ± {spread:.{_digits(value)}f}"
+
+
+def _digits(value: float) -> int:
+    """How many digits of a score are written after the point."""
+    return 3 if abs(value) >= 0.1 else 4 if abs(value) >= 0.01 else 5
 
 
 def percent(value: float) -> str:
