@@ -100,6 +100,15 @@ def of_forecaster(folder: Path) -> dict[str, float]:
     }
 
 
+def of_channels(folder: Path) -> dict[str, float]:
+    """Forecasts of channels that attend to each other, in groups, with covariates; a wide table of three."""
+    wide = sales().pivot_table(index="ds", columns="unique_id", values="y", dropna=False)
+    backbone = {"kind": "itransformer", "d_model": 8, "num_heads": 2, "num_layers": 1, "calendar": True}
+    backbone |= {"attention": {"kind": "mlr", "ranks": [2, 2]}, "groups": ["all", [0, 1, 0]]}
+    forecaster = tsattn.Forecaster(backbone, **SIZES, max_steps=12, accelerator="cpu").fit(wide)
+    return {"sum": float(forecaster.predict()["predictions"].sum())}
+
+
 PATHS: dict[str, Callable[[Path], dict[str, float]]] = {
     "network": of_run(NETWORK, data={"scaling": "global"}),
     "network_of_quantiles": of_run(NETWORK, quantiles=[0.1, 0.5, 0.9]),
@@ -113,6 +122,11 @@ PATHS: dict[str, Callable[[Path], dict[str, float]]] = {
     "embedded_data": of_embedded_data,
     "refit": of_refit,
     "forecaster": of_forecaster,
+    "channels": of_channels,
+    "dlinear": of_run("dlinear"),
+    "ridge_of_several": of_run({"kind": "ridge", "alpha": [1, 100], "context_length": [12, 24]}),
+    "window_mean": of_run("window_mean"),
+    "without_queries": of_run({**NETWORK, "num_layers": 3, "attention": ["identity", "uniform", "fixed_mixing"]}),
 }
 
 

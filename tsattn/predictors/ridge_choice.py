@@ -20,7 +20,7 @@ from tsattn.backbones.ridge_solution import (
     solve_normal_equations,
 )
 from tsattn.batch import Batch
-from tsattn.errors import UserError
+from tsattn.errors import UserError, number_of
 from tsattn.predictors.contexts import last_context
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def leave_block_out_errors(
         data: set up.
         contexts: L of each.
         alphas: penalties, each with every context.
-        say: takes a line after each context.
+        say: takes a line before the pass, and one for each context.
 
     Raises:
         UserError: for fewer training windows than blocks.
@@ -143,6 +143,7 @@ def leave_block_out_errors(
     windows = -(-len(data.windows("train", longest)) // every)
     if windows < NUM_BLOCKS:
         raise UserError(f"leave_block_out needs {NUM_BLOCKS} training windows or more, and there are {windows}")
+    say(f"ridge: {windows} training windows in {NUM_BLOCKS} blocks, for {number_of(len(contexts), 'context')}")
     blocks = [[_Block(context, data.prediction_length) for _ in range(NUM_BLOCKS)] for context in contexts]
     bounds = [-(-windows * number // NUM_BLOCKS) for number in range(NUM_BLOCKS + 1)]
     first = 0
