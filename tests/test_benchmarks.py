@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+from tests.peers.there import needs_peers
 from tsattn.ops.multilevel_triton import triton_available
 from tsattn.ops.native.library import load_kernels
 
@@ -223,3 +224,39 @@ def test_every_machine_has_all_its_files() -> None:
     folder = part("readme").FOLDER
     for machine in {path.stem for path in folder.iterdir()}:
         assert {path.suffix for path in folder.glob(f"{machine}.*")} == {".csv", ".json", ".png"}, machine
+
+
+@needs_peers
+@pytest.mark.slow
+@pytest.mark.real_data
+def test_training_is_measured_beside_the_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("peers", ["--dry-run", "--output", str(tmp_path)], monkeypatch) == 0
+    (file,) = tmp_path.glob("*.json")
+    record = json.loads(file.read_text())
+    assert list(record["steps"]) == ["patchtst", "itransformer", "dlinear"]
+    for one in record["steps"].values():
+        ours, theirs = one["tsattn"], one["neuralforecast"]
+        assert one["times_faster"] == pytest.approx(theirs["ms"] / ours["ms"], rel=0.01)
+        assert min(ours["memory_mib"], theirs["memory_mib"]) > 0
+        assert ours["parameters"] == pytest.approx(theirs["parameters"], rel=0.02), "the same sizes"
+    (best,) = record["best"]
+    assert [[one["at"] for one in best["curves"][name]] for name in ("tsattn", "neuralforecast")] == [[3, 6], [3, 6]]
+    assert file.with_suffix(".md").read_text() in capsys.readouterr().out
+    # a part alone leaves the other as it was
+    words = ["--parts", "steps", "--recipes", "dlinear"]
+    assert run("peers", [*words, "--dry-run", "--output", str(tmp_path)], monkeypatch) == 0
+    again = json.loads(file.read_text())
+    assert again["best"] == record["best"]
+    assert again["steps"]["patchtst"] == record["steps"]["patchtst"]
+    assert again["steps"]["dlinear"] != record["steps"]["dlinear"]
+
+
+def test_the_benchmark_of_peers_asks_for_their_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TSATTN_PEERS", str(tmp_path / "none"))
+    with pytest.raises(SystemExit):
+        run("peers", [], monkeypatch)
+    assert "TSATTN_PEERS must be the python of an environment with the peers" in capsys.readouterr().err

@@ -1,0 +1,221 @@
+"""Tasks of fev on local files: what they are told, what comes back, and that its scores are ours."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsattn import Forecaster
+from tsattn.errors import UserError
+from tsattn.forecaster.fev_tasks import fev_forecaster, forecast_fev_task
+
+fev: Any = pytest.importorskip("fev", reason="fev is not installed, so its tasks are not forecast")
+
+T = 6
+ROWS = {"b": 150, "a": 120, "c": 133}
+NETWORK = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2, "patch_len": 6}
+SIZES = {"context_length": 24, "accelerator": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fev loads stays with the test."""
+    monkeypatch.setattr(importlib.import_module("datasets.config"), "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def rows_of(name: str, seed: int = 0) -> pd.DataFrame:
+    """Days of a series: two targets of which the first jumps with a promotion, a flag, weather, and a kind."""
+    rng = np.random.default_rng([seed, ord(name)])
+    rows, days = ROWS[name], np.arange(ROWS[name])
+    promotion = rng.integers(0, 2, rows)
+    stamps = pd.date_range("2024-01-01", periods=rows, freq="D")
+    sales = 20 + 3 * np.sin(2 * np.pi * days / 7) + 5 * promotion + 0.1 * rng.standard_normal(rows)
+    return pd.DataFrame(
+        {
+            "id": name,
+            "timestamp": stamps,
+            "target": sales,
+            "visits": 100 + days + rng.standard_normal(rows),
+            "promotion": promotion,
+            "holiday": days % 7 == 6,
+            "weather": rng.choice(["sun", "rain"], rows),
+            "rain": rng.standard_normal(rows),
+            "kind": "city" if name == "a" else "village",
+        }
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    pd.concat([rows_of(name) for name in ROWS]).to_parquet(tmp_path / "days.parquet")
+    return tmp_path / "days.parquet"
+
+
+def task_of(path: Path, **more: Any) -> Any:
+    return fev.Task(**{"dataset_path": str(path), "horizon": T, "seasonality": 7, "num_windows": 2, **more})
+
+
+def forecaster_for(task: Any, backbone: Any = "seasonal_naive", covariates: bool = True, **more: Any) -> Forecaster:
+    return fev_forecaster(task, backbone, covariates=covariates, **{**SIZES, **more})
+
+
+def test_a_task_decides_what_a_forecaster_is_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    task = task_of(
+        path,
+        target=["target", "visits"],
+        quantile_levels=[0.9, 0.1],
+        known_dynamic_columns=["promotion", "holiday", "weather"],
+        past_dynamic_columns=["rain"],
+        static_columns=["kind"],
+    )
+    with caplog.at_level(logging.WARNING, "tsattn"):
+        found = forecaster_for(task, NETWORK).arguments
+    expected = {
+        **{"prediction_length": T, "frequency": "D", "id_column": "id", "time_column": "timestamp"},
+        **{"target": ("target", "visits"), "quantiles": (0.1, 0.5, 0.9), "static": ("kind",)},
+        **{"past_covariates": ("rain",), "future_covariates": ("holiday", "promotion")},
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert "covariates that are no numbers are left out: weather" in caplog.text
+    assert forecaster_for(task, NETWORK, covariates=False).arguments["static"] == ()
+    assert forecaster_for(task_of(path), NETWORK).arguments["quantiles"] == ()
+    assert forecaster_for(task, "ridge").arguments["quantiles"] == (), "which forecasts points"
+    assert forecaster_for(task, NETWORK, static=[]).arguments["static"] == ()
+
+
+def test_each_window_is_forecast_from_what_came_before(path: Path) -> None:
+    """By the seasonal naive forecast, which can be read off the file."""
+    task = task_of(path, num_windows=3)
+    made = forecast_fev_task(forecaster_for(task), task)
+    assert len(made) == 3
+    for number, window in enumerate(made):
+        assert list(window) == ["target"]
+        for row, name in enumerate(sorted(ROWS)):
+            end = ROWS[name] - (3 - number) * T
+            expected = rows_of(name)["target"].to_numpy()[end - 7 : end - 7 + T]
+            np.testing.assert_allclose(window["target"][row]["predictions"], expected, rtol=1e-6)
+
+
+def test_several_targets_come_back_by_their_names(path: Path) -> None:
+    task = task_of(path, target=["visits", "target"])
+    made = forecast_fev_task(forecaster_for(task, "persistence"), task)
+    assert list(made[1]) == ["target", "visits"]
+    for target in made[1]:
+        last = rows_of("a")[target].iloc[-T - 1]
+        np.testing.assert_allclose(made[1][target][0]["predictions"], [last] * T, rtol=1e-6)
+    assert np.isfinite(task.evaluation_summary(made, model_name="persistence")["test_error"])
+
+
+def test_series_of_one_table_become_series_of_their_own(path: Path) -> None:
+    task = task_of(path, generate_univariate_targets_from=["target", "visits"])
+    made = forecast_fev_task(forecaster_for(task, "persistence"), task)
+    assert len(made[0]["target"]) == 2 * len(ROWS)
+    task.evaluation_summary(made, model_name="persistence")
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_covariates_that_are_known_ahead_are_used(path: Path, refit: bool) -> None:
+    names = {"known_dynamic_columns": ["promotion", "holiday"], "past_dynamic_columns": ["rain"]}
+    task = task_of(path, **names, static_columns=["kind"], quantile_levels=[0.1, 0.5, 0.9], eval_metric="WQL")
+    forecaster = forecaster_for(task, NETWORK, max_steps=150, learning_rate=1e-2)
+    fits: list[int] = []
+    fit = forecaster.fit
+    forecaster.fit = lambda frame: fits.append(len(frame)) or fit(frame)  # type: ignore[assignment, func-returns-value, method-assign]
+    made = forecast_fev_task(forecaster, task, refit=refit)
+    whole = sum(ROWS.values())
+    assert fits == [whole - 2 * T * 3, whole - T * 3][: 1 + refit], "nothing of a window is trained on"
+    naive = forecast_fev_task(forecaster_for(task), task)
+    found, other = (task.evaluation_summary(one, model_name="one")["test_error"] for one in (made, naive))
+    assert found < 0.7 * other, "sales jump with promotions, which the naive forecast does not know"
+    levels = made[0]["target"][0]
+    assert (np.array(levels["0.1"]) <= levels["0.5"]).all()
+    assert levels["0.5"] == levels["predictions"]
+
+
+def test_missing_targets_before_a_cutoff_shift_nothing(path: Path) -> None:
+    frame = pd.read_parquet(path)
+    cutoff = ROWS["a"] - T
+    rows = frame["id"] == "a"
+    before = rows & (frame.groupby("id").cumcount().between(cutoff - 2, cutoff - 1))
+    frame.loc[before, "target"] = np.nan
+    frame.to_parquet(path)
+    task = task_of(path, num_windows=1, known_dynamic_columns=["promotion"])
+    forecaster = forecaster_for(task, NETWORK, max_steps=2)
+    with pytest.warns(UserWarning, match="horizon 8 is longer than the 6 steps"):
+        (made,) = forecast_fev_task(forecaster, task)
+    lagging = np.array(made["target"][0]["predictions"])
+    past = frame[rows][:cutoff]
+    future = frame[rows][cutoff:][["id", "timestamp", "promotion"]]
+    with pytest.warns(UserWarning, match="horizon 8 is longer than the 6 steps"):
+        expected = forecaster.predict(past, horizon=T + 2, future=future)["predictions"]
+    np.testing.assert_allclose(lagging, expected[2:], rtol=1e-6)
+
+
+def test_a_fitted_forecaster_forecasts_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_of(path, num_windows=1)
+    forecaster = forecaster_for(task, "ridge")
+    first = forecast_fev_task(forecaster, task)
+    monkeypatch.setattr(Forecaster, "fit", lambda *others: pytest.fail("it is fitted already"))
+    again = forecast_fev_task(forecaster, task)
+    assert first[0]["target"]["predictions"] == again[0]["target"]["predictions"]
+
+
+def test_a_point_stands_for_each_quantile_that_is_asked_for(path: Path) -> None:
+    task = task_of(path, quantile_levels=[0.2, 0.7], eval_metric="WQL")
+    made = forecast_fev_task(forecaster_for(task), task)
+    row = made[0]["target"][0]
+    assert row["0.2"] == row["0.7"] == row["predictions"]
+    task.evaluation_summary(made, model_name="naive")
+
+
+@pytest.mark.parametrize("levels", [[], [0.1, 0.5, 0.9]], ids=["point", "quantiles"])
+def test_the_scores_of_fev_are_ours(path: Path, levels: list[float]) -> None:
+    """One window at the end of each of two series alike in length, by both."""
+    frame = pd.read_parquet(path)
+    frame = frame[(frame["id"] != "c") & (frame.groupby("id").cumcount() < ROWS["a"])]
+    frame.to_parquet(path)
+    names = {"MAE": "mae_original", "RMSE": "rmse_original", "MSE": "mse_original", "MASE": "mase", "SMAPE": "smape"}
+    names |= {"WAPE": "wape"} | ({"WQL": "wql"} if levels else {})
+    task = task_of(
+        path, num_windows=1, quantile_levels=levels, extra_metrics=[name for name in names if name != "MASE"]
+    )
+    backbone, more = (NETWORK, {"max_steps": 3}) if levels else ("seasonal_naive", {})
+    forecaster = forecaster_for(task, backbone, scaling="series", **more)
+    made = forecast_fev_task(forecaster, task)
+    found = task.evaluation_summary(made, model_name="one")
+    long = frame[["id", "timestamp", "target"]]
+    if not levels:  # one that knows the rows before the window, which none is fitted to
+        last = long.groupby("id").cumcount() >= ROWS["a"] - T - SIZES["context_length"]  # type: ignore[operator]
+        del names["MASE"]  # whose history begins with them
+        long = long[last]
+    ours = forecaster.evaluate(long).iloc[0]
+    assert ours["windows"] == 2
+    for theirs, name in names.items():
+        assert found[theirs] == pytest.approx(ours[f"{name}_by_channel"], rel=1e-5), theirs
+
+
+def test_what_does_not_fit_a_task_is_refused(path: Path) -> None:
+    task = task_of(path, quantile_levels=[0.1])
+    with pytest.raises(UserError, match=r"^the task forecasts target: give the forecaster target=\['target'\]$"):
+        forecast_fev_task(Forecaster("persistence"), task)
+    with pytest.raises(UserError, match=r"^the task asks for the quantile 0.1, and the forecaster has 0.5, 0.8 alone$"):
+        forecast_fev_task(forecaster_for(task, NETWORK, quantiles=[0.5, 0.8]), task)
+
+
+def test_what_the_readme_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (block,) = [code for code in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "fev" in code]
+    short = block.replace("context_length=112", "context_length=28, max_steps=2").replace("horizon=28", "horizon=7")
+    assert short != block
+    pd.concat([rows_of(name) for name in ROWS]).to_parquet(tmp_path / "sales.parquet")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(short, names)
+    assert names["summary"]["num_forecasts"] == 3 * len(ROWS)
