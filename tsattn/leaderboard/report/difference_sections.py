@@ -76,6 +76,11 @@ def confirmation_section(analysis: Analysis) -> Section | None:
     seeds = listed(analysis.fresh_seeds)
     found = analysis.comparisons
     chosen = found[found["verdict"].isin(["better", "worse"]) & (found["against"] == STANDARD)]
+    if not len(chosen):
+        none = (
+            f"The seeds other than {seeds} found no difference from standard attention, so there is nothing to confirm."
+        )
+        return Section("confirmation", "Confirmation", [none])
     text = [
         f"Seeds {seeds} had no part in what is said above, where the other seeds found {len(chosen)} differences from "
         "standard attention. These alone are compared here, by the means of the fresh seeds alone, and corrected for "
