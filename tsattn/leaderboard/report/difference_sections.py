@@ -116,7 +116,7 @@ def confirmation_section(analysis: Analysis) -> Section | None:
     table = ReportTable(
         "confirmation-table", f"Differences found without seeds {seeds}, and with them alone", columns, rows
     )
-    return Section("confirmation", "Confirmation", text, [table] if rows else [])
+    return Section("confirmation", "Confirmation", text, [table])
 
 
 def rank_section(analysis: Analysis) -> Section:
