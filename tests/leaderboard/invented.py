@@ -53,8 +53,12 @@ def record(
     """A run that is done; its MSE is that of the data set, `shift` percent of it above."""
     level = LEVELS[dataset] * (1 + horizon / 2000)
     base = 1 + 0.5 * overlapping(windows, horizon, rng_of(dataset, horizon))
-    own = 0.02 * overlapping(windows, horizon, rng_of(dataset, horizon, predictor, attention, seed))
-    luck = 0.002 * rng_of("luck", dataset, horizon, predictor, attention, seed).standard_normal() * (seed is not None)
+    # runs of one seed are alike, whatever their attention
+    pair = dataset, horizon, predictor, bool(attention), seed
+    own = 0.02 * overlapping(windows, horizon, rng_of(*pair))
+    own += 0.006 * overlapping(windows, horizon, rng_of(*pair, attention))
+    lucks = [rng_of("luck", *names).standard_normal() for names in (pair, (*pair, attention))]
+    luck = (0.002 * lucks[0] + 0.0005 * lucks[1]) * (seed is not None)
     squared = np.maximum(level * (base + own + luck + shift / 100), 1e-3)
     absolute = np.sqrt(squared) * 0.6
     table = windows_of(squared, absolute, horizon)

@@ -81,6 +81,35 @@ def _one_case(
     return around.p_value(difference), low <= shift <= high
 
 
+def _paired_case(alike: float, shift: float, rng: np.random.Generator) -> tuple[float, float]:
+    """The p-value of five pairs of runs whose luck is alike, and what would have been found."""
+    n, h = 700, 24
+    resample = Resample.draw(n, h, 600, rng)
+    common, ones = overlapping(n, h, rng, 0.8), np.ones(n)
+    shared, own = rng.standard_normal((5, 1)), rng.standard_normal((2, 5, 1))
+    lucks = alike * shared + (1 - alike) * own
+    apart = 0.05 * overlapping(n, h, rng, 0.8)
+    arm, reference = (
+        ResampledRuns.of(5 + common + sign * apart + luck + (sign > 0) * shift, ones, resample)
+        for sign, luck in zip((1, -1), lucks, strict=True)
+    )
+    around = deviations(arm, reference, resample, SeedLuck.of([arm.less(reference)]), rng, is_reference_drawn=False)
+    return around.p_value(arm.mean - reference.mean), around.detectable(0.05)
+
+
+def test_pairs_find_what_luck_would_hide() -> None:
+    rng = np.random.default_rng(5)
+    assert np.mean([_paired_case(0.99, 0.1, rng)[0] < 0.05 for _ in range(30)]) > 0.9
+    assert _paired_case(0.99, 0.1, rng)[1] < 0.1
+    assert np.mean([_paired_case(0.0, 0.1, rng)[0] < 0.05 for _ in range(30)]) < 0.3
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.99])
+def test_pairs_find_nothing_where_nothing_is(alike: float) -> None:
+    rng = np.random.default_rng(11)
+    assert np.mean([_paired_case(alike, 0.0, rng)[0] < 0.05 for _ in range(200)]) <= 0.085
+
+
 @pytest.mark.parametrize(
     ("windows", "horizon", "memory", "seeds", "luck"),
     [

@@ -92,12 +92,46 @@ def test_fresh_seeds_confirm(board: Standings) -> None:
     found, fresh = confirm(board, [4, 5], resamples=RESAMPLES * 2)
     assert set(found["seeds"]) <= {2, 3}
     assert (fresh["seeds"] == 2).all(), "ablations have no fresh seeds"
+    assert set(fresh["against"]) == {"standard"}
     chosen = found[found["verdict"].isin(["better", "worse"])].set_index(COMPARISON).index
     assert set(fresh.set_index(COMPARISON).index) <= set(chosen)
     np.testing.assert_allclose(fresh["holm"], multipletests(fresh["p"], method="holm")[1])
     mlr = fresh[(fresh["attention"] == "mlr") & (fresh["against"] == "standard") & (fresh["metric"] == "mse")]
     assert len(mlr)
     assert (mlr["verdict"] == "better").all()
+
+
+def test_what_confirms_are_the_means_of_fresh_seeds() -> None:
+    """Were the fresh seeds to say nothing of it, nothing would be confirmed."""
+    moved = [
+        record("ETTh1", 24, "patchtst", kind, seed, shift=-9.0 if kind == "mlr" and seed < 6 else 0.0, windows=900)
+        for kind in ("standard", "mlr")
+        for seed in range(1, 8)
+    ]
+    found, fresh = confirm(Standings(Records.of(moved)), [6, 7], resamples=RESAMPLES)
+    assert set(found["verdict"]) == {"better"}
+    assert found["is_paired"].all()
+    assert set(fresh["verdict"]) == {"tie"}
+    assert (fresh["seeds"] == 2).all()
+    frame = Records.of(moved).frame
+    own = frame[frame["seed"].isin([6, 7])].groupby("attention")["mse"].mean()
+    row = fresh[fresh["metric"] == "mse"].iloc[0]
+    assert row["difference"] == pytest.approx(own["mlr"] - own["standard"], rel=1e-4)
+
+
+def test_runs_of_one_seed_are_pairs_where_there_are_four() -> None:
+    found = [
+        compare_all(
+            Standings(records(datasets=("ETTh1",), horizons=(24,), seeds=seeds, windows=900)), resamples=RESAMPLES
+        )
+        for seeds in ((1, 2, 3), (1, 2, 3, 4))
+    ]
+    few, more = (one[one["against"] == "standard"].set_index([*COMPARISON[2:4], "metric"]) for one in found)
+    assert not few["is_paired"].any()
+    has_all = [predictor != "itransformer" and kind in ("swa", "btt", "mlr") for predictor, kind, _ in more.index]
+    assert more["is_paired"].tolist() == has_all, "the others have two seeds"
+    row = ("patchtst", "swa", "mse")
+    assert more.loc[row, "detectable"] < few.loc[row, "detectable"]
 
 
 def test_of_single_models_it_is_said() -> None:

@@ -201,6 +201,13 @@ def test_fresh_seeds_have_a_section_where_they_are_asked_for(sections: list[Sect
     assert any(row["confirmed"] == "no run with a fresh seed" for row in rows)
 
 
+def test_where_nothing_is_found_there_is_nothing_to_confirm() -> None:
+    sections = sections_of(analysed(records(datasets=("ETTh1",), shifts={}, windows=300), (4, 5)))
+    (own,) = [section for section in sections if section.name == "confirmation"]
+    assert not own.parts
+    assert "nothing to confirm" in own.text[0]
+
+
 def test_it_is_the_same_again() -> None:
     pages = []
     for _ in range(2):

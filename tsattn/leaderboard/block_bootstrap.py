@@ -15,18 +15,26 @@ Few blocks tell their spread badly, and too small. Three known shares of that ar
 - a block of `b` windows cuts off what windows beyond its ends share with those inside. Autocovariances of means over
   `h` steps fall linearly to 0 at lag h, and a block weighs lag j by `1 - j / b`: a factor `1 - h / (3 b)`;
 - the spread itself is an estimate, of about `1.5 (k - 1)` degrees of freedom (overlapping batch means, Meketon and
-  Schmeiser 1984). Deviations are mixed with a chi-squared spread, as those of Student's
-  t are, of the degrees of freedom of their sum (Welch 1947).
+  Schmeiser 1984). Deviations are mixed with a chi-squared spread, as those of Student's t are.
 
-The seeds' share is drawn from how far the runs of each arm lie from their mean, of all arms that differ in nothing but
-their attention, as in an analysis of variance of one way: a few seeds of each together tell what luck does. Its factor
-is `N / (N - A)` of N runs of A arms (Davison and Hinkley 1997, *Bootstrap Methods and their Application*, section 3.2),
-its degrees of freedom are `N - A`. Where no arm has two seeds nothing is known about others, and what comes out holds
-for these models alone.
+Runs of the same seed begin with the same weights and see the same batches where their attentions have as many
+parameters; then they lie much closer to each other than to other seeds. So where both arms have the same seeds, and
+enough of them to know how far pairs lie apart, pairs are drawn, and what luck does is `S / (S - 1)` times the variance
+of their differences, of `S - 1` degrees of freedom. That holds however alike the runs of a pair are.
+
+Where there are fewer, seeds of both arms are drawn apart, from how far the runs of each arm lie from its mean, of all
+arms that differ in nothing but their attention, as in an analysis of variance of one way: a few seeds of each together
+tell what luck does. Its factor is `N / (N - A)` of N runs of A arms (Davison and Hinkley 1997, *Bootstrap Methods and
+their Application*, section 3.2), its degrees of freedom are `N - A`. Where no arm has two seeds nothing is known about
+others, and what comes out holds for these models alone.
+
+The deviations over time and those over seeds have each their own mixture, as in the problem of Behrens and Fisher: that
+is rather too careful than too bold, also far out in the tails, where corrected p-values lie.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -116,13 +124,16 @@ class Deviations:
 
     Attributes:
         values: `(R,)`.
-        spread: their standard deviation, before the chi-squared mixture.
-        freedom: degrees of freedom of that.
+        parts: of each source, its standard deviation before the mixture, and the degrees of freedom of that.
     """
 
     values: Array
-    spread: float
-    freedom: float
+    parts: Sequence[tuple[float, float]]
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of all sources together, before the mixture."""
+        return math.hypot(*(spread for spread, _ in self.parts))
 
     def interval(self, difference: float, level: float = 0.95) -> tuple[float, float]:
         """The basic bootstrap interval of a difference (Davison and Hinkley 1997, section 5.2)."""
@@ -136,10 +147,16 @@ class Deviations:
         return float((1 + as_large.sum()) / (1 + len(self.values)))
 
     def detectable(self, level: float, power: float = 0.8) -> float:
-        """The difference that a two-sided test at this level would find with this power."""
+        """The difference that a two-sided test at this level would find with this power.
+
+        Quantiles of the sum of several t are taken as the root of the sum of their squares (Cochran 1964).
+        """
         from scipy.stats import t
 
-        return float((t.ppf(1 - level / 2, self.freedom) + t.ppf(power, self.freedom)) * self.spread)
+        def quantile(share: float) -> float:
+            return math.hypot(*(float(t.ppf(share, freedom)) * spread for spread, freedom in self.parts))
+
+        return quantile(1 - level / 2) + quantile(power)
 
 
 @dataclass(frozen=True)
@@ -175,6 +192,14 @@ class ResampledRuns:
     def mean(self) -> float:
         """Over seeds."""
         return float(self.means.mean())
+
+    def only(self, places: Sequence[int]) -> ResampledRuns:
+        """Some of these runs."""
+        return ResampledRuns(self.means[list(places)], self.resampled[list(places)])
+
+    def less(self, others: ResampledRuns) -> ResampledRuns:
+        """The differences from other runs, one by one."""
+        return ResampledRuns(self.means - others.means, self.resampled - others.resampled)
 
 
 @dataclass(frozen=True)
@@ -221,9 +246,9 @@ def deviations(
         arm: its runs.
         reference: others, whose seeds are others too, though they may have the same numbers.
         resample: what both were drawn by.
-        luck: of the seeds of both; None where nothing is known of it.
+        luck: of the seeds of each, or of pairs of them; None where nothing is known of it.
         rng: what draws seeds and the chi-squared mixture.
-        is_reference_drawn: whether the reference has seeds, too; a closed form has none.
+        is_reference_drawn: whether the reference has seeds of its own; a closed form has none, and neither have pairs.
     """
     difference = arm.mean - reference.mean
     of_time = (arm.resampled.mean(0) - reference.resampled.mean(0) - difference) * resample.inflation
@@ -233,12 +258,5 @@ def deviations(
         if is_reference_drawn:
             of_seeds = of_seeds - luck.of_mean(len(reference), rng)
         parts.append((of_seeds, luck.freedom))
-    variances = np.array([part.var() for part, _ in parts])
-    total = float(variances.sum())
-    values = np.sum([part for part, _ in parts], axis=0)
-    if total == 0:
-        return Deviations(values, 0.0, resample.freedom)
-    shares = variances / total
-    freedom = float(1 / sum(share**2 / own for share, (_, own) in zip(shares, parts, strict=True)))
-    mixed = values * np.sqrt(freedom / rng.chisquare(freedom, len(values)))
-    return Deviations(mixed, float(np.sqrt(total)), freedom)
+    mixed = [part * np.sqrt(freedom / rng.chisquare(freedom, len(part))) for part, freedom in parts]
+    return Deviations(np.sum(mixed, axis=0), [(float(part.std()), freedom) for part, freedom in parts])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,22 @@ COMPARISON = ["dataset", "horizon", "predictor", "attention", "against", "metric
 _RESAMPLES = 10_000
 _PER_COMPARISON = 40  # resamples, so that the smallest p-value times the number of comparisons is half the level
 _SEED = 20240607
+_PAIRS = 4  # seeds that both arms have, below which the spread of their differences is known too badly
+
+_Seeds = Callable[[int], bool]
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The runs of an arm, their errors, and their seeds; of what draws nothing there is one run, and no seed."""
+
+    runs: ResampledRuns
+    errors: OriginErrors
+    seeds: Sequence[int]
+
+    def of(self, seeds: Iterable[int]) -> ResampledRuns:
+        """Those of some seeds; all of what has none."""
+        return self.runs.only([self.seeds.index(seed) for seed in seeds]) if self.seeds else self.runs
 
 
 @dataclass(frozen=True, order=True)
@@ -72,19 +88,20 @@ def compare_all(
 
     Returns:
         A row a comparison: the columns `COMPARISON`, where ``against`` is ``standard`` or ``ridge``; ``seeds`` and
-        ``reference_seeds``, how many; ``mean`` and ``reference``, the errors over all windows and seeds; ``difference``
-        with the 95 % interval from ``low`` to ``high``; ``percent``, ``percent_low`` and ``percent_high``, the same
-        relative to the error of the reference; ``p``, and ``holm``, corrected; ``detectable``, ``percent_detectable``,
-        the smallest difference that is found in 80 of 100 cases where Holm's procedure is strictest; ``blocks`` and
-        ``block_length`` of the bootstrap, and ``seed_freedom``, the degrees of freedom of what is known of the luck of
-        seeds, 0 where the comparison is one of single models; ``verdict``: ``better``, ``worse`` or ``tie``, or
-        ``no interval`` where there are fewer than two blocks, or the windows are not the same.
+        ``reference_seeds``, how many, and ``is_paired``, whether seed by seed; ``mean`` and ``reference``, the errors
+        over all windows and seeds; ``difference`` with the 95 % interval from ``low`` to ``high``; ``percent``,
+        ``percent_low`` and ``percent_high``, the same relative to the error of the reference; ``p``, and ``holm``,
+        corrected; ``detectable``, ``percent_detectable``, the smallest difference that is found in 80 of 100 cases
+        where Holm's procedure is strictest; ``blocks`` and ``block_length`` of the bootstrap, and ``seed_freedom``, the
+        degrees of freedom of what is known of the luck of seeds, 0 where the comparison is one of single models;
+        ``verdict``: ``better``, ``worse`` or ``tie``, or ``no interval`` where there are fewer than two blocks, or the
+        windows are not the same.
     """
 
-    def used(seeds: pd.Series[int]) -> pd.Series[bool]:
-        return ~seeds.isin(list(without))
+    def known(seed: int) -> bool:
+        return seed not in without
 
-    return _compared(board, planned(board), used, resamples)
+    return _compared(board, planned(board), known, known, resamples)
 
 
 def confirm(
@@ -98,19 +115,23 @@ def confirm(
         resamples: see `compare_all`.
 
     Returns:
-        The comparisons without these seeds, and, of those among them that are no tie, the comparisons with these seeds
-        alone, corrected for their number.
+        The comparisons without these seeds; and of those among them that differ from standard attention, the
+        comparisons of the means of these seeds alone, corrected for their number. How far seeds lie apart is learnt
+        from all of them.
     """
     found = compare_all(board, without=seeds, resamples=resamples)
-    chosen = found[found["verdict"].isin(["better", "worse"])]
+    chosen = found[found["verdict"].isin(["better", "worse"]) & (found["against"] == STANDARD)]
     named = set(chosen[COMPARISON[:5]].itertuples(index=False, name=None))
     pairs = [pair for pair in planned(board) if _names(pair) in named]
 
-    def used(numbers: pd.Series[int]) -> pd.Series[bool]:
-        return numbers.isin(list(seeds))
+    def is_fresh(seed: int) -> bool:
+        return seed in seeds
 
-    fresh = _compared(board, pairs, used, resamples, only=set(chosen[COMPARISON].itertuples(index=False, name=None)))
-    return found, fresh
+    def is_any(seed: int) -> bool:
+        return True
+
+    only = set(chosen[COMPARISON].itertuples(index=False, name=None))
+    return found, _compared(board, pairs, is_fresh, is_any, resamples, only=only)
 
 
 def adjusted(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -134,7 +155,8 @@ def _names(pair: Pair) -> tuple[str, int, str, str, str]:
 def _compared(
     board: Standings,
     pairs: Iterable[Pair],
-    used: Callable[[pd.Series[int]], pd.Series[bool]],
+    is_used: _Seeds,
+    is_known: _Seeds,
     resamples: int | None,
     only: Collection[tuple[object, ...]] | None = None,
 ) -> pd.DataFrame:
@@ -144,7 +166,7 @@ def _compared(
     rows: list[dict[str, object]] = []
     found: list[Deviations | None] = []
     for table in dict.fromkeys((pair.dataset, pair.horizon) for pair in pairs):
-        drawn = _TestedArms(board, *table, used, resamples)
+        drawn = _TestedArms(board, *table, is_used, is_known, resamples)
         for pair in pairs:
             if (pair.dataset, pair.horizon) == table:
                 for row, deviation in drawn.compared(pair):
@@ -166,7 +188,19 @@ def _compared(
 
 _COLUMNS = [
     *COMPARISON,
-    *("seeds", "reference_seeds", "mean", "reference", "difference", "low", "high", "p", "blocks", "block_length"),
+    *(
+        "seeds",
+        "reference_seeds",
+        "is_paired",
+        "mean",
+        "reference",
+        "difference",
+        "low",
+        "high",
+        "p",
+        "blocks",
+        "block_length",
+    ),
     "seed_freedom",
 ]
 _JUDGED = ("difference", "low", "high", "holm")
@@ -181,19 +215,23 @@ def _verdict(difference: float, low: float, high: float, holm: float) -> str:
 
 
 class _TestedArms:
-    """The runs of one data set and horizon, resampled once each."""
+    """The runs of one data set and horizon, resampled once each.
+
+    Args:
+        board: what was run.
+        dataset: of the table.
+        horizon: of the table.
+        is_used: the seeds whose means are compared.
+        is_known: those from which it is learnt how far seeds lie apart; they hold the others.
+        resamples: how many.
+    """
 
     def __init__(
-        self,
-        board: Standings,
-        dataset: str,
-        horizon: int,
-        used: Callable[[pd.Series[int]], pd.Series[bool]],
-        resamples: int,
+        self, board: Standings, dataset: str, horizon: int, is_used: _Seeds, is_known: _Seeds, resamples: int
     ) -> None:
-        self.board, self.dataset, self.horizon, self.used = board, dataset, horizon, used
-        self.resamples = resamples
-        self._runs: dict[tuple[RankedArm, str], tuple[ResampledRuns, OriginErrors] | None] = {}
+        self.board, self.dataset, self.horizon = board, dataset, horizon
+        self.is_used, self.is_known, self.resamples = is_used, is_known, resamples
+        self._runs: dict[tuple[RankedArm, str], _Runs | None] = {}
         self._resamples: dict[int, Resample] = {}
         self._lucks: dict[tuple[str, str], SeedLuck | None] = {}
 
@@ -203,34 +241,42 @@ class _TestedArms:
             arm, reference = (self._resampled(one, metric) for one in (pair.arm, pair.reference))
             if arm is None or reference is None:
                 continue
-            (runs, errors), (others, other_errors) = arm, reference
+            common = sorted(set(arm.seeds) & set(reference.seeds))
+            is_paired = len(common) >= _PAIRS and any(map(self.is_used, common))
+            used, other_used = ((common if is_paired else one.seeds) for one in (arm, reference))
+            runs, others = arm.of(filter(self.is_used, used)), reference.of(filter(self.is_used, other_used))
+            if not len(runs) or not len(others):
+                continue
             row: dict[str, object] = dict(zip(COMPARISON, (*_names(pair), metric), strict=True))
             difference = runs.mean - others.mean
-            row |= {"seeds": len(runs.means), "reference_seeds": len(others.means)}
+            row |= {"seeds": len(runs), "reference_seeds": len(others), "is_paired": is_paired}
             row |= {"mean": runs.mean, "reference": others.mean, "difference": difference}
-            resample = self._resample(len(errors.counts))
+            resample = self._resample(len(arm.errors.counts))
             row |= {"blocks": resample.blocks, "block_length": resample.length}
-            if not errors.has_windows_of(other_errors) or not resample.has_spread:
+            if not arm.errors.has_windows_of(reference.errors) or not resample.has_spread:
                 yield {**row, "low": np.nan, "high": np.nan, "p": np.nan}, None
                 continue
-            luck = self._luck(pair.arm.predictor, metric)
+            if is_paired:
+                luck = SeedLuck.of([arm.of(common).less(reference.of(common))])
+            else:
+                luck = self._luck(pair.arm.predictor, metric)
             rng = self._rng(str(pair.arm), str(pair.reference), metric)
-            is_drawn = pair.reference.predictor == pair.arm.predictor
+            is_drawn = bool(reference.seeds) and not is_paired
             around = deviations(runs, others, resample, luck, rng, is_reference_drawn=is_drawn)
             row["seed_freedom"] = 0.0 if luck is None else luck.freedom
             low, high = around.interval(difference)
             yield {**row, "low": low, "high": high, "p": around.p_value(difference)}, around
 
-    def _resampled(self, arm: RankedArm, metric: str) -> tuple[ResampledRuns, OriginErrors] | None:
-        """Runs of an arm, and their errors."""
+    def _resampled(self, arm: RankedArm, metric: str) -> _Runs | None:
+        """The runs of an arm with known seeds; None where there are none."""
         if (arm, metric) not in self._runs:
             rows = self.board.runs(self.dataset, self.horizon, arm)
-            keys = rows.loc[rows["seed"].isna() | self.used(rows["seed"]), "key"].tolist()
+            rows = rows[[pd.isna(seed) or self.is_known(int(seed)) for seed in rows["seed"]]]
             self._runs[arm, metric] = None
-            if keys:
-                errors = self.board.origin_errors(keys, metric)
-                resample = self._resample(len(errors.counts))
-                self._runs[arm, metric] = ResampledRuns.of(errors.sums, errors.counts, resample), errors
+            if len(rows):
+                errors = self.board.origin_errors(rows["key"].tolist(), metric)
+                runs = ResampledRuns.of(errors.sums, errors.counts, self._resample(len(errors.counts)))
+                self._runs[arm, metric] = _Runs(runs, errors, [int(seed) for seed in rows["seed"].dropna()])
         return self._runs[arm, metric]
 
     def _luck(self, predictor: str, metric: str) -> SeedLuck | None:
@@ -238,7 +284,7 @@ class _TestedArms:
         if (predictor, metric) not in self._lucks:
             arms = [arm for arm in self.board.arms_of(self.dataset, self.horizon) if arm.predictor == predictor]
             known = [self._resampled(arm, metric) for arm in arms]
-            self._lucks[predictor, metric] = SeedLuck.of([runs for runs, _ in filter(None, known)])
+            self._lucks[predictor, metric] = SeedLuck.of([runs.runs for runs in filter(None, known)])
         return self._lucks[predictor, metric]
 
     def _resample(self, origins: int) -> Resample:

@@ -38,7 +38,7 @@ def difference_section(analysis: Analysis) -> Section:
         Column("p", "of a single comparison", is_number=True),
         Column("Holm p", "corrected for every comparison of this table", is_number=True),
         Column("detectable", "what would have been found in 80 of 100 cases after correction", is_number=True),
-        Column("seeds", "runs of the arm and of what it is compared with", is_number=True),
+        Column("seeds", "pairs, or runs of the arm and of what it is compared with", is_number=True),
         Column("blocks", "of time, beside each other; few tell little", is_number=True),
     ]
     rows = [
@@ -53,7 +53,7 @@ def difference_section(analysis: Analysis) -> Section:
             number_cell(
                 row.percent_detectable, DASH if pd.isna(row.percent_detectable) else f"{row.percent_detectable:.2g} %"
             ),
-            number_cell(row.seeds, f"{row.seeds} / {row.reference_seeds}"),
+            number_cell(row.seeds, f"{row.seeds} pairs" if row.is_paired else f"{row.seeds} / {row.reference_seeds}"),
             number_cell(row.blocks, f"{row.blocks:.1f}"),
         ]
         for row in each_row(found)
@@ -75,11 +75,16 @@ def confirmation_section(analysis: Analysis) -> Section | None:
         return None
     seeds = listed(analysis.fresh_seeds)
     found = analysis.comparisons
-    chosen = found[found["verdict"].isin(["better", "worse"])]
+    chosen = found[found["verdict"].isin(["better", "worse"]) & (found["against"] == STANDARD)]
+    if not len(chosen):
+        none = (
+            f"The seeds other than {seeds} found no difference from standard attention, so there is nothing to confirm."
+        )
+        return Section("confirmation", "Confirmation", [none])
     text = [
-        f"Seeds {seeds} had no part in what is said above, where the other seeds found {len(chosen)} differences. "
-        "These alone are compared here, on the fresh seeds alone, and corrected for their number. The windows are "
-        "the same."
+        f"Seeds {seeds} had no part in what is said above, where the other seeds found {len(chosen)} differences from "
+        "standard attention. These alone are compared here, by the means of the fresh seeds alone, and corrected for "
+        "their number; how far seeds lie apart is learnt from all of them. The test windows are the same."
     ]
     columns = [
         *_COMPARED,
@@ -111,7 +116,7 @@ def confirmation_section(analysis: Analysis) -> Section | None:
     table = ReportTable(
         "confirmation-table", f"Differences found without seeds {seeds}, and with them alone", columns, rows
     )
-    return Section("confirmation", "Confirmation", text, [table] if rows else [])
+    return Section("confirmation", "Confirmation", text, [table])
 
 
 def rank_section(analysis: Analysis) -> Section:

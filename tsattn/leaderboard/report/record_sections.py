@@ -150,13 +150,13 @@ def method_section(analysis: Analysis) -> Section:
         [
             "Scores are errors over all test windows, summed and divided by the number of observed targets, on the "
             "scale of the training part. Weights and arms are chosen on validation; the test is read once.",
-            "Paired differences: errors of two arms in the same windows are differenced, averaged over seeds. Seeds of "
-            "two arms have nothing in common but their numbers, and are exchangeable within each arm.",
+            "Paired differences: errors of two arms in the same windows are differenced. Where both have the same "
+            "seeds, four or more, runs of one seed are pairs, too; where they have fewer, seeds are exchangeable "
+            "within each arm, and what luck does is learnt from all attentions of the predictor.",
             f"Intervals and p-values come from {resamples} resamples: circular blocks of origins, at least a horizon "
-            "long since windows overlap, and for each resample other seeds, drawn from how far the runs of a "
-            "predictor lie from the mean of their arm. Deviations are widened for what few blocks and few seeds are "
-            "known to miss, and have the tails of Student's t. A horizon of 720 steps fits three times into the test "
-            "part of the hourly ETT: only large differences can be seen there.",
+            "long since windows overlap, and for each resample other seeds. Deviations are widened for what few "
+            "blocks and few seeds are known to miss, and have the tails of Student's t. A horizon of 720 steps fits "
+            "three times into the test part of the hourly ETT: only large differences can be seen there.",
             "A comparison is better or worse where its interval is off 0 and its p-value, corrected by Holm's "
             "procedure for every comparison of the board, is below 0.05; all else is a tie. A tie is no proof of "
             "equality: the column detectable says what would have been seen.",
