@@ -159,6 +159,19 @@ def test_one_part_can_be_measured_alone(tmp_path: Path, monkeypatch: pytest.Monk
     assert not list(tmp_path.glob("*.png"))
 
 
+def test_dropout_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if load_kernels() is None:
+        pytest.skip("the kernels are not compiled here, so nothing is measured")
+    assert run("dropout", ["--dry-run", "--out", str(tmp_path)], monkeypatch) == 0
+    about = json.loads((tmp_path / "dropout.json").read_text())
+    assert [row["case"] for row in about["rows"]] == ["3 x 5", "3 x 5, residual added", "training step"]
+    rows = pd.DataFrame(about["rows"])
+    assert (rows[["native_ms", "torch_ms", "native_mib", "torch_mib"]] > 0).all(axis=None)
+    with pytest.raises(SystemExit) as stop:
+        run("dropout", ["--dry-run"], monkeypatch)
+    assert stop.value.code == 2
+
+
 def test_a_wrong_contender_is_seen() -> None:
     contenders = part("contenders")
     problem = contenders.Problem(70, 1, 8, causal=True)

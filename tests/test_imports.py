@@ -16,7 +16,7 @@ GROUND = {
 }
 LAYERS = [
     *("structured", "ops", "attention", "layers", "backbones", "evaluation", "training", "predictors", "peers"),
-    *("figures", "experiments", "forecaster", "tuning", "cli"),
+    *("figures", "experiments", "forecaster", "tuning", "leaderboard", "cli"),
 ]
 # what each may import beside the ground and the layers below it
 BESIDE: dict[str, set[str]] = {

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.leaderboard.invented import records
 from tsattn.attention import KINDS, attention_arguments, attention_class
 from tsattn.cli import main
 from tsattn.cli.parsing import parse_command
@@ -22,6 +23,10 @@ from tsattn.cli.session import session
 from tsattn.cli.tune import _parser as tune_parser
 from tsattn.cli.words import prepare
 from tsattn.experiments.configs import find_config
+from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.readme_part import BEGIN, END, readme_part, with_part
+from tsattn.leaderboard.standings import Standings
 from tsattn.ops.native import chunking, size_tuning
 from tsattn.ops.native.library import set_in_use, why_no_kernels
 from tsattn.predictors import build_predictor
@@ -132,7 +137,12 @@ def test_every_command_is_one_that_runs(
         monkeypatch.setattr(size_tuning, "LONG", size_tuning.SHORT)
     if "--resume" in words:
         (tmp_path / "run" / "metrics.json").unlink()
-    if command in ("test", "predict", "cost", "datasets", "kernels") or words[1:] == ["--resume", "run"]:
+    if command == "report":
+        board = records(datasets=("ETTh1",), horizons=(24, 48), seeds=(1, 2, 4, 5), windows=300)
+        board.write(tmp_path / "benchmarks" / "results" / "leaderboard" / "ett")
+        (tmp_path / "runs" / "leaderboard" / "ett").mkdir(parents=True)
+        shutil.copy(ROOT / "README.md", tmp_path)
+    if command in ("report", "test", "predict", "cost", "datasets", "kernels") or words[1:] == ["--resume", "run"]:
         assert main(words) == 0
     elif command == "fit":
         experiment, _ = parse_command("fit", prepare(words)[1:])
@@ -148,7 +158,8 @@ def test_every_command_is_one_that_runs(
 
 def test_there_are_commands() -> None:
     assert len(commands()) > 20
-    assert {words[0] for words in commands()} == {"fit", "test", "predict", "tune", "cost", "datasets", "kernels"}
+    known = {"fit", "test", "predict", "tune", "report", "cost", "datasets", "kernels"}
+    assert {words[0] for words in commands()} == known
 
 
 def test_the_search_file_is_one_that_tune_takes(toy: tuple[Path, Path], tmp_path: Path) -> None:
@@ -182,6 +193,27 @@ def test_the_results_are_those_that_were_committed() -> None:
         assert cells == " | ".join(f"{score['mse']:.3f} / {score['mae']:.3f}" for score in scores)
         assert int(windows) == record["metrics"]["test_windows"]
         assert record["versions"]["command"][-1] == f"{name}.yaml"
+
+
+def test_the_leaderboard_is_that_of_the_records_that_were_committed() -> None:
+    folders = sorted(
+        path.parent for path in (ROOT / "benchmarks" / "results" / "leaderboard").glob("*/records.parquet")
+    )
+    if folders:
+        part = readme_part(Analysis(Standings(Records.read(*folders))))
+        assert with_part(README, part) == README, "python -m tsattn report RECORDS --readme README.md"
+    else:
+        assert f"{BEGIN}{END}" in README, "there are no records that a table could be of"
+
+
+def test_records_are_compared_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    board = records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), windows=300)
+    board.write(tmp_path / "benchmarks" / "results" / "leaderboard" / "ett")
+    (block,) = blocks("Report")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert {"difference", "low", "high", "p", "holm", "detectable", "verdict"} <= set(names["differences"].columns)
 
 
 def test_the_speed_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:

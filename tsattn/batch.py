@@ -48,6 +48,10 @@ class Batch:
         """The same batch on another device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
+    def rows(self, first: int, end: int) -> Batch:
+        """The windows from `first` to before `end`."""
+        return self._map(lambda tensor: tensor[first:end])
+
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory (called by the DataLoader).
 

@@ -36,8 +36,11 @@ def one_of(names: Iterable[str]) -> str:
 
 
 def number_of(count: int, noun: str) -> str:
-    """``1 row``, ``2 rows``."""
-    return f"{count} {noun if count == 1 or noun.endswith('series') else noun + 's'}"
+    """``1 row``, ``2 rows``, ``2 entries``."""
+    if count == 1 or noun.endswith("series"):
+        return f"{count} {noun}"
+    is_y = noun.endswith("y") and not noun.endswith(("ay", "ey", "oy", "uy"))
+    return f"{count} {noun.removesuffix('y') + 'ies' if is_y else noun + 's'}"
 
 
 def is_whole_number(value: object) -> bool:

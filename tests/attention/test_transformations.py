@@ -19,7 +19,10 @@ from tsattn.attention import Attention
 from tsattn.errors import UserError
 from tsattn.ops import full_attention
 
-FEW = ("standard-grouped", "swa", "global_swa", "btt-query", "mlbtc-grouped", "mlr-deep", "mlr-active", "mlr-lengths")
+FEW = (
+    *("standard-grouped", "swa", "global_swa", "btt-query", "mlbtc-grouped", "mlr-deep", "mlr-active", "mlr-lengths"),
+    *("identity-grouped", "uniform-grouped", "fixed_mixing-grouped"),
+)
 # short, where `auto` writes scores out, and long, where it takes a fused path
 LENGTHS = (24, 300)
 

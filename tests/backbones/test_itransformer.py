@@ -17,6 +17,7 @@ from tsattn.backbones import ITransformer, build_backbone, complete_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.layers import CovariateTokens, Encoder, FlattenHead, InstanceNorm, QuantileFan, TokenEmbedding
+from tsattn.optim import mup_groups, mup_init_
 from tsattn.task import Output, Task
 
 WITHOUT_ORDER = ["standard", "btt", "bilinear_mlr", "mlbtc", "identity", "uniform"]
@@ -222,6 +223,31 @@ def test_groups_survive_a_build_without_memory() -> None:
     windows = toy_windows(task)
     assert torch.equal(hollow(windows), backbone(windows))
     torch.testing.assert_close(hollow(one_window(windows, 2))[0], backbone(windows)[2])
+
+
+def test_blocks_that_are_computed_anew_have_their_groups() -> None:
+    task = toy_task(C=4, covariates=True)
+    backbone = build(task, attention=[MLR, "standard"], groups=GROUPS).train()
+    windows, gradients = toy_windows(task), []
+    for recompute in (False, True):
+        backbone.encoder.recompute = recompute
+        torch.manual_seed(1)  # of dropout
+        gradients.append(torch.autograd.grad(backbone(windows).square().sum(), [*backbone.encoder.parameters()]))
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_what_reads_series_learns_at_the_plain_rate_under_mup() -> None:
+    backbone = build(toy_task(C=4, covariates=True), attention="fixed_mixing", calendar=True)
+    rates = {id(p): group["lr"] for group in mup_groups(backbone, 1e-3, 0.01) for p in group["params"]}
+    plain = {name for name, p in backbone.named_parameters() if rates[id(p)] == 1e-3 and p.dim() > 1}
+    inputs = {"tokens.value.weight", "covariates.value.weight", "covariates.which", "covariates.effect.step.weight"}
+    tables = {f"encoder.blocks.{layer}.attention.pattern.table" for layer in (0, 1)}
+    assert plain == inputs | tables | {f"covariates.static.{number}.weight" for number in (0, 1)}
+    before = backbone.covariates.which.clone()
+    mup_init_(backbone)
+    assert torch.equal(backbone.covariates.which, before)
+    assert not backbone.head.flat.weight.any()
 
 
 def test_what_another_channel_tells_is_learnt() -> None:

@@ -74,7 +74,7 @@ def predicted(run: Path, output: Path) -> pd.DataFrame:
 # closed forms
 
 
-@pytest.mark.parametrize("kind", ["ridge", "seasonal_naive", "persistence"])
+@pytest.mark.parametrize("kind", ["ridge", "seasonal_naive", "persistence", "window_mean"])
 def test_a_closed_form_takes_the_place_of_a_network(
     kind: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_closed_form_takes_the_place_of_a_network(
     how = f"{48 * 6} parameters, in closed form" if kind == "ridge" else "nothing to fit"
     assert said[:3] == [
         "toy: 2 channels, context 48, horizon 6, 227 training windows",
-        f"{kind}: {how}",
+        f"ridge (context 48): {how}" if kind == "ridge" else f"{kind}: {how}",
         f"run folder: {run}",
     ]
     found = metrics(run)
@@ -106,6 +106,61 @@ def test_a_closed_form_takes_the_place_of_a_network(
         np.testing.assert_allclose(frame[frame.unique_id == "wave"].predictions, expected, rtol=1e-5)
     else:
         assert np.abs(frame[frame.unique_id == "wave"].predictions - 10).max() < 4
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["--model.backbone", "dlinear"], "dlinear"),
+        (["--model.backbone", "{kind: nlinear, individual: true}", "--model.quantiles", "[0.1, 0.5, 0.9]"], "nlinear"),
+        (["--model.backbone", "itransformer", "--attention", "btt"], "itransformer_btt"),
+        (["--attention", "identity"], "patchtst_identity"),
+        (["--attention", "[uniform]"], "patchtst_uniform"),
+        (["--attention", "{kind: fixed_mixing, dropout: 0.1}"], "patchtst_fixed_mixing"),
+        (
+            [
+                "--model.backbone",
+                "{kind: itransformer, d_model: 16, num_heads: 2, groups: [all, {one: [wave], other: [walk]}]}",
+                "--attention={kind: mlr, ranks: [4, 4]}",
+            ],
+            "itransformer_mlr",
+        ),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_other_networks_are_trained_tested_and_forecast_with(
+    words: list[str], name: str, config: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert fit(config, run, *words, "--trainer.max_steps=4") == 0
+    found = metrics(run)
+    assert next(iter(found["test"])) == name
+    assert main(["test", "--run", str(run)]) == 0
+    frame = predicted(run, tmp_path / "out.csv")
+    assert np.isfinite(frame[frame.unique_id == "wave"].predictions).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--model.backbone", "itransformer", "--attention", "swa"],
+            "attention swa favours near tokens, and the channels",
+        ),
+        (
+            ["--model.backbone", "{kind: itransformer, groups: [[0, 1, 1]]}"],
+            "level 1 of groups lists 3 groups for 2 chan",
+        ),
+        (["--model.backbone", "dlinear", "--attention", "swa"], "backbone dlinear has no argument 'attention'"),
+        (["--model.backbone", "{kind: ridge, select: leave_block_out}"], "select: leave_block_out needs a list"),
+    ],
+)
+def test_what_means_nothing_is_refused(
+    words: list[str], message: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fit", "--config", str(config), f"--run={tmp_path / 'run'}", *words]
+    assert message in refusal(words, capsys)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_ridge_is_the_one_that_is_measured_beside_a_network(config: Path, tmp_path: Path) -> None:
@@ -178,7 +233,7 @@ def test_an_ensemble_is_fitted_tested_and_forecast_with(
     run = tmp_path / "run"
     assert fit(config, run, "--model.backbone", ENSEMBLE) == 0
     said = capsys.readouterr().out
-    assert "member_0_seed_0: ridge: 288 parameters, in closed form\n" in said
+    assert "member_0_seed_0: ridge (context 48): 288 parameters, in closed form\n" in said
     for seed in (0, 1):
         name = f"member_1_seed_{seed}"
         assert f"{name}: patchtst_standard: " in said

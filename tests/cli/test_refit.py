@@ -138,13 +138,25 @@ def test_closed_forms_and_ensembles_are_refitted(
     config: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    for name, backbone in (("ridge", "ridge"), ("ensemble", ENSEMBLE)):
+    several = "{kind: ridge, alpha: [1000, 1], context_length: [48, 12]}"
+    backbones = {
+        "ridge": "ridge",
+        "ensemble": ENSEMBLE,
+        "several": several,
+        "chosen": f"{{kind: ensemble, members: [persistence, {several}]}}",
+    }
+    for name, backbone in backbones.items():
         run = RunFolder(tmp_path / name)
         assert fit(config, run.path, "--refit", "--model.backbone", backbone) == 0
         found = metrics(run.path)
         steps = {one["member"]: one["best_step"] for one in found["members"][1]} if name == "ensemble" else None
         assert found["refit"] == {"rows": "all", "steps": steps}
         assert len(predicted(run.path, tmp_path / f"{name}.csv")) == 12
-    ridge, ensemble = (weights(RunFolder(tmp_path / name).refit) for name in ("ridge", "ensemble"))
+    ridge, ensemble, several, chosen = (weights(RunFolder(tmp_path / name).refit) for name in backbones)
+    found = metrics(tmp_path / "several")["chosen"]
+    assert metrics(tmp_path / "chosen")["members"][1][0]["chosen"] == found
+    assert (int(several["chosen_context"]), float(several["chosen_alpha"])) == tuple(found.values())
+    assert torch.equal(several["weight"], chosen["members.1.0.weight"])
+    assert not torch.equal(several["weight"], weights(RunFolder(tmp_path / "several").best)["weight"])
     assert torch.equal(ridge["weight"], ensemble["members.0.0.weight"])
     assert not torch.equal(ridge["weight"], weights(RunFolder(tmp_path / "ridge").best)["weight"])

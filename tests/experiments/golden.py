@@ -1,5 +1,7 @@
 """Small runs, one for each path to a number, and what they came to when they were last recorded.
 
+Without the native kernels, dropout draws other numbers, so what runs came to without them is recorded too.
+
 `python -m tests.experiments.golden` records them anew, in the commit that raises `RESULTS_VERSION`.
 """
 
@@ -15,6 +17,7 @@ import pandas as pd
 
 import tsattn
 from tsattn.experiments import RESULTS_VERSION
+from tsattn.ops.native.library import kernels_taken
 
 RECORD = Path(__file__).with_name("golden.json")
 
@@ -97,6 +100,15 @@ def of_forecaster(folder: Path) -> dict[str, float]:
     }
 
 
+def of_channels(folder: Path) -> dict[str, float]:
+    """Forecasts of channels that attend to each other, in groups, with covariates; a wide table of three."""
+    wide = sales().pivot_table(index="ds", columns="unique_id", values="y", dropna=False)
+    backbone = {"kind": "itransformer", "d_model": 8, "num_heads": 2, "num_layers": 1, "calendar": True}
+    backbone |= {"attention": {"kind": "mlr", "ranks": [2, 2]}, "groups": ["all", [0, 1, 0]]}
+    forecaster = tsattn.Forecaster(backbone, **SIZES, max_steps=12, accelerator="cpu").fit(wide)
+    return {"sum": float(forecaster.predict()["predictions"].sum())}
+
+
 PATHS: dict[str, Callable[[Path], dict[str, float]]] = {
     "network": of_run(NETWORK, data={"scaling": "global"}),
     "network_of_quantiles": of_run(NETWORK, quantiles=[0.1, 0.5, 0.9]),
@@ -110,13 +122,22 @@ PATHS: dict[str, Callable[[Path], dict[str, float]]] = {
     "embedded_data": of_embedded_data,
     "refit": of_refit,
     "forecaster": of_forecaster,
+    "channels": of_channels,
+    "dlinear": of_run("dlinear"),
+    "ridge_of_several": of_run({"kind": "ridge", "alpha": [1, 100], "context_length": [12, 24]}),
+    "window_mean": of_run("window_mean"),
+    "without_queries": of_run({**NETWORK, "num_layers": 3, "attention": ["identity", "uniform", "fixed_mixing"]}),
 }
 
 
 def record(folder: Path) -> None:
     """Write what all paths come to."""
-    numbers = {name: path(folder) for name, path in PATHS.items()}
-    RECORD.write_text(json.dumps({"results_version": RESULTS_VERSION, "numbers": numbers}, indent=1) + "\n")
+    numbers = {}
+    for kernels in ("auto", "off"):
+        with kernels_taken(kernels):
+            numbers[kernels] = {name: path(folder) for name, path in PATHS.items()}
+    content = {"results_version": RESULTS_VERSION, "numbers": numbers["auto"], "without_kernels": numbers["off"]}
+    RECORD.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -25,9 +25,12 @@ def forecaster(backbone: Any, **more: Any) -> Forecaster:
     return Forecaster(backbone, **{**SIZES, "max_steps": 5, **more})
 
 
-@pytest.mark.parametrize("backbone", ["ridge", ENSEMBLE], ids=["ridge", "ensemble"])
+SEVERAL = {"kind": "ridge", "alpha": [1, 1000], "context_length": [24, L]}
+
+
+@pytest.mark.parametrize("backbone", ["ridge", ENSEMBLE, SEVERAL], ids=["ridge", "ensemble", "several ridges"])
 def test_the_whole_way(backbone: Any, tmp_path: Path) -> None:
-    frame, name = frame_of(), "ridge" if backbone == "ridge" else "ensemble"
+    frame, name = frame_of(), "ensemble" if backbone is ENSEMBLE else "ridge"
     fitted = forecaster(backbone).fit(frame)
     forecast = fitted.predict()
     assert forecast.columns.tolist() == ["unique_id", "ds", "predictions"]

@@ -24,6 +24,13 @@ CASES: dict[str, dict[str, Any]] = {
     "seasonal_naive": {"kind": "seasonal_naive"},
     "seasonal_naive-own-season": {"kind": "seasonal_naive", "season_length": 5},
     "persistence": {"kind": "persistence"},
+    "window_mean": {"kind": "window_mean"},
+    "window_mean-own-context": {"kind": "window_mean", "context_length": 5},
+    "ridge-several": {"kind": "ridge", "alpha": [1, 100.0], "context_length": [11, 24, 31]},
+    "ridge-several-alphas": {"kind": "ridge", "alpha": [1, 100.0], "select": "leave_block_out"},
+    "dlinear": {"kind": "dlinear"},
+    "nlinear": {"kind": "nlinear", "individual": True},
+    "itransformer": {"kind": "itransformer", **SMALL},
     "network": NETWORK,
     "network-calendar": {**NETWORK, "calendar": True},
     "ensemble": {
@@ -46,7 +53,10 @@ CASES: dict[str, dict[str, Any]] = {
 PEERS = ("neuralforecast", "neuralforecast-together", "statsforecast")  # which run in an environment of their own
 
 # whose forecasts move and grow with the window
-EQUIVARIANT = tuple(case for case in CASES if case not in PEERS)
+EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear"))
+
+# which attend to channels, and need two of them
+OF_CHANNELS = ("itransformer",)
 
 
 def build(case: str, task: Task, output: Output = Output(), *, seed: int = 0) -> Predictor:
@@ -58,7 +68,11 @@ def build(case: str, task: Task, output: Output = Output(), *, seed: int = 0) ->
         return predictor.eval()
     generator = torch.Generator().manual_seed(seed)
     state = predictor.state_dict()
-    drawn = {name: 0.3 * torch.randn(part.shape, generator=generator).double() for name, part in state.items()}
+    # a whole number is what was chosen: a length
+    drawn = {
+        name: 0.3 * torch.randn(part.shape, generator=generator).double() if part.is_floating_point() else part
+        for name, part in state.items()
+    }
     predictor = predictor.double().eval()
     predictor.load_state_dict(drawn)
     return predictor

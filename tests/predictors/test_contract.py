@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.peers.there import needs_peers
-from tests.predictors.cases import CASES, EQUIVARIANT, PEERS, build, windows_for
+from tests.predictors.cases import CASES, EQUIVARIANT, OF_CHANNELS, PEERS, build, windows_for
 from tests.toy_windows import COVARIATES, LEVELS, ODD_SIZES, changed_covariates, one_window, toy_task
 from tsattn.backbones import BACKBONES
 from tsattn.errors import UserError
@@ -39,6 +39,10 @@ def test_every_kind_has_a_case() -> None:
 @cases
 @pytest.mark.parametrize(("L", "T", "C", "B"), ODD_SIZES)
 def test_a_forecast_for_each_step_and_channel_of_any_size(case: str, L: int, T: int, C: int, B: int) -> None:
+    if C == 1 and case in OF_CHANNELS:
+        with pytest.raises(UserError, match="the data has one channel"):
+            build(case, toy_task(L, T, C))
+        return
     predictor = build(case, toy_task(L, T, C))
     forecast = predictor(windows_for(predictor, B))
     assert forecast.shape == (B, T, C)

@@ -46,6 +46,9 @@ class Recorded:
     def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Recorded:
         return replace(self, seed=self.seed + seed_offset, member=name, options=options)
 
+    def fitted(self, member: str, predictor: object) -> None:
+        return None
+
     def say(self, line: str) -> None:
         assert line.startswith(f"{self.member}: ")
 

@@ -81,8 +81,16 @@ def test_it_forecasts_in_float64_from_windows_of_any_precision(data: FrameDataMo
         ({"alpha": 0}, "alpha must be a number above 0, not 0"),
         ({"alpha": float("inf")}, "alpha must be a number above 0, not inf"),
         ({"context_length": 0}, "context_length must be at least 1 and a whole number, not 0"),
-        ({"alpha": "much"}, "predictor ridge: alpha must be a number, not 'much'"),
-        ({"context_length": 2.5}, "predictor ridge: context_length must be a whole number or null, not 2.5"),
+        ({"alpha": "much"}, "predictor ridge: alpha must be a number or a list of numbers, not 'much'"),
+        (
+            {"context_length": 2.5},
+            "context_length must be a whole number or a list of whole numbers or null, not 2.5",
+        ),
+        ({"alpha": [1, 0]}, "alpha must be a number above 0, not 0"),
+        ({"alpha": []}, r"alpha must be a number or a list of numbers to choose from, not \[\]"),
+        ({"context_length": [24, 24]}, "context_length lists 24 twice"),
+        ({"alpha": [1, 2], "select": "test"}, "select must be one of validation, leave_block_out, not 'test'"),
+        ({"select": "leave_block_out"}, "select: leave_block_out needs a list to choose from: several of alpha or of"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:

@@ -141,7 +141,7 @@ def test_the_kind_of_a_member(tmp_path: Path) -> None:
     search = made.search({"sampler": "grid", "parameters": parameters})
     members = [search.experiment(made.base(), trial.params).model["backbone"]["members"] for trial in made.trials()]
     assert [one[0] for one in members] == [{"kind": "persistence"}] * 2
-    assert members[0][1] == {"kind": "ridge", "alpha": 7.0, "context_length": None}
+    assert members[0][1] == {"kind": "ridge", "alpha": 7.0, "context_length": None, "select": "validation"}
     assert (members[1][1]["kind"], members[1][1]["patch_len"]) == ("patchtst", 8)
     assert members[1][1]["attention"]["kind"] == "swa"
 

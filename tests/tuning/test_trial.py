@@ -14,10 +14,9 @@ from optuna.trial import TrialState
 from tests.tuning.cases import Toy, states, toy
 from tsattn.cli.session import session
 from tsattn.errors import UserError
-from tsattn.experiments import run
+from tsattn.experiments import run, run_sizes
 from tsattn.training import ForecastingModule
 from tsattn.tuning import Fold, HeldData, run_trial
-from tsattn.tuning import trial as trial_module
 
 RATE = {"parameters": {"model.learning_rate": [0.01, 0.02]}}
 
@@ -67,7 +66,7 @@ def test_flops_that_cannot_be_counted_here(tmp_path: Path, monkeypatch: pytest.M
     def refused(*_: object) -> int:
         raise UserError("this attention runs on CUDA only")
 
-    monkeypatch.setattr(trial_module, "_flops", refused)
+    monkeypatch.setattr(run_sizes, "forward_flops", refused)
     made = toy(tmp_path)
     trial, values = asked(RATE, made)
     assert values is not None

@@ -13,7 +13,7 @@ from torch import Tensor
 from tsattn.batch import Batch
 from tsattn.layers import InstanceNorm
 
-__all__ = ["ALPHA", "apply_ridge", "solve_ridge"]
+__all__ = ["ALPHA", "apply_ridge", "normal_equations", "regression_rows", "solve_normal_equations", "solve_ridge"]
 
 ALPHA = 1000.0
 
@@ -25,23 +25,42 @@ def solve_ridge(batches: Iterable[Batch], alpha: float = ALPHA) -> Tensor:
         batches: the training windows. A channel of a window with an unknown target is left out.
         alpha: penalty on the squared coefficients, on the scale of the batches.
     """
+    return solve_normal_equations(*normal_equations(batches), alpha)
+
+
+def normal_equations(batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
+    """`X' X (L, L)` and `X' Y (L, T)` of all windows, float64; see `regression_rows`."""
     gram: Tensor | float = 0.0
     moment: Tensor | float = 0.0
     for batch in batches:
-        assert batch.target is not None
-        past, level = _centred(batch)
-        target = (batch.target.double() - level).transpose(1, 2)
-        x, y = past.transpose(1, 2).flatten(0, 1), target.flatten(0, 1)
-        if batch.target_observed is not None:
-            known = batch.target_observed.transpose(1, 2).flatten(0, 1).all(-1)
-            x, y = x[known], y[known]
+        x, y = regression_rows(batch)
         gram = gram + x.T @ x
         moment = moment + x.T @ y
     assert isinstance(gram, Tensor), "there is no training window"
     assert isinstance(moment, Tensor)
+    return gram, moment
+
+
+def solve_normal_equations(gram: Tensor, moment: Tensor, alpha: float) -> Tensor:
+    """The map `(L, T)` of least squared error and coefficients."""
     penalty = alpha * torch.eye(len(gram), dtype=gram.dtype)
     weight: Tensor = torch.linalg.solve(gram + penalty, moment, left=True)
     return weight
+
+
+def regression_rows(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Contexts `(n, L)` and horizons `(n, T)`, less their levels, a row a window and channel, in float64.
+
+    A channel of a window with an unknown target is left out.
+    """
+    assert batch.target is not None
+    past, level = _centred(batch)
+    target = (batch.target.double() - level).transpose(1, 2)
+    x, y = past.transpose(1, 2).flatten(0, 1), target.flatten(0, 1)
+    if batch.target_observed is not None:
+        known = batch.target_observed.transpose(1, 2).flatten(0, 1).all(-1)
+        x, y = x[known], y[known]
+    return x, y
 
 
 def apply_ridge(weight: Tensor, batch: Batch) -> Tensor:

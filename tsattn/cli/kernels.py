@@ -1,4 +1,4 @@
-"""`tsattn kernels`: the native kernels of attention on a CPU, which are in use here, and how they came."""
+"""`tsattn kernels`: the native kernels on a CPU, which are in use here, and how they came."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _DESCRIPTION = """\
-The native kernels of attention on a CPU: the instruction sets that this CPU has, the library that is in use and
-where it is from, or why there is none. TSATTN_KERNELS is auto by default, off, or the name of an instruction set."""
+The native kernels on a CPU, of attention and dropout: the instruction sets that this CPU has, the library that is in
+use and where it is from, or why there is none. TSATTN_KERNELS is auto by default, off, or the name of an instruction
+set."""
 
 
 def run(words: list[str]) -> int:

@@ -1,11 +1,11 @@
-"""A study as a job array of SLURM."""
+"""Scripts for SLURM: a study as a job array, a suite on a Ray cluster of several nodes."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
 
-__all__ = ["slurm_script"]
+__all__ = ["ray_script", "slurm_script"]
 
 
 def slurm_script(words: list[str], folder: Path, workers: int) -> str:
@@ -16,16 +16,7 @@ def slurm_script(words: list[str], folder: Path, workers: int) -> str:
         folder: of the study.
         workers: number of tasks.
     """
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip or word.startswith("--slurm="):
-            skip = False
-        elif word == "--slurm":
-            skip = True
-        else:
-            kept.append(word)
-    command = shlex.join(["python", "-m", "tsattn", "tune", *kept])
+    command = shlex.join(["python", "-m", "tsattn", "tune", *_without("--slurm", words)])
     return f"""\
 #!/bin/bash
 #SBATCH --job-name={folder.name}
@@ -39,3 +30,55 @@ def slurm_script(words: list[str], folder: Path, workers: int) -> str:
 # written here: sbatch passes TSATTN_STORAGE and PGPASSWORD on, and a passfile in the home folder is found.
 srun {command}
 """
+
+
+def ray_script(words: list[str], name: str, nodes: int) -> str:
+    """A script for `sbatch` that starts a Ray cluster on its nodes, and runs a suite there.
+
+    Args:
+        words: those after ``benchmark``; ``--slurm`` and ``--ray`` are left out.
+        name: of the job.
+        nodes: how many.
+    """
+    kept = _without("--ray", _without("--slurm", words))
+    command = shlex.join(["python", "-m", "tsattn", "benchmark", *kept])
+    return f"""\
+#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=8
+#SBATCH --output={name}_%j.txt
+#SBATCH --signal=B:TERM@120
+# SIGTERM, two minutes before the end of the time, lets the benchmark write its records. Submit once more to go on.
+# The folders of the benchmark lie where this script is submitted; the nodes need the code and the data, no shared disk.
+nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
+address="${{nodes[0]}}:$((20000 + SLURM_JOB_ID % 10000))"
+on() {{ srun --overlap --nodes=1 --ntasks=1 --nodelist="$1" "${{@:2}}" & }}
+on "${{nodes[0]}}" ray start --head --port="${{address##*:}}" --num-cpus="$SLURM_CPUS_PER_TASK" --block
+until ray status --address="$address" > /dev/null 2>&1; do sleep 1; done
+for node in "${{nodes[@]:1}}"; do
+    on "$node" ray start --address="$address" --num-cpus="$SLURM_CPUS_PER_TASK" --block
+done
+{command} --ray "$address" &
+benchmark=$!
+trap 'kill -TERM "$benchmark"; wait "$benchmark"' TERM
+wait "$benchmark"
+code=$?
+kill $(jobs -p) 2> /dev/null
+exit "$code"
+"""
+
+
+def _without(option: str, words: list[str]) -> list[str]:
+    """Words without an option and its value."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip or word.startswith(f"{option}="):
+            skip = False
+        elif word == option:
+            skip = True
+        else:
+            kept.append(word)
+    return kept

@@ -25,7 +25,7 @@ from tsattn.training.trainer_options import chosen_precision
 
 __all__ = ["OF_DATA", "RESULTS_VERSION", "Experiment"]
 
-RESULTS_VERSION = 2
+RESULTS_VERSION = 3
 """Raised in the commit that changes any number of a result: results of other versions are not comparable."""
 
 _FILES = ("path", "root", "folder")  # arguments of data sets that say where files lie
@@ -148,8 +148,13 @@ class Experiment:
         data.setup("fit")
         return self.key_with(data)
 
-    def key_with(self, data: ForecastDataModule) -> str:
-        """The `key`, of data that are set up."""
+    def key_with(self, data: ForecastDataModule, data_fingerprint: str | None = None) -> str:
+        """The `key`, of data that are set up.
+
+        Args:
+            data: set up.
+            data_fingerprint: theirs, where it is known (`tsattn.experiments.fingerprint`).
+        """
         trainer = {name: value for name, value in self.trainer.items() if name not in _NOT_IN_KEY}
         if trainer["devices"] in ("1", "auto", [0]):
             trainer["devices"] = 1
@@ -162,7 +167,7 @@ class Experiment:
             "seed": self.seed,
             "data": {name: getattr(data, name) for name in OF_DATA},
             "splits": splits,
-            "fingerprint": fingerprint(data),
+            "fingerprint": data_fingerprint or fingerprint(data),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 

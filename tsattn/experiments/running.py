@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import OF_DATA, Experiment
 from tsattn.experiments.fingerprint import fingerprint
 from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
+from tsattn.experiments.members import earlier_fits
 from tsattn.experiments.recording import Recording
 from tsattn.experiments.reopened import check_same
 from tsattn.experiments.result import Result
@@ -55,6 +57,9 @@ class Hooks:
         say: takes lines about what is done.
         command: that asked for the run, as the folder keeps it.
         checkpoint: that a training goes on from.
+        fitted: gives the folder of a finished run of an experiment, whose fit is then taken for that of a member of an
+            ensemble; None where there is none, and the member is fitted.
+        beside: whether the test measures the baselines, too, and draws a few forecasts.
     """
 
     callbacks: Sequence[Callback] = ()
@@ -63,6 +68,8 @@ class Hooks:
     say: Callable[[str], None] = field(default=logger.info)
     command: Sequence[str] = ()
     checkpoint: Path | None = None
+    fitted: Callable[[Experiment], Path | None] = field(default=lambda experiment: None)
+    beside: bool = True
 
 
 def run(
@@ -160,7 +167,9 @@ def fit_experiment(
         if not predictor.is_trained:
             hooks.say(predictor.summary)
         with own_random_state(seed):
+            started = time.perf_counter()
             facts = {**predictor.fit(data, training), "parameters": predictor.num_parameters}
+            facts["fit_seconds"] = round(time.perf_counter() - started, 3)
         fitted = FittedPredictor(predictor.eval(), data.scaler)
         key = experiment.key_with(data)
         leave_others()
@@ -175,18 +184,20 @@ def fit_experiment(
         facts = {**facts, **_validated(predictor, data, execution, facts, experiment.selection)}
         tables: dict[str, ErrorTable] = {}
         if test:
-            tables = tables_beside_baselines(
-                predictor, data, "test", execution, None if recording is None else recording.folder.errors
-            )
-        path = None if recording is None else recording.folder.path
-        result = Result(experiment, key, fitted, data, facts, tables, path)
+            path = None if recording is None else recording.folder.errors
+            if hooks.beside:
+                tables = tables_beside_baselines(predictor, data, "test", execution, path)
+            else:
+                tables = {predictor.name: measured(predictor, data, "test", execution, path)}
+        folder_path = None if recording is None else recording.folder.path
+        result = Result(experiment, key, fitted, data, facts, tables, folder_path)
         if refit:
             if recording is not None:
-                _write(result, recording, execution)  # no failure of what follows loses the test
+                _write(result, recording, execution, hooks.beside)  # no failure of what follows loses the test
             whole = _refitted(experiment, data, replace(training, trainer=for_refit), facts)
             result = replace(result, refitted=whole)
         if recording is not None:
-            _write(result, recording, execution)
+            _write(result, recording, execution, hooks.beside)
         return result
 
 
@@ -243,6 +254,7 @@ def _training(
         bar=hooks.bar,
         say=hooks.say,
         how_to_go_on=how_to_go_on,
+        fitted=earlier_fits(experiment, data, hooks.fitted, hooks.say),
     )
 
 
@@ -285,14 +297,15 @@ def _refitted(
     again = build_predictor(experiment.model["backbone"])
     again.build(whole.task, Output(tuple(experiment.model["quantiles"])), empty=True)
     unwatched = replace(training, open_files=None, checkpoint=None, resumes=False, callbacks=())
+    unwatched = replace(unwatched, fitted=lambda member, predictor: None)  # those were not fitted to these rows
     training.say("fitting once more, to all rows")
     with own_random_state(training.seed):
-        again.fit(whole, unwatched.at_length(facts))  # of closed forms there is no length
+        again.fit(whole, unwatched.at_length(facts))
     return FittedPredictor(again.eval(), whole.scaler)
 
 
-def _write(result: Result, recording: Recording, execution: Execution) -> None:
-    """The results of a run, into its folder."""
+def _write(result: Result, recording: Recording, execution: Execution, draws: bool) -> None:
+    """The results of a run, into its folder, with a picture of some forecasts or without."""
     folder, data = recording.folder, result.data
     assert data.task is not None
     if result.refitted is not None:
@@ -310,7 +323,7 @@ def _write(result: Result, recording: Recording, execution: Execution) -> None:
         **({"refit": {"rows": "all", "steps": _refit_steps(result.fit)}} if result.refitted is not None else {}),
     }
     recording.write(metrics)
-    if result.tables:
+    if result.tables and draws:
         name = result.fitted.predictor.name
         predictor = result.fitted.predictor
         figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", predictor.on(execution))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -97,7 +96,7 @@ def plot_attention_maps(
     if not 0 <= window < len(batch):
         raise UserError(f"window must be from 0 to {len(batch) - 1}, not {window}")
     attention = attentions[layer]
-    arguments = _input_of(attention, model, _one_window(batch, window))
+    arguments = _input_of(attention, model, batch.rows(window, window + 1))
     sequences = len(arguments["x"])
     if not 0 <= channel < sequences:
         raise UserError(f"channel must be from 0 to {sequences - 1}, the sequences of a window here, not {channel}")
@@ -124,11 +123,6 @@ def _input_of(attention: Attention, model: nn.Module, batch: Batch) -> dict[str,
         for module in was_training:
             module.training = True
     return {name: value for name, value in seen.items() if value is not None}
-
-
-def _one_window(batch: Batch, window: int) -> Batch:
-    parts = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return replace(batch, **{name: part[window : window + 1] for name, part in parts.items() if part is not None})
 
 
 def _one_row(arguments: dict[str, Any], row: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ def plot_test_forecasts(
     forecast: Callable[[Batch], Tensor] | None = None,
     num_windows: int = 3,
     num_channels: int = 3,
+    chosen: Mapping[int, str] | None = None,
 ) -> Figure:
     """Truth and forecast for a few test windows (columns, evenly spread in time) and channels (rows), original units.
 
@@ -58,11 +59,13 @@ def plot_test_forecasts(
         forecast: forecasts a batch with it, if not on this device as it is.
         num_windows: columns at most.
         num_channels: rows at most, the last channels of the data (the target of ETT comes last).
+        chosen: the numbers of the windows to draw, instead of some that are spread, and a word for each.
     """
     task, output, windows = predictor.task, predictor.output, data.windows("test", predictor.context_length)
     assert task is not None
     assert output is not None
-    numbers = sorted(set(np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()))
+    spread = np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()
+    numbers = sorted(set(spread)) if chosen is None else list(chosen)
     batch = windows.__getitems__(numbers)
     units = Units(data.series.mean, data.series.scale)
     scaled = ((forecast or predictor.eval())(batch), batch.past, _target(batch))
@@ -95,8 +98,10 @@ def plot_test_forecasts(
             if column == 0:
                 ax.set_ylabel(task.channels[channel])
             if row == 0:
-                start = f"forecast from {_moment(stamps[column, L], dates)}"
-                ax.set_title(f"{shown(ids[column])}\n{start}" if ids else start, fontsize=9)
+                heads = [shown(ids[column])] if ids else []
+                heads += [f"forecast from {_moment(stamps[column, L], dates)}"]
+                heads += [chosen[numbers[column]]] if chosen else []
+                ax.set_title("\n".join(heads), fontsize=9)
     handles = [*axes[0, 0].lines[1:3], *axes[0, 0].collections]
     figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
     figure.suptitle(title, fontsize=11)

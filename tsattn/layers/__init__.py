@@ -3,6 +3,7 @@
 from tsattn.layers.calendar_features import CalendarFeatures
 from tsattn.layers.covariate_tokens import CovariateTokens
 from tsattn.layers.covariates import Covariates, HorizonEffect
+from tsattn.layers.dropout_layer import Dropout
 from tsattn.layers.embeddings import TokenEmbedding
 from tsattn.layers.encoder import Encoder, EncoderBlock
 from tsattn.layers.heads import DirectHead, FlattenHead
@@ -17,6 +18,7 @@ __all__ = [
     "CovariateTokens",
     "Covariates",
     "DirectHead",
+    "Dropout",
     "Encoder",
     "EncoderBlock",
     "FlattenHead",

@@ -14,6 +14,7 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.layers.calendar_features import CalendarFeatures
 from tsattn.layers.covariates import Covariates
+from tsattn.layers.dropout_layer import Dropout
 from tsattn.task import Task
 
 __all__ = ["CovariateTokens"]
@@ -43,7 +44,7 @@ class CovariateTokens(Covariates):
         super().__init__(task, calendar, d_model, num_outputs, dropout)
         count = self.count(task, calendar)
         self.which = nn.Parameter(0.02 * torch.randn(count, d_model)) if count else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     @staticmethod
     def count(task: Task, calendar: bool) -> int:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
 from tsattn.layers.calendar_features import CalendarFeatures
+from tsattn.layers.dropout_layer import Dropout
 from tsattn.layers.patching import Patches
 from tsattn.task import Task
 
@@ -43,7 +44,7 @@ class HorizonEffect(nn.Module):
         # one linear map of the features and the mean side by side, in two parts
         self.step = nn.Linear(num_features, d_model)
         self.context = nn.Linear(d_model, d_model, bias=False)
-        self.hidden = nn.Sequential(nn.GELU(), nn.Dropout(dropout))
+        self.hidden = nn.Sequential(nn.GELU(), Dropout(dropout))
         self.output = nn.Linear(d_model, num_outputs)
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tsattn.errors import UserError
+from tsattn.layers.dropout_layer import Dropout
 
 __all__ = ["TokenEmbedding"]
 
@@ -32,7 +33,7 @@ class TokenEmbedding(nn.Module):
             raise UserError(f"positions must be one of {', '.join(self.POSITIONS)}, not {positions!r}")
         self.value = nn.Linear(num_inputs, d_model)
         self.position = nn.Parameter(0.02 * torch.randn(max_length, d_model)) if positions == "learned" else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, term: Tensor | None = None) -> Tensor:
         """Tokens `(B G, N, D)`.

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tsattn.attention import Attention
+from tsattn.layers.dropout_layer import Dropout
 
 __all__ = ["Encoder", "EncoderBlock"]
 
@@ -29,9 +30,9 @@ class EncoderBlock(nn.Module):
         self.attention = attention
         self.feedforward_norm = nn.LayerNorm(d_model)
         self.feedforward = nn.Sequential(
-            nn.Linear(d_model, d_ff), nn.GELU(), nn.Dropout(dropout), nn.Linear(d_ff, d_model)
+            nn.Linear(d_model, d_ff), nn.GELU(), Dropout(dropout), nn.Linear(d_ff, d_model)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,
@@ -51,8 +52,8 @@ class EncoderBlock(nn.Module):
         pattern = self.attention.pattern
         if blocks is None or not pattern.takes_blocks:
             blocks, global_tokens = pattern.blocks_at(time), None
-        x = x + self.dropout(self.attention(self.attention_norm(x), blocks=blocks, global_tokens=global_tokens))
-        out: Tensor = x + self.dropout(self.feedforward(self.feedforward_norm(x)))
+        x = self.dropout(self.attention(self.attention_norm(x), blocks=blocks, global_tokens=global_tokens), x)
+        out: Tensor = self.dropout(self.feedforward(self.feedforward_norm(x)), x)
         return out
 
 

@@ -29,6 +29,7 @@ PREDICTORS = {
     "ridge": "tsattn.predictors.ridge.Ridge",
     "seasonal_naive": "tsattn.predictors.naive.SeasonalNaive",
     "persistence": "tsattn.predictors.naive.Persistence",
+    "window_mean": "tsattn.predictors.naive.WindowMean",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
     "neuralforecast": "tsattn.peers.neural.NeuralForecast",
     "statsforecast": "tsattn.peers.local.StatsForecast",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["TRAINING_OPTIONS", "Ensemble"]
+__all__ = ["TRAINING_OPTIONS", "Ensemble", "Member", "member_name"]
 
 TRAINING_OPTIONS = (
     *("context_length", "loss", "learning_rate", "weight_decay"),
@@ -59,19 +59,24 @@ class Ensemble(Predictor):
         weights: one a member, at least 0; they are divided by their sum. None weighs all alike.
         seeds: how often a trained member is trained: from the seed of the training, the next, and so on.
 
+    Attributes:
+        described: the members, by their descriptions.
+        weights: the share of each; they add up to 1.
+        seeds: as it was given.
+
     Raises:
         UserError: for no member or one that is not valid, an ensemble among them, or weights that are none.
     """
 
     def __init__(self, *, members: Sequence[Any] = (), weights: Sequence[float] | None = None, seeds: int = 1) -> None:
-        described = [_Member.of(member) for member in members]
+        described = [Member.of(member) for member in members]
         given = None if weights is None else list(weights)
         super().__init__(members=[member.description for member in described], weights=given, seeds=seeds)
         if not described:
             raise UserError(f"an ensemble needs members, a list of descriptions: {one_of(_kinds())}")
         self.weights = _normalised(given, len(described))
-        self._described = described
-        times = whole_number("seeds", seeds)
+        self.described = described
+        times = self.seeds = whole_number("seeds", seeds)
         # by member and seed
         self.members = nn.ModuleList(
             nn.ModuleList(build_predictor(member.predictor) for _ in range(times if member.is_trained else 1))
@@ -89,7 +94,7 @@ class Ensemble(Predictor):
         whole = super().complete(arguments)
         descriptions.check_types(whole, get_type_hints(cls.__init__), "predictor ensemble")
         weights = None if whole["weights"] is None else list(whole["weights"])
-        members = [_Member.of(member).description for member in whole["members"]]
+        members = [Member.of(member).description for member in whole["members"]]
         return {**whole, "members": members, "weights": weights}
 
     @property
@@ -101,7 +106,7 @@ class Ensemble(Predictor):
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         super().build(task, output, empty=empty)
-        for member, copies in zip(self._described, self._copies, strict=True):
+        for member, copies in zip(self.described, self._copies, strict=True):
             own = replace(task, context_length=member.options.get("context_length", task.context_length))
             for copy in copies:
                 copy.build(own, output, empty=empty)
@@ -132,7 +137,7 @@ class Ensemble(Predictor):
             for copy, _, own in parts:
                 if not copy.is_trained:
                     own.say(f"{own.member}: {copy.summary}")
-            known.append([copy.fit(own_data, own) for copy, own_data, own in parts])
+            known.append([_fit(copy, own_data, own) for copy, own_data, own in parts])
         return {"members": known}
 
     @override
@@ -152,12 +157,12 @@ class Ensemble(Predictor):
         self, data: ForecastDataModule, training: Training
     ) -> Iterator[list[tuple[Predictor, ForecastDataModule, Training]]]:
         """By member and seed, a predictor, its data and its training."""
-        for number, (member, copies) in enumerate(zip(self._described, self._copies, strict=True)):
+        for number, (member, copies) in enumerate(zip(self.described, self._copies, strict=True)):
             options = {name: value for name, value in member.options.items() if name != "context_length"}
             parts = []
             for seed, copy in enumerate(copies):
                 assert copy.task is not None, "build(task, output) comes first"
-                own = training.of_member(f"member_{number}_seed_{seed}", seed, **options)
+                own = training.of_member(member_name(number, seed), seed, **options)
                 parts.append((copy, data.with_context(copy.task.context_length), own))
             yield parts
 
@@ -167,8 +172,19 @@ class Ensemble(Predictor):
         return [[*copies] for copies in self.members]  # type: ignore[misc]
 
 
+def member_name(number: int, seed: int) -> str:
+    """What the training of a member is called, by the place of its description and the number of its seed, from 0."""
+    return f"member_{number}_seed_{seed}"
+
+
+def _fit(predictor: Predictor, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+    """Fit a member, unless that was done before."""
+    known = training.fitted(training.member, predictor)
+    return predictor.fit(data, training) if known is None else known
+
+
 @dataclass(frozen=True)
-class _Member:
+class Member:
     """A predictor, and how it is trained.
 
     Attributes:
@@ -187,7 +203,7 @@ class _Member:
         return {**self.predictor, **self.options}
 
     @classmethod
-    def of(cls, description: object) -> _Member:
+    def of(cls, description: object) -> Member:
         """What the description of a member means.
 
         Raises:

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from tsattn.batch import Batch
 from tsattn.errors import whole_number
+from tsattn.layers import InstanceNorm
 from tsattn.predictors.base import Predictor
 from tsattn.predictors.contexts import last_context
 
@@ -17,17 +18,21 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["Persistence", "SeasonalNaive"]
+__all__ = ["Persistence", "SeasonalNaive", "WindowMean"]
 
 
-class _Repeated(Predictor):
-    """The last steps of the context, again and again (missing ones have the value before them)."""
+class _Unfitted(Predictor):
+    """Knows all after `build`."""
 
     needs_fit = False
 
     @override
     def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
         return {}
+
+
+class _Repeated(_Unfitted):
+    """The last steps of the context, again and again (missing ones have the value before them)."""
 
     @override
     def forward(self, batch: Batch) -> Tensor:
@@ -65,3 +70,30 @@ class Persistence(_Repeated):
     @override
     def context_length(self) -> int:
         return 1
+
+
+class WindowMean(_Unfitted):
+    """The mean of the observed values of the context for every step.
+
+    Args:
+        context_length: L, the steps that are averaged; those of the task by default.
+
+    Raises:
+        UserError: for a context of no step.
+    """
+
+    def __init__(self, *, context_length: int | None = None) -> None:
+        super().__init__(context_length=context_length)
+        self._own_length = None if context_length is None else whole_number("context_length", context_length)
+
+    @property
+    @override
+    def context_length(self) -> int:
+        return super().context_length if self._own_length is None else self._own_length
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        assert self.task is not None, "build(task, output) comes first"
+        window = last_context(batch, self.context_length)
+        level = InstanceNorm(window.past, window.past_observed).mean
+        return level.expand(-1, self.task.prediction_length, -1)

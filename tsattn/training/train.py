@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from torch import nn
 
 from tsattn.data import ForecastDataModule
 from tsattn.errors import DivergedError, UserError
@@ -20,6 +21,7 @@ from tsattn.training.best_weights import BestCheckpoint, BestInMemory
 from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from tsattn.training.curve import count_epochs, curve_loggers, keep_curve
 from tsattn.training.exact_resume import ExactResume
+from tsattn.training.kept_memory import memory_kept
 from tsattn.training.module import ForecastingModule
 from tsattn.training.one_epoch import TrainingPlan, train_as_one_epoch
 from tsattn.training.precision import FULL_PRECISION
@@ -73,6 +75,10 @@ class Training:
         member: the name of the part of an ensemble that is trained; empty for the whole.
         lengths: by member, the optimizer steps after which to stop, along the learning rates of the whole training;
             None trains to the end.
+        fitted: asked for a member before it is fitted: loads the state of an earlier fit into the predictor that it is
+            given, and gives what is known of that; None where there was none.
+        choices: by member, what a closed form chose in an earlier fit, such as ``alpha``, and takes as it is; those
+            without an entry choose.
     """
 
     trainer: TrainerOptions
@@ -87,6 +93,8 @@ class Training:
     how_to_go_on: Callable[[], str] = field(default=lambda: "")
     member: str = ""
     lengths: Mapping[str, int] | None = None
+    fitted: Callable[[str, nn.Module], dict[str, Any] | None] = field(default=lambda member, predictor: None)
+    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Training:
         """The training of a part: with files, a seed and options of its own.
@@ -103,12 +111,14 @@ class Training:
         return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=name)
 
     def at_length(self, facts: Mapping[str, Any]) -> Training:
-        """The same, which stops where validation had its least error in an earlier fit.
+        """The same, which stops where validation had its least error in an earlier fit, with what closed forms chose.
 
         Args:
-            facts: what that fit gave: ``best_step``, or those of the members of an ensemble under ``members``.
+            facts: what that fit gave: ``best_step`` or ``chosen``, or those of the members of an ensemble under
+                ``members``.
         """
-        return replace(self, lengths=chosen_lengths(facts))
+        choices = {fit.get("member", ""): fit["chosen"] for fit in _fits(facts) if "chosen" in fit}
+        return replace(self, lengths=chosen_lengths(facts), choices=choices)
 
 
 def chosen_lengths(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -117,8 +127,12 @@ def chosen_lengths(facts: Mapping[str, Any]) -> dict[str, int]:
     Args:
         facts: what the fit gave: ``best_step``, or those of the members of an ensemble under ``members``.
     """
-    members = [facts] if "members" not in facts else [fit for fits in facts["members"] for fit in fits]
-    return {fit.get("member", ""): fit["best_step"] for fit in members if "best_step" in fit}
+    return {fit.get("member", ""): fit["best_step"] for fit in _fits(facts) if "best_step" in fit}
+
+
+def _fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The facts of each fit: those of the members of an ensemble, by seed, or of the whole."""
+    return [facts] if "members" not in facts else [fit for fits in facts["members"] for fit in fits]
 
 
 def train(module: ForecastingModule, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -177,7 +191,8 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
             best_file.dirpath, progress.path = str(files.checkpoints), files.last
             _write_curve(trainer, data, files, training, checkpoint)
         started = time.perf_counter()
-        with _explained(training, data, files):
+        keeping = memory_kept() if trainer.strategy.root_device.type == "cpu" else contextlib.nullcontext()
+        with _explained(training, data, files), keeping:
             trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
             if trainer.interrupted:
                 raise KeyboardInterrupt(training.how_to_go_on())

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import resource
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,10 +17,9 @@ from optuna_integration import PyTorchLightningPruningCallback
 from tsattn.data import ForecastDataModule
 from tsattn.errors import DivergedError, UserError
 from tsattn.experiments import Experiment, Hooks, run
-from tsattn.ops import executed_flops
-from tsattn.predictors import Predictor, build_predictor, named_predictor
+from tsattn.experiments.run_sizes import peak_memory, predictor_sizes
+from tsattn.predictors import Predictor, named_predictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.training.random_state import own_random_state
 from tsattn.tuning.held_data import HeldData, device_type
 from tsattn.tuning.rolling import Fold
 from tsattn.tuning.search import Search
@@ -64,12 +60,13 @@ def run_trial(
     started = time.perf_counter()
     prunes = search.pruner != "none" and len(search.objectives) == 1
 
-    with _pruned_by_failure(trial), _peak_memory() as peak:
+    with _pruned_by_failure(trial), peak_memory() as peak:
         experiment = search.experiment(base, taken)
 
         def built(predictor: Predictor, data: ForecastDataModule) -> None:
             if not sizes:
-                sizes.update(_sizes(predictor, data, flops_needed="flops" in (*search.objectives, *search.constraints)))
+                needed = "flops" in (*search.objectives, *search.constraints)
+                sizes.update(predictor_sizes(predictor, data, flops_needed=needed))
                 _note(trial, seed=experiment.seed, device=device_type(experiment), **sizes)
                 _constrain(trial, search, sizes)
 
@@ -167,47 +164,3 @@ def _constrain(trial: Trial, search: Search, sizes: Mapping[str, float]) -> None
 def _note(trial: Trial, **values: Any) -> None:
     for name, value in values.items():
         trial.set_user_attr(name, value)
-
-
-def _sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:
-    """Parameters and flops; without flops where an attention runs on an accelerator only, unless they are needed."""
-    sizes: dict[str, float] = {"parameters": predictor.num_parameters}
-    try:
-        sizes["flops"] = _flops(predictor, data)
-    except UserError:
-        if flops_needed:
-            raise
-    return sizes
-
-
-@torch.no_grad()
-def _flops(predictor: Predictor, data: ForecastDataModule) -> int:
-    """Flops of a forward pass of one window on a CPU; the random generator is left as it was."""
-    assert predictor.task is not None
-    assert predictor.output is not None
-    window = data.windows("train", predictor.context_length).__getitems__([0])
-    with own_random_state():
-        whole = build_predictor(predictor.description)  # with numbers in the place of its shapes
-        whole.build(predictor.task, predictor.output)
-        return executed_flops(lambda: whole.eval()(window))
-
-
-@contextlib.contextmanager
-def _peak_memory() -> Iterator[Callable[[], int]]:
-    """What gives the most bytes held since here: on a CUDA device if there is one, else by the process."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-        yield torch.cuda.max_memory_allocated
-        return
-    status = Path("/proc/self/status")
-    with contextlib.suppress(OSError):  # where this is not allowed, the peak is that since the process began
-        Path("/proc/self/clear_refs").write_text("5")
-
-    def peak() -> int:
-        if status.exists():
-            line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-            return int(line.split()[1]) * 1024
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return used if sys.platform == "darwin" else used * 1024
-
-    yield peak

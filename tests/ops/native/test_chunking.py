@@ -58,7 +58,7 @@ def test_sizes_come_from_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_is_gone_on_with_as_it_was_begun() -> None:
     with sizes_taken(OTHERS), kernels_taken("portable"):
         noted, expected = kernels_in_use(), results()
-    assert noted == {"set": "portable", "sizes": {**noted["sizes"], "chunk_keys": 40}}
+    assert noted == {"set": "portable", "sizes": {**noted["sizes"], "chunk_keys": 40}, "dropout": True}
     assert set_in_use() != "portable"
     with kernels_as_noted(json.loads(json.dumps(noted))):
         assert (set_in_use(), chunk_sizes()) == ("portable", OTHERS)

@@ -193,7 +193,7 @@ def test_kernels_that_compute_wrong_are_not_used(
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-@pytest.mark.parametrize("wrong", ["forward", "backward"])
+@pytest.mark.parametrize("wrong", ["forward", "backward", "dropout"])
 def test_the_check_sees_what_is_not_computed(wrong: str, found: KernelLibrary) -> None:
     class Idle:
         def __getattr__(self, name: str) -> object:

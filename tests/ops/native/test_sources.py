@@ -13,9 +13,10 @@ import pytest
 from tests.ops.native.conftest import needs_compiler
 from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, InstructionSet, sets_of_this_cpu
 from tsattn.ops.native.kernel_compiler import SOURCE, compilers
-from tsattn.ops.native.kernel_problem import KernelProblem
+from tsattn.ops.native.kernel_problem import DropoutProblem, KernelProblem
 
 DRIVER = Path(__file__).with_name("driver.cpp")
+DRIVERS = {"attention": DRIVER, "dropout": Path(__file__).with_name("dropout_driver.cpp")}
 ARM = [shutil.which(name) for name in ("aarch64-linux-gnu-g++", "qemu-aarch64")]
 SETS = sets_of_this_cpu()
 # sets that differ in the width of their vectors; bfloat16 is an addition to the widest
@@ -46,10 +47,11 @@ def lanes_of(name: str) -> int:
 
 @needs_compiler
 @pytest.mark.slow
+@pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("one", WIDE_AND_NARROW, ids=lambda one: one.name)
-def test_nothing_is_read_or_written_beside_what_is_there(one: InstructionSet, tmp_path: Path) -> None:
+def test_nothing_is_read_or_written_beside_what_is_there(one: InstructionSet, driver: str, tmp_path: Path) -> None:
     flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *one.flags)
-    program = built([*compilers()[0].command], DRIVER, tmp_path / "driver", *flags)
+    program = built([*compilers()[0].command], DRIVERS[driver], tmp_path / "driver", *flags)
     check([str(program)], lanes_of(one.name))
 
 
@@ -69,9 +71,10 @@ def test_the_sanitizer_sees_what_is_too_small(tmp_path: Path) -> None:
 
 @needs_compiler
 @pytest.mark.slow
-def test_threads_do_not_meet(tmp_path: Path) -> None:
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_threads_do_not_meet(driver: str, tmp_path: Path) -> None:
     flags = ("-O1", "-fsanitize=thread", *SETS[0].flags)
-    program = built([*compilers()[0].command], DRIVER, tmp_path / "driver", *flags)
+    program = built([*compilers()[0].command], DRIVERS[driver], tmp_path / "driver", *flags)
     probe = tmp_path / "probe.cpp"
     probe.write_text("int main() {}\n")
     empty = subprocess.run([str(built([*compilers()[0].command], probe, tmp_path / "probe", "-fsanitize=thread"))])
@@ -82,30 +85,35 @@ def test_threads_do_not_meet(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(None in ARM, reason="no aarch64-linux-gnu-g++ and qemu-aarch64, so NEON is not tested")
-def test_neon_computes_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_neon_computes_the_same(driver: str, tmp_path: Path) -> None:
     compiler, emulator = map(str, ARM)
-    program = built([compiler], DRIVER, tmp_path / "driver", "-O2", "-static", *INSTRUCTION_SETS["neon"].flags)
+    program = built([compiler], DRIVERS[driver], tmp_path / "driver", "-O2", "-static", *INSTRUCTION_SETS["neon"].flags)
     check([emulator, str(program)], 4)
 
 
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="no clang++")
+@pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("one", SETS[:1], ids=lambda one: one.name)
-def test_clang_compiles_the_same(one: InstructionSet, tmp_path: Path) -> None:
+def test_clang_compiles_the_same(one: InstructionSet, driver: str, tmp_path: Path) -> None:
     flags = ("-O3", "-ffp-contract=fast", *one.flags)
-    check([str(built(["clang++"], DRIVER, tmp_path / "driver", *flags))], lanes_of(one.name))
+    check([str(built(["clang++"], DRIVERS[driver], tmp_path / "driver", *flags))], lanes_of(one.name))
 
 
 @needs_compiler
-def test_the_fields_of_python_are_those_of_the_header(tmp_path: Path) -> None:
-    names = [name for name, *_ in KernelProblem._fields_]
-    lines = "".join(f'  std::printf("%zu ", offsetof(TsattnProblem, {name}));\n' for name in names)
+@pytest.mark.parametrize(("record", "struct"), [(KernelProblem, "TsattnProblem"), (DropoutProblem, "TsattnDropout")])
+def test_the_fields_of_python_are_those_of_the_header(
+    record: type[ctypes.Structure], struct: str, tmp_path: Path
+) -> None:
+    names = [name for name, *_ in record._fields_]
+    lines = "".join(f'  std::printf("%zu ", offsetof({struct}, {name}));\n' for name in names)
     (tmp_path / "fields.cpp").write_text(
         f'#include <cstddef>\n#include <cstdio>\n#include "problem.h"\n'
-        f'int main() {{\n{lines}  std::printf("%zu", sizeof(TsattnProblem));\n}}\n'
+        f'int main() {{\n{lines}  std::printf("%zu", sizeof({struct}));\n}}\n'
     )
     program = built([*compilers()[0].command], tmp_path / "fields.cpp", tmp_path / "fields")
     said = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
-    wanted = [getattr(KernelProblem, name).offset for name in names]
-    assert [int(number) for number in said.split()] == [*wanted, ctypes.sizeof(KernelProblem)]
+    wanted = [getattr(record, name).offset for name in names]
+    assert [int(number) for number in said.split()] == [*wanted, ctypes.sizeof(record)]

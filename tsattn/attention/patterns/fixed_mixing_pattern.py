@@ -74,7 +74,8 @@ class FixedMixingPattern(nn.Module, FullPattern):
         impl: str,
     ) -> Tensor:
         direct = is_direct(impl, bias=False, dropout=dropout_p > 0)
-        if tokens.by_default:  # neighbouring places, which a view of the table holds
+        # neighbouring places, which a view of the table holds; an exported program takes any number of them
+        if tokens.by_default and not torch.compiler.is_exporting():
             first = 0 if self.align == "start" else self.table.shape[1] - q.shape[2]
             here = slice(first, first + q.shape[2])
             logits = self.table[None, :, here, here]

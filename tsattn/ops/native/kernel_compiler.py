@@ -111,7 +111,7 @@ def compile_library(compiler: Compiler, flags: Sequence[str], target: Path) -> N
     Raises:
         CompileError: if that fails, or takes longer than two minutes.
     """
-    command = [*compiler.command, *_FLAGS, *flags, "-o", str(target), str(SOURCE / "attention.cpp")]
+    command = [*compiler.command, *_FLAGS, *flags, "-o", str(target), *map(str, sorted(SOURCE.glob("*.cpp")))]
     try:
         code, said = _run(command, seconds=COMPILE_SECONDS)
     except OSError as error:

@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-__all__ = ["KernelProblem", "StridedTensor", "numbers", "strided"]
+__all__ = ["DropoutProblem", "KernelProblem", "StridedTensor", "numbers", "strided"]
 
 
 class StridedTensor(ctypes.Structure):
@@ -48,6 +48,20 @@ class KernelProblem(ctypes.Structure):
         ("grad_bias_batch", ctypes.c_int64),
         ("key_parts", ctypes.c_int64),
         ("grad_q_part", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+        ("parallel", ctypes.c_void_p),
+    )
+
+
+class DropoutProblem(ctypes.Structure):
+    """See source/problem.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("x", "residual", "out")),
+        *((name, ctypes.c_int64) for name in ("count", "x_bfloat16", "out_bfloat16")),
+        ("threshold", ctypes.c_uint32),
+        ("factor", ctypes.c_float),
+        ("seed", ctypes.c_uint64),
         ("threads", ctypes.c_int64),
         ("parallel", ctypes.c_void_p),
     )

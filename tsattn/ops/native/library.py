@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from tsattn.errors import UserError, one_of
 from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, InstructionSet, sets_of_this_cpu
 from tsattn.ops.native.kernel_compiler import CompileError, Compiler, KernelError, compilers
-from tsattn.ops.native.kernel_problem import KernelProblem
+from tsattn.ops.native.kernel_problem import DropoutProblem, KernelProblem
 from tsattn.ops.native.library_cache import CacheError, LibraryCache, cache_folder
 from tsattn.ops.native.self_check import what_is_wrong
 
@@ -42,6 +44,7 @@ _PROBLEM = ctypes.POINTER(KernelProblem)
 _FUNCTIONS: dict[str, tuple[list[type], type]] = {
     "tsattn_forward": ([_PROBLEM], ctypes.c_int),
     "tsattn_backward": ([_PROBLEM], ctypes.c_int),
+    "tsattn_dropout": ([ctypes.POINTER(DropoutProblem)], ctypes.c_int),
     "tsattn_work": ([_PROBLEM, ctypes.c_int], ctypes.c_double),
     "tsattn_takes_bfloat16": ([], ctypes.c_int),
     "tsattn_lanes": ([], ctypes.c_int),
@@ -94,8 +97,8 @@ def load_kernels() -> ctypes.CDLL | None:
 
     It has `tsattn_forward` and `tsattn_backward`, which take a pointer to a `KernelProblem` and return 0, 1 where
     memory did not suffice, or 2 for what they do not take; `tsattn_work`, which counts what they compute;
-    `tsattn_takes_bfloat16`; and `tsattn_lanes` and `tsattn_tile_keys`, the sizes that they compute in. The environment
-    variable `TSATTN_KERNELS` is `auto` by default,
+    `tsattn_dropout`, which takes a pointer to a `DropoutProblem`; `tsattn_takes_bfloat16`; and `tsattn_lanes` and
+    `tsattn_tile_keys`, the sizes that they compute in. The environment variable `TSATTN_KERNELS` is `auto` by default,
     `off`, or the name of an instruction set.
 
     Raises:
@@ -104,6 +107,7 @@ def load_kernels() -> ctypes.CDLL | None:
     return _kept().library
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # a graph cannot look for files
 def why_no_kernels() -> str | None:
     """One clause, for messages, on why `load_kernels` gives None; None where it does not.
 

@@ -67,7 +67,8 @@ def why_not_native(
         return "there is nothing to compute"
     if q.shape[-1] > MAX_WIDTH or levels > MAX_LEVELS:
         return f"it takes at most {MAX_WIDTH} components and {MAX_LEVELS} levels"
-    return why_no_kernels()
+    why_none: str | None = why_no_kernels()
+    return why_none
 
 
 def native_attention(

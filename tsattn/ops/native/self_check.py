@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tsattn.ops.native.kernel_problem import KernelProblem, StridedTensor
+from tsattn.ops.native.kernel_problem import DropoutProblem, KernelProblem, StridedTensor
+from tsattn.ops.native.philox import keep_threshold, kept_numbers
 
 __all__ = ["what_is_wrong"]
 
@@ -22,8 +23,10 @@ def what_is_wrong(library: ctypes.CDLL) -> str | None:
     """None where the library computes outputs and gradients as it should, else a clause; takes a millisecond.
 
     Args:
-        library: with `tsattn_forward` and `tsattn_backward`.
+        library: with `tsattn_forward`, `tsattn_backward` and `tsattn_dropout`.
     """
+    if not all(_drops(library, bfloat16) for bfloat16 in (False, True)):
+        return "its dropout is wrong"
     for bfloat16 in (False, True) if library.tsattn_takes_bfloat16() else (False,):
         ranks, value_width = ((4, 2), 6) if bfloat16 else ((3, 2), 7)
         for queries in (3, 37):  # one vector of queries and two, with a rest in each
@@ -31,6 +34,22 @@ def what_is_wrong(library: ctypes.CDLL) -> str | None:
                 if not np.allclose(found, wanted, rtol=_TOLERANCES[bfloat16], atol=_TOLERANCES[bfloat16]):
                     return f"its {name} are wrong{' in bfloat16' if bfloat16 else ''}"
     return None
+
+
+def _drops(library: ctypes.CDLL, bfloat16: bool, count: int = 77, p: float = 0.3, seed: int = 2**62 - 3) -> bool:
+    """Whether it drops what it should of so many numbers, and adds a residual."""
+    threshold, factor = keep_threshold(p)
+    # whole numbers below 2^7, of which bfloat16 keeps all digits
+    x, residual = np.arange(1, count + 1, dtype=np.float32), np.full(count, 3, np.float32)
+    wanted = np.where(kept_numbers(seed, count, p), np.float32(factor) * x, 0) + residual
+    given = [(array.view(np.uint32) >> 16).astype(np.uint16) if bfloat16 else array for array in (x, residual)]
+    out = np.zeros_like(given[0])
+    problem = DropoutProblem(*(array.ctypes.data for array in (*given, out)), count, bfloat16, bfloat16, threshold)
+    problem.factor, problem.seed, problem.threads = factor, seed, 1
+    if library.tsattn_dropout(ctypes.byref(problem)):
+        return False
+    found = (out.astype(np.uint32) << 16).view(np.float32) if bfloat16 else out
+    return np.allclose(found, wanted, rtol=_TOLERANCES[bfloat16])
 
 
 def _solved(

@@ -53,3 +53,17 @@ typedef struct {
   // GOMP_parallel of the OpenMP that the caller uses, or null: then threads are started
   void (*parallel)(void (*)(void*), void*, unsigned, unsigned);
 } TsattnProblem;
+
+// out = residual + x times 0 or `factor`, number by number; all of them lie end to end.
+typedef struct {
+  const void* x;         // float, or bfloat16 where `x_bfloat16` is 1
+  const void* residual;  // of the type of out; or null for zeros
+  void* out;             // float, or bfloat16 where `out_bfloat16` is 1
+  int64_t count;
+  int64_t x_bfloat16, out_bfloat16;
+  uint32_t threshold;    // numbers whose 32 random bits are below it are dropped
+  float factor;          // of the others
+  uint64_t seed;
+  int64_t threads;
+  void (*parallel)(void (*)(void*), void*, unsigned, unsigned);  // as above
+} TsattnDropout;

@@ -1,13 +1,13 @@
 // Numbered pieces of work, shared out among threads.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <thread>
 #include <vector>
-
-#include "problem.h"
 
 namespace tsattn {
 
@@ -33,9 +33,10 @@ class Scratch {
   int64_t used_ = 0;
 };
 
-// Calls work(number, state) once for each number below `count`; make_state() is called once on each thread.
-template <class MakeState, class Work>
-void share_out(const TsattnProblem& p, int64_t count, MakeState make_state, Work work) {
+// Calls work(number, state) once for each number below `count`; make_state() is called once on each thread. Of the
+// problem, `threads` and `parallel` count.
+template <class Problem, class MakeState, class Work>
+void share_out(const Problem& p, int64_t count, MakeState make_state, Work work) {
   struct Team {
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};

@@ -1,0 +1,103 @@
+"""Members of an ensemble that were fitted before: they are what the ensemble would have fitted, to the digit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tsattn.errors import UserError
+from tsattn.experiments import Experiment, Hooks, run
+from tsattn.experiments.members import member_experiments
+from tsattn.predictors.network import NetworkPredictor
+
+NETWORK: dict[str, Any] = {
+    **{"kind": "patchtst", "patch_len": 8, "stride": 8, "d_model": 8, "num_heads": 2, "num_layers": 1},
+    **{"dropout": 0.1, "attention": {"kind": "mlr", "ranks": [2, 2]}},
+}
+
+
+def experiment(backbone: Any, **values: Any) -> Experiment:
+    sizes = {"context_length": 48, "prediction_length": 8, "batch_size": 32}
+    return Experiment.of(
+        {
+            "seed_everything": 3,
+            "data": {"class_path": "CO2DataModule", "init_args": sizes},
+            "model": {"backbone": backbone, "learning_rate": 0.01},
+            "trainer": {"max_steps": 6, "val_check_interval": 2, "accelerator": "cpu"},
+        }
+    ).with_values(values)
+
+
+OTHER = {
+    **NETWORK,
+    "attention": "standard",
+    "context_length": 64,
+    "loss": "mae",
+    "learning_rate": 0.002,
+    "max_steps": 4,
+}
+MIXED = {"kind": "ensemble", "members": [NETWORK, "ridge", OTHER], "weights": [2, 1, 1], "seeds": 2}
+
+
+def test_members_are_experiments_of_their_own() -> None:
+    found = member_experiments(experiment(MIXED))
+    assert list(found) == ["member_0_seed_0", "member_0_seed_1", "member_2_seed_0", "member_2_seed_1"]
+    assert [one.seed for one in found.values()] == [3, 4, 3, 4]
+    alone = experiment(NETWORK)
+    assert found["member_0_seed_0"] == alone
+    other = found["member_2_seed_1"]
+    assert other.data["init_args"]["context_length"] == 64
+    assert (other.model["loss"], other.model["learning_rate"], other.trainer["max_steps"]) == ("mae", 0.002, 4)
+    assert member_experiments(alone) == {}
+    assert member_experiments(experiment(MIXED, seed_everything=False)) == {}
+
+
+def test_an_ensemble_of_stored_members_is_the_one_that_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensemble = experiment(MIXED)
+    whole = run(ensemble)
+    folders = {}
+    for name, alone in member_experiments(ensemble).items():
+        result = run(alone, tmp_path / name, hooks=Hooks(beside=False))
+        folders[result.key] = tmp_path / name
+        assert list(result.tables) == [result.fitted.predictor.name]  # no baseline beside it
+        assert not (tmp_path / name / "forecast.png").exists()
+
+    def never(*args: object, **options: object) -> None:
+        raise AssertionError("a member was trained again")
+
+    said: list[str] = []
+    monkeypatch.setattr(NetworkPredictor, "fit", never)
+    hooks = Hooks(fitted=lambda one: folders.get(one.key), say=said.append)
+    again = run(ensemble, tmp_path / "ensemble", hooks=hooks)
+    assert again.key == whole.key
+    assert sum("as it was fitted in" in line for line in said) == 4
+    state, expected = again.fitted.predictor.state_dict(), whole.fitted.predictor.state_dict()
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(state[name], expected[name]) for name in state)
+    assert again.scores.equals(whole.scores)
+    for fit in (whole.fit, again.fit):
+        for one in (copy for copies in fit["members"] for copy in copies):
+            for name in ("training", "fit_seconds", "is_earlier"):
+                one.pop(name, None)
+    assert again.fit["members"] == whole.fit["members"]
+    monkeypatch.undo()
+    refitted = run(ensemble, tmp_path / "refitted", refit=True, hooks=hooks).refitted
+    assert refitted is not None
+    assert not torch.equal(*(one.predictor.state_dict()["members.1.0.weight"] for one in (refitted, whole.fitted)))
+    name = next(name for name in state if name.startswith("members.0.0.") and state[name].dim() > 1)
+    assert not torch.equal(refitted.predictor.state_dict()[name], state[name])  # trained once more, to all rows
+
+
+def test_a_run_of_something_else_is_not_taken(tmp_path: Path) -> None:
+    run(experiment(NETWORK, **{"model.backbone.num_layers": 2}), tmp_path / "wide", hooks=Hooks(beside=False))
+    with pytest.raises(UserError, match="checkpoint is of another model"):
+        run(experiment(MIXED), hooks=Hooks(fitted=lambda one: tmp_path / "wide"))
+    shorter = experiment(NETWORK, **{"data.context_length": 40})
+    run(shorter, tmp_path / "short", hooks=Hooks(beside=False))
+    with pytest.raises(UserError, match=r"the run .*short was fitted to other data"):
+        run(experiment(MIXED), hooks=Hooks(fitted=lambda one: tmp_path / "short"))

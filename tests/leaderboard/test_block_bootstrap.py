@@ -1,0 +1,134 @@
+"""Intervals hold what they say under dependence of windows and luck of seeds, and find what is there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.leaderboard.invented import overlapping
+from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns, SeedLuck, block_length, deviations
+
+
+@pytest.mark.parametrize(
+    ("origins", "horizon", "length"),
+    [(2785, 96, 192), (2689, 192, 268), (2545, 336, 336), (2161, 720, 720), (11425, 96, 571), (134, 60, 60)],
+)
+def test_blocks_are_as_long_as_a_horizon_at_least(origins: int, horizon: int, length: int) -> None:
+    assert block_length(origins, horizon) == length
+    assert length >= horizon
+
+
+def test_sums_are_those_of_the_drawn_origins() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(37)
+    resample = Resample.draw(37, 5, 20, rng)
+    taken = (resample.starts[:, :, None] + np.arange(resample.length)) % 37
+    np.testing.assert_allclose(resample.sums(values), values[taken].sum((1, 2)), atol=1e-12)
+
+
+def test_means_are_errors_over_observed_targets() -> None:
+    rng = np.random.default_rng(0)
+    sums, counts = rng.random((3, 90)), rng.integers(1, 9, 90).astype(float)
+    runs = ResampledRuns.of(sums, counts, Resample.draw(90, 4, 10, rng))
+    np.testing.assert_allclose(runs.means, [sum(seed) / sum(counts) for seed in sums])
+    assert runs.mean == pytest.approx(float(np.mean([sum(seed) / sum(counts) for seed in sums])))
+
+
+def test_blocks_keep_the_spread_that_single_windows_lose() -> None:
+    """The spread of a mean of windows that overlap is known: n + h - 1 steps, each in h windows or fewer."""
+    rng = np.random.default_rng(0)
+    n, h = 4000, 50
+    weights = np.convolve(np.ones(n), np.ones(h)) / (n * h)
+    exact = np.sqrt((weights**2).sum())
+    spreads = []
+    for _ in range(30):
+        values = overlapping(n, h, rng, memory=0.0)
+        resample = Resample.draw(n, h, 400, rng)
+        runs = ResampledRuns.of(values[None], np.ones(n), resample)
+        zero = ResampledRuns.of(np.zeros((1, n)), np.ones(n), resample)
+        spreads.append(deviations(runs, zero, resample, None, rng).spread)
+    assert np.sqrt(np.mean(np.square(spreads))) == pytest.approx(exact, rel=0.12)
+    assert exact > 5 * np.std(values) / np.sqrt(n)
+
+
+def test_luck_of_seeds_has_its_spread() -> None:
+    rng = np.random.default_rng(0)
+    arms = [ResampledRuns(lucky, np.repeat(lucky[:, None], 4000, 1)) for lucky in rng.standard_normal((200, 2))]
+    luck = SeedLuck.of(arms)
+    assert luck is not None
+    assert luck.freedom == 200
+    assert luck.of_mean(5, rng).std() == pytest.approx(1 / np.sqrt(5), rel=0.1)
+    assert SeedLuck.of([ResampledRuns(np.ones(1), np.ones((1, 10)))]) is None
+
+
+def _one_case(
+    windows: int, horizon: int, memory: float, seeds: int, luck: float, shift: float, rng: np.random.Generator
+) -> tuple[float, bool]:
+    """The p-value of two arms whose true difference is `shift`, and whether the interval holds that."""
+    common, apart = overlapping(windows, horizon, rng, memory), 0.5 * overlapping(windows, horizon, rng, memory)
+
+    def runs(sign: int) -> NDArray[np.float64]:
+        return np.stack([5 + common + sign * apart / 2 + luck * rng.standard_normal() for _ in range(seeds)])
+
+    resample = Resample.draw(windows, horizon, 600, rng)
+    ones = np.ones(windows)
+    arm = ResampledRuns.of(runs(1) + shift, ones, resample)
+    reference = ResampledRuns.of(runs(-1), ones, resample)
+    around = deviations(arm, reference, resample, SeedLuck.of([arm, reference]), rng)
+    difference = arm.mean - reference.mean
+    low, high = around.interval(difference)
+    return around.p_value(difference), low <= shift <= high
+
+
+@pytest.mark.parametrize(
+    ("windows", "horizon", "memory", "seeds", "luck"),
+    [
+        (1000, 24, 0.0, 5, 0.0),
+        (1000, 24, 0.8, 5, 0.1),
+        (700, 96, 0.8, 3, 0.05),
+        (300, 100, 0.8, 2, 0.1),
+        (1000, 24, 0.8, 1, 0),
+    ],
+)
+def test_nothing_is_found_where_nothing_is(windows: int, horizon: int, memory: float, seeds: int, luck: float) -> None:
+    rng = np.random.default_rng(7)
+    cases = [_one_case(windows, horizon, memory, seeds, luck, 0.0, rng) for _ in range(200)]
+    wrong = np.mean([p < 0.05 for p, _ in cases])
+    held = np.mean([inside for _, inside in cases])
+    # 0.05 in 200 cases is 0.02 to 0.08; three blocks, the fewest of these, are allowed a little more
+    assert 0.005 <= wrong <= (0.12 if windows == 3 * horizon else 0.09)
+    assert held >= (0.88 if windows == 3 * horizon else 0.91)
+
+
+def test_windows_as_if_independent_would_find_what_is_not_there() -> None:
+    """The reason for blocks: a plain test of overlapping windows errs most of the time."""
+    rng = np.random.default_rng(7)
+    wrong = []
+    for _ in range(100):
+        difference = overlapping(700, 96, rng, 0.8)
+        wrong.append(abs(difference.mean()) > 1.96 * difference.std() / np.sqrt(len(difference)))
+    assert np.mean(wrong) > 0.5
+
+
+def test_what_is_there_is_found_as_often_as_is_said() -> None:
+    rng = np.random.default_rng(3)
+    n, h = 1000, 24
+    sizes = []
+    for _ in range(20):
+        resample = Resample.draw(n, h, 600, rng)
+        runs = ResampledRuns.of(0.5 * overlapping(n, h, rng, 0.8)[None], np.ones(n), resample)  # as arms differ there
+        zero = ResampledRuns.of(np.zeros((1, n)), np.ones(n), resample)
+        sizes.append(deviations(runs, zero, resample, None, rng).detectable(0.05))
+    shift = float(np.mean(sizes))
+    found = np.mean([_one_case(n, h, 0.8, 1, 0.0, shift, rng)[0] < 0.05 for _ in range(100)])
+    assert 0.65 <= found <= 0.93
+
+
+def test_a_difference_of_nothing_is_one() -> None:
+    rng = np.random.default_rng(0)
+    resample = Resample.draw(100, 5, 50, rng)
+    runs = ResampledRuns.of(np.ones((1, 100)), np.ones(100), resample)
+    around = deviations(runs, runs, resample, None, rng)
+    assert around.p_value(0.0) == 1
+    assert around.interval(0.0) == (0, 0)

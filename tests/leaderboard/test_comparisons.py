@@ -1,0 +1,130 @@
+"""Comparisons of a board: their numbers, their correction, and what is confirmed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from statsmodels.stats.multitest import multipletests
+
+from tests.leaderboard.invented import record, records
+from tsattn.errors import UserError
+from tsattn.leaderboard.comparisons import COMPARISON, adjusted, compare_all, confirm
+from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.standings import Standings
+
+RESAMPLES = 2000
+
+
+@pytest.fixture(scope="module")
+def board() -> Standings:
+    return Standings(records(shifts={"mlr": -6.0, "uniform": 12.0}, windows=1000))
+
+
+@pytest.fixture(scope="module")
+def compared(board: Standings) -> pd.DataFrame:
+    return compare_all(board, resamples=RESAMPLES * 4)
+
+
+def test_point_estimates_are_those_of_the_errors(board: Standings, compared: pd.DataFrame) -> None:
+    entries = records(shifts={"mlr": -6.0, "uniform": 12.0}, windows=1000)
+    done = entries.frame
+    for row in compared.sample(20, random_state=0).itertuples():
+        attention, predictor = (row.against, row.predictor) if row.against == "standard" else ("", "ridge")
+        means = []
+        for name, kind in ((row.predictor, row.attention), (predictor, attention)):
+            own = done[(done["dataset"] == row.dataset) & (done["horizon"] == row.horizon)]
+            own = own[(own["predictor"] == name) & (own["attention"] == kind)]
+            column = "squared" if row.metric == "mse" else "absolute"
+            tables = [entries.windows(key) for key in own["key"]]
+            means.append(np.mean([table[column].astype(float).sum() / table["count"].sum() for table in tables]))
+            assert own[row.metric].mean() == pytest.approx(means[-1], rel=1e-6)
+        assert row.difference == pytest.approx(means[0] - means[1], rel=1e-6)
+        assert row.percent == pytest.approx(100 * (means[0] / means[1] - 1), rel=1e-6)
+        assert row.low < row.difference < row.high
+
+
+def test_every_attention_meets_standard_and_ridge(compared: pd.DataFrame) -> None:
+    assert not compared.duplicated(COMPARISON).any()
+    first = compared[(compared["dataset"] == "ETTh1") & (compared["horizon"] == 24) & (compared["metric"] == "mse")]
+    by = first.groupby("against")[["predictor", "attention"]].apply(lambda part: set(map(tuple, part.to_numpy())))
+    assert ("patchtst", "mlr") in by["standard"]
+    assert ("patchtst", "uniform") in by["standard"]
+    assert ("patchtst", "standard") not in by["standard"]
+    assert ("itransformer", "standard") in by["ridge"]
+    assert not any(predictor == "persistence" for predictor, _ in by["ridge"] | by["standard"])
+
+
+def test_what_differs_is_found_and_what_does_not_is_a_tie(compared: pd.DataFrame) -> None:
+    own = compared[(compared["against"] == "standard") & (compared["predictor"] == "patchtst")]
+    own = own[own["metric"] == "mse"].groupby("attention")["verdict"].agg(set)
+    assert own["mlr"] == {"better"}
+    assert own["uniform"] == {"worse"}
+    assert own["swa"] == own["btt"] == own["identity"] == {"tie"}
+    ties = compared[compared["verdict"] == "tie"]
+    assert ((ties["holm"] >= 0.05) | ((ties["low"] <= 0) & (ties["high"] >= 0))).all()
+    assert (compared["detectable"] > 0).all()
+
+
+def test_holm_counts_every_comparison(compared: pd.DataFrame) -> None:
+    expected = multipletests(compared["p"], method="holm")[1]
+    np.testing.assert_allclose(compared["holm"], expected)
+    p = np.random.default_rng(0).random(40) ** 3
+    np.testing.assert_allclose(adjusted(p), multipletests(p, method="holm")[1])
+    assert not len(adjusted(np.empty(0)))
+
+
+def test_the_same_comes_out_again_and_of_fewer_data(board: Standings, compared: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(compare_all(board, resamples=RESAMPLES * 4), compared)
+    part = Standings(records(datasets=("ETTm1",), shifts={"mlr": -6.0, "uniform": 12.0}, windows=1000))
+    alone = compare_all(part, resamples=RESAMPLES * 4).set_index(COMPARISON)["p"]
+    pd.testing.assert_series_equal(alone, compared.set_index(COMPARISON).loc[alone.index, "p"])
+
+
+def test_resamples_are_enough_for_the_number_of_comparisons() -> None:
+    """The smallest p-value that can come out is still found after the correction of very many."""
+    board = Standings(records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), shifts={"mlr": -50.0}, windows=900))
+    found = compare_all(board)
+    assert found["holm"].min() < 0.025
+
+
+def test_fresh_seeds_confirm(board: Standings) -> None:
+    found, fresh = confirm(board, [4, 5], resamples=RESAMPLES * 2)
+    assert set(found["seeds"]) <= {2, 3}
+    assert (fresh["seeds"] == 2).all(), "ablations have no fresh seeds"
+    chosen = found[found["verdict"].isin(["better", "worse"])].set_index(COMPARISON).index
+    assert set(fresh.set_index(COMPARISON).index) <= set(chosen)
+    np.testing.assert_allclose(fresh["holm"], multipletests(fresh["p"], method="holm")[1])
+    mlr = fresh[(fresh["attention"] == "mlr") & (fresh["against"] == "standard") & (fresh["metric"] == "mse")]
+    assert len(mlr)
+    assert (mlr["verdict"] == "better").all()
+
+
+def test_of_single_models_it_is_said() -> None:
+    board = Standings(records(datasets=("ETTh1",), horizons=(24,), seeds=(1,), windows=900))
+    assert (compare_all(board, resamples=RESAMPLES)["seed_freedom"] == 0).all()
+
+
+def test_few_windows_have_no_interval() -> None:
+    board = Standings(records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), windows=40))
+    found = compare_all(board, resamples=RESAMPLES)
+    assert set(found["verdict"]) == {"no interval"}
+    assert found[["low", "high", "p", "holm"]].isna().all(axis=None)
+    assert found["difference"].notna().all()
+
+
+def test_two_experiments_of_one_name_are_refused() -> None:
+    one, other = (record("ETTh1", 24, "patchtst", "mlr", 1, key=key) for key in ("a", "b"))
+    with pytest.raises(
+        UserError, match=r"two different experiments are called ETTh1, horizon 24, patchtst, mlr, seed 1"
+    ):
+        Standings(Records.of([one, other]))
+
+
+def test_other_windows_are_not_compared() -> None:
+    runs = [record("ETTh1", 24, "patchtst", kind, 1, windows=900) for kind in ("standard", "mlr")]
+    runs.append(record("ETTh1", 24, "ridge", "", None, windows=700))
+    found = compare_all(Standings(Records.of(runs)), resamples=RESAMPLES)
+    verdicts = found.groupby("against")["verdict"].agg(set)
+    assert verdicts["ridge"] == {"no interval"}
+    assert "no interval" not in verdicts["standard"]

@@ -1,0 +1,240 @@
+"""The page and its Markdown: what they hold, how they are built, and that names from records are never markup."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.leaderboard.html_page import Node, Page
+from tests.leaderboard.invented import record, records, refused
+from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.contents import sections_of, title_of
+from tsattn.leaderboard.report.markdown_text import markdown_report
+from tsattn.leaderboard.report.page import page
+from tsattn.leaderboard.report.parts import ReportTable, Section
+from tsattn.leaderboard.report.published import read_published, shipped_numbers
+from tsattn.leaderboard.standings import RankedArm, Standings
+
+RESAMPLES = 400
+SECTIONS = [
+    *("summary", "chosen", "headline", "differences", "confirmation", "ranks", "ablations", "cost", "horizons"),
+    *("published", "forecasts", "failed", "refused", "provenance", "method"),
+]
+
+
+def analysed(found: Records, fresh: tuple[int, ...] = (), resamples: int = RESAMPLES) -> Analysis:
+    file = shipped_numbers()
+    assert file is not None
+    return Analysis(Standings(found), read_published(file), fresh, why_no_pictures="No models.", resamples=resamples)
+
+
+@pytest.fixture(scope="module")
+def analysis() -> Analysis:
+    return analysed(records(windows=700, shifts={"mlr": -8.0, "uniform": 15.0}), (4, 5), 8000)
+
+
+@pytest.fixture(scope="module")
+def sections(analysis: Analysis) -> list[Section]:
+    return sections_of(analysis)
+
+
+@pytest.fixture(scope="module")
+def content(analysis: Analysis, sections: list[Section]) -> str:
+    return page(title_of(analysis), sections)
+
+
+@pytest.fixture(scope="module")
+def tree(content: str) -> Node:
+    return Page(content).root
+
+
+def table_of(sections: list[Section], name: str) -> ReportTable:
+    return next(part for section in sections for part in section.parts if part.name == name)  # type: ignore[return-value]
+
+
+def cells(table: ReportTable) -> list[dict[str, str]]:
+    return [{column.name: cell.text for column, cell in zip(table.columns, row, strict=True)} for row in table.rows]
+
+
+def test_it_holds_every_section_under_a_heading(tree: Node) -> None:
+    found = tree.all("section")
+    assert [section.attributes["id"] for section in found] == SECTIONS
+    for section in found:
+        (heading,) = section.all("h2")
+        assert heading.attributes["id"] == section.attributes["aria-labelledby"]
+        assert heading.words()
+        assert section.all("p") or section.all("table")
+    links = [link.attributes["href"] for nav in tree.all("nav") for link in nav.all("a")]
+    assert links == [f"#{name}" for name in SECTIONS]
+    assert len(tree.all("h1")) == 1
+
+
+def test_nothing_comes_from_elsewhere(content: str, tree: Node) -> None:
+    assert not re.search(r"https?:|//[a-z]", re.sub(r"<script>.*?</script>", "", content, flags=re.DOTALL))
+    for node in tree.everything():
+        for name in ("src", "href", "xlink:href", "data", "action"):
+            value = node.attributes.get(name)
+            assert value is None or value.startswith(("#", "data:,")), (node.tag, name, value)
+        assert node.tag not in ("iframe", "img", "object", "embed")
+    assert not re.search(r"@import|url\((?!#)", content)
+
+
+def test_every_name_is_one(tree: Node) -> None:
+    names = [node.attributes["id"] for node in tree.everything() if "id" in node.attributes]
+    assert len(names) == len(set(names))
+    for node in tree.everything():
+        for attribute in ("aria-labelledby", "aria-describedby"):
+            if attribute in node.attributes:
+                assert node.attributes[attribute] in names
+        for value in filter(None, node.attributes.values()):
+            for target in re.findall(r"url\(#([^)]+)\)", value) + re.findall(r"^#(.+)$", value):
+                assert target in names, target
+
+
+def test_tables_are_ones_that_can_be_read_aloud(tree: Node) -> None:
+    tables = tree.all("table")
+    assert len(tables) >= 9
+    for table in tables:
+        (caption,) = table.all("caption")
+        assert caption.words()
+        heads = table.all("thead")[0].all("th")
+        assert all(head.attributes["scope"] == "col" for head in heads)
+        for row in table.all("tbody")[0].all("tr"):
+            assert len(row.children) == len(heads)
+            assert row.children[0].attributes["scope"] == "row"
+    for figure in tree.all("figure"):
+        (svg,) = figure.all("svg")
+        assert svg.attributes["role"] == "img"
+        assert svg.attributes["aria-label"]
+        assert figure.all("figcaption")[0].words()
+
+
+def test_figures_have_the_colours_and_the_text_of_the_page(content: str, tree: Node) -> None:
+    for svg in tree.all("svg"):
+        assert svg.all("text"), "text is text"
+        assert not svg.all("style")
+    drawings = "".join(re.findall(r"<svg.*?</svg>", content, re.DOTALL))
+    assert not re.search(r"#[0-9a-f]{6}\b", drawings), "each colour is one of the page, other ones in the dark"
+    used = set(re.findall(r"var\(--([\w-]+)\)", content)) - {"drawn-width"}
+    style = content.split("<style>")[1].split("</style>")[0]
+    for block in re.findall(r"\{[^{}]*color-scheme:[^{}]*\}", style):
+        assert used <= set(re.findall(r"--([\w-]+):", block))
+
+
+def test_names_are_never_markup() -> None:
+    bad = "<img src=x onerror=alert(1)>&\"'|*_`"
+    found = [record("ETTh1", 24, bad, "standard", 1, windows=300), record("ETTh1", 24, bad, "a<b", 1, windows=300)]
+    found.append(refused("ETTh1", 24, "x", bad, "failed", f"{bad}\n\n# no heading</td>"))
+    analysis = analysed(Records.of(found))
+    sections = sections_of(analysis)
+    tree = Page(page(bad, sections)).root
+    assert not tree.all("img")
+    assert bad in tree.all("h1")[0].text
+    assert any(bad in cell.text for cell in tree.all("td"))
+    text = markdown_report(bad, sections)
+    assert "<img" not in text.replace("\\<img", "")
+    assert "\n# no heading" not in text
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}) == 1, "a cell for each column"
+
+
+def test_means_are_those_of_the_records(analysis: Analysis, sections: list[Section]) -> None:
+    done = analysis.board.done
+    rows = {(row["predictor"], row["attention"]): row for row in cells(table_of(sections, "headline-table"))}
+    own = done[(done["dataset"] == "ETTm1") & (done["predictor"] == "patchtst") & (done["attention"] == "mlr")]
+    means = own.groupby("horizon")[["mse", "mae"]].mean().mean()
+    assert rows["patchtst", "mlr"]["ETTm1"] == f"{means['mse']:.3f} / {means['mae']:.3f}"
+    assert rows["itransformer", "btt"]["ETTm1"] == "–"  # noqa: RUF001
+    chosen = cells(table_of(sections, "chosen-table"))
+    assert {row["arm"] for row in chosen if row["chosen by"] == "validation"} == {"patchtst, mlr"}
+
+
+def test_a_tie_is_called_one(analysis: Analysis, sections: list[Section]) -> None:
+    rows = cells(table_of(sections, "difference-table"))
+    assert len(rows) == len(analysis.comparisons)
+    swa = [row for row in rows if row["attention"] == "swa" and row["against"] == "standard"]
+    assert {row["verdict"] for row in swa} == {"tie"}
+    assert all(row["detectable"].endswith("%") for row in swa)
+    table = table_of(sections, "headline-table")
+    notes = {(row[0].text, row[1].text): row[2].note for row in table.rows}
+    assert notes["patchtst", "swa"].startswith("standard: tie")
+    text = " ".join(next(section for section in sections if section.name == "differences").text)
+    assert re.search(r"Of \d+ comparisons .* \d+ are ties, \d+ better", text)
+
+
+def test_what_is_of_one_seed_is_said_to_be() -> None:
+    shifts = {"mlr": -30.0}
+    analysis = analysed(records(datasets=("ETTh1",), seeds=(1,), shifts=shifts, windows=700), resamples=4000)
+    arm = RankedArm("patchtst", "mlr")
+    assert analysis.verdict("ETTh1", arm, "standard") == "better at 24 (one seed), 48 (one seed)"
+    several = analysed(records(datasets=("ETTh1",), seeds=(1, 2), shifts=shifts, windows=700), resamples=4000)
+    assert several.verdict("ETTh1", arm, "standard") == "better throughout"
+    (differences,) = [section for section in sections_of(analysis) if section.name == "differences"]
+    assert "of these differences are of one seed each" in " ".join(differences.text)
+    table = next(part for part in differences.parts if isinstance(part, ReportTable))
+    assert {row[6].note for row in table.rows if row[6].text == "better"} == {"one seed"}
+
+
+def test_published_numbers_say_where_they_come_from(sections: list[Section]) -> None:
+    rows = cells(table_of(sections, "published-table"))
+    here = [row for row in rows if row["from"] == "here"]
+    assert [row["model"] for row in here] == ["patchtst, mlr", "ridge"]
+    others = [row for row in rows if row["from"] == "published"]
+    assert {row["data set"] for row in others} == {"ETTh1"}
+    assert all(row["source"] and row["look-back"] for row in others)
+    assert {row["all windows"] for row in others} == {"yes", "no"}
+
+
+def test_what_failed_and_what_does_not_apply_is_listed(sections: list[Section]) -> None:
+    (failed,) = cells(table_of(sections, "failed-table"))
+    assert (failed["predictor"], failed["attention"]) == ("itransformer", "mlbtc")
+    assert failed["error"].startswith("the loss is not a number")
+    (none,) = cells(table_of(sections, "refused-table"))
+    assert "which have no order" in none["reason"]
+
+
+def test_fresh_seeds_have_a_section_where_they_are_asked_for(sections: list[Section]) -> None:
+    rows = cells(table_of(sections, "confirmation-table"))
+    assert {row["confirmed"] for row in rows if row["attention"] == "mlr" and row["against"] == "standard"} >= {"yes"}
+    assert any(row["confirmed"] == "no run with a fresh seed" for row in rows)
+
+
+def test_it_is_the_same_again() -> None:
+    pages = []
+    for _ in range(2):
+        analysis = analysed(records(datasets=("ETTh1",), windows=300))
+        pages.append(page(title_of(analysis), sections_of(analysis)))
+    assert pages[0] == pages[1]
+
+
+def test_markdown_holds_the_same_tables(sections: list[Section]) -> None:
+    text = markdown_report("Leaderboard", sections)
+    for section in sections:
+        assert f"\n## {section.title}\n" in text
+        for part in section.parts:
+            if isinstance(part, ReportTable) and part.rows:
+                head = f"| {' | '.join(column.name for column in part.columns)} |"
+                assert head in text
+                body = text.split(head)[1].split("\n\n")[0].strip().splitlines()
+                assert len(body) == 1 + len(part.rows)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [],
+        [refused("ETTh1", 24, "patchtst", "mlr", "failed", "no")],
+        [record("ETTh1", 24, "ridge", "", None, windows=100)],
+        [record("ETTh1", 24, "patchtst", "mlr", 1, windows=100)],
+        [record("ETTh1", 24, "patchtst", kind, 1, windows=30) for kind in ("standard", "mlr")],
+        [record("ETTh1", 24, "patchtst", "mlr", 1, windows=100, flops=None, validation_mse=None, parameters=None)],
+    ],
+    ids=["nothing", "failed alone", "ridge alone", "one arm", "few windows", "facts missing"],
+)
+def test_whatever_is_there_is_reported(found: list[object]) -> None:
+    analysis = analysed(Records.of(found))  # type: ignore[arg-type]
+    sections = sections_of(analysis)
+    Page(page(title_of(analysis), sections))
+    assert markdown_report(title_of(analysis), sections)

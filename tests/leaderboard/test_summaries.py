@@ -1,0 +1,98 @@
+"""Means, spreads, skills, choices and ranks."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.leaderboard.invented import record, records
+from tsattn.errors import UserError
+from tsattn.leaderboard.rank_tests import rankings
+from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.standings import Standings
+from tsattn.leaderboard.summaries import choices, horizon_means, scores, without_attention
+
+
+def test_scores_are_means_and_spreads_over_seeds() -> None:
+    entries = records(windows=300)
+    table = scores(Standings(entries)).set_index(["dataset", "horizon", "predictor", "attention"])
+    done = entries.frame.query("status == 'done'")
+    for name, own in done.groupby(["dataset", "horizon", "predictor", "attention"]):
+        row = table.loc[name]
+        assert row["mse"] == pytest.approx(own["mse"].mean())
+        assert row["mae_spread"] == pytest.approx(own["mae"].astype(float).std(), nan_ok=True)
+        assert row["seeds"] == len(own)
+        ridge = table.loc[(*name[:2], "ridge", "")]["mse"]
+        assert row["skill"] == pytest.approx(100 * (ridge - row["mse"]) / ridge)
+    assert np.isnan(table.loc[("ETTh1", 24, "ridge", "")]["mse_spread"])
+
+
+def test_means_over_horizons_are_of_whole_arms() -> None:
+    board = Standings(records(windows=300))
+    table = scores(board)
+    means = horizon_means(board, table).set_index(["dataset", "predictor", "attention"])
+    own = table[(table["dataset"] == "ETTh1") & (table["predictor"] == "patchtst") & (table["attention"] == "mlr")]
+    assert means.loc[("ETTh1", "patchtst", "mlr"), "mse"] == pytest.approx(own["mse"].mean())
+    assert means.loc[("ETTh1", "itransformer", "btt"), "missing"] == [48]
+    assert np.isnan(means.loc[("ETTh1", "itransformer", "btt"), "mse"])
+    assert means.loc[("ETTh1", "ridge", ""), "skill"] == 0
+
+
+def test_validation_chooses() -> None:
+    runs = [
+        record("ETTh1", 24, "patchtst", "standard", 1, validation_mse=0.5, mse=0.40),
+        record("ETTh1", 24, "patchtst", "mlr", 1, validation_mse=0.6, mse=0.30),
+        record("ETTh1", 24, "patchtst+ridge", "mlr", 1, validation_mse=0.3, mse=0.35),
+        record("ETTh1", 24, "slight+ridge", "mlr", 1, validation_mse=0.2, mse=0.20, weight=0.1),
+        record("ETTh1", 24, "patchtst", "uniform", 1, validation_mse=0.1, mse=0.10),
+        record("ETTh1", 24, "ridge", "", None, validation_mse=0.4, mse=0.36),
+    ]
+    board = Standings(Records.of(runs))
+    found = choices(horizon_means(board, scores(board))).set_index(["among", "by"])
+    chosen = found.loc[("attention", "validation")]
+    assert (chosen["predictor"], chosen["attention"], chosen["mse"]) == ("patchtst+ridge", "mlr", 0.35)
+    assert (chosen["without"], chosen["without_mse"], chosen["weight"]) == ("ridge", 0.36, 0.5)
+    assert found.loc[("attention", "test")]["attention"] == "mlr"
+    assert found.loc[("attention", "test")]["mse"] == 0.30
+    assert found.loc[("all", "validation")]["attention"] == "uniform"
+
+
+def test_what_is_left_without_the_trained_member() -> None:
+    from tsattn.leaderboard.standings import RankedArm
+
+    assert without_attention(RankedArm("patchtst+ridge", "mlr")) == "ridge"
+    assert without_attention(RankedArm("patchtst", "mlr")) == ""
+    assert without_attention(RankedArm("ridge")) == ""
+
+
+def test_ranks_are_those_of_whole_tables() -> None:
+    board = Standings(records(windows=300, shifts={"mlr": -30.0, "standard": 20.0}))
+    found = {ranking.what: ranking for ranking in rankings(board, scores(board))}
+    own = found["the attentions of patchtst"]
+    assert own.ranks.index[0] == "patchtst, mlr"
+    assert own.ranks.iloc[0] == 1
+    assert own.ranks.iloc[-1] == 4
+    # Demsar 2006, table 5: q of 4 at 0.05 is 2.569
+    assert own.critical_difference == pytest.approx(2.569 * np.sqrt(4 * 5 / (6 * 4)), rel=1e-3)
+    assert {arm.attention for arm in own.left_out} == {"identity", "uniform", "fixed_mixing"}
+    assert len(own.tables) == 4
+    assert own.p < 0.05
+    assert "ridge" in found["all arms"].ranks
+
+
+def test_without_the_package_of_the_ranks_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **named: Any) -> Any:
+        if name == "scikit_posthocs":
+            raise ImportError(name)
+        return real(name, *rest, **named)
+
+    board = Standings(records(windows=300))
+    table = scores(board)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(UserError, match=r"pip install 'tsattn\[leaderboard\]'"):
+        rankings(board, table)

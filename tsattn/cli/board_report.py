@@ -1,0 +1,135 @@
+"""`tsattn report`: what records of runs say, as a page, as Markdown, and as the table of a README."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tsattn.cli.output import say
+from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.errors import UserError, number_of, one_of
+
+if TYPE_CHECKING:
+    from tsattn.leaderboard.records import Records
+    from tsattn.leaderboard.report.analysis import Analysis
+
+__all__ = ["run"]
+
+PAGE, MARKDOWN = "report.html", "report.md"
+
+_DESCRIPTION = """\
+Report what records of runs say: means and spreads over seeds, what validation chose, paired differences with
+intervals over blocks of time and over seeds, ranks, costs, published numbers, and what failed.
+
+RECORDS are folders with records.parquet and windows.parquet, as `benchmark` writes them; several are merged."""
+
+_ENDING = f"""\
+Written are {PAGE}, one file that needs no network, and {MARKDOWN}; with --readme alone only that file is changed."""
+
+
+def run(words: list[str]) -> int:
+    """Write a report; the exit code is 0, or a `UserError` is raised.
+
+    Args:
+        words: the words after ``report``.
+    """
+    options = _parser().parse_args(words)
+    if not options.records:
+        raise UserError("report needs records: a folder with records.parquet, or several")
+    from tsattn.leaderboard.records import Records
+    from tsattn.leaderboard.report.analysis import Analysis
+    from tsattn.leaderboard.report.published import read_published, shipped_numbers
+    from tsattn.leaderboard.standings import Standings
+
+    file = options.published or shipped_numbers()
+    published = read_published(file) if file is not None else []
+    records = Records.read(*options.records)
+    board = Standings(records)
+    _check_seeds(options.confirm, sorted({int(seed) for seed in board.done["seed"].dropna()}))
+    analysis = Analysis(board, published, options.confirm)
+    if options.readme is None or options.output is not None:
+        analysis = _with_pictures(analysis, records, options.runs)
+        _write(analysis, options.output or _folder_of(options.records[0]))
+    if options.readme is not None:
+        from tsattn.leaderboard.report.readme_part import write_readme
+
+        write_readme(options.readme, analysis)
+        say(f"{options.readme}: its table is that of these records")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = SentenceParser(
+        prog="python -m tsattn report",
+        description=_DESCRIPTION,
+        epilog=_ENDING,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("records", nargs="*", metavar="RECORDS", help="folders, or files records.parquet")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="of the report; the first of the records if left out"
+    )
+    parser.add_argument(
+        "--confirm",
+        type=_seeds,
+        default=(),
+        metavar="SEEDS",
+        help="such as 4,5: find differences without these seeds, and see with them alone what is left",
+    )
+    parser.add_argument("--runs", type=Path, metavar="FOLDER", help="with run folders, for pictures of forecasts")
+    parser.add_argument("--published", type=Path, metavar="FILE", help="TOML of published numbers, instead of our own")
+    parser.add_argument("--readme", type=Path, metavar="FILE", help="write the table of what was chosen into this file")
+    return parser
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\d+(,\d+)*", text.strip()):
+        raise argparse.ArgumentTypeError(f"must be seeds such as 4,5, not {text}")
+    return tuple(sorted({int(seed) for seed in text.split(",")}))
+
+
+def _check_seeds(fresh: tuple[int, ...], known: list[int]) -> None:
+    """Refuse seeds that nobody ran, and all of them at once, which would leave nothing to choose by."""
+    if unknown := [seed for seed in fresh if seed not in known]:
+        raise UserError(f"--confirm {unknown[0]}: no run has this seed; there are {one_of(map(str, known)) or 'none'}")
+    if fresh and set(fresh) == set(known):
+        raise UserError("--confirm names every seed that was run; leave some to find differences with")
+
+
+def _folder_of(source: str) -> Path:
+    path = Path(source)
+    return path if path.is_dir() else path.parent
+
+
+def _with_pictures(analysis: Analysis, records: Records, runs: Path | None) -> Analysis:
+    if runs is None:
+        lacking = "Without run folders (--runs FOLDER) there are no models to forecast with."
+        return dataclasses.replace(analysis, why_no_pictures=lacking)
+    from tsattn.cli.session import session
+    from tsattn.leaderboard.report.window_pictures import window_pictures
+
+    with session():
+        pictures, lacking = window_pictures(analysis, records, runs)
+    if lacking:
+        say(f"note: {lacking}")
+    return dataclasses.replace(analysis, pictures=pictures, why_no_pictures=lacking)
+
+
+def _write(analysis: Analysis, folder: Path) -> None:
+    from tsattn.leaderboard.report.contents import sections_of, title_of
+    from tsattn.leaderboard.report.markdown_text import markdown_report
+    from tsattn.leaderboard.report.page import page
+    from tsattn.leaderboard.whole_files import write_text
+
+    title, sections = title_of(analysis), sections_of(analysis)
+    texts = {MARKDOWN: markdown_report(title, sections), PAGE: page(title, sections)}
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    entries = analysis.board.entries
+    counts = entries["status"].value_counts()
+    failed = f", {counts['failed']} failed" if "failed" in counts else ""
+    say(f"{number_of(int(counts.get('done', 0)), 'run')}{failed}: {folder / PAGE}, {folder / MARKDOWN}")

@@ -1,0 +1,110 @@
+"""A suite from the command line: planned, listed or run, and what it came to."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tsattn.errors import number_of
+from tsattn.leaderboard.board import Board, Options, Workers
+from tsattn.leaderboard.estimates import duration
+from tsattn.leaderboard.shards import Shard
+from tsattn.leaderboard.suite_file import read_suite
+from tsattn.leaderboard.worker_process import LocalWorkers
+from tsattn.leaderboard.working_folder import WorkingFolder
+
+__all__ = ["run_suite"]
+
+
+def run_suite(file: Path, options: argparse.Namespace, command: str, say: Callable[[str], None]) -> None:
+    """List what a suite would run, or run it.
+
+    Args:
+        file: of the suite.
+        options: those of the command.
+        command: that was typed.
+        say: takes lines.
+
+    Raises:
+        UserError: for a suite, a part of it, or records that cannot be.
+        KeyboardInterrupt: if it was interrupted, saying how to go on.
+    """
+    suite = read_suite(file)
+    narrowed = suite.narrowed(
+        data=options.data,
+        predictors=options.predictor,
+        attentions=options.attention,
+        horizons=options.horizon,
+        seeds=options.seeds,
+    )
+    folder = WorkingFolder(options.folder or Path("runs", "leaderboard", suite.name))
+    output = Path(options.output or Path("benchmarks", "results", "leaderboard", suite.name))
+    how = Options(
+        threads=options.threads,
+        jobs=options.jobs,
+        shard=Shard.parse(options.shard) if options.shard else Shard(),
+        retries_failed=options.retry_failed,
+        added=tuple(options.add),
+        command=command,
+    )
+    board = Board(suite, narrowed, folder, output, how, say)
+    board.prepare(dry=options.dry_run)
+    _say_plan(board, say, lists=options.dry_run)
+    if options.dry_run:
+        return
+    try:
+        board.run(_workers(folder, options))
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(f"go on with `{command}`") from stop
+    _say_end(board, say)
+
+
+def _workers(folder: WorkingFolder, options: argparse.Namespace) -> Workers:
+    if options.ray is None:
+        return LocalWorkers(folder, options.jobs)
+    from tsattn.leaderboard.ray_workers import RayWorkers
+
+    return RayWorkers(folder, options.ray, options.jobs, options.threads)
+
+
+def _say_plan(board: Board, say: Callable[[str], None], *, lists: bool) -> None:
+    entries, studies = board.mine(), board.open_studies()
+    if lists:
+        estimates = board.estimates()
+        for study in studies:
+            folds = f" on {study.folds} rolling origins" if study.folds else ""
+            say(f"{'study':<14}  {study.title}: {number_of(study.trials, 'trial')}{folds}")
+        for entry in entries:
+            state = board.state(entry)
+            seconds = estimates.of(entry) if state in ("left", "waits") else None
+            about = f": {entry.reason}" if entry.reason else "" if seconds is None else f"  ~{duration(seconds)}"
+            say(f"{state:<14}  {entry.name}{about}")
+    states = Counter(board.state(entry) for entry in entries)
+    say(f"{board.suite.name}: {number_of(len(entries), 'entry')}: {_counted(states)}")
+    left = len(board.left())
+    if studies:
+        say(f"{number_of(len(studies), 'study')} come first, to choose values")
+    if left:
+        seconds, jobs = board.seconds_left(), f"{board.options.jobs} at once"
+        if seconds is None:
+            say("no run of this suite is recorded yet, so nothing tells how long it will take")
+        else:
+            say(f"about {duration(seconds)} are left, {jobs}")
+
+
+def _say_end(board: Board, say: Callable[[str], None]) -> None:
+    entries = board.mine()
+    failed = [entry for entry in entries if board.state(entry) == "failed"]
+    for entry in failed:
+        say(f"failed: {entry.name}: {board.reason(entry)}")
+    say(f"{board.suite.name}: {_counted(Counter(board.state(entry) for entry in entries))}")
+    if failed:
+        say("run what failed once more with --retry-failed; what each said is under errors/ in the working folder")
+    say(f"records: {board.output}")
+
+
+def _counted(states: Counter[str]) -> str:
+    names = {"left": "to be run", "waits": "waiting for a study"}
+    return ", ".join(f"{count} {names.get(state, state)}" for state, count in sorted(states.items())) or "none"

@@ -1,0 +1,96 @@
+"""Members of an ensemble that were fitted alone before: as which experiments, and taking those fits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from tsattn.data import ForecastDataModule
+from tsattn.errors import UserError
+from tsattn.experiments.experiment import Experiment
+from tsattn.experiments.reopened import check_same
+from tsattn.experiments.run_folder import RunFolder
+from tsattn.predictors import Predictor, build_predictor
+from tsattn.predictors.ensemble import Ensemble, member_name
+from tsattn.predictors.fitted import load_predictor
+
+__all__ = ["earlier_fits", "member_experiments"]
+
+_FACTS = (
+    *("best_step", "selected_by", "validation_error", "validation_windows", "parameters", "training"),
+    "fit_seconds",
+)
+
+
+def member_experiments(experiment: Experiment) -> dict[str, Experiment]:
+    """The experiments that fit the members of an ensemble alone, bit for bit as in it, by their names.
+
+    There is none of what is not trained, which costs little, and none where no seed is given.
+
+    Args:
+        experiment: of an ensemble, or of anything else, which has no members.
+
+    Raises:
+        UserError: for a description that is not valid.
+    """
+    ensemble = build_predictor(experiment.model["backbone"])
+    if not isinstance(ensemble, Ensemble) or experiment.seed is None:
+        return {}
+    found = {}
+    for number, member in enumerate(ensemble.described):
+        if not member.is_trained:
+            continue
+        options = dict(member.options)
+        values: dict[str, Any] = {"model.backbone": member.predictor}
+        if "context_length" in options:
+            values["data.context_length"] = options.pop("context_length")
+        if "max_steps" in options:
+            values |= {"trainer.max_epochs": None, "trainer.max_time": None}
+            values["trainer.max_steps"] = options.pop("max_steps")
+        values |= {f"model.{name}": value for name, value in options.items()}
+        for seed in range(ensemble.seeds):
+            alone = experiment.with_values({**values, "seed_everything": experiment.seed + seed})
+            found[member_name(number, seed)] = alone
+    return found
+
+
+def earlier_fits(
+    experiment: Experiment,
+    data: ForecastDataModule,
+    folder_of: Callable[[Experiment], Path | None],
+    say: Callable[[str], None],
+) -> Callable[[str, nn.Module], dict[str, Any] | None]:
+    """What `Training.fitted` asks: takes the fit of a member from the folder of a finished run, if there is one.
+
+    Args:
+        experiment: of the ensemble.
+        data: set up.
+        folder_of: gives the folder of a finished run of an experiment, or None.
+        say: takes a line about what was taken.
+    """
+    known: dict[str, Experiment] = {}
+
+    def fitted(member: str, predictor: nn.Module) -> dict[str, Any] | None:
+        if not known:
+            known.update(member_experiments(experiment))
+        alone = known.get(member)
+        path = None if alone is None else folder_of(alone)
+        if alone is None or path is None:
+            return None
+        assert isinstance(predictor, Predictor)
+        folder = RunFolder(path)
+        folder.check_trained()
+        before = load_predictor(folder.best)
+        check_same(alone, before.predictor.description, before.predictor.output)
+        if before.predictor.task != predictor.task or repr(before.scaler) != repr(data.scaler):
+            raise UserError(f"the run {path} was fitted to other data, so that the ensemble cannot take it as {member}")
+        predictor.load_state_dict(before.predictor.state_dict(), assign=True)
+        facts = json.loads(folder.metrics.read_text())
+        say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
+        return {"member": member, "is_earlier": True, **{name: facts[name] for name in _FACTS if name in facts}}
+
+    return fitted

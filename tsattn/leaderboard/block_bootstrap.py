@@ -1,0 +1,244 @@
+"""A bootstrap of mean differences over blocks of time and over seeds.
+
+Two sources make the mean error of a trained model what it is: the stretch of time it was tested on, and the seed of its
+training. Both are drawn anew, independently of each other, as they are crossed: every seed has an error in every window
+(the bootstrap of crossed factors, Owen 2007, *The pigeonhole bootstrap*, Annals of Applied Statistics 1(2)).
+
+Windows overlap: neighbours share all but one of their steps, and their errors depend on each other for at least a
+horizon. So what is drawn are circular blocks of origins (Politis and Romano 1992, *A circular block-resampling
+procedure for stationary data*), at least a horizon long. Windows of several series that start at one time are drawn
+together, as series move together.
+
+Few blocks tell their spread badly, and too small. Three known shares of that are made up for:
+
+- the mean is estimated from the same `k` blocks: a factor `k / (k - 1)` of the variance;
+- a block of `b` windows cuts off what windows beyond its ends share with those inside. Autocovariances of means over
+  `h` steps fall linearly to 0 at lag h, and a block weighs lag j by `1 - j / b`: a factor `1 - h / (3 b)`;
+- the spread itself is an estimate, of about `1.5 (k - 1)` degrees of freedom (overlapping batch means, Meketon and
+  Schmeiser 1984). Deviations are mixed with a chi-squared spread, as those of Student's
+  t are, of the degrees of freedom of their sum (Welch 1947).
+
+The seeds' share is drawn from how far the runs of each arm lie from their mean, of all arms that differ in nothing but
+their attention, as in an analysis of variance of one way: a few seeds of each together tell what luck does. Its factor
+is `N / (N - A)` of N runs of A arms (Davison and Hinkley 1997, *Bootstrap Methods and their Application*, section 3.2),
+its degrees of freedom are `N - A`. Where no arm has two seeds nothing is known about others, and what comes out holds
+for these models alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Deviations", "Resample", "ResampledRuns", "SeedLuck", "block_length", "deviations"]
+
+_FEWEST = 2.0  # blocks, below which there is no spread to speak of
+
+Array = NDArray[np.float64]
+
+
+def block_length(origins: int, horizon: int) -> int:
+    """How many origins a block holds: a twentieth of all, and two horizons where ten such blocks fit; at least one.
+
+    Where origins lie further apart than a step, fewer windows overlap, and such blocks are longer than they need be.
+
+    Args:
+        origins: number of different origins of test windows.
+        horizon: in steps.
+    """
+    return max(horizon, min(2 * horizon, origins // 10), origins // 20)
+
+
+@dataclass(frozen=True)
+class Resample:
+    """The same windows drawn anew, many times; shared by all runs that were tested on them.
+
+    Attributes:
+        starts: `(R, m)` the first origin of each drawn block.
+        length: of blocks, in origins.
+        origins: n, how many there are.
+        horizon: in steps.
+    """
+
+    starts: NDArray[np.int64]
+    length: int
+    origins: int
+    horizon: int
+
+    @classmethod
+    def draw(cls, origins: int, horizon: int, resamples: int, rng: np.random.Generator) -> Resample:
+        """Draw R times as many blocks as cover all origins.
+
+        Args:
+            origins: n.
+            horizon: in steps.
+            resamples: R.
+            rng: what draws.
+        """
+        length = block_length(origins, horizon)
+        starts = rng.integers(0, origins, (resamples, -(-origins // length)))
+        return cls(starts, length, origins, horizon)
+
+    @property
+    def blocks(self) -> float:
+        """How many blocks beside each other all origins are."""
+        return self.origins / self.length
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether there are blocks enough to say anything."""
+        return self.blocks >= _FEWEST
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the spread over time."""
+        return 1.5 * (self.blocks - 1)
+
+    @property
+    def inflation(self) -> float:
+        """What deviations are multiplied by for the first two shares; and as a block more may be drawn than fits in."""
+        drawn = self.starts.shape[1]
+        return float(np.sqrt(drawn / (self.blocks - 1) / (1 - self.horizon / (3 * self.length))))
+
+    def sums(self, values: Array) -> Array:
+        """`(R,)` sums over what was drawn of values `(n,)`, one for each origin."""
+        wrapped = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values[: self.length - 1]]))])
+        of_block = wrapped[self.length :] - wrapped[: -self.length]
+        return np.asarray(of_block[self.starts].sum(1), np.float64)
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """By how much a mean difference would differ from what was found, had time and seeds been others.
+
+    Attributes:
+        values: `(R,)`.
+        spread: their standard deviation, before the chi-squared mixture.
+        freedom: degrees of freedom of that.
+    """
+
+    values: Array
+    spread: float
+    freedom: float
+
+    def interval(self, difference: float, level: float = 0.95) -> tuple[float, float]:
+        """The basic bootstrap interval of a difference (Davison and Hinkley 1997, section 5.2)."""
+        low, high = np.quantile(self.values, [(1 - level) / 2, (1 + level) / 2])
+        return difference - float(high), difference - float(low)
+
+    def p_value(self, difference: float) -> float:
+        """How often a deviation is as large as the difference, two-sided; never 0 (Davison and Hinkley 1997, 4.11)."""
+        # sums that are equal on paper differ in their last digits
+        as_large = np.abs(self.values) >= abs(difference) * (1 - 1e-9)
+        return float((1 + as_large.sum()) / (1 + len(self.values)))
+
+    def detectable(self, level: float, power: float = 0.8) -> float:
+        """The difference that a two-sided test at this level would find with this power."""
+        from scipy.stats import t
+
+        return float((t.ppf(1 - level / 2, self.freedom) + t.ppf(power, self.freedom)) * self.spread)
+
+
+@dataclass(frozen=True)
+class ResampledRuns:
+    """The mean errors of runs of one arm, whose seeds are exchangeable.
+
+    Attributes:
+        means: `(S,)` of each seed, over all windows.
+        resampled: `(S, R)` the same over what was drawn.
+    """
+
+    means: Array
+    resampled: Array
+
+    @classmethod
+    def of(cls, sums: Array, counts: Array, resample: Resample) -> ResampledRuns:
+        """From the errors of every window.
+
+        Args:
+            sums: `(S, n)` of errors, for each seed and origin.
+            counts: `(n,)` observed targets that they are sums over.
+            resample: the windows drawn anew.
+        """
+        drawn = resample.sums(counts)
+        resampled = np.stack([resample.sums(seed) / drawn for seed in sums])
+        return cls(sums.sum(1) / counts.sum(), resampled)
+
+    def __len__(self) -> int:
+        """S, the number of seeds."""
+        return len(self.means)
+
+    @property
+    def mean(self) -> float:
+        """Over seeds."""
+        return float(self.means.mean())
+
+
+@dataclass(frozen=True)
+class SeedLuck:
+    """How far runs lie from the mean of their arm.
+
+    Attributes:
+        apart: `(N, R)` of each run, over what was drawn, of the spread that runs beyond these have.
+        freedom: degrees of freedom of that spread.
+    """
+
+    apart: Array
+    freedom: float
+
+    @classmethod
+    def of(cls, arms: Sequence[ResampledRuns]) -> SeedLuck | None:
+        """From arms that differ in nothing but their attention; None where none of them has two seeds."""
+        several = [arm.resampled for arm in arms if len(arm) > 1]
+        if not several:
+            return None
+        apart = np.concatenate([runs - runs.mean(0) for runs in several])
+        freedom = len(apart) - len(several)
+        return cls(apart * np.sqrt(len(apart) / freedom), float(freedom))
+
+    def of_mean(self, seeds: int, rng: np.random.Generator) -> Array:
+        """`(R,)` by how much the mean of so many seeds differs from that of all there could be."""
+        runs, resamples = self.apart.shape
+        chosen = rng.integers(0, runs, (seeds, resamples))
+        return np.asarray(self.apart[chosen, np.arange(resamples)].mean(0), np.float64)
+
+
+def deviations(
+    arm: ResampledRuns,
+    reference: ResampledRuns,
+    resample: Resample,
+    luck: SeedLuck | None,
+    rng: np.random.Generator,
+    *,
+    is_reference_drawn: bool = True,
+) -> Deviations:
+    """Deviations of the mean error of an arm less that of a reference, over the same windows.
+
+    Args:
+        arm: its runs.
+        reference: others, whose seeds are others too, though they may have the same numbers.
+        resample: what both were drawn by.
+        luck: of the seeds of both; None where nothing is known of it.
+        rng: what draws seeds and the chi-squared mixture.
+        is_reference_drawn: whether the reference has seeds, too; a closed form has none.
+    """
+    difference = arm.mean - reference.mean
+    of_time = (arm.resampled.mean(0) - reference.resampled.mean(0) - difference) * resample.inflation
+    parts = [(of_time, resample.freedom)]
+    if luck is not None:
+        of_seeds = luck.of_mean(len(arm), rng)
+        if is_reference_drawn:
+            of_seeds = of_seeds - luck.of_mean(len(reference), rng)
+        parts.append((of_seeds, luck.freedom))
+    variances = np.array([part.var() for part, _ in parts])
+    total = float(variances.sum())
+    values = np.sum([part for part, _ in parts], axis=0)
+    if total == 0:
+        return Deviations(values, 0.0, resample.freedom)
+    shares = variances / total
+    freedom = float(1 / sum(share**2 / own for share, (_, own) in zip(shares, parts, strict=True)))
+    mixed = values * np.sqrt(freedom / rng.chisquare(freedom, len(values)))
+    return Deviations(mixed, float(np.sqrt(total)), freedom)

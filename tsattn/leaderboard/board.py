@@ -1,0 +1,387 @@
+"""Running a suite: what is left of its plan, by workers, until nothing is; its records are written on the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from tsattn.errors import number_of
+from tsattn.leaderboard.entry_run import Work, provenance
+from tsattn.leaderboard.estimates import Estimates, duration
+from tsattn.leaderboard.plan import Entry, Plan, StudyEntry
+from tsattn.leaderboard.planner import Planner
+from tsattn.leaderboard.provenance import git_state
+from tsattn.leaderboard.record_table import add_records, record_table
+from tsattn.leaderboard.records import Record
+from tsattn.leaderboard.shards import Shard
+from tsattn.leaderboard.study_work import StudyWork
+from tsattn.leaderboard.suite import Suite
+from tsattn.leaderboard.whole_files import write_whole
+from tsattn.leaderboard.worker_process import BUSY
+from tsattn.leaderboard.working_folder import WorkingFolder
+
+__all__ = ["SELECTED", "Board", "Options", "Workers"]
+
+SELECTED = "selected.json"
+_WRITE_EVERY = 60.0  # seconds between the tables of records on the way
+_LOOK_EVERY = 2.0  # seconds between looks at what other processes do
+_LOCK_PATIENCE = 120.0
+
+
+class Workers(Protocol):
+    """What runs entries and studies: processes of this machine, or of many."""
+
+    @property
+    def free(self) -> int:
+        """How many more can be started now."""
+
+    def start(self, task: Work | StudyWork) -> None:
+        """Begin with an entry or a study."""
+
+    def ended(self, seconds: float) -> Mapping[str, int]:
+        """By key, the exit codes of those that have ended, after waiting so long for the first."""
+
+    def stop(self) -> None:
+        """End all, which keep what they have done."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a suite is run.
+
+    Attributes:
+        threads: of torch, in each worker.
+        jobs: how many workers there are, for estimates.
+        shard: the part of the entries that is run here.
+        retries_failed: whether what failed before is run once more.
+        added: folders or files of others' records.
+        command: that asked for it.
+    """
+
+    threads: int = 1
+    jobs: int = 1
+    shard: Shard = field(default_factory=Shard)
+    retries_failed: bool = False
+    added: tuple[str, ...] = ()
+    command: str = ""
+
+
+class Board:
+    """A suite that is run.
+
+    Args:
+        suite: all of it, for the table of records.
+        narrowed: the part of it that is run here.
+        folder: to work in.
+        output: the folder of the table of records.
+        options: how.
+        say: takes lines of progress.
+    """
+
+    def __init__(
+        self,
+        suite: Suite,
+        narrowed: Suite,
+        folder: WorkingFolder,
+        output: Path,
+        options: Options,
+        say: Callable[[str], None],
+    ) -> None:
+        self.suite = suite
+        self.narrowed = narrowed
+        self.folder = folder
+        self.output = output
+        self.options = options
+        self.say = say
+        self._chosen: dict[str, Mapping[str, Any]] = {}
+        self._failed_studies: dict[str, str] = {}
+        self._planner = Planner(self._chosen)
+        self._plan = Plan((), ())
+        self._whole = Plan((), ())
+        self._written = time.monotonic()
+        self._elsewhere: set[str] = set()
+        self._selected_before: dict[str, Any] = {}
+        self._git = ""
+
+    def prepare(self, *, dry: bool = False) -> None:
+        """Read what is there, and make the plan.
+
+        Args:
+            dry: whether no file is to be changed.
+
+        Raises:
+            UserError: for a suite or records that cannot be used.
+        """
+        if not dry:
+            self.folder.make()
+        file = self.output / SELECTED
+        self._selected_before = json.loads(file.read_text()) if file.exists() else {}
+        self._make_plan()
+        self._take_chosen()
+        new = add_records(self.folder, self.output, self.options.added, in_memory=dry)
+        if new:
+            self.say(f"{number_of(new, 'finished run')} taken from records")
+        if self.options.retries_failed and not dry:
+            self._retry()
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of what is run here."""
+        return self._plan
+
+    def state(self, entry: Entry) -> str:
+        """``does not apply``, ``done``, ``failed``, ``waits`` for a study, or ``left``."""
+        if entry.reason:
+            return "does not apply"
+        if entry.waits:
+            return "failed" if any(name in self._failed_studies for name in entry.studies) else "waits"
+        record = self.folder.record(entry.key)
+        return "left" if record is None else str(record.row["status"])
+
+    def reason(self, entry: Entry) -> str:
+        """Why an entry failed or does not apply; empty for any other."""
+        if entry.reason or entry.waits:
+            return entry.reason or next((self._failed_studies.get(name, "") for name in entry.studies), "")
+        record = self.folder.record(entry.key)
+        return "" if record is None else str(record.row["reason"])
+
+    def open_studies(self) -> list[StudyEntry]:
+        """The studies that have chosen nothing yet, nor failed."""
+        names = {name for entry in self.mine() for name in entry.studies}
+        done = {*self._chosen, *self._failed_studies}
+        return [study for study in self._plan.studies if study.name in names and study.name not in done]
+
+    def run(self, workers: Workers) -> None:
+        """Run what is left, and write the records.
+
+        Raises:
+            KeyboardInterrupt: if it was interrupted; what is done is written.
+        """
+        self._git = git_state()
+        running: dict[str, Entry | StudyEntry] = {}
+        try:
+            with _stopped_by_sigterm():
+                while True:
+                    ready, is_over = self._ready(running)
+                    for task in ready[: workers.free]:
+                        running[_key(task)] = task
+                        workers.start(self._work(task))
+                    if is_over and not running:
+                        break
+                    for key, code in workers.ended(_LOOK_EVERY).items():
+                        self._end(running.pop(key), code)
+                    if time.monotonic() - self._written > _WRITE_EVERY:
+                        self.write()
+        finally:
+            workers.stop()
+            self.write()
+
+    def write(self) -> None:
+        """Write the table of records, and what studies have chosen, of all that is known."""
+        entries = {tuple(entry.labels.values()): entry for entry in (*self._whole.entries, *self._plan.entries)}
+        with self.folder.held("records", _LOCK_PATIENCE):
+            table = record_table(self.suite.name, list(entries.values()), self.folder, self._failed_studies)
+            table.write(self.output)
+            studies = {study.name: study for study in (*self._whole.studies, *self._plan.studies)}
+            known = {name: self._selected(name) for name in sorted(studies)}
+            content = {name: one for name, one in known.items() if one is not None}
+            if content:
+                text = json.dumps(content, indent=2) + "\n"
+                write_whole(self.output / SELECTED, lambda file: file.write(text.encode()))
+        self._written = time.monotonic()
+
+    def estimates(self) -> Estimates:
+        """How long entries take."""
+        return Estimates(self.folder, (*self._whole.entries, *self._plan.entries))
+
+    def left(self) -> list[Entry]:
+        """The entries that are to be run here."""
+        return [entry for entry in self._unique() if self.state(entry) in ("left", "waits")]
+
+    def seconds_left(self) -> float | None:
+        """How long what is left will take; None where that cannot be known."""
+        estimates, selection = self.estimates(), self.narrowed.selection
+        seconds = [estimates.of(entry) for entry in self.left()]
+        if selection is not None:
+            seconds += [estimates.of_study(study, selection.horizon) for study in self.open_studies()]
+        known = [one for one in seconds if one is not None]
+        return None if len(known) < len(seconds) else sum(known) / max(1, self.options.jobs)
+
+    def _make_plan(self) -> None:
+        self._whole = self._planner.plan(self.suite)
+        self._plan = self._whole if self.narrowed == self.suite else self._planner.plan(self.narrowed)
+
+    def mine(self) -> list[Entry]:
+        """The entries of this shard, in order."""
+        return self.options.shard.of(self._plan.entries)
+
+    def _unique(self) -> list[Entry]:
+        """The same without those that are the experiment of another entry under another name."""
+        seen: set[str] = set()
+        found = []
+        for entry in self.mine():
+            if not entry.key or entry.key not in seen:
+                found.append(entry)
+            seen.add(entry.key)
+        return found
+
+    def _ready(self, running: Mapping[str, object]) -> tuple[list[Entry | StudyEntry], bool]:
+        """What can be started now, in order, and whether nothing at all is left."""
+        self._take_chosen()
+        planned = {entry.key for entry in self.mine() if entry.key}
+        studies = {study.name: study for study in self.open_studies()}
+        ready: list[Entry | StudyEntry] = []
+        is_over = True
+        for entry in self._unique():
+            state = self.state(entry)
+            if state not in ("left", "waits"):
+                continue
+            is_over = False
+            if state == "waits":
+                ready += [studies.pop(name) for name in entry.studies if name in studies]
+                continue
+            members = [(key, self.folder.record(key)) for key in entry.members if key in planned]
+            failed = [record for _, record in members if record is not None and record.row["status"] != "done"]
+            if failed:
+                self._fail(entry, f"a member failed: {failed[0].row['reason']}")
+            elif all(record is not None for _, record in members):
+                ready.append(entry)
+        return [task for task in ready if _key(task) not in running and not self._is_elsewhere(task)], is_over
+
+    def _is_elsewhere(self, task: Entry | StudyEntry) -> bool:
+        """Whether another process has it, as one of ours has found."""
+        key = _key(task)
+        if key in self._elsewhere and not self.folder.is_held(key):
+            self._elsewhere.discard(key)  # it is done, or its process was killed
+        return key in self._elsewhere
+
+    def _work(self, task: Entry | StudyEntry) -> Work | StudyWork:
+        if isinstance(task, Entry):
+            return self._entry_work(task)
+        assert self.narrowed.selection is not None
+        self.say(f"study of {task.title}: begins, {task.trials} trials")
+        return StudyWork.of(task, self.narrowed.selection.search, self.options.threads)
+
+    def _entry_work(self, task: Entry) -> Work:
+        assert task.experiment is not None
+        folders = {key: self.folder.run(key) for key in task.members}
+        return Work(
+            name=task.name,
+            key=task.key,
+            experiment=task.experiment.to_dict(),
+            members={key: str(path) for key, path in folders.items() if (path / "metrics.json").exists()},
+            git=self._git,
+            command=self.options.command,
+            threads=self.options.threads,
+        )
+
+    def _end(self, task: Entry | StudyEntry, code: int) -> None:
+        """Say what came of a worker."""
+        if code == BUSY:
+            self._elsewhere.add(_key(task))
+            return
+        if isinstance(task, StudyEntry):
+            self._end_study(task, code)
+            return
+        record = self.folder.record(task.key)
+        if record is None:
+            if code == 130:
+                return
+            self._fail(task, _death(code))
+            record = self.folder.record(task.key)
+            assert record is not None
+        row = record.row
+        said = f"MSE {row['mse']:.4f}, MAE {row['mae']:.4f}" if row["status"] == "done" else f"failed: {row['reason']}"
+        states = [self.state(entry) for entry in self._unique()]
+        decided = sum(state in ("done", "failed") for state in states)
+        total = sum(state != "does not apply" for state in states)
+        seconds = self.seconds_left()
+        left = "" if seconds is None else f"; {duration(seconds)} left"
+        self.say(f"{decided} of {total}  {task.name}: {said}{left}")
+
+    def _end_study(self, study: StudyEntry, code: int) -> None:
+        selected = self.folder.selected(study.name)
+        if selected is None:
+            if code == 130:
+                return
+            selected = {"status": "failed", "reason": _death(code), "title": study.title}
+            self.folder.keep_selected(study.name, selected)
+        if selected["status"] == "done":
+            values = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in selected["values"].items())
+            self.say(f"study of {study.title}: validation {selected['error']:.4f} with {values}")
+        else:
+            self.say(f"study of {study.title}: failed: {selected['reason']}")
+
+    def _fail(self, entry: Entry, reason: str) -> None:
+        work = self._entry_work(entry)
+        self.folder.keep(Record.of({**provenance(work), "status": "failed", "reason": reason}))
+        self.folder.note("failed", entry.key, name=entry.name)
+
+    def _take_chosen(self) -> None:
+        """Plan anew once a study has chosen, here or in another process."""
+        new = False
+        for study in (*self._whole.studies, *self._plan.studies):
+            if study.name in self._chosen or study.name in self._failed_studies:
+                continue
+            selected = self._selected(study.name)
+            if selected is None:
+                continue
+            new = True
+            if selected["status"] == "done":
+                self._chosen[study.name] = selected["values"]
+            else:
+                self._failed_studies[study.name] = f"no values were chosen: {selected['reason']}"
+        if new:
+            self._make_plan()
+            self._take_chosen()
+
+    def _selected(self, name: str) -> dict[str, Any] | None:
+        """What a study has chosen, here or where the table of records comes from."""
+        known = self.folder.selected(name) or self._selected_before.get(name)
+        return None if known is None else dict(known)
+
+    def _retry(self) -> None:
+        """Forget what failed."""
+        for entry in self._unique():
+            if entry.key and self.state(entry) == "failed":
+                with self.folder.held(entry.key) as free:
+                    if free:
+                        shutil.rmtree(self.folder.run(entry.key), ignore_errors=True)
+                        self.folder.forget(entry.key)
+        for name in list(self._failed_studies):
+            (self.folder.study(name) / SELECTED).unlink(missing_ok=True)
+            del self._failed_studies[name]
+
+
+def _key(task: Entry | StudyEntry) -> str:
+    return task.name if isinstance(task, StudyEntry) else task.key
+
+
+def _death(code: int) -> str:
+    """What the exit code of a process says."""
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"its process was ended by {name}{', as it is where memory runs out' if name == 'SIGKILL' else ''}"
+    return f"its process ended with code {code}"
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """SIGTERM, as a scheduler sends it at the end of the time, stops like Ctrl-C."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,323 @@
+"""Records of runs: one table of what was run and what came of it, and one of the errors of every test window."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tsattn.data.files import first_line
+from tsattn.errors import UserError, shown
+from tsattn.leaderboard.whole_files import write_whole
+
+__all__ = ["LABELS", "RECORDS_FILE", "STATUSES", "WINDOWS_FILE", "Record", "Records"]
+
+RECORDS_FILE, WINDOWS_FILE = "records.parquet", "windows.parquet"
+STATUSES = ("done", "failed", "does not apply")
+LABELS = ("dataset", "horizon", "predictor", "attention", "seed")
+"""By what an entry is called; its `Experiment.key` says what it is."""
+
+_FORMAT = 1
+_METADATA = b"tsattn.records"
+_RELATIVE = 1e-9  # results of one key that differ by more are two results
+
+_SCHEMA = pa.schema(
+    [
+        ("suite", pa.string()),
+        ("dataset", pa.string()),
+        ("horizon", pa.int32()),
+        ("predictor", pa.string()),
+        ("attention", pa.string()),
+        ("seed", pa.int64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("key", pa.string()),
+        ("mse", pa.float64()),
+        ("mae", pa.float64()),
+        ("validation_mse", pa.float64()),
+        ("validation_mae", pa.float64()),
+        ("windows", pa.int64()),
+        ("context_length", pa.int32()),
+        ("season_length", pa.int32()),
+        ("parameters", pa.int64()),
+        ("flops", pa.float64()),
+        ("seconds", pa.float64()),
+        ("peak_memory", pa.int64()),
+        ("weight", pa.float64()),
+        ("trained_windows", pa.string()),
+        ("experiment", pa.string()),
+        ("git", pa.string()),
+        ("versions", pa.string()),
+        ("cpu", pa.string()),
+        ("device", pa.string()),
+        ("threads", pa.int32()),
+        ("command", pa.string()),
+        ("finished", pa.timestamp("us", tz="UTC")),
+    ]
+)
+_WINDOWS = pa.schema(
+    [
+        ("window", pa.int32()),
+        ("origin", pa.int64()),
+        ("squared", pa.float32()),
+        ("absolute", pa.float32()),
+        ("count", pa.int32()),
+    ]
+)
+_KEY = pa.field("key", pa.dictionary(pa.int32(), pa.string()))
+_NULLABLE = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came of one entry.
+
+    Attributes:
+        row: a value for each column of ``records.parquet``; None, or no value, where there is none.
+        windows: the errors of its test windows: ``window``, ``origin``, ``squared``, ``absolute`` and ``count``; no row
+            unless it is done.
+    """
+
+    row: Mapping[str, Any]
+    windows: pa.Table
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], windows: pa.Table | None = None) -> Self:
+        """A record of values by column, and of windows in order, if there are some.
+
+        Raises:
+            ValueError: for a value of no column, or of another type than that of its column.
+        """
+        unknown = sorted(row.keys() - set(_SCHEMA.names))
+        if unknown:
+            raise ValueError(f"a record has no column {unknown[0]}")
+        table = _WINDOWS.empty_table() if windows is None else windows.select(_WINDOWS.names).cast(_WINDOWS)
+        return cls({name: _finite(row.get(name)) for name in _SCHEMA.names}, table)
+
+    def write(self, path: Path) -> None:
+        """Write it into a file of its own, all or nothing."""
+        finished = self.row["finished"]
+        row = {**self.row, "finished": None if finished is None else finished.isoformat()}
+        metadata = {_METADATA: json.dumps({"format": _FORMAT, "row": row})}
+        _write_parquet(path, self.windows.replace_schema_metadata(metadata))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The record in a file that `write` has written.
+
+        Raises:
+            UserError: if it is none, or of a newer version.
+        """
+        table = _read_parquet(path)
+        row = _described(table.schema, path)["row"]
+        if row["finished"] is not None:
+            row["finished"] = datetime.fromisoformat(row["finished"])
+        return cls(row, table.replace_schema_metadata(None))
+
+
+class Records:
+    """A table of runs, and the errors of their test windows, see `Records.read`.
+
+    Args:
+        table: with the columns of ``records.parquet``.
+        windows: with those of ``windows.parquet``: rows of one key contiguous, and in order of their windows.
+    """
+
+    def __init__(self, table: pa.Table, windows: pa.Table) -> None:
+        self._table = table
+        self._windows = windows
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> Self:
+        """Records that were made one by one; of two of the same key and name the later is taken."""
+        known = {_identity(record.row): record for record in records}
+        ordered = [known[identity] for identity in sorted(known, key=_order)]
+        table = pa.Table.from_pylist([dict(record.row) for record in ordered], schema=_SCHEMA)
+        by_key = {record.row["key"]: record.windows for record in ordered if record.row["status"] == "done"}
+        parts = [_with_key(key, part) for key, part in sorted(by_key.items())]
+        return cls(table, _joined(parts))
+
+    @classmethod
+    def read(cls, *sources: str | Path) -> Self:
+        """The records in folders (or files ``records.parquet``, with ``windows.parquet`` beside them), as one table.
+
+        The same entry in several is one. Where it failed in one and is done in another it is done.
+
+        Raises:
+            UserError: if one is not there or holds no records, or if two have different results for one key.
+        """
+        if not sources:
+            raise UserError(f"no records are named: valid is a folder with {RECORDS_FILE}, or that file")
+        known: dict[tuple[Any, ...], Record] = {}
+        results: dict[str, tuple[Record, Path]] = {}
+        for path in map(_records_file, sources):
+            for record in _read_records(path):
+                key, identity = record.row["key"], _identity(record.row)
+                if record.row["status"] == "done":
+                    first, home = results.setdefault(key, (record, path))
+                    _check_same(key, first, home, record, path)
+                former = known.get(identity)
+                if former is None or (former.row["status"] != "done" and record.row["status"] == "done"):
+                    known[identity] = record
+        return cls.of(known.values())
+
+    def __len__(self) -> int:
+        """The number of entries."""
+        return len(self._table)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row an entry, sorted; whole numbers that may be missing are of pandas' nullable types."""
+        frame: pd.DataFrame = self._table.to_pandas(types_mapper=_NULLABLE.get)
+        return frame
+
+    def windows(self, key: str) -> pd.DataFrame:
+        """The errors of the test windows of a key, in order.
+
+        Raises:
+            UserError: for a key that has none.
+        """
+        frame: pd.DataFrame = self._windows_of(key).to_pandas()
+        return frame
+
+    def each(self) -> list[Record]:
+        """All records, one by one."""
+        rows = self._table.to_pylist()
+        return [
+            Record(row, self._windows_of(row["key"]) if row["status"] == "done" else _WINDOWS.empty_table())
+            for row in rows
+        ]
+
+    def write(self, folder: str | Path) -> None:
+        """Write ``records.parquet`` and ``windows.parquet``, each all or nothing.
+
+        Raises:
+            UserError: if they cannot be written.
+        """
+        metadata = {_METADATA: json.dumps({"format": _FORMAT})}
+        # in this order every row that is read has its windows
+        _write_parquet(Path(folder) / WINDOWS_FILE, self._windows.replace_schema_metadata(metadata))
+        _write_parquet(Path(folder) / RECORDS_FILE, self._table.replace_schema_metadata(metadata))
+
+    def _windows_of(self, key: str) -> pa.Table:
+        if key not in self._places:
+            raise UserError(f"there are no errors by window of the key {shown(repr(key))}")
+        start, length = self._places[key]
+        return self._windows.slice(start, length).select(_WINDOWS.names)
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, int]]:
+        """By key, the first of its rows, and how many they are."""
+        if not len(self._windows):
+            return {}
+        column = self._windows["key"].combine_chunks()
+        codes = column.indices.to_numpy()
+        starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+        lengths = np.diff([*starts, len(codes)])
+        names = column.dictionary.to_pylist()
+        return {names[codes[start]]: (int(start), int(length)) for start, length in zip(starts, lengths, strict=True)}
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (row["suite"], *(row[name] for name in LABELS), row["key"])
+
+
+def _order(identity: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple((value is not None, value) for value in identity)
+
+
+def _finite(value: Any) -> Any:
+    """None for what is no number: JSON has no word for that."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _with_key(key: str, windows: pa.Table) -> pa.Table:
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(windows), np.int32)), pa.array([key]))
+    return windows.add_column(0, _KEY, column)
+
+
+def _joined(parts: list[pa.Table]) -> pa.Table:
+    schema = pa.schema([_KEY, *_WINDOWS])
+    return pa.concat_tables(parts).unify_dictionaries().combine_chunks() if parts else schema.empty_table()
+
+
+def _records_file(source: str | Path) -> Path:
+    path = Path(source)
+    file = path / RECORDS_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise UserError(f"there are no records in {path}: valid is a folder with {RECORDS_FILE}, or that file")
+    return file
+
+
+def _read_records(path: Path) -> list[Record]:
+    table, beside = _read_parquet(path), path.with_name(WINDOWS_FILE)
+    _described(table.schema, path)
+    missing = [name for name in _SCHEMA.names if name not in table.schema.names]
+    if missing:
+        raise UserError(f"{path} has no column {missing[0]}, so it holds no records")
+    table = table.select(_SCHEMA.names).cast(_SCHEMA)
+    is_done = pc.equal(table["status"], "done")
+    if not pc.any(is_done).as_py():
+        return Records(table, _joined([])).each()
+    if not beside.is_file():
+        raise UserError(f"the errors by window are missing: {beside} lies beside every {RECORDS_FILE}")
+    return Records(table, _read_parquet(beside, dictionaries=["key"])).each()
+
+
+def _check_same(key: str, one: Record, home: Path, other: Record, place: Path) -> None:
+    for name in ("mse", "mae"):
+        values = one.row[name], other.row[name]
+        if not math.isclose(*values, rel_tol=_RELATIVE):
+            raise UserError(
+                f"two results of one experiment differ: {name} {values[0]:.9g} in {home}, {values[1]:.9g} in {place}, "
+                f"key {key}; keep one of them"
+            )
+
+
+def _described(schema: pa.Schema, path: Path) -> dict[str, Any]:
+    """What a file says of itself."""
+    text = (schema.metadata or {}).get(_METADATA)
+    if text is None:
+        raise UserError(f"{path} holds no records")
+    described: dict[str, Any] = json.loads(text)
+    if described["format"] > _FORMAT:
+        raise UserError(f"{path} was written by a newer version of tsattn")
+    return described
+
+
+def _read_parquet(path: Path, dictionaries: list[str] | None = None) -> pa.Table:
+    try:
+        return pq.read_table(path, read_dictionary=dictionaries, partitioning=None)
+    except (OSError, ValueError) as error:  # those of pyarrow are such, too
+        raise UserError(f"{path} cannot be read: {first_line(error)}") from error
+
+
+def _write_parquet(path: Path, table: pa.Table) -> None:
+    """Write a table compactly: whole numbers that go up by steps, and floats a byte of all after the other."""
+    floats = [field.name for field in table.schema if field.type == pa.float32()]
+    delta = [field.name for field in table.schema if field.type in (pa.int32(), pa.int64())]
+    texts = [name for name in table.schema.names if name not in (*floats, *delta)]
+    write_whole(
+        path,
+        lambda file: pq.write_table(
+            table,
+            file,
+            compression="zstd",
+            compression_level=15,
+            use_dictionary=texts,
+            use_byte_stream_split=floats or False,
+            column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
+            store_schema=True,
+        ),
+    )

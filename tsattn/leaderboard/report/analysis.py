@@ -1,0 +1,122 @@
+"""All that a report says, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from tsattn.errors import UserError
+from tsattn.leaderboard.comparisons import compare_all, confirm
+from tsattn.leaderboard.rank_tests import Ranking, rankings
+from tsattn.leaderboard.report.parts import ReportFigure
+from tsattn.leaderboard.report.published import PublishedScores
+from tsattn.leaderboard.report.wording import each_row
+from tsattn.leaderboard.standings import STANDARD, RankedArm, Standings
+from tsattn.leaderboard.summaries import choices, horizon_means, scores
+
+__all__ = ["Analysis"]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A board, and what follows from it.
+
+    Attributes:
+        board: what was run.
+        published: numbers of others.
+        fresh_seeds: those that confirm and have no part in what is found; none for no confirmation.
+        pictures: of forecasts.
+        why_no_pictures: a sentence, where there are none.
+        resamples: of the bootstrap, by default those of `compare_all`.
+    """
+
+    board: Standings
+    published: Sequence[PublishedScores] = ()
+    fresh_seeds: Sequence[int] = ()
+    pictures: Sequence[ReportFigure] = ()
+    why_no_pictures: str = ""
+    resamples: int | None = None
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """See `tsattn.leaderboard.summaries.scores`."""
+        return scores(self.board)
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """See `horizon_means`."""
+        return horizon_means(self.board, self.scores)
+
+    @cached_property
+    def choices(self) -> pd.DataFrame:
+        """See `tsattn.leaderboard.summaries.choices`."""
+        return choices(self.means)
+
+    @cached_property
+    def comparisons(self) -> pd.DataFrame:
+        """See `compare_all`."""
+        return self._found[0]
+
+    @cached_property
+    def confirmation(self) -> pd.DataFrame | None:
+        """The second of `confirm`; None where no seeds are there for it."""
+        return self._found[1]
+
+    @cached_property
+    def rankings(self) -> Sequence[Ranking] | str:
+        """See `tsattn.leaderboard.rank_tests.rankings`; a sentence where their package is not installed."""
+        try:
+            return rankings(self.board, self.scores)
+        except UserError as error:
+            return f"{error}."
+
+    def chosen(self, dataset: str, among: str = "attention", by: str = "validation") -> pd.Series | None:
+        """The row of `choices`; None where there is none."""
+        found = self.choices
+        own = found[(found["dataset"] == dataset) & (found["among"] == among) & (found["by"] == by)]
+        return own.iloc[0] if len(own) else None
+
+    def mean_of(self, dataset: str, arm: RankedArm) -> pd.Series | None:
+        """The row of `means`; None where there is none."""
+        own = self.means[self.means["dataset"] == dataset]
+        own = own[(own["predictor"] == arm.predictor) & (own["attention"] == arm.attention)]
+        return own.iloc[0] if len(own) else None
+
+    def verdict(self, dataset: str, arm: RankedArm, against: str, metric: str = "mse") -> str:
+        """What an arm is beside another over all horizons of a data set: ``tie``, or ``better at 96, 336``, or
+        nothing where they were not compared. Of single models it says so, as another seed may say something else.
+
+        Args:
+            dataset: of the comparisons.
+            arm: what is compared.
+            against: ``standard`` or ``ridge``.
+            metric: of the comparisons.
+        """
+        found = self.comparisons
+        own = found[(found["dataset"] == dataset) & (found["against"] == against) & (found["metric"] == metric)]
+        own = own[(own["predictor"] == arm.predictor) & (own["attention"] == arm.attention)]
+        parts = []
+        for word in ("better", "worse"):
+            found = own[own["verdict"] == word]
+            if len(found) == len(own) > 1 and (found["seed_freedom"] > 0).all():
+                parts.append(f"{word} throughout")
+            elif len(found):
+                horizons = [f"{row.horizon}{'' if row.seed_freedom else ' (one seed)'}" for row in each_row(found)]
+                parts.append(f"{word} at {', '.join(horizons)}")
+        return "; ".join(parts) or ("tie" if (own["verdict"] == "tie").any() else "")
+
+    @cached_property
+    def against_standard(self) -> pd.DataFrame:
+        """The comparisons of attentions, without ablations, with standard attention."""
+        found = self.comparisons[self.comparisons["against"] == STANDARD]
+        holds = [RankedArm("", kind).has_attention for kind in found["attention"]]
+        return found[holds]
+
+    @cached_property
+    def _found(self) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+        if self.fresh_seeds:
+            return confirm(self.board, self.fresh_seeds, self.resamples)
+        return compare_all(self.board, resamples=self.resamples), None

@@ -1,0 +1,216 @@
+"""Sections of differences: paired, confirmed, and by rank."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from tsattn.leaderboard.comparisons import COMPARISON
+from tsattn.leaderboard.rank_tests import Ranking, posthocs
+from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.board_figures import difference_figure, rank_figure
+from tsattn.leaderboard.report.parts import Cell, Column, ReportFigure, ReportTable, Section
+from tsattn.leaderboard.report.wording import DASH, MINUS, each_row, listed, number_cell, percent, percent_cell
+from tsattn.leaderboard.standings import ABLATIONS, STANDARD
+
+__all__ = ["compared_in_short", "confirmation_section", "difference_section", "rank_section"]
+
+_COMPARED = [
+    Column("data set", has_filter=True),
+    Column("horizon", is_number=True, has_filter=True),
+    Column("predictor", has_filter=True),
+    Column("attention", has_filter=True),
+    Column("against", "standard attention of the same predictor, or the ridge", has_filter=True),
+    Column("score", has_filter=True),
+]
+
+
+def difference_section(analysis: Analysis) -> Section:
+    """Every comparison, and a figure for each data set of those with standard attention."""
+    found = analysis.comparisons
+    columns = [
+        *_COMPARED,
+        Column(
+            "verdict", "better or worse where Holm's p-value is below 0.05 and the interval is off 0", has_filter=True
+        ),
+        Column("difference", "relative to the error of what it is compared with", is_number=True),
+        Column("95 % interval", "of the relative difference, uncorrected", is_number=True),
+        Column("absolute", "difference of the errors", is_number=True),
+        Column("p", "of a single comparison", is_number=True),
+        Column("Holm p", "corrected for every comparison of this table", is_number=True),
+        Column("detectable", "what would have been found in 80 of 100 cases after correction", is_number=True),
+        Column("seeds", "runs of the arm and of what it is compared with", is_number=True),
+        Column("blocks", "of time, beside each other; few tell little", is_number=True),
+    ]
+    rows = [
+        [
+            *_named_cells(row),
+            _verdict_cell(row),
+            percent_cell(row.percent),
+            number_cell(row.percent_low, _interval(row)),
+            number_cell(row.difference, f"{row.difference:+.4f}".replace("-", MINUS)),
+            number_cell(row.p, _p_value(row.p)),
+            number_cell(row.holm, _p_value(row.holm)),
+            number_cell(
+                row.percent_detectable, DASH if pd.isna(row.percent_detectable) else f"{row.percent_detectable:.2g} %"
+            ),
+            number_cell(row.seeds, f"{row.seeds} / {row.reference_seeds}"),
+            number_cell(row.blocks, f"{row.blocks:.1f}"),
+        ]
+        for row in each_row(found)
+    ]
+    figures = []
+    own = found[(found["against"] == STANDARD) & (found["metric"] == "mse") & found["low"].notna()]
+    for number, dataset in enumerate(dict.fromkeys(own["dataset"]), 1):
+        label = f"{dataset}: MSE beside standard attention of the same predictor, by horizon, with 95 % intervals"
+        svg = difference_figure(own[own["dataset"] == dataset], f"difference-svg-{number}", label)
+        figures.append(ReportFigure(f"difference-figure-{number}", label, svg))
+    table = ReportTable("difference-table", "Every comparison", columns, rows)
+    return Section("differences", "Differences", _difference_text(analysis), [*figures, table])
+
+
+def confirmation_section(analysis: Analysis) -> Section | None:
+    """What fresh seeds say of what the others found; None where no seeds are there for it."""
+    fresh = analysis.confirmation
+    if fresh is None:
+        return None
+    seeds = listed(analysis.fresh_seeds)
+    found = analysis.comparisons
+    chosen = found[found["verdict"].isin(["better", "worse"])]
+    text = [
+        f"Seeds {seeds} had no part in what is said above, where the other seeds found {len(chosen)} differences. "
+        "These alone are compared here, on the fresh seeds alone, and corrected for their number. The windows are "
+        "the same."
+    ]
+    columns = [
+        *_COMPARED,
+        Column("other seeds", "relative difference that was found", is_number=True),
+        Column("fresh seeds", "relative difference", is_number=True),
+        Column("95 % interval", "with the fresh seeds", is_number=True),
+        Column("Holm p", "with the fresh seeds, corrected for this table", is_number=True),
+        Column("confirmed", has_filter=True),
+    ]
+    rows = []
+    by_key = {tuple(row): number for number, row in enumerate(fresh[COMPARISON].itertuples(index=False, name=None))}
+    for row in each_row(chosen):
+        place = by_key.get(tuple(getattr(row, name) for name in COMPARISON))
+        cells = [*_named_cells(row), percent_cell(row.percent)]
+        if place is None:
+            rows.append([*cells, *(Cell(DASH) for _ in range(3)), Cell("no run with a fresh seed", mark="warning")])
+            continue
+        one = fresh.iloc[place]
+        is_confirmed = one["verdict"] == row.verdict
+        rows.append(
+            [
+                *cells,
+                percent_cell(one["percent"]),
+                number_cell(one["percent_low"], f"{percent(one['percent_low'])} to {percent(one['percent_high'])}"),
+                number_cell(one["holm"], _p_value(one["holm"])),
+                Cell("yes", mark="better") if is_confirmed else Cell(f"no: {one['verdict']}", mark="tie"),
+            ]
+        )
+    table = ReportTable(
+        "confirmation-table", f"Differences found without seeds {seeds}, and with them alone", columns, rows
+    )
+    return Section("confirmation", "Confirmation", text, [table] if rows else [])
+
+
+def rank_section(analysis: Analysis) -> Section:
+    """Friedman's test, and diagrams of critical differences."""
+    found = analysis.rankings
+    if isinstance(found, str):
+        return Section("ranks", "Ranks", [found])
+    text = [
+        "Mean ranks by MSE over tables of data set and horizon, 1 the lowest. Bars join what Nemenyi's test does not "
+        "tell apart at the 5 % level. Ranks say how often, not by how much; and horizons of one data set are not "
+        "independent, so that these tests are too sure of themselves."
+        if found
+        else "Ranks need three arms that are all done in two tables at least."
+    ]
+    parts = []
+    for number, ranking in enumerate(found, 1):
+        label = f"Mean ranks of {ranking.what} over {len(ranking.tables)} tables"
+        svg = rank_figure(ranking, posthocs(), f"rank-svg-{number}", label)
+        parts.append(ReportFigure(f"rank-figure-{number}", f"{label}. {_rank_caption(ranking)}", svg))
+    return Section("ranks", "Ranks", text, parts)
+
+
+def _difference_text(analysis: Analysis) -> list[str]:
+    found, own = analysis.comparisons, analysis.against_standard
+    if not len(found):
+        return ["There is nothing to compare yet: no attention is done beside standard attention or the ridge."]
+    text = [compared_in_short(own)]
+    text.append(
+        f"Each of the {len(found)} comparisons differences the errors of the same windows, and draws both blocks of "
+        "time and seeds anew (see the method). P-values are corrected by Holm's procedure for all of them. Where "
+        "there is a tie, the column detectable says how large a difference would have been found."
+    )
+    single = int((found["seed_freedom"] == 0).sum())
+    if single:
+        text.append(
+            f"{single} comparisons are of single models: no arm of their predictor has two seeds there, so that luck "
+            "of the seed is not in their intervals."
+        )
+    lacking = int((found["verdict"] == "no interval").sum())
+    if lacking:
+        text.append(f"{lacking} comparisons have no interval: too few windows for two blocks, or not the same windows.")
+    return text
+
+
+def compared_in_short(own: pd.DataFrame) -> str:
+    """How many comparisons with standard attention are ties, and what would have been seen."""
+    judged = own[own["verdict"].isin(["better", "worse", "tie"])]
+    if not len(judged):
+        return "No attention is done beside standard attention of the same predictor yet."
+    counts = judged["verdict"].value_counts()
+    ties = int(counts.get("tie", 0))
+    words = [f"{counts[word]} {word}" for word in ("better", "worse") if word in counts]
+    if ties == len(judged):
+        sentence = f"All {ties} comparisons of an attention with standard attention are ties."
+    else:
+        sentence = (
+            f"Of {len(judged)} comparisons of an attention with standard attention {ties} are ties, {listed(words)}."
+        )
+    single = int(((judged["seed_freedom"] == 0) & (judged["verdict"] != "tie")).sum())
+    sentence += f" {single} of these differences are of one seed each, which luck may have made." if single else ""
+    mse = judged[(judged["verdict"] == "tie") & (judged["metric"] == "mse")]["percent_detectable"]
+    if len(mse):
+        sentence += (
+            f" What would have been seen in place of these ties, in MSE: a difference of {mse.min():.2g} % in the "
+            f"sharpest comparison, {mse.median():.2g} % in the median one, {mse.max():.2g} % in the least sharp."
+        )
+    return sentence
+
+
+def _rank_caption(ranking: Ranking) -> str:
+    p = _p_value(ranking.p)
+    p = p if ranking.p < 0.001 else f"= {p}"
+    sentence = f"Friedman's test: p {p}; critical difference {ranking.critical_difference:.2f}."
+    if ranking.left_out:
+        few = [str(arm) for arm in ranking.left_out]
+        sentence += f" Not done in all of these tables, and left out: {'; '.join(few)}."
+    return sentence
+
+
+def _named_cells(row: object) -> list[Cell]:
+    values = [getattr(row, name) for name in COMPARISON]
+    cells = [Cell(str(value)) for value in values]
+    cells[1] = number_cell(float(values[1]), str(values[1]))
+    cells[5] = Cell(str(values[5]).upper())
+    if values[3] in ABLATIONS:
+        cells[3] = Cell(str(values[3]), note="ablation")
+    return cells
+
+
+def _verdict_cell(row: object) -> Cell:
+    verdict = str(getattr(row, "verdict"))  # noqa: B009  a row of itertuples, whose type nobody knows
+    is_single = not getattr(row, "seed_freedom", 1.0) and verdict in ("better", "worse")
+    return Cell(verdict, mark=verdict.partition(" ")[0], note="one seed" if is_single else "")
+
+
+def _interval(row: object) -> str:
+    low, high = (getattr(row, f"percent_{end}") for end in ("low", "high"))
+    return DASH if pd.isna(low) else f"{percent(low)} to {percent(high)}"
+
+
+def _p_value(value: float) -> str:
+    return DASH if pd.isna(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"

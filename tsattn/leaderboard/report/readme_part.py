@@ -1,0 +1,101 @@
+"""The table of results in a README, made from records."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pandas as pd
+
+from tsattn.errors import UserError
+from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.difference_sections import compared_in_short
+from tsattn.leaderboard.report.wording import listed, score_pair
+from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
+from tsattn.leaderboard.whole_files import write_text
+
+__all__ = ["BEGIN", "END", "readme_part", "with_part", "write_readme"]
+
+BEGIN, END = "<!-- leaderboard: python -m tsattn report RECORDS --readme README.md -->", "<!-- leaderboard ends -->"
+"""Comments around what is written anew."""
+
+_BASELINES = (RIDGE, "seasonal_naive", "persistence")
+
+
+def readme_part(analysis: Analysis) -> str:
+    """What stands between the comments: a row a data set, and how to read it."""
+    heads = ["data set", "chosen on validation", "weight", "MSE / MAE", "without it"]
+    heads += [name.replace("_", " ") for name in _BASELINES]
+    heads += ["beside standard", "beside the ridge"]
+    lines = [heads, ["---"] * len(heads)]
+    for dataset in analysis.board.datasets:
+        best = analysis.chosen(dataset)
+        if best is None:
+            continue
+        arm = RankedArm(best["predictor"], best["attention"])
+        baselines = [_pair(analysis.mean_of(dataset, RankedArm(name))) for name in _BASELINES]
+        standard = "is it" if arm.attention == STANDARD else analysis.verdict(dataset, arm, STANDARD) or "not compared"
+        lines.append(
+            [
+                *(dataset, f"`{arm.predictor}`, `{arm.attention}`", f"{best['weight']:.2g}"),
+                f"**{score_pair(best['mse'], best['mae'])}**",
+                score_pair(best["without_mse"], best["without_mae"]),
+                *baselines,
+                *(standard, analysis.verdict(dataset, arm, RIDGE) or "not compared"),
+            ]
+        )
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{table}\n\n{_caveats(analysis)}"
+
+
+def with_part(text: str, part: str) -> str:
+    """A README with another part between the comments.
+
+    Raises:
+        UserError: if they are not there, once each and in order.
+    """
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise UserError(f"the file must hold the lines {BEGIN} and {END}, once each, with nothing of use between them")
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{part}\n\n{END}{rest.partition(END)[2]}"
+
+
+def write_readme(path: Path, analysis: Analysis) -> None:
+    """Put the table of an analysis into a file.
+
+    Raises:
+        UserError: if it cannot be read or written, or lacks the comments.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read") from error
+    write_text(path, with_part(text, readme_part(analysis)))
+
+
+def _pair(mean: pd.Series | None) -> str:
+    return "not run" if mean is None else score_pair(mean["mse"], mean["mae"])
+
+
+def _caveats(analysis: Analysis) -> str:
+    done = analysis.board.done
+    seeds = done["seed"].dropna().nunique()
+    lacking = [name for name in analysis.board.datasets if analysis.chosen(name) is None]
+    horizons = {name: listed(analysis.board.horizons(name)) for name in analysis.board.datasets if name not in lacking}
+    over = "; ".join(f"{names}: {value}" for value, names in _grouped(horizons).items())
+    text = (
+        f"Means over horizons ({over}) and up to {seeds} seeds, over all test windows, on the train-standardised "
+        "scale, of arms with a trained attention, alone or with a weight of 0.25 or more. *Without it* is the same "
+        "arm without the trained member. A *tie* is a paired difference of the MSE, over blocks of time and over "
+        "seeds, that cannot be told from none after correction for every comparison. "
+        f"{compared_in_short(analysis.against_standard)}"
+    )
+    text += f" Not done at all horizons yet: {listed(lacking)}." if lacking else ""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _grouped(horizons: dict[str, str]) -> dict[str, str]:
+    by: dict[str, list[str]] = {}
+    for name, value in horizons.items():
+        by.setdefault(value, []).append(name)
+    return {value: listed(names) for value, names in by.items()}

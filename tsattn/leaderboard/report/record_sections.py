@@ -1,0 +1,202 @@
+"""Sections of the records themselves: what was run and how, what failed, what does not apply, and pictures."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.difference_sections import compared_in_short
+from tsattn.leaderboard.report.parts import Cell, Column, ReportTable, Section
+from tsattn.leaderboard.report.wording import DASH, each_row, listed, number_cell, score_pair
+from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
+
+__all__ = [
+    "failed_section",
+    "forecast_section",
+    "method_section",
+    "provenance_section",
+    "refused_section",
+    "summary_section",
+]
+
+_ENTRY = [
+    Column("data set", has_filter=True),
+    Column("horizon", is_number=True),
+    Column("predictor", has_filter=True),
+    Column("attention", has_filter=True),
+    Column("seed", is_number=True),
+]
+
+
+def summary_section(analysis: Analysis) -> Section:
+    """What came out, in a few sentences."""
+    entries = analysis.board.entries
+    counts = entries["status"].value_counts()
+    done = int(counts.get("done", 0))
+    words = [f"{done:,} runs are done"]
+    words += [f"{counts['failed']} failed"] if "failed" in counts else []
+    if (refused := int(counts.get("does not apply", 0))) > 0:
+        words.append(f"{refused} {'does' if refused == 1 else 'do'} not apply")
+    text = [f"{listed(words)}, on {listed(analysis.board.datasets)}."]
+    for dataset in analysis.board.datasets:
+        best = analysis.chosen(dataset)
+        if best is None:
+            continue
+        arm = RankedArm(best["predictor"], best["attention"])
+        words = [f"On {dataset} validation chose {arm}: MSE / MAE {score_pair(best['mse'], best['mae'])}"]
+        if not pd.isna(best["skill"]):
+            ridge = analysis.verdict(dataset, arm, RIDGE)
+            side = "below" if best["skill"] >= 0 else "above"
+            words.append(f"{abs(best['skill']):.1f} % {side} the ridge{f' ({ridge})' if ridge else ''}")
+        if arm.attention != STANDARD and (verdict := analysis.verdict(dataset, arm, STANDARD)):
+            words.append(f"beside standard attention: {verdict}")
+        sentence = "; ".join(words)
+        text.append(f"{sentence}.")
+    own = analysis.against_standard
+    if len(own):
+        text.append(f"Attention against attention. {compared_in_short(own)}")
+    return Section("summary", "In short", text)
+
+
+def failed_section(analysis: Analysis) -> Section:
+    """Runs that failed, with their errors."""
+    return _listed_entries(
+        analysis,
+        "failed",
+        "failed",
+        "Failed runs",
+        "error",
+        "Nothing failed.",
+        "None of them is in any mean or comparison.",
+    )
+
+
+def refused_section(analysis: Analysis) -> Section:
+    """Combinations that make no sense, with the reason."""
+    return _listed_entries(
+        analysis,
+        "does not apply",
+        "refused",
+        "What does not apply",
+        "reason",
+        "Every combination applies.",
+        "These combinations are refused by the models themselves.",
+    )
+
+
+def forecast_section(analysis: Analysis) -> Section:
+    """The best and the worst test windows of what was chosen."""
+    text = ["The test windows with the lowest and the highest squared errors of a run of what validation chose."]
+    if not analysis.pictures:
+        text = [analysis.why_no_pictures]
+    return Section("forecasts", "Forecasts", text, analysis.pictures)
+
+
+def provenance_section(analysis: Analysis) -> Section:
+    """By what code, on which machines, when, and how long."""
+    done = analysis.board.entries[analysis.board.entries["status"] != "does not apply"]
+    columns = [
+        Column("suite"),
+        *(Column(name, is_number=True) for name in ("runs", "first", "last")),
+        *(Column("hours", "of training, in all", is_number=True), Column("code", "commit of the working tree")),
+        Column("machine"),
+        *(Column(name, is_prose=True) for name in ("versions", "command")),
+    ]
+    names = ["suite", "git", "cpu", "device", "threads", "versions", "command"]
+    rows = []
+    for (suite, git, cpu, device, threads, versions, command), part in done.groupby(names, dropna=False, sort=True):
+        first, last = part["finished"].min(), part["finished"].max()
+        seconds = float(part["seconds"].sum())
+        commit, _, changes = str(git).partition("+")
+        rows.append(
+            [
+                *(
+                    Cell(str(suite)),
+                    number_cell(len(part), f"{len(part):,}"),
+                    Cell(f"{first:%Y-%m-%d}"),
+                    Cell(f"{last:%Y-%m-%d}"),
+                ),
+                number_cell(seconds, f"{seconds / 3600:,.1f}"),
+                Cell(f"{commit[:10]}{'+' + changes if changes else ''}", mark="warning" if changes else ""),
+                Cell(
+                    f"{cpu}, {device}, {_number(threads)} threads"
+                    if _number(threads) != "1"
+                    else f"{cpu}, {device}, 1 thread"
+                ),
+                *(Cell(_versions(versions)), Cell(str(command))),
+            ]
+        )
+    part = done[~done["trained_windows"].isin(["all", ""]) & done["trained_windows"].notna()]
+    by = part.groupby("dataset")["trained_windows"].agg(lambda values: "; ".join(sorted(set(values))))
+    parts = [f"{name}: {by[name]}" for name in analysis.board.datasets if name in by.index]
+    text = (
+        [f"Every test window was scored. Trainings that saw a part of their windows: {'. '.join(parts)}."]
+        if parts
+        else []
+    )
+    table = ReportTable("provenance-table", "Code, machines and dates", columns, rows)
+    return Section("provenance", "How it was run", text, [table])
+
+
+def method_section(analysis: Analysis) -> Section:
+    """How it is compared."""
+    resamples = "10,000 or more" if analysis.resamples is None else f"{analysis.resamples:,}"
+    return Section(
+        "method",
+        "How it is compared",
+        [
+            "Scores are errors over all test windows, summed and divided by the number of observed targets, on the "
+            "scale of the training part. Weights and arms are chosen on validation; the test is read once.",
+            "Paired differences: errors of two arms in the same windows are differenced, averaged over seeds. Seeds of "
+            "two arms have nothing in common but their numbers, and are exchangeable within each arm.",
+            f"Intervals and p-values come from {resamples} resamples: circular blocks of origins, at least a horizon "
+            "long since windows overlap, and for each resample other seeds, drawn from how far the runs of a "
+            "predictor lie from the mean of their arm. Deviations are widened for what few blocks and few seeds are "
+            "known to miss, and have the tails of Student's t. A horizon of 720 steps fits three times into the test "
+            "part of the hourly ETT: only large differences can be seen there.",
+            "A comparison is better or worse where its interval is off 0 and its p-value, corrected by Holm's "
+            "procedure for every comparison of the board, is below 0.05; all else is a tie. A tie is no proof of "
+            "equality: the column detectable says what would have been seen.",
+            "Skill is by how many percent an MSE lies below that of the closed-form ridge on the same windows.",
+        ],
+    )
+
+
+def _listed_entries(analysis: Analysis, status: str, name: str, title: str, word: str, none: str, some: str) -> Section:
+    own = analysis.board.entries
+    own = own[own["status"] == status]
+    if not len(own):
+        return Section(name, title, [none])
+    rows = [
+        [
+            *(
+                Cell(row.dataset),
+                number_cell(row.horizon, str(row.horizon)),
+                Cell(row.predictor),
+                Cell(row.attention or DASH),
+            ),
+            *(Cell(DASH) if pd.isna(row.seed) else number_cell(row.seed, str(row.seed)), Cell(row.reason)),
+        ]
+        for row in each_row(own)
+    ]
+    return Section(
+        name, title, [some], [ReportTable(f"{name}-table", title, [*_ENTRY, Column(word, is_prose=True)], rows)]
+    )
+
+
+def _versions(text: Any) -> str:
+    """The packages of a record that decide most, in a line."""
+    try:
+        content = json.loads(text)
+    except (TypeError, ValueError):
+        return str(text)
+    return (
+        ", ".join(f"{name} {version}" for name, version in content.items()) if isinstance(content, dict) else str(text)
+    )
+
+
+def _number(value: Any) -> str:
+    return "?" if pd.isna(value) else str(int(value))

@@ -1,0 +1,339 @@
+"""Sections of scores: what validation chose, means over horizons, each horizon, ablations, costs, published ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.board_figures import cost_figure
+from tsattn.leaderboard.report.parts import Cell, Column, ReportFigure, ReportTable, Section
+from tsattn.leaderboard.report.wording import (
+    DASH,
+    count_cell,
+    each_row,
+    listed,
+    number_cell,
+    percent,
+    percent_cell,
+    score,
+    score_pair,
+    size,
+    with_spread,
+)
+from tsattn.leaderboard.standings import ABLATIONS, RIDGE, STANDARD, RankedArm
+
+__all__ = [
+    "ablation_section",
+    "chosen_section",
+    "cost_section",
+    "headline_section",
+    "horizon_section",
+    "published_section",
+]
+
+_PAIR = "MSE / MAE on the train-standardised scale"
+_ARM = (Column("predictor", has_filter=True), Column("attention", has_filter=True))
+_TABLE = (Column("data set", has_filter=True), Column("horizon", is_number=True, has_filter=True))
+
+
+def chosen_section(analysis: Analysis) -> Section:
+    """For each data set the arm that validation chose, beside what it must be seen beside."""
+    columns = [
+        Column("data set"),
+        Column("chosen by", "on which errors; by test is what nobody could have chosen"),
+        Column("arm"),
+        Column("weight", "of what is trained, in the forecast", is_number=True),
+        Column("MSE / MAE", f"{_PAIR}, mean over horizons and seeds", is_number=True),
+        Column("without it", "the same arm without its trained member", is_number=True),
+        Column("ridge", "of the same windows", is_number=True),
+        Column("beside standard", "paired, corrected: see differences"),
+        Column("beside the ridge", "paired, corrected: see differences"),
+    ]
+    rows: list[list[Cell]] = []
+    for dataset in analysis.board.datasets:
+        ridge = analysis.mean_of(dataset, RankedArm(RIDGE))
+        for by in ("validation", "test"):
+            best = analysis.chosen(dataset, by=by)
+            if best is None:
+                continue
+            arm = RankedArm(best["predictor"], best["attention"])
+            chosen = analysis.chosen(dataset)
+            if by == "test" and chosen is not None and arm == RankedArm(chosen["predictor"], chosen["attention"]):
+                rows[-1][1] = Cell("validation", mark="chosen", note="and the lowest test MSE")
+                continue
+            without = f"{best['without']}: {score_pair(best['without_mse'], best['without_mae'])}"
+            rows.append(
+                [
+                    Cell(dataset),
+                    Cell(by, mark="chosen") if by == "validation" else Cell("test", mark="dim", note="not a choice"),
+                    Cell(str(arm), mark="strong" if by == "validation" else "dim"),
+                    number_cell(best["weight"], f"{best['weight']:.2g}"),
+                    number_cell(best["mse"], score_pair(best["mse"], best["mae"])),
+                    number_cell(best["without_mse"], without if best["without"] else "nothing is left"),
+                    Cell(DASH) if ridge is None else number_cell(ridge["mse"], score_pair(ridge["mse"], ridge["mae"])),
+                    _verdict_cell(
+                        "standard itself" if arm.attention == STANDARD else analysis.verdict(dataset, arm, STANDARD)
+                    ),
+                    _verdict_cell(analysis.verdict(dataset, arm, RIDGE)),
+                ]
+            )
+    text = [
+        "For each data set, the arm with the lowest validation MSE among those that hold a trained attention, alone "
+        "or in an ensemble with a weight of 0.25 or more. Its test errors had no part in that choice. The arm with "
+        "the lowest test MSE, where it is another, stands under it; nobody could have chosen it, and its errors are "
+        "flattered.",
+    ]
+    lacking = [name for name in analysis.board.datasets if analysis.chosen(name) is None]
+    if lacking:
+        text.append(f"Nothing is chosen on {listed(lacking)}: no arm with an attention is done at all horizons yet.")
+    caption = "Chosen by validation, and by test: means over horizons and seeds"
+    return Section("chosen", "What validation chose", text, [ReportTable("chosen-table", caption, columns, rows)])
+
+
+def headline_section(analysis: Analysis) -> Section:
+    """Arms by data set, means over horizons."""
+    datasets = analysis.board.datasets
+    columns = [*_ARM, *(Column(name, f"{_PAIR}, mean over horizons and seeds", is_number=True) for name in datasets)]
+    rows: list[list[Cell]] = []
+    partial: list[list[Cell]] = []
+    for arm in analysis.board.arms:
+        found = [analysis.mean_of(dataset, arm) for dataset in datasets]
+        cells = [_mean_cell(analysis, dataset, arm, mean) for dataset, mean in zip(datasets, found, strict=True)]
+        row = [Cell(arm.predictor), Cell(arm.attention or DASH), *cells]
+        is_whole = any(mean is not None and not mean["missing"] for mean in found)
+        (rows if is_whole else partial).append(row)
+    text = [
+        "MSE / MAE, the mean over all horizons of a data set and over seeds. An arm that lacks a horizon has no "
+        "mean, as it would not be comparable. Under a mean stands how it differs from standard attention of the same "
+        "predictor and from the ridge, in MSE at each horizon; a difference that cannot be told from none is a tie. "
+        "What validation chose is highlighted.",
+        _horizons_text(analysis),
+    ]
+    table = ReportTable("headline-table", "Means over horizons and seeds, by arm and data set", columns, rows + partial)
+    return Section("headline", "Means over horizons", text, [table])
+
+
+def horizon_section(analysis: Analysis) -> Section:
+    """Every arm at every horizon."""
+    table = analysis.scores
+    columns = [
+        *_TABLE,
+        *_ARM,
+        Column("MSE", "mean and standard deviation over seeds, on the train-standardised scale", is_number=True),
+        Column("MAE", "mean and standard deviation over seeds, on the train-standardised scale", is_number=True),
+        Column("skill", "by how much the MSE lies below that of the ridge of the same table", is_number=True),
+        Column("validation MSE", "mean over seeds", is_number=True),
+        Column("seeds", "runs", is_number=True),
+        Column("context", "steps of look-back", is_number=True),
+        Column("parameters", "that are fitted", is_number=True),
+        Column("flops", "of a forward pass of one window", is_number=True),
+        Column("seconds", "of training, mean over seeds", is_number=True),
+        Column("memory", "peak", is_number=True),
+        Column("trained on", "which training windows", has_filter=True),
+    ]
+    best = table.groupby(["dataset", "horizon"])["mse"].transform("min")
+    rows = []
+    for row, lowest in zip(each_row(table), best, strict=True):
+        rows.append(
+            [
+                Cell(row.dataset),
+                number_cell(row.horizon, str(row.horizon)),
+                Cell(row.predictor),
+                Cell(row.attention or DASH),
+                number_cell(row.mse, with_spread(row.mse, row.mse_spread), "strong" if row.mse == lowest else ""),
+                number_cell(row.mae, with_spread(row.mae, row.mae_spread)),
+                percent_cell(row.skill),
+                number_cell(row.validation_mse, score(row.validation_mse)),
+                count_cell(row.seeds),
+                count_cell(_float(row.context_length)),
+                count_cell(row.parameters),
+                number_cell(row.flops, size(row.flops)),
+                number_cell(row.seconds, f"{row.seconds:,.3g}" if not math.isnan(row.seconds) else DASH),
+                number_cell(row.peak_memory, size(row.peak_memory, "B")),
+                Cell(row.trained_windows or DASH),
+            ]
+        )
+    text = [
+        "Errors over all test windows, mean ± standard deviation over seeds (of a single seed there is none). The "
+        "lowest MSE of each table is bold, whether or not it differs from the next one."
+    ]
+    return Section(
+        "horizons", "Each horizon", text, [ReportTable("horizon-table", "Every arm at every horizon", columns, rows)]
+    )
+
+
+def ablation_section(analysis: Analysis) -> Section:
+    """What is left without an attention that looks at tokens."""
+    table = analysis.scores
+    is_one = table["attention"].isin(ABLATIONS)
+    tables = set(table.loc[is_one, ["dataset", "horizon", "predictor"]].itertuples(index=False, name=None))
+    names = [*dict.fromkeys(table.loc[is_one, "attention"])]
+    columns = [
+        *_TABLE,
+        Column("predictor", has_filter=True),
+        Column(STANDARD, f"{_PAIR}, mean over seeds", is_number=True),
+        *(Column(name, f"{_PAIR}, mean over seeds; under it the verdict", is_number=True) for name in names),
+        Column(RIDGE, "alone", is_number=True),
+    ]
+    known = {(row.dataset, row.horizon, row.predictor, row.attention): row for row in each_row(table)}
+    compared = analysis.comparisons[analysis.comparisons["metric"] == "mse"]
+    judged = {
+        (row.dataset, row.horizon, row.predictor, row.attention): row
+        for row in each_row(compared[compared["against"] == STANDARD])
+    }
+    rows = []
+    for dataset, horizon, predictor in sorted(tables, key=lambda one: (analysis.board.datasets.index(one[0]), one[1:])):
+        cells = []
+        for name in (STANDARD, *names):
+            key = dataset, horizon, predictor, name
+            note = ""
+            if (one := judged.get(key)) is not None:
+                note = f"{one.verdict}, {percent(one.percent)}"
+            cells.append(_pair_cell(known.get(key), note))
+        ridge = _pair_cell(known.get((dataset, horizon, RIDGE, "")), "")
+        rows.append([Cell(dataset), number_cell(horizon, str(horizon)), Cell(predictor), *cells, ridge])
+    text = [
+        "In the place of the attention stand: identity, where each token sees itself alone; uniform, the mean of all "
+        "tokens; fixed_mixing, a learned matrix that is the same for every input. What ties with them does not need to "
+        "look at what its tokens hold. The ridge alone has no network at all."
+        if rows
+        else "No ablations are among these records."
+    ]
+    parts = [ReportTable("ablation-table", "Ablations beside standard attention", columns, rows)] if rows else []
+    return Section("ablations", "Ablations", text, parts)
+
+
+def cost_section(analysis: Analysis) -> Section:
+    """Accuracy against flops and seconds."""
+    parts = []
+    for cost in ("flops", "seconds"):
+        means = analysis.means
+        shown = means[means["mse"].notna() & (means[cost] > 0) & (means["attention"] != "")]
+        ridge = means[(means["predictor"] == RIDGE) & means["mse"].notna() & (means[cost] > 0)]
+        shown = pd.concat([shown, ridge])
+        if len(shown):
+            word = {"flops": "flops of a forward pass", "seconds": "seconds of training"}[cost]
+            label = f"MSE against {word}, means over horizons and seeds"
+            parts.append(ReportFigure(f"{cost}-figure", label, cost_figure(shown, cost, f"{cost}-svg", label)))
+    text = ["A forward pass of one window, and the training of one seed on the machine that the records name."]
+    if not parts:
+        text = ["No arm has all horizons of its data set yet, so that there are no means to draw."]
+    return Section("cost", "Accuracy and cost", text, parts)
+
+
+def published_section(analysis: Analysis) -> Section:
+    """What others published beside what was run here."""
+    published = [one for one in analysis.published if one.dataset in analysis.board.datasets]
+    datasets = [name for name in analysis.board.datasets if name in {one.dataset for one in published}]
+    if not published:
+        return Section("published", "Published numbers", ["No published numbers are known of these data sets."])
+    horizons = sorted({horizon for name in datasets for horizon in analysis.board.horizons(name)})
+    columns = [
+        Column("data set", has_filter=True),
+        Column("model"),
+        Column("from", "measured here, or published elsewhere", has_filter=True),
+        Column("look-back", "context length in steps, or how it was chosen"),
+        Column("all windows", "whether every test window was scored", has_filter=True),
+        *(Column(str(horizon), f"{_PAIR}, horizon {horizon}", is_number=True) for horizon in horizons),
+        Column("mean", "over these horizons, where all are there", is_number=True),
+        Column("source", is_prose=True),
+    ]
+    rows = []
+    for dataset in datasets:
+        for arm, word in _shown_arms(analysis, dataset):
+            own = analysis.scores
+            own = own[
+                (own["dataset"] == dataset) & (own["predictor"] == arm.predictor) & (own["attention"] == arm.attention)
+            ]
+            scores = {row.horizon: (row.mse, row.mae) for row in each_row(own)}
+            contexts = listed(sorted({f"{value}" for value in own["context_length"].dropna()}))
+            cells = _published_cells(scores, analysis.board.horizons(dataset), horizons)
+            source = Cell(word, mark="chosen" if "chosen" in word else "")
+            here = [Cell(dataset), Cell(str(arm), mark="strong"), Cell("here"), Cell(contexts or DASH), Cell("yes")]
+            rows.append([*here, *cells, source])
+        for one in published:
+            if one.dataset == dataset:
+                nan = math.nan
+                pairs = {
+                    horizon: (nan if mse is None else mse, nan if mae is None else mae)
+                    for horizon, (mse, mae) in one.scores.items()
+                }
+                cells = _published_cells(pairs, analysis.board.horizons(dataset), horizons)
+                whole = Cell("yes") if one.complete_test else Cell("no", mark="warning")
+                rows.append(
+                    [
+                        *(Cell(dataset), Cell(one.model), Cell("published"), Cell(one.context_length), whole),
+                        *(*cells, Cell(one.source)),
+                    ]
+                )
+    text = [
+        "Nobody ran the published ones here: look-backs, ways of tuning and test windows differ, and only what is "
+        "measured here is paired. Where not all windows were scored, the last batch was left out, which alone moved "
+        "one fixed model from 0.271 to 0.216 on ETTh2. Published figures are mostly the best of several settings."
+    ]
+    caption = "Published numbers beside those measured here, MSE / MAE"
+    return Section("published", "Published numbers", text, [ReportTable("published-table", caption, columns, rows)])
+
+
+def _shown_arms(analysis: Analysis, dataset: str) -> list[tuple[RankedArm, str]]:
+    """What of this board stands beside published numbers, and why."""
+    best = analysis.chosen(dataset)
+    shown = [] if best is None else [(RankedArm(best["predictor"], best["attention"]), "chosen by validation")]
+    known = {
+        arm
+        for name, horizon in analysis.board.tables
+        if name == dataset
+        for arm in analysis.board.arms_of(name, horizon)
+    }
+    if RankedArm(RIDGE) in known:
+        shown.append((RankedArm(RIDGE), "closed form"))
+    return shown
+
+
+def _published_cells(scores: dict[int, tuple[float, float]], own: Sequence[int], horizons: Sequence[int]) -> list[Cell]:
+    nothing = math.nan, math.nan
+    pairs = [scores.get(horizon, nothing) for horizon in horizons]
+    mean = [float(np.mean([scores.get(horizon, nothing)[part] for horizon in own])) for part in (0, 1)]
+    return [number_cell(mse, score_pair(mse, mae)) for mse, mae in [*pairs, (mean[0], mean[1])]]
+
+
+def _mean_cell(analysis: Analysis, dataset: str, arm: RankedArm, mean: pd.Series | None) -> Cell:
+    if mean is None:
+        return Cell(DASH, math.nan)
+    if math.isnan(mean["mse"]):
+        return Cell(DASH, math.nan, note=f"without {listed(mean['missing'])}")
+    notes = []
+    if arm.attention:
+        beside = "" if arm.attention == STANDARD else analysis.verdict(dataset, arm, STANDARD)
+        notes += [f"standard: {beside}"] if beside else []
+        ridge = analysis.verdict(dataset, arm, RIDGE)
+        notes += [f"ridge: {ridge}"] if ridge else []
+    best = analysis.chosen(dataset)
+    is_chosen = best is not None and arm == RankedArm(best["predictor"], best["attention"])
+    pair = score_pair(mean["mse"], mean["mae"])
+    return Cell(pair, mean["mse"], "chosen" if is_chosen else "", " · ".join(notes))
+
+
+def _pair_cell(row: Any, note: str) -> Cell:
+    return Cell(DASH, math.nan) if row is None else Cell(score_pair(row.mse, row.mae), row.mse, note=note)
+
+
+def _verdict_cell(text: str) -> Cell:
+    word = text.split(" ")[0].rstrip(";")
+    return Cell(text or DASH, mark=word if word in ("tie", "better", "worse") and ";" not in text else "")
+
+
+def _horizons_text(analysis: Analysis) -> str:
+    by: dict[tuple[int, ...], list[str]] = {}
+    for dataset in analysis.board.datasets:
+        by.setdefault(tuple(analysis.board.horizons(dataset)), []).append(dataset)
+    return f"Horizons: {'; '.join(f'{listed(names)} {listed(horizons)}' for horizons, names in by.items())}."
+
+
+def _float(value: object) -> float:
+    return math.nan if value is None or value is pd.NA else float(value)  # type: ignore[arg-type]

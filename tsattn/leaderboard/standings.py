@@ -1,0 +1,160 @@
+"""Records as a board: arms, their runs, and what these came to in each table of one data set and horizon."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsattn.errors import UserError
+from tsattn.leaderboard.records import Records
+
+__all__ = ["ABLATIONS", "METRICS", "RIDGE", "STANDARD", "OriginErrors", "RankedArm", "Standings"]
+
+METRICS = {"mse": "squared", "mae": "absolute"}
+"""The scores that are compared, and the column of errors by window that each is the mean of."""
+
+RIDGE, STANDARD = "ridge", "standard"
+ABLATIONS = ("identity", "uniform", "fixed_mixing")
+"""What stands in the place of an attention to show what it is worth: kinds that look at no token's content."""
+
+_NAMES = ["dataset", "horizon", "predictor", "attention"]
+
+
+@dataclass(frozen=True, order=True)
+class RankedArm:
+    """What is ranked: a predictor with an attention, or one that has none.
+
+    Attributes:
+        predictor: the name of the predictor in its suite.
+        attention: the kind; empty where there is none.
+    """
+
+    predictor: str
+    attention: str = ""
+
+    def __str__(self) -> str:
+        """``patchtst, mlr``."""
+        return f"{self.predictor}, {self.attention}" if self.attention else self.predictor
+
+    @property
+    def is_ablation(self) -> bool:
+        """Whether its attention is none."""
+        return self.attention in ABLATIONS
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether it holds an attention that looks at what tokens hold."""
+        return bool(self.attention) and not self.is_ablation
+
+
+@dataclass(frozen=True)
+class OriginErrors:
+    """Errors of runs on the same test windows, summed over the windows that start at one time.
+
+    Attributes:
+        sums: `(S, n)` for each run and origin.
+        counts: `(n,)` observed targets.
+        origins: `(n,)` in rising order.
+    """
+
+    sums: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    origins: NDArray[np.int64]
+
+    def has_windows_of(self, other: OriginErrors) -> bool:
+        """Whether the other runs were tested on the same windows."""
+        return np.array_equal(self.origins, other.origins) and np.array_equal(self.counts, other.counts)
+
+
+class Standings:
+    """What was run, by data set, horizon and arm.
+
+    Args:
+        records: of one suite or several.
+
+    Attributes:
+        entries: a row an entry of the records, with what failed and what does not apply.
+        done: those that are done.
+
+    Raises:
+        UserError: if two different experiments are called the same, as none says which of them is meant.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self.entries = records.frame
+        self.done = self.entries[self.entries["status"] == "done"].reset_index(drop=True)
+        twice = self.done[self.done.duplicated([*_NAMES, "seed"])]
+        if len(twice):
+            row = twice.iloc[0]
+            seed = "" if pd.isna(row["seed"]) else f", seed {row['seed']}"
+            name = f"{row['dataset']}, horizon {row['horizon']}, {RankedArm(row['predictor'], row['attention'])}{seed}"
+            raise UserError(f"two different experiments are called {name}: report their records apart, or drop one")
+
+    @cached_property
+    def datasets(self) -> list[str]:
+        """All that anything was planned for, ETT first as everybody lists them, by name."""
+        return sorted(self.entries["dataset"].unique(), key=lambda name: (not name.startswith("ETT"), name))
+
+    @cached_property
+    def tables(self) -> list[tuple[str, int]]:
+        """Data set and horizon of all that is done, in the order of `datasets`."""
+        known = {(str(name), int(horizon)) for name, horizon in self.done[["dataset", "horizon"]].to_numpy()}
+        return sorted(known, key=lambda table: (self.datasets.index(table[0]), table[1]))
+
+    @cached_property
+    def arms(self) -> list[RankedArm]:
+        """All that are done anywhere: those with an attention first, standard attention before the others."""
+        known = {RankedArm(*names) for names in self.done[["predictor", "attention"]].itertuples(index=False)}
+        return sorted(
+            known, key=lambda arm: (not arm.attention, arm.predictor, arm.is_ablation, arm.attention != STANDARD, arm)
+        )
+
+    def horizons(self, dataset: str) -> list[int]:
+        """Those of a data set at which anything was planned."""
+        return sorted({int(value) for value in self.entries.loc[self.entries["dataset"] == dataset, "horizon"]})
+
+    def arms_of(self, dataset: str, horizon: int) -> list[RankedArm]:
+        """Those that are done in a table."""
+        return [arm for arm in self.arms if (dataset, horizon, arm) in self._rows]
+
+    def runs(self, dataset: str, horizon: int, arm: RankedArm) -> pd.DataFrame:
+        """The rows of an arm in a table, a row a seed; none where it was not run."""
+        return self.done.iloc[self._rows.get((dataset, horizon, arm), [])]
+
+    def origin_errors(self, keys: Sequence[str], metric: str) -> OriginErrors:
+        """Errors of runs on the same windows.
+
+        Args:
+            keys: S of them.
+            metric: one of `METRICS`.
+
+        Raises:
+            UserError: if they were tested on different windows.
+        """
+        runs = [self._collapsed(key, METRICS[metric]) for key in keys]
+        for key, run in zip(keys, runs, strict=True):
+            if not run.has_windows_of(runs[0]):
+                raise UserError(f"runs of one arm were tested on different windows: the keys {keys[0]} and {key}")
+        return OriginErrors(np.concatenate([run.sums for run in runs]), runs[0].counts, runs[0].origins)
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, int, RankedArm], list[int]]:
+        rows: dict[tuple[str, int, RankedArm], list[int]] = {}
+        for number, (dataset, horizon, *names) in enumerate(self.done[_NAMES].itertuples(index=False, name=None)):
+            rows.setdefault((dataset, int(horizon), RankedArm(*names)), []).append(number)
+        return rows
+
+    def _collapsed(self, key: str, column: str) -> OriginErrors:
+        """One run."""
+        windows = self._records.windows(key)
+        origins, places = np.unique(windows["origin"].to_numpy(np.int64), return_inverse=True)
+        sums, counts = (
+            np.bincount(places, windows[name], len(origins)).astype(np.float64) for name in (column, "count")
+        )
+        return OriginErrors(sums[None], counts, origins)

@@ -1,0 +1,114 @@
+"""What runs came to: means and spreads, means over horizons, skill, and what validation would have chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsattn.leaderboard.standings import RIDGE, RankedArm, Standings
+
+__all__ = ["LEAST_WEIGHT", "choices", "horizon_means", "scores", "without_attention"]
+
+LEAST_WEIGHT = 0.25
+"""Of the trained attention in an ensemble that counts as one that holds it."""
+
+_ARM = ["predictor", "attention"]
+_TABLE = ["dataset", "horizon"]
+_MEANS = ["mse", "mae", "validation_mse", "validation_mae", "flops", "seconds", "parameters", "peak_memory", "weight"]
+_SAME = ["context_length", "windows", "trained_windows"]
+
+
+def scores(board: Standings) -> pd.DataFrame:
+    """Mean and spread over seeds of every arm in every table.
+
+    Returns:
+        A row a data set, horizon and arm, with ``seeds``, how many runs there are; the means of ``mse``, ``mae``,
+        ``validation_mse``, ``validation_mae``, ``flops``, ``seconds``, ``parameters``, ``peak_memory`` and ``weight``;
+        ``mse_spread`` and ``mae_spread``, the standard deviation over seeds, NaN of a single one; ``context_length``,
+        ``windows`` and ``trained_windows``; and ``skill``, by how many percent the MSE lies below that of the ridge of
+        the same table, NaN without a ridge.
+    """
+    done = board.done.astype(dict.fromkeys(_MEANS, "float64"))
+    groups = done.groupby([*_TABLE, *_ARM], sort=False)
+    found = groups[_MEANS].mean()
+    for metric in ("mse", "mae"):
+        found[f"{metric}_spread"] = groups[metric].std()
+    found["seeds"] = groups.size()
+    found[_SAME] = groups[_SAME].first()
+    found = found.reset_index()
+    found["skill"] = _skill(found, _TABLE)
+    order = {arm: number for number, arm in enumerate(board.arms)}
+    datasets = {name: number for number, name in enumerate(board.datasets)}
+    places = [
+        (datasets[dataset], horizon, order[RankedArm(predictor, attention)])
+        for dataset, horizon, predictor, attention in found[[*_TABLE, *_ARM]].itertuples(index=False)
+    ]
+    return found.iloc[sorted(range(len(found)), key=places.__getitem__)].reset_index(drop=True)
+
+
+def horizon_means(board: Standings, table: pd.DataFrame) -> pd.DataFrame:
+    """Means over the horizons of each data set, of those arms that have all of them.
+
+    Args:
+        board: what was run.
+        table: from `scores`.
+
+    Returns:
+        A row a data set and arm: the means of all scores, NaN where a horizon is missing; ``skill`` of the mean MSE;
+        ``missing``, the horizons that are not there; ``seeds``, the least, and ``most_seeds``, the most of any horizon.
+    """
+    rows = []
+    for (dataset, *names), part in table.groupby(["dataset", *_ARM], sort=False):
+        missing = sorted(set(board.horizons(str(dataset))) - set(part["horizon"]))
+        means = part[_MEANS].mean() * (np.nan if missing else 1.0)
+        row = {"dataset": dataset, "predictor": names[0], "attention": names[1], "missing": missing}
+        row |= {str(name): value for name, value in means.items()}
+        rows.append({**row, "seeds": part["seeds"].min(), "most_seeds": part["seeds"].max()})
+    found = pd.DataFrame(rows, columns=["dataset", *_ARM, *_MEANS, "missing", "seeds", "most_seeds"])
+    found["skill"] = _skill(found, ["dataset"])
+    return found
+
+
+def choices(means: pd.DataFrame) -> pd.DataFrame:
+    """For each data set the arm that validation chooses, and the one that the test would, which is no choice.
+
+    Args:
+        means: from `horizon_means`.
+
+    Returns:
+        A row a data set, ``by`` (``validation`` or ``test``, by the lowest MSE) and ``among``: ``attention``, the arms
+        that hold a trained attention, alone or with a weight of at least `LEAST_WEIGHT`, or ``all``. It has the columns
+        of ``means``, and of the same arm without that member ``without``, its name, empty where nothing is left, with
+        ``without_mse`` and ``without_mae``, NaN where it was not run.
+    """
+    rows = []
+    whole = means[means["mse"].notna()]
+    for dataset, part in whole.groupby("dataset", sort=False):
+        arms = [RankedArm(*names) for names in part[_ARM].itertuples(index=False)]
+        holds = np.array([arm.has_attention for arm in arms]) & (part["weight"] >= LEAST_WEIGHT).to_numpy()
+        known = {str(arm): number for number, arm in enumerate(arms)}
+        for among, candidates in (("attention", part[holds]), ("all", part)):
+            for by, column in (("validation", "validation_mse"), ("test", "mse")):
+                if candidates[column].notna().any():
+                    best = candidates.iloc[int(candidates[column].argmin())].to_dict()
+                    without = without_attention(RankedArm(best["predictor"], best["attention"]))
+                    other = part.iloc[known[without]] if without in known else None
+                    row = {"dataset": dataset, "among": among, "by": by, **best, "without": without}
+                    for metric in ("mse", "mae"):
+                        row[f"without_{metric}"] = np.nan if other is None else other[metric]
+                    rows.append(row)
+    return pd.DataFrame(rows, columns=["among", "by", *means.columns, "without", "without_mse", "without_mae"])
+
+
+def without_attention(arm: RankedArm) -> str:
+    """What is left of an arm without its trained member: ``ridge`` of ``patchtst+ridge``; nothing of one alone."""
+    return arm.predictor.partition("+")[2] if arm.attention else ""
+
+
+def _skill(table: pd.DataFrame, by: list[str]) -> NDArray[np.float64]:
+    """By how many percent each MSE lies below that of the ridge of the same group; NaN without a ridge."""
+    ridge = table[(table["predictor"] == RIDGE) & (table["attention"] == "")].set_index(by)["mse"].to_dict()
+    keys = table[by[0]] if len(by) == 1 else list(table[by].itertuples(index=False, name=None))
+    beside = np.array([ridge.get(key, np.nan) for key in keys], np.float64)
+    return np.asarray(100 * (1 - table["mse"].to_numpy(np.float64) / beside), np.float64)
