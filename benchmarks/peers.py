@@ -45,7 +45,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=60, help="of the part steps, of which the first few do not count")
     parser.add_argument("--length", type=int, default=1000, help="steps of each training of the part best")
     parser.add_argument("--interval", type=int, default=50, help="steps from one validation to the next")
-    parser.add_argument("--learning-rate", type=float, default=1e-3, help="of the part best, for both")
+    parser.add_argument("--learning-rate", type=float, default=1e-3, help="of the part best, of theirs")
+    parser.add_argument("--our-learning-rate", type=float, help="of the part best, of ours; that of theirs by default")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of the part best")
     parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write into")
     parser.add_argument("--dry-run", action="store_true", help="tiny sizes, whose figures mean nothing; needs --output")
@@ -96,7 +97,10 @@ def main() -> int:
     if "best" in arguments.parts:
         recipe = small(RECIPES["patchtst"]) if tiny else Recipe(**{**vars(RECIPES["patchtst"]), "their_context": None})
         length, interval = (6, 3) if tiny else (arguments.length, arguments.interval)
-        sizes: dict[str, Any] = {"steps": length, "interval": interval, "learning_rate": arguments.learning_rate}
+        sizes: dict[str, Any] = {
+            **{"steps": length, "interval": interval, "learning_rate": arguments.learning_rate},
+            "our_learning_rate": arguments.our_learning_rate or arguments.learning_rate,
+        }
         record["best"] = [
             {**sizes, "seed": seed, **best_of(contest(recipe, **sizes, seed=seed))}
             for seed in range(1, 1 + (1 if tiny else arguments.seeds))

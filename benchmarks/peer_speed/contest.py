@@ -39,14 +39,23 @@ class Course:
     end: dict[str, Any] = field(default_factory=dict)
 
 
-def contest(recipe: Recipe, *, steps: int, interval: int = 0, learning_rate: float = 1e-3, seed: int = 1) -> Any:
+def contest(
+    recipe: Recipe,
+    *,
+    steps: int,
+    interval: int = 0,
+    learning_rate: float = 1e-3,
+    our_learning_rate: float = 1e-3,
+    seed: int = 1,
+) -> dict[str, Course]:
     """The course of each training, by name.
 
     Args:
         recipe: what is trained, on ETTh1.
         steps: of each.
         interval: from one validation to the next; 0 validates neither.
-        learning_rate: of both, at its peak.
+        learning_rate: of theirs, which is constant.
+        our_learning_rate: of ours at its peak, before which it rises and after which it falls.
         seed: of both.
     """
     data = {
@@ -59,7 +68,7 @@ def contest(recipe: Recipe, *, steps: int, interval: int = 0, learning_rate: flo
     module = PublicDataModule(**data)
     module.prepare_data()
     module.setup("fit")
-    asked = {"steps": steps, "interval": interval, "learning_rate": learning_rate, "seed": seed}
+    asked = {"steps": steps, "interval": interval, "learning_rate": our_learning_rate, "seed": seed}
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "series.parquet"
         if not interval:

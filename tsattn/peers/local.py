@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.errors import whole_number
+from tsattn.errors import number_of, whole_number
 from tsattn.peers.base import PeerPredictor
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StatsForecast"]
 
+_LONG = 120  # seconds, above which it is said how long a test takes
+
 
 class StatsForecast(PeerPredictor):
     """A local model of statsforecast: AutoETS, AutoARIMA, Theta and so on.
@@ -25,8 +28,8 @@ class StatsForecast(PeerPredictor):
     It is fitted to each channel of each window when that is forecast, so nothing is learnt from the training rows, and
     a test costs as many fits as there are windows and channels. With seasons of a day an AutoETS takes a tenth of a
     second for 96 hours and a quarter for 512, so a test of ETTh1 an hour; `context_length` bounds that. Missing values
-    in a context are imputed, those before its first observed value left out. Quantiles are the ends of its prediction
-    intervals.
+    in a context are imputed, those before its first observed value left out. Values come as they are scaled, below 0
+    too, so that multiplicative models do not apply. Quantiles are the ends of its prediction intervals.
 
     Args:
         model: the name of a class of ``statsforecast.models``.
@@ -60,6 +63,16 @@ class StatsForecast(PeerPredictor):
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         super().check_fit(data, training)
         self._process().ask(self._request("check"))
+        if "val" not in data.parts:
+            return
+        windows = data.windows("val", self.context_length)
+        started = time.perf_counter()
+        self(windows[0])  # which finds what the model cannot do, and what it costs
+        seconds = time.perf_counter() - started
+        count = len(windows) + (len(data.windows("test", self.context_length)) if "test" in data.parts else 0)
+        if count * seconds > _LONG:
+            minutes = number_of(round(count * seconds / 60), "minute")
+            training.say(f"{self.name}: a window takes {seconds:.2g} s, all {count:,} to score about {minutes}")
 
     @override
     def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:

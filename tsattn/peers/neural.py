@@ -90,7 +90,7 @@ class NeuralForecast(PeerPredictor):
         request, facts, plan = self._checked(process, data, training)
         part = f"{training.member}: " if training.member else ""
         training.say(f"{part}{self.name}: {facts['parameters']:,} parameters, by {facts['version']}")
-        training.say(f"training: {plan}")
+        training.say(f"training: {plan}{', anew' if training.resumes else ''}")  # there is nothing to go on from
         table, weights = process.folder / "series.parquet", process.folder / "fitted.safetensors"
         try:
             rows = write_series(table, data)
