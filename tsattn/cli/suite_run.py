@@ -86,7 +86,7 @@ def _say_plan(board: Board, say: Callable[[str], None], *, lists: bool) -> None:
     say(f"{board.suite.name}: {number_of(len(entries), 'entry')}: {_counted(states)}")
     left = len(board.left())
     if studies:
-        say(f"{number_of(len(studies), 'study')} come first, to choose values")
+        say(f"{number_of(len(studies), 'study')} to be run first, to choose values")
     if left:
         seconds, jobs = board.seconds_left(), f"{board.options.jobs} at once"
         if seconds is None:

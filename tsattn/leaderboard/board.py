@@ -122,7 +122,8 @@ class Board:
         if not dry:
             self.folder.make()
         file = self.output / SELECTED
-        self._selected_before = json.loads(file.read_text()) if file.exists() else {}
+        before = json.loads(file.read_text()) if file.exists() else {}
+        self._selected_before = {name: one for name, one in before.items() if one["status"] == "done"}
         self._make_plan()
         self._take_chosen()
         new = add_records(self.folder, self.output, self.options.added, in_memory=dry)
@@ -266,7 +267,7 @@ class Board:
         if isinstance(task, Entry):
             return self._entry_work(task)
         assert self.narrowed.selection is not None
-        self.say(f"study of {task.title}: begins, {task.trials} trials")
+        self.say(f"study of {task.title}: begins, {number_of(task.trials, 'trial')}")
         return StudyWork.of(task, self.narrowed.selection.search, self.options.threads)
 
     def _entry_work(self, task: Entry) -> Work:
@@ -356,8 +357,10 @@ class Board:
                         shutil.rmtree(self.folder.run(entry.key), ignore_errors=True)
                         self.folder.forget(entry.key)
         for name in list(self._failed_studies):
-            (self.folder.study(name) / SELECTED).unlink(missing_ok=True)
-            del self._failed_studies[name]
+            with self.folder.held(name) as free:
+                if free:
+                    shutil.rmtree(self.folder.study(name), ignore_errors=True)
+                    del self._failed_studies[name]
 
 
 def _key(task: Entry | StudyEntry) -> str:
