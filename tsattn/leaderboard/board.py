@@ -109,6 +109,7 @@ class Board:
         self._elsewhere: set[str] = set()
         self._selected_before: dict[str, Any] = {}
         self._git = ""
+        self._jobs = options.jobs
 
     def prepare(self, *, dry: bool = False) -> None:
         """Read what is there, and make the plan.
@@ -171,7 +172,9 @@ class Board:
             with _stopped_by_sigterm():
                 while True:
                     ready, is_over = self._ready(running)
-                    for task in ready[: workers.free]:
+                    free = workers.free
+                    self._jobs = max(self._jobs, free + len(running))
+                    for task in ready[:free]:
                         running[_key(task)] = task
                         workers.start(self._work(task))
                     if is_over and not running:
@@ -188,6 +191,8 @@ class Board:
         """Write the table of records, and what studies have chosen, of all that is known."""
         entries = {tuple(entry.labels.values()): entry for entry in (*self._whole.entries, *self._plan.entries)}
         with self.folder.held("records", _LOCK_PATIENCE):
+            for left in self.output.glob("*.partial"):  # by a process that was killed over it
+                left.unlink(missing_ok=True)
             table = record_table(self.suite.name, list(entries.values()), self.folder, self._failed_studies)
             table.write(self.output)
             studies = {study.name: study for study in (*self._whole.studies, *self._plan.studies)}
@@ -213,7 +218,7 @@ class Board:
         if selection is not None:
             seconds += [estimates.of_study(study, selection.horizon) for study in self.open_studies()]
         known = [one for one in seconds if one is not None]
-        return None if len(known) < len(seconds) else sum(known) / max(1, self.options.jobs)
+        return None if len(known) < len(seconds) else sum(known) / self._jobs
 
     def _make_plan(self) -> None:
         self._whole = self._planner.plan(self.suite)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import shutil
 import time
 import traceback
@@ -98,7 +99,7 @@ def _fit(work: Work, experiment: Experiment, place: RunFolder) -> None:
     known = {}
     for path in work.members.values():
         known[_sign(Experiment.read(Path(path) / "config.yaml"))] = path
-    hooks = Hooks(fitted=member, beside=False, command=work.command.split())
+    hooks = Hooks(fitted=member, beside=False, command=shlex.split(work.command))
     if place.last.exists() or any(place.path.glob("members/*/checkpoints/last.ckpt")):
         key = resume(place.path, hooks=hooks).key
     else:
