@@ -137,7 +137,7 @@ def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int, 
         "windows": int(scores["windows"]),
         "context_length": predictor.context_length,
         "season_length": task.season_length,
-        "seconds": round(_seconds(facts) + kept, 3),
+        "seconds": round(_seconds(place, facts) + kept, 3),
         "peak_memory": peak,
         "weight": _trained_share(predictor),
         "trained_windows": _trained_windows(facts, data, predictor),
@@ -189,10 +189,10 @@ def _fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [fit for fits in facts["members"] for fit in fits] if "members" in facts else [facts]
 
 
-def _seconds(facts: Mapping[str, Any]) -> float:
+def _seconds(place: RunFolder, facts: Mapping[str, Any]) -> float:
     """Seconds of all fits, those of members that were fitted before among them."""
-    before = sum(fit["fit_seconds"] for fit in _fits(facts) if fit.get("is_earlier"))
-    return float(facts["fit_seconds"] + before)
+    before = sum(fit.get("earlier_fit_seconds") or 0.0 for fit in _fits(facts))
+    return float((place.noted("fit_seconds") or 0.0) + before)
 
 
 def _trained_share(predictor: Predictor) -> float:
