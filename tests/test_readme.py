@@ -18,6 +18,8 @@ import torch
 from tests.leaderboard.invented import records
 from tsattn.attention import KINDS, attention_arguments, attention_class
 from tsattn.cli import main
+from tsattn.cli.benchmark import _parser as benchmark_parser
+from tsattn.cli.benchmark import find_suite
 from tsattn.cli.parsing import parse_command
 from tsattn.cli.session import session
 from tsattn.cli.tune import _parser as tune_parser
@@ -27,6 +29,7 @@ from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.readme_part import BEGIN, END, readme_part, with_part
 from tsattn.leaderboard.standings import Standings
+from tsattn.leaderboard.suite_file import read_suite
 from tsattn.ops.native import chunking, size_tuning
 from tsattn.ops.native.library import set_in_use, why_no_kernels
 from tsattn.predictors import build_predictor
@@ -148,6 +151,10 @@ def test_every_command_is_one_that_runs(
         experiment, _ = parse_command("fit", prepare(words)[1:])
         experiment.made()
         build_predictor(experiment.model["backbone"])
+    elif command == "benchmark":
+        options = benchmark_parser().parse_args(words[1:])
+        names = {"data": options.data, "predictors": options.predictor, "attentions": options.attention}
+        read_suite(find_suite(options.suite)).narrowed(**names, horizons=options.horizon, seeds=options.seeds)
     else:
         assert command == "tune"
         options, rest = tune_parser().parse_known_args(words[1:])
@@ -158,8 +165,16 @@ def test_every_command_is_one_that_runs(
 
 def test_there_are_commands() -> None:
     assert len(commands()) > 20
-    known = {"fit", "test", "predict", "tune", "report", "cost", "datasets", "kernels"}
+    known = {"fit", "test", "predict", "tune", "benchmark", "report", "cost", "datasets", "kernels"}
     assert {words[0] for words in commands()} == known
+
+
+def test_the_suite_is_one_that_benchmark_takes(tmp_path: Path) -> None:
+    (suite,) = blocks("Leaderboard", "yaml")
+    (tmp_path / "suite.yaml").write_text(suite)
+    read = read_suite(tmp_path / "suite.yaml")
+    assert list(read.predictors) == ["ridge", "patchtst", "patchtst+ridge"]
+    assert read.selection is not None
 
 
 def test_the_search_file_is_one_that_tune_takes(toy: tuple[Path, Path], tmp_path: Path) -> None:

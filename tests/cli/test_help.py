@@ -68,7 +68,9 @@ def test_the_kinds_are_those_that_there_are() -> None:
     assert attentions == f"kinds of attention: {', '.join(KINDS)}"
 
 
-@pytest.mark.parametrize("words", [["fit"], ["validate"], ["test"], ["predict"], ["tune"], ["kernels"], []], ids=str)
+@pytest.mark.parametrize(
+    "words", [["fit"], ["validate"], ["test"], ["predict"], ["tune"], ["benchmark"], ["kernels"], []], ids=str
+)
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", HEAVY, *words, "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

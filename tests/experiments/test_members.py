@@ -82,7 +82,7 @@ def test_an_ensemble_of_stored_members_is_the_one_that_is_trained(
     assert again.scores.equals(whole.scores)
     for fit in (whole.fit, again.fit):
         for one in (copy for copies in fit["members"] for copy in copies):
-            for name in ("training", "fit_seconds", "is_earlier"):
+            for name in ("training", "earlier_fit_seconds"):
                 one.pop(name, None)
     assert again.fit["members"] == whole.fit["members"]
     monkeypatch.undo()

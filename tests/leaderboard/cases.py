@@ -75,7 +75,7 @@ class Bench:
         return self.folder / "out"
 
     def words(self, *more: str) -> list[str]:
-        where = ["--folder", str(self.runs), "--output", str(self.out)]
+        where = ["--folder", str(self.runs), "--output", str(self.out), "--no-report"]
         return ["benchmark", "--suite", str(self.folder / "smoke.yaml"), *where, *more]
 
     def run(self, *more: str) -> int:

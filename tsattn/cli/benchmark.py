@@ -24,8 +24,9 @@ Run a suite: data sets x horizons x predictors x attentions x seeds, each once, 
 Run the same command again to go on: what is finished is never repeated, what has changed is never taken for it."""
 
 _ENDING = """\
-The output folder holds records.parquet, a row for each run; windows.parquet, the errors of every test window; and
-selected.json, what was chosen on validation. The runs themselves stay in the working folder."""
+The output folder holds records.parquet, a row for each run; windows.parquet, the errors of every test window;
+selected.json, what was chosen on validation; and the report of them, as `report` writes it. The runs themselves stay in
+the working folder."""
 
 
 def run(words: list[str]) -> int:
@@ -46,7 +47,9 @@ def run(words: list[str]) -> int:
     from tsattn.cli.suite_run import run_suite
 
     with session():
-        run_suite(file, options, shlex.join(["python", "-m", "tsattn", "benchmark", *words]), say)
+        places = run_suite(file, options, shlex.join(["python", "-m", "tsattn", "benchmark", *words]), say)
+    if not (options.dry_run or options.no_report):
+        _report(*places)
     return 0
 
 
@@ -64,6 +67,16 @@ def find_suite(name: str) -> Path:
         return find_config(f"suites/{short}", "suite", _SUITES)
     known = one_of(Path(one).stem for one in config_names(_SUITES))
     raise UserError(f"no suite {name}: neither a file nor one of {known}")
+
+
+def _report(output: Path, folder: Path) -> None:
+    """Write the report of the records, if it can be: the runs are done in any case."""
+    from tsattn.cli.board_report import run as report
+
+    try:
+        report([str(output), "--runs", str(folder)])
+    except UserError as error:
+        say(f"no report was written: {error}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     how.add_argument("--retry-failed", action="store_true", help="run what failed once more")
     how.add_argument("--add", action="append", default=[], metavar="RECORDS", help="take others' records, too")
+    how.add_argument("--no-report", action="store_true", help="write records alone at the end")
     where = parser.add_argument_group("where")
     where.add_argument("--folder", metavar="DIR", help="to work in (default: runs/leaderboard/SUITE)")
     where.add_argument("--output", metavar="DIR", help=f"of the records (default: {_RESULTS}/SUITE)")

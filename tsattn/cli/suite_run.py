@@ -18,8 +18,8 @@ from tsattn.leaderboard.working_folder import WorkingFolder
 __all__ = ["run_suite"]
 
 
-def run_suite(file: Path, options: argparse.Namespace, command: str, say: Callable[[str], None]) -> None:
-    """List what a suite would run, or run it.
+def run_suite(file: Path, options: argparse.Namespace, command: str, say: Callable[[str], None]) -> tuple[Path, Path]:
+    """List what a suite would run, or run it; the folder of its records, and that of its runs.
 
     Args:
         file: of the suite.
@@ -53,12 +53,13 @@ def run_suite(file: Path, options: argparse.Namespace, command: str, say: Callab
     board.prepare(dry=options.dry_run)
     _say_plan(board, say, lists=options.dry_run)
     if options.dry_run:
-        return
+        return output, folder.path
     try:
         board.run(_workers(folder, options))
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(f"go on with `{command}`") from stop
     _say_end(board, say)
+    return output, folder.path
 
 
 def _workers(folder: WorkingFolder, options: argparse.Namespace) -> Workers:
@@ -85,7 +86,7 @@ def _say_plan(board: Board, say: Callable[[str], None], *, lists: bool) -> None:
     say(f"{board.suite.name}: {number_of(len(entries), 'entry')}: {_counted(states)}")
     left = len(board.left())
     if studies:
-        say(f"{number_of(len(studies), 'study')} come first, to choose values")
+        say(f"{number_of(len(studies), 'study')} to be run first, to choose values")
     if left:
         seconds, jobs = board.seconds_left(), f"{board.options.jobs} at once"
         if seconds is None:

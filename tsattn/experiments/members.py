@@ -20,10 +20,7 @@ from tsattn.predictors.fitted import load_predictor
 
 __all__ = ["earlier_fits", "member_experiments"]
 
-_FACTS = (
-    *("best_step", "selected_by", "validation_error", "validation_windows", "parameters", "training"),
-    "fit_seconds",
-)
+_FACTS = ("best_step", "selected_by", "validation_error", "validation_windows", "parameters", "training")
 
 
 def member_experiments(experiment: Experiment) -> dict[str, Experiment]:
@@ -91,6 +88,7 @@ def earlier_fits(
         predictor.load_state_dict(before.predictor.state_dict(), assign=True)
         facts = json.loads(folder.metrics.read_text())
         say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
-        return {"member": member, "is_earlier": True, **{name: facts[name] for name in _FACTS if name in facts}}
+        known_facts = {name: facts[name] for name in _FACTS if name in facts}
+        return {"member": member, **known_facts, "earlier_fit_seconds": folder.noted("fit_seconds")}
 
     return fitted

@@ -13,6 +13,7 @@ import torch
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.ops import executed_flops
+from tsattn.peers.base import PeerPredictor
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.training.random_state import own_random_state
 
@@ -20,7 +21,7 @@ __all__ = ["forward_flops", "peak_memory", "predictor_sizes"]
 
 
 def predictor_sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:
-    """Parameters and flops; without flops where an attention runs on an accelerator only, unless they are needed."""
+    """Parameters and flops; without flops where they cannot be counted, unless they are needed."""
     sizes: dict[str, float] = {"parameters": predictor.num_parameters}
     try:
         sizes["flops"] = forward_flops(predictor, data)
@@ -32,7 +33,14 @@ def predictor_sizes(predictor: Predictor, data: ForecastDataModule, flops_needed
 
 @torch.no_grad()
 def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
-    """Flops of a forward pass of one window on a CPU; the random generator is left as it was."""
+    """Flops of a forward pass of one window on a CPU; the random generator is left as it was.
+
+    Raises:
+        UserError: where they cannot be counted: for an attention that runs on an accelerator only, or what is computed
+            in another process.
+    """
+    if any(isinstance(part, PeerPredictor) for part in predictor.modules()):
+        raise UserError("the flops of another library's model cannot be counted")
     assert predictor.task is not None
     assert predictor.output is not None
     window = data.windows("train", predictor.context_length).__getitems__([0])

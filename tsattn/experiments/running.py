@@ -169,7 +169,7 @@ def fit_experiment(
         with own_random_state(seed):
             started = time.perf_counter()
             facts = {**predictor.fit(data, training), "parameters": predictor.num_parameters}
-            facts["fit_seconds"] = round(time.perf_counter() - started, 3)
+            seconds = time.perf_counter() - started
         fitted = FittedPredictor(predictor.eval(), data.scaler)
         key = experiment.key_with(data)
         leave_others()
@@ -177,6 +177,7 @@ def fit_experiment(
             return Result(experiment, key, fitted, data, facts)
         if recording is not None:
             _open(recording, "cpu", None, hooks.say)
+            recording.folder.note("fit_seconds", round(seconds, 3))
             # else the training of a network has written it
             if not isinstance(predictor, NetworkPredictor) or "val" not in data.parts:
                 save_predictor(recording.folder.best, fitted, global_step=0)

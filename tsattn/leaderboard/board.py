@@ -109,6 +109,7 @@ class Board:
         self._elsewhere: set[str] = set()
         self._selected_before: dict[str, Any] = {}
         self._git = ""
+        self._jobs = options.jobs
 
     def prepare(self, *, dry: bool = False) -> None:
         """Read what is there, and make the plan.
@@ -122,7 +123,8 @@ class Board:
         if not dry:
             self.folder.make()
         file = self.output / SELECTED
-        self._selected_before = json.loads(file.read_text()) if file.exists() else {}
+        before = json.loads(file.read_text()) if file.exists() else {}
+        self._selected_before = {name: one for name, one in before.items() if one["status"] == "done"}
         self._make_plan()
         self._take_chosen()
         new = add_records(self.folder, self.output, self.options.added, in_memory=dry)
@@ -170,7 +172,9 @@ class Board:
             with _stopped_by_sigterm():
                 while True:
                     ready, is_over = self._ready(running)
-                    for task in ready[: workers.free]:
+                    free = workers.free
+                    self._jobs = max(self._jobs, free + len(running))
+                    for task in ready[:free]:
                         running[_key(task)] = task
                         workers.start(self._work(task))
                     if is_over and not running:
@@ -187,6 +191,8 @@ class Board:
         """Write the table of records, and what studies have chosen, of all that is known."""
         entries = {tuple(entry.labels.values()): entry for entry in (*self._whole.entries, *self._plan.entries)}
         with self.folder.held("records", _LOCK_PATIENCE):
+            for left in self.output.glob("*.partial"):  # by a process that was killed over it
+                left.unlink(missing_ok=True)
             table = record_table(self.suite.name, list(entries.values()), self.folder, self._failed_studies)
             table.write(self.output)
             studies = {study.name: study for study in (*self._whole.studies, *self._plan.studies)}
@@ -212,7 +218,7 @@ class Board:
         if selection is not None:
             seconds += [estimates.of_study(study, selection.horizon) for study in self.open_studies()]
         known = [one for one in seconds if one is not None]
-        return None if len(known) < len(seconds) else sum(known) / max(1, self.options.jobs)
+        return None if len(known) < len(seconds) else sum(known) / self._jobs
 
     def _make_plan(self) -> None:
         self._whole = self._planner.plan(self.suite)
@@ -266,7 +272,7 @@ class Board:
         if isinstance(task, Entry):
             return self._entry_work(task)
         assert self.narrowed.selection is not None
-        self.say(f"study of {task.title}: begins, {task.trials} trials")
+        self.say(f"study of {task.title}: begins, {number_of(task.trials, 'trial')}")
         return StudyWork.of(task, self.narrowed.selection.search, self.options.threads)
 
     def _entry_work(self, task: Entry) -> Work:
@@ -356,8 +362,10 @@ class Board:
                         shutil.rmtree(self.folder.run(entry.key), ignore_errors=True)
                         self.folder.forget(entry.key)
         for name in list(self._failed_studies):
-            (self.folder.study(name) / SELECTED).unlink(missing_ok=True)
-            del self._failed_studies[name]
+            with self.folder.held(name) as free:
+                if free:
+                    shutil.rmtree(self.folder.study(name), ignore_errors=True)
+                    del self._failed_studies[name]
 
 
 def _key(task: Entry | StudyEntry) -> str:

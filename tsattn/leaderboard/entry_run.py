@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import shutil
 import time
 import traceback
@@ -98,7 +99,7 @@ def _fit(work: Work, experiment: Experiment, place: RunFolder) -> None:
     known = {}
     for path in work.members.values():
         known[_sign(Experiment.read(Path(path) / "config.yaml"))] = path
-    hooks = Hooks(fitted=member, beside=False, command=work.command.split())
+    hooks = Hooks(fitted=member, beside=False, command=shlex.split(work.command))
     if place.last.exists() or any(place.path.glob("members/*/checkpoints/last.ckpt")):
         key = resume(place.path, hooks=hooks).key
     else:
@@ -136,7 +137,7 @@ def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int, 
         "windows": int(scores["windows"]),
         "context_length": predictor.context_length,
         "season_length": task.season_length,
-        "seconds": round(_seconds(facts) + kept, 3),
+        "seconds": round(_seconds(place, facts) + kept, 3),
         "peak_memory": peak,
         "weight": _trained_share(predictor),
         "trained_windows": _trained_windows(facts, data, predictor),
@@ -188,10 +189,10 @@ def _fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [fit for fits in facts["members"] for fit in fits] if "members" in facts else [facts]
 
 
-def _seconds(facts: Mapping[str, Any]) -> float:
+def _seconds(place: RunFolder, facts: Mapping[str, Any]) -> float:
     """Seconds of all fits, those of members that were fitted before among them."""
-    before = sum(fit["fit_seconds"] for fit in _fits(facts) if fit.get("is_earlier"))
-    return float(facts["fit_seconds"] + before)
+    before = sum(fit.get("earlier_fit_seconds") or 0.0 for fit in _fits(facts))
+    return float((place.noted("fit_seconds") or 0.0) + before)
 
 
 def _trained_share(predictor: Predictor) -> float:

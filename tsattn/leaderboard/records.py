@@ -314,7 +314,7 @@ def _write_parquet(path: Path, table: pa.Table) -> None:
             table,
             file,
             compression="zstd",
-            compression_level=15,
+            compression_level=3,
             use_dictionary=texts,
             use_byte_stream_split=floats or False,
             column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,

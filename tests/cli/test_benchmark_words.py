@@ -1,0 +1,80 @@
+"""The words of `benchmark`: what is refused before anything is run, its help, and its script for SLURM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.leaderboard.cases import bench, few
+from tsattn.cli import main
+from tsattn.cli.slurm import ray_script
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "benchmark needs a suite: --suite NAME, a file or one of suites/ett.yaml"),
+        (["--suite", "none"], "no suite none: neither a file nor one of ett"),
+        (["--suite", "ett", "--jobs", "0"], "--jobs must be a whole number of at least 1, not 0"),
+        (["--suite", "ett", "--seeds", "some"], "--seeds must be a whole number of at least 1, not some"),
+        (["--suite", "ett", "--attention", ","], "--attention must be names with commas between them, not ','"),
+        (["--suite", "ett", "--shard", "3/2"], "--shard must be a part of how many, as 2/8, not 3/2"),
+        (["--suite", "ett", "--attention", "mrl"], "no attention 'mrl' (did you mean mlr?); valid: standard"),
+        (["--suite", "ett", "--horizon", "100"], "the suite ett says no number of seeds at horizon 100: --seeds"),
+        (["--suite", "ett", "--job", "2"], "unknown argument --job (did you mean --jobs?)"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_what_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["benchmark", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_records_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = bench(tmp_path, **few())
+    assert made.run("--dry-run", "--add", str(tmp_path / "none")) == 2
+    assert "there are no records in" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    words = ["benchmark", "--suite", str(tmp_path / "smoke.yaml"), "--folder", str(tmp_path / "file")]
+    assert main(words) == 2
+    assert "cannot be made" in capsys.readouterr().err
+
+
+def test_an_address_that_nobody_answers_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ray", reason="ray is not installed, so no suite is run on a cluster")
+    made = bench(tmp_path, **few())
+    assert made.run("--ray", "localhost:1") == 2
+    assert "no Ray cluster answers at localhost:1; valid is its HOST:PORT" in capsys.readouterr().err
+
+
+def test_a_script_starts_a_cluster_on_its_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["benchmark", "--suite", "ett", "--data", "ETTh1,ETTh2", "--slurm", "3", "--ray", "local"]) == 0
+    script = capsys.readouterr().out
+    assert script == ray_script(["--suite", "ett", "--data", "ETTh1,ETTh2"], "benchmark_ett", 3)
+    (tmp_path / "script.sh").write_text(script)
+    # what it calls writes down how it was called
+    tools = {
+        "scontrol": 'printf "one\\ntwo\\nthree\\n"',
+        "srun": 'echo "srun $@" >> calls; exec sleep 60',
+        "ray": 'sleep 0.2; grep -q "nodelist=one" calls',  # `ray status`
+        "python": 'for _ in $(seq 100); do [ "$(grep -c srun calls)" = 3 ] && break; sleep 0.1; done\n'
+        'echo "python $@" >> calls; exit 7',
+    }
+    for name, text in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "12345"}
+    environment |= {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_CPUS_PER_TASK": "8"}
+    done = subprocess.run(["bash", "script.sh"], cwd=tmp_path, env=environment, timeout=60, capture_output=True)
+    assert done.returncode == 7, done.stderr  # that of the benchmark
+    *sruns, last = (tmp_path / "calls").read_text().splitlines()
+    assert last == "python -m tsattn benchmark --suite ett --data ETTh1,ETTh2 --ray one:22345"
+    common = "srun --overlap --nodes=1 --ntasks=1 --nodelist="
+    assert sorted(sruns) == [
+        f"{common}one ray start --head --port=22345 --num-cpus=8 --block",
+        f"{common}three ray start --address=one:22345 --num-cpus=8 --block",
+        f"{common}two ray start --address=one:22345 --num-cpus=8 --block",
+    ]
