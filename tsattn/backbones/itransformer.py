@@ -47,6 +47,7 @@ class ITransformer(Backbone):
         linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
         calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
+        norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
 
     Raises:
         UserError: for a single channel, an attention that favours near tokens, or groups that fit neither the channels
@@ -70,6 +71,7 @@ class ITransformer(Backbone):
         linear_path: str = "none",
         calendar: bool = False,
         dropout: float = 0.1,
+        norm: str = "layer",
     ) -> None:
         super().__init__()
         L, T, C = task.context_length, task.prediction_length, task.num_channels
@@ -89,7 +91,7 @@ class ITransformer(Backbone):
         ]
         if self.groups is not None and not any(layer.pattern.takes_blocks for layer in attentions):
             raise UserError("groups are the blocks of attention mlr, and no layer has it; leave groups out")
-        self.encoder = Encoder(attentions, 2 * d_model if d_ff is None else d_ff, dropout)
+        self.encoder = Encoder(attentions, 2 * d_model if d_ff is None else d_ff, dropout, norm)
         self.fan = QuantileFan(output.quantiles)
         self.head = FlattenHead(1, T, d_model, self.fan.num_outputs)
         self.linear_path = LinearPath(linear_path, L, T)

@@ -1,7 +1,7 @@
 """PatchTST: every channel on its own, short stretches of it as tokens, a flat head.
 
 Source: Nie et al., *A Time Series is Worth 64 Words* (ICLR 2023). Its encoder here is ours: normalisation before each
-branch instead of batch normalisation after it, and any attention.
+branch instead of after it, by default of each token by itself (theirs is ``norm: batch``), and any attention.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class PatchTST(Backbone):
         linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
         calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
+        norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
     """
 
     emits_quantiles: ClassVar[bool] = True
@@ -62,6 +63,7 @@ class PatchTST(Backbone):
         linear_path: str = "none",
         calendar: bool = False,
         dropout: float = 0.1,
+        norm: str = "layer",
     ) -> None:
         super().__init__()
         check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=dropout)
@@ -77,6 +79,7 @@ class PatchTST(Backbone):
             ],
             2 * d_model if d_ff is None else d_ff,
             dropout,
+            norm,
         )
         self.fan = QuantileFan(output.quantiles)
         self.head = FlattenHead(N, T, d_model, self.fan.num_outputs)

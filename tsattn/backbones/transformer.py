@@ -42,6 +42,7 @@ class Transformer(Backbone):
         linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
         calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
+        norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
     """
 
     CHANNELS = ("mixed", "independent")
@@ -63,6 +64,7 @@ class Transformer(Backbone):
         linear_path: str = "none",
         calendar: bool = False,
         dropout: float = 0.1,
+        norm: str = "layer",
     ) -> None:
         super().__init__()
         check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=dropout)
@@ -79,6 +81,7 @@ class Transformer(Backbone):
             ],
             2 * d_model if d_ff is None else d_ff,
             dropout,
+            norm,
         )
         self.fan = QuantileFan(output.quantiles)
         num_outputs = per_token * self.fan.num_outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import torch
@@ -10,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tsattn.attention import Attention
 from tsattn.layers.dropout_layer import Dropout
+from tsattn.layers.token_norm import computing_anew, token_norm
 
 __all__ = ["Encoder", "EncoderBlock"]
 
@@ -21,14 +23,15 @@ class EncoderBlock(nn.Module):
         attention: the attention of this layer; its `d_model` is the width D of the stream.
         d_ff: hidden width of the two-layer network.
         dropout: probability of dropping a number of either branch in training.
+        norm: of the tokens before each branch, see `tsattn.layers.token_norm`.
     """
 
-    def __init__(self, attention: Attention, d_ff: int, dropout: float) -> None:
+    def __init__(self, attention: Attention, d_ff: int, dropout: float, norm: str = "layer") -> None:
         super().__init__()
         d_model = attention.d_model
-        self.attention_norm = nn.LayerNorm(d_model)
+        self.attention_norm = token_norm(norm, d_model)
         self.attention = attention
-        self.feedforward_norm = nn.LayerNorm(d_model)
+        self.feedforward_norm = token_norm(norm, d_model)
         self.feedforward = nn.Sequential(
             nn.Linear(d_model, d_ff), nn.GELU(), Dropout(dropout), nn.Linear(d_ff, d_model)
         )
@@ -64,6 +67,7 @@ class Encoder(nn.Module):
         attentions: the attention of each layer, first layer first.
         d_ff: hidden width of the two-layer networks.
         dropout: see `EncoderBlock`.
+        norm: see `EncoderBlock`; the final one is of the same kind.
 
     Attributes:
         recompute: keep only the input of each block for the backward pass, which computes the rest of it anew, with the
@@ -71,10 +75,10 @@ class Encoder(nn.Module):
             no part of the architecture.
     """
 
-    def __init__(self, attentions: Sequence[Attention], d_ff: int, dropout: float) -> None:
+    def __init__(self, attentions: Sequence[Attention], d_ff: int, dropout: float, norm: str = "layer") -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(EncoderBlock(attention, d_ff, dropout) for attention in attentions)
-        self.norm = nn.LayerNorm(attentions[0].d_model)
+        self.blocks = nn.ModuleList(EncoderBlock(attention, d_ff, dropout, norm) for attention in attentions)
+        self.norm = token_norm(norm, attentions[0].d_model)
         self.recompute = False
 
     def forward(
@@ -88,6 +92,14 @@ class Encoder(nn.Module):
         recompute = self.recompute and torch.is_grad_enabled()
         for block in self.blocks:
             known = (time, blocks, global_tokens)
-            x = checkpoint(block, x, *known, use_reentrant=False) if recompute else block(x, *known)
+            if recompute:
+                x = checkpoint(block, x, *known, use_reentrant=False, context_fn=_first_and_anew)
+            else:
+                x = block(x, *known)
         out: Tensor = self.norm(x)
         return out
+
+
+def _first_and_anew() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
+    """What the first pass through a block is within, and what the second."""
+    return contextlib.nullcontext(), computing_anew()
