@@ -15,8 +15,9 @@ from tsattn.errors import UserError, one_of
 __all__ = ["TOKEN_NORMS", "TokenBatchNorm", "computing_anew", "token_norm"]
 
 TOKEN_NORMS = ("layer", "batch")
-"""``layer``: each token by the mean and variance of its own D numbers. ``batch``: each of the D features by its mean and
-variance over all tokens of a batch, and in eval mode by their running averages, as in PatchTST (Nie et al., 2023)."""
+"""``layer``: each token by the mean and variance of its own D numbers. ``batch``: each of the D features by its mean
+and variance over all tokens of a batch, and in eval mode by their running averages, as PatchTST has it (Nie et al.,
+2023)."""
 
 _ANEW = ContextVar("_ANEW", default=False)
 
