@@ -16,7 +16,19 @@ from tsattn.predictors import Predictor
 from tsattn.task import Output
 from tsattn.training import ForecastingModule, TrainerOptions
 
-__all__ = ["MODEL", "SPLIT", "checked", "described", "experiment_of", "summary"]
+__all__ = ["AUTO", "DEFAULT_FORECASTER", "MODEL", "SPLIT", "checked", "described", "experiment_of", "summary"]
+
+DEFAULT_FORECASTER: Mapping[str, Any] = {
+    "kind": "patchtst",
+    "d_model": 32,
+    "num_heads": 4,
+    "linear_path": "ridge",
+    "dropout": 0.2,
+}
+"""What forecasts where nobody says what: the ridge, and a small network that learns what this misses."""
+
+AUTO = "auto"
+_UNCHOSEN_CONTEXT = 336  # of what is not fitted, and until `fit` has chosen
 
 _QUANTILES = (0.1, 0.5, 0.9)
 _READING = (
@@ -50,7 +62,8 @@ def checked(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
     """
     arguments = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
     for name in ("context_length", "prediction_length", "batch_size", "eval_batch_size"):
-        arguments[name] = whole_number(name, given[name])
+        if name != "context_length" or given[name] != AUTO:
+            arguments[name] = whole_number(name, given[name])
     if given["max_steps"] is not None:
         arguments["max_steps"] = whole_number("max_steps", given["max_steps"])
     arguments["seed"] = whole_number("seed", given["seed"], least=0, most=2**32 - 1)
@@ -80,6 +93,8 @@ def experiment_of(arguments: Mapping[str, Any], predictor: Predictor) -> Experim
         UserError: for an argument that is not valid.
     """
     data = {name: arguments[name] for name in (*_READING, *SPLIT, *_SIZES)}
+    if data["context_length"] == AUTO:
+        data["context_length"] = _UNCHOSEN_CONTEXT
     model = {name: arguments[name] for name in MODEL}
     steps = -1 if arguments["max_steps"] is None else arguments["max_steps"]
     experiment = Experiment.of(

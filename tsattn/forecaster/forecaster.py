@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 from tsattn.checks import folder_path, whole_number
 from tsattn.data import Panel
 from tsattn.data.quiet import quiet
-from tsattn.descriptions import DEFAULT_BACKBONE, Description
+from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.experiments import Result
 from tsattn.figures import plot_forecast
 from tsattn.forecaster import model_folder
-from tsattn.forecaster.arguments import SPLIT, checked, described, experiment_of, summary
+from tsattn.forecaster.arguments import DEFAULT_FORECASTER, SPLIT, checked, described, experiment_of, summary
 from tsattn.forecaster.cross_validation import rolling_forecasts
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frames import forecast_frames
@@ -58,10 +58,11 @@ class Forecaster:
     A predictor that needs no fit (``seasonal_naive``, ``persistence``) takes frames straight after construction.
 
     Args:
-        backbone: what forecasts: kind of predictor, or its description ``{kind: patchtst, d_model: 128, ...}``. That
-            is a network, ``ridge``, ``seasonal_naive``, ``persistence`` or an ``ensemble``.
+        backbone: what forecasts: kind of predictor, or its description ``{kind: patchtst, d_model: 128, ...}``; by
+            default a small PatchTST that starts from the ridge.
         attention: kind of attention, its description, or a list of these, one a layer; None keeps the backbone's.
-        context_length: past steps that the model sees, L.
+        context_length: past steps that the model sees, L; ``auto`` takes those of 24, 48, 96, 192, 336 and 512 from
+            which a ridge forecasts the rows for validation best.
         prediction_length: steps that it is trained to forecast, T.
         quantiles: levels to forecast, rising, with 0.5 among them; none, or None, for a point forecast. ``auto`` is
             0.1, 0.5 and 0.9 where the predictor forecasts quantiles, else none.
@@ -112,12 +113,11 @@ class Forecaster:
 
     Attributes:
         arguments: all arguments as plain data.
-        experiment: what `fit` runs, complete.
+        experiment: what `fit` runs, complete but for a context that it chooses, which `result` has.
         predictor: what forecasts, not fitted.
         fitted: the predictor of the last `fit` and its scaler; None before.
         result: of the last `fit`; None before, and for a model that was loaded.
-        series: those of the last `fit` (their ends alone, once saved and loaded); None before, and for the model of a
-            run folder.
+        series: those of the last `fit` (their ends alone, once saved and loaded); None before, and for a run's model.
 
     Raises:
         UserError: for an argument out of its range.
@@ -125,10 +125,10 @@ class Forecaster:
 
     def __init__(
         self,
-        backbone: Description = DEFAULT_BACKBONE,
+        backbone: Description = DEFAULT_FORECASTER,
         attention: Description | Sequence[Description] | None = None,
         *,
-        context_length: int = 336,
+        context_length: int | Literal["auto"] = "auto",
         prediction_length: int = 96,
         quantiles: Sequence[float] | Literal["auto"] | None = "auto",
         id_column: str | None = None,
@@ -217,7 +217,7 @@ class Forecaster:
         """
         where = None if folder is None else folder_path(folder)
         panel = self.reader.read(frame, "the frame")
-        self.result = run_on(self.experiment, panel, where, refit=refit, shows_bar=self.arguments["progress"])
+        self.result = run_on(self.experiment, panel, self.arguments, where, refit=refit)
         self.fitted = self.result.refitted or self.result.fitted
         self.series = FittedSeries.of(self.result)
         return self
@@ -362,8 +362,9 @@ class Forecaster:
 
     def _fitted_to(self, panel: Panel) -> FittedPredictor:
         """A predictor of these series, none of which are for testing, whatever was fitted before."""
-        experiment = experiment_of({**self.arguments, **dict.fromkeys(SPLIT)}, self.predictor)
-        return run_on(experiment, panel).fitted if self.predictor.needs_fit else built_for(experiment, panel)
+        arguments = {**self.arguments, **dict.fromkeys(SPLIT), "progress": False}
+        experiment = experiment_of(arguments, self.predictor)
+        return run_on(experiment, panel, arguments).fitted if self.predictor.needs_fit else built_for(experiment, panel)
 
     def _known(self) -> FittedPredictor:
         if self.fitted is None:
