@@ -45,7 +45,7 @@ from tsattn.forecaster.forecast_files import check_output, write_figure, write_f
         (["--trainer.num_nodes=0"], "--trainer.num_nodes must be at least 1, not 0"),
         (["--trainer.logger=CometLogger"], "CometLogger needs a package that is not installed: Requirement 'comet"),
         (["--trainer.logger=MLFlowLogger"], "MLFlowLogger needs a package that is not installed: "),
-        (["--trainer.callbacks+=RichProgressBar"], "the trainer cannot be made: Trainer was configured with "),
+        (["--trainer.callbacks+=RichProgressBar"], "RichProgressBar needs a package that is not installed: "),
         (["--trainer.callbacks={class_path: Timer, init_args: {duration: x}}"], "Timer cannot be made: "),
         (["--trainer.accelerator=tpu"], "the trainer cannot be made: Requirement 'torch_xla"),
         (["--trainer.profiler=nonsense"], "the trainer cannot be made: When passing string value for the `profiler`"),

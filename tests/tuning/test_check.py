@@ -68,7 +68,7 @@ def test_tune_refuses_before_the_first_trial(
     config, search = ["--config", str(tmp_path / "config.yaml")], ["--search", str(tmp_path / "search.yaml")]
     for words, said in (
         (made.words()[1:], "has no model.lerning_rate (did you mean model.learning_rate?)"),
-        (config, "tune needs a search space: --search NAME, a file or one of search/mlr.yaml"),
+        (config, "tune needs a search space: --search NAME, a file or one of search/leaderboard.yaml, search/mlr.yaml"),
         (search, "tune needs a configuration: --config NAME, a file or one of co2_mlr.yaml"),
         (
             [*config, "--search", "search/none.yaml"],

@@ -73,12 +73,14 @@ class Encoder(nn.Module):
         recompute: keep only the input of each block for the backward pass, which computes the rest of it anew, with the
             same dropout. Source: Chen et al., *Training Deep Nets with Sublinear Memory Cost* (2016). False at first;
             no part of the architecture.
+        counts: whether running averages of the tokens are kept.
     """
 
     def __init__(self, attentions: Sequence[Attention], d_ff: int, dropout: float, norm: str = "layer") -> None:
         super().__init__()
         self.blocks = nn.ModuleList(EncoderBlock(attention, d_ff, dropout, norm) for attention in attentions)
         self.norm = token_norm(norm, attentions[0].d_model)
+        self.counts = norm == "batch"
         self.recompute = False
 
     def forward(
@@ -93,7 +95,9 @@ class Encoder(nn.Module):
         for block in self.blocks:
             known = (time, blocks, global_tokens)
             if recompute:
-                x = checkpoint(block, x, *known, use_reentrant=False, context_fn=_first_and_anew)
+                # a compiler takes no contexts of ours, so there are none where nothing is counted
+                contexts = {"context_fn": _first_and_anew} if self.counts else {}
+                x = checkpoint(block, x, *known, use_reentrant=False, **contexts)
             else:
                 x = block(x, *known)
         out: Tensor = self.norm(x)
