@@ -37,7 +37,10 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["foo"], "unknown command 'foo'; valid: fit, validate, test, predict, tune, benchmark, report, cost, datasets"),
+        (
+            ["foo"],
+            "unknown command 'foo'; valid: fit, validate, test, predict, tune, benchmark, report, cost, datasets",
+        ),
         (["fit"], "fit needs a configuration: --config NAME, a file or one of co2_mlr.yaml"),
         (["fit", "--config", "none.yaml"], "no configuration none.yaml: neither a file nor one of co2_mlr.yaml"),
         (["test"], "test needs a trained model: --run DIR"),
@@ -247,7 +250,8 @@ def test_the_command_is_installed() -> None:
     done = subprocess.run([sys.executable, "-m", "tsattn", "nothing"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "error: unknown command 'nothing'; valid: fit, validate, test, predict, tune, benchmark, report, cost, datasets, kernels\n"
+        "error: unknown command 'nothing'; valid: fit, validate, test, predict, tune, benchmark, report, cost, datasets, "
+        "kernels\n"
     )
 
 

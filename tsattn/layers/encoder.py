@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -96,7 +97,7 @@ class Encoder(nn.Module):
             known = (time, blocks, global_tokens)
             if recompute:
                 # a compiler takes no contexts of ours, so there are none where nothing is counted
-                contexts = {"context_fn": _first_and_anew} if self.counts else {}
+                contexts: dict[str, Any] = {"context_fn": _first_and_anew} if self.counts else {}
                 x = checkpoint(block, x, *known, use_reentrant=False, **contexts)
             else:
                 x = block(x, *known)
