@@ -250,8 +250,8 @@ def test_the_command_is_installed() -> None:
     done = subprocess.run([sys.executable, "-m", "tsattn", "nothing"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "error: unknown command 'nothing'; valid: fit, validate, test, predict, tune, benchmark, report, cost, datasets, "
-        "kernels\n"
+        "error: unknown command 'nothing'; valid: fit, validate, test, predict, tune, benchmark, report, "
+        "cost, datasets, kernels\n"
     )
 
 
