@@ -88,7 +88,10 @@ def test_an_attention_that_favours_near_tokens_is_refused(kind: str) -> None:
 
 def test_a_global_part_alone_favours_none() -> None:
     description = {"kind": "global_swa", "global_rank": 8}
-    build_backbone({"kind": "itransformer", **SMALL, "attention": description}, toy_task(C=4))
+    backbone = build_backbone({"kind": "itransformer", **SMALL, "attention": description}, toy_task(C=4)).double().eval()
+    windows, order = toy_windows(toy_task(C=4)), [2, 0, 3, 1]
+    moved = replace(windows, past=windows.past[..., order])
+    torch.testing.assert_close(backbone(moved), backbone(windows)[..., order])
 
 
 def test_one_channel_is_refused() -> None:
