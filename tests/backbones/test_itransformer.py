@@ -88,7 +88,9 @@ def test_an_attention_that_favours_near_tokens_is_refused(kind: str) -> None:
 
 def test_a_global_part_alone_favours_none() -> None:
     description = {"kind": "global_swa", "global_rank": 8}
-    backbone = build_backbone({"kind": "itransformer", **SMALL, "attention": description}, toy_task(C=4)).double().eval()
+    backbone = (
+        build_backbone({"kind": "itransformer", **SMALL, "attention": description}, toy_task(C=4)).double().eval()
+    )
     windows, order = toy_windows(toy_task(C=4)), [2, 0, 3, 1]
     moved = replace(windows, past=windows.past[..., order])
     torch.testing.assert_close(backbone(moved), backbone(windows)[..., order])
