@@ -181,7 +181,7 @@ def test_the_search_file_is_one_that_tune_takes(toy: tuple[Path, Path], tmp_path
     (search,) = blocks("Tune", "yaml")
     (tmp_path / "search.yaml").write_text(search)
     data = ["--data=CSVDataModule", f"--data.path={toy[0]}", "--data.context_length=24", "--data.prediction_length=4"]
-    words = [*data, "--model.backbone.d_model=64", "--trainer.accelerator=cpu", "--trainer.max_steps=1"]
+    words = [*data, "--trainer.accelerator=cpu", "--trainer.max_steps=1"]
     with session():
         experiment, _ = parse_command("fit", prepare(["fit", *words])[1:])
         check_search(read_search(tmp_path / "search.yaml"), comparable(experiment).to_dict(), HeldData().check)

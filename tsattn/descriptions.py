@@ -36,7 +36,15 @@ __all__ = [
 Description: TypeAlias = str | Mapping[str, Any]
 Bases: TypeAlias = type[Any] | tuple[type[Any], ...]
 
-DEFAULT_BACKBONE = "patchtst"  # on the command line and in Python, where none is named
+DEFAULT_BACKBONE: dict[str, Any] = {
+    "kind": "patchtst",
+    "d_model": 32,
+    "num_heads": 4,
+    "linear_path": "ridge",
+    "dropout": 0.2,
+}
+"""What forecasts where nobody says what, on the command line and in Python: the ridge, and a small network that learns
+what this misses."""
 
 
 def parse(

@@ -13,6 +13,7 @@ from optuna.trial import TrialState
 import tsattn
 from tests.tuning.cases import toy
 from tsattn.cli import main
+from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.dotted import with_values
@@ -223,9 +224,9 @@ def test_conditions_that_are_left_out_make_trials_that_say_why(tmp_path: Path) -
 
 def test_values_inside_what_a_configuration_leaves_out() -> None:
     assert with_values({}, {"trainer.max_steps": 3}) == {"trainer": {"max_steps": 3}}
-    assert with_values({}, {"model.backbone.num_layers": 3}) == {
-        "model": {"backbone": {"kind": "patchtst", "num_layers": 3}}
-    }
+    default = {"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2}
+    assert with_values({}, {"model.backbone.num_layers": 3}) == {"model": {"backbone": {**default, "num_layers": 3}}}
+    assert default == DEFAULT_BACKBONE, "it was copied before it was changed"
     switched = with_values(
         {"model": {"backbone": "ridge"}},
         {"model.backbone.kind": "transformer", "model.backbone.attention.kind": "swa"},

@@ -93,7 +93,7 @@ GROUPS = (
     Group(
         "model",
         (
-            Option("--model.backbone", "KIND", "or a description: {kind: patchtst, d_model: 64}", "patchtst"),
+            Option("--model.backbone", "KIND", "or {kind: patchtst, d_model: 64}", "a small patchtst beside the ridge"),
             Option("--model.backbone.ARGUMENT", "VALUE", "one argument of it"),
             Option("--attention", "KIND", "or a description: {kind: mlr, ranks: [4, 2, 2]}", "standard"),
             Option("--attention.ARGUMENT", "VALUE", "one argument of it"),

@@ -108,7 +108,7 @@ def _part(at: Any, name: str, above: str) -> Any:
     key: Any = _place(at, name, path) if isinstance(at, list) else name
     if isinstance(at, dict) and name not in at:
         if path == BACKBONE:
-            at[name] = DEFAULT_BACKBONE
+            at[name] = dict(DEFAULT_BACKBONE)
         elif _PREDICTOR.fullmatch(above) and "kind" in at:
             at[name] = complete_predictor({"kind": at["kind"]}).get(name)
         else:

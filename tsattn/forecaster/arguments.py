@@ -16,16 +16,7 @@ from tsattn.predictors import Predictor
 from tsattn.task import Output
 from tsattn.training import ForecastingModule, TrainerOptions
 
-__all__ = ["AUTO", "DEFAULT_FORECASTER", "MODEL", "SPLIT", "checked", "described", "experiment_of", "summary"]
-
-DEFAULT_FORECASTER: Mapping[str, Any] = {
-    "kind": "patchtst",
-    "d_model": 32,
-    "num_heads": 4,
-    "linear_path": "ridge",
-    "dropout": 0.2,
-}
-"""What forecasts where nobody says what: the ridge, and a small network that learns what this misses."""
+__all__ = ["AUTO", "MODEL", "SPLIT", "checked", "described", "experiment_of", "summary"]
 
 AUTO = "auto"
 _UNCHOSEN_CONTEXT = 336  # of what is not fitted, and until `fit` has chosen

@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 from tsattn.checks import folder_path, whole_number
 from tsattn.data import Panel
 from tsattn.data.quiet import quiet
-from tsattn.descriptions import Description
+from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
 from tsattn.experiments import Result
 from tsattn.figures import plot_forecast
 from tsattn.forecaster import model_folder
-from tsattn.forecaster.arguments import DEFAULT_FORECASTER, SPLIT, checked, described, experiment_of, summary
+from tsattn.forecaster.arguments import SPLIT, checked, described, experiment_of, summary
 from tsattn.forecaster.cross_validation import rolling_forecasts
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frames import forecast_frames
@@ -125,7 +125,7 @@ class Forecaster:
 
     def __init__(
         self,
-        backbone: Description = DEFAULT_FORECASTER,
+        backbone: Description = DEFAULT_BACKBONE,
         attention: Description | Sequence[Description] | None = None,
         *,
         context_length: int | Literal["auto"] = "auto",
