@@ -1,0 +1,82 @@
+"""Swapping the self-attention of a pretrained Chronos model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import torch
+
+from tsattn.attention import attention_per_layer, complete_attention
+from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
+from tsattn.chronos.building import Surroundings
+from tsattn.chronos.copying import copy_scores, copy_values
+from tsattn.chronos.families import chosen_sites, family_of
+from tsattn.chronos.pipelines import check_extra, open_pipeline
+from tsattn.descriptions import Description
+from tsattn.errors import UserError, one_of
+
+__all__ = ["CONVERSIONS", "adapt"]
+
+CONVERSIONS = ("copy", "fresh")
+
+
+def adapt(
+    pipeline_or_path: Any,
+    attention: Description | Sequence[Description],
+    where: str | Sequence[int | str] = "encoder",
+    convert: str = "copy",
+    *,
+    revision: str | None = None,
+    seed: int = 0,
+) -> AdaptedChronos:
+    """A copy of a Chronos model in which self-attention over time is of another kind.
+
+    Cross-attention, and the attention of Chronos-2 among the series of a group, stay as they are. Scores keep the
+    original's scale, relative bias and rotary positions, missing and padded values are seen by nothing, and the tokens
+    that end a context (end of sequence, REG, patches of the future) see and are seen by everything. Windows and blocks
+    count tokens: values for Chronos-T5, patches for the others.
+
+    Args:
+        pipeline_or_path: a pipeline, which stays as it is, or what `open_pipeline` takes.
+        attention: a kind or description, ``{kind: swa, window_size: 16}``, or a list of one for each layer.
+        where: ``encoder``, ``decoder``, ``all``, or a list of layers: numbers of the encoder's, ``decoder.0``.
+        convert: what becomes of the trained weights. ``copy``: queries, keys, values and outputs are kept, by
+            ``standard``, ``swa``, ``mlr`` and ``global_swa``; where these score every pair with all components, as with
+            an unlimited window or one level, the outputs are the original's. ``fresh``: all are drawn anew.
+        revision: of a model on the hub, see `open_pipeline`.
+        seed: of what is drawn.
+
+    Raises:
+        UserError: for a model, attention, layer or conversion that is not there or does not go with the others.
+    """
+    check_extra()
+    if convert not in CONVERSIONS:
+        raise UserError(f"convert must be one of {one_of(CONVERSIONS)}, not {convert!r}")
+    original = pipeline_or_path
+    if isinstance(pipeline_or_path, str | PathLike):
+        original = open_pipeline(pipeline_or_path, revision=revision)
+    elif revision is not None:
+        raise UserError("revision is of a model on the hub: a pipeline that is open has its weights")
+    family = family_of(original)
+    sites = chosen_sites(family.sites(original.inner_model), where)
+    described = [complete_attention(one) and one for one in attention_per_layer(attention, len(sites))]
+    swaps = {site.name: Swap(one, convert) for site, one in zip(sites, described, strict=True)}
+    pipeline = copy.deepcopy(original)
+    adapted = AdaptedChronos(pipeline, original, family, swaps)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for around in adapted.swap():
+            _convert(around, adapted, convert)
+    return adapted
+
+
+def _convert(around: Surroundings, adapted: AdaptedChronos, convert: str) -> None:
+    """Give the attention at a site its weights."""
+    swapped = adapted.swapped[around.site.name]
+    if convert == "fresh":
+        return
+    copy_values(around, swapped)
+    copy_scores(around, swapped)
