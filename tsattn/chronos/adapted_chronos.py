@@ -44,7 +44,9 @@ class AdaptedChronos:
 
     Attributes:
         pipeline: forecasts as every pipeline of chronos-forecasting does, `predict_quantiles` and the others.
-        swapped: the attention at each site.
+        swapped: the attention at each site, by its name.
+        score_errors: of each site and head, how far the conversion took scores from the original's, as a share of
+            these: of all scores for `project`, of those of the farthest pairs for `mlr`.
     """
 
     def __init__(self, pipeline: Any, original: Any | None, family: ChronosFamily, swaps: Mapping[str, Swap]) -> None:
@@ -59,6 +61,7 @@ class AdaptedChronos:
         self.family = family
         self.swaps = dict(swaps)
         self.swapped: dict[str, SwappedAttention] = {}
+        self.score_errors: dict[str, list[float]] = {}
 
     @property
     def model(self) -> nn.Module:

@@ -8,19 +8,23 @@ from os import PathLike
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from tsattn.attention import attention_per_layer, complete_attention
+from tsattn.attention import attention_per_layer
+from tsattn.chronos.activations import InputMoments, input_moments
 from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
 from tsattn.chronos.building import Surroundings
 from tsattn.chronos.copying import copy_scores, copy_values
 from tsattn.chronos.families import chosen_sites, family_of
 from tsattn.chronos.pipelines import check_extra, open_pipeline
+from tsattn.chronos.projecting import project_scores
+from tsattn.chronos.rotating import far_errors, rotate_scores
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 
 __all__ = ["CONVERSIONS", "adapt"]
 
-CONVERSIONS = ("copy", "fresh")
+CONVERSIONS = ("copy", "rotate", "project", "fresh")
 
 
 def adapt(
@@ -29,6 +33,7 @@ def adapt(
     where: str | Sequence[int | str] = "encoder",
     convert: str = "copy",
     *,
+    data: Any = None,
     revision: str | None = None,
     seed: int = 0,
 ) -> AdaptedChronos:
@@ -45,7 +50,13 @@ def adapt(
         where: ``encoder``, ``decoder``, ``all``, or a list of layers: numbers of the encoder's, ``decoder.0``.
         convert: what becomes of the trained weights. ``copy``: queries, keys, values and outputs are kept, by
             ``standard``, ``swa``, ``mlr`` and ``global_swa``; where these score every pair with all components, as with
-            an unlimited window or one level, the outputs are the original's. ``fresh``: all are drawn anew.
+            an unlimited window or one level, the outputs are the original's. ``rotate``, of ``mlr``: the same scores,
+            with queries and keys in a basis in which far pairs keep most of theirs (see `tsattn.chronos.rotating`).
+            ``project``, of ``btt``, ``bilinear_mlr`` and ``mlbtc``: the nearest form of that structure; without rotary
+            positions (see `tsattn.chronos.projecting`). ``btt`` scores with as many components as the model is wide by
+            default, r of these before: `attention.projection.width` says. ``fresh``: all are drawn anew.
+        data: series, as `predict` of the pipeline takes them, from which `rotate` learns which directions tokens have
+            and the errors of scores are counted; without, every direction counts alike.
         revision: of a model on the hub, see `open_pipeline`.
         seed: of what is drawn.
 
@@ -62,21 +73,31 @@ def adapt(
         raise UserError("revision is of a model on the hub: a pipeline that is open has its weights")
     family = family_of(original)
     sites = chosen_sites(family.sites(original.inner_model), where)
-    described = [complete_attention(one) and one for one in attention_per_layer(attention, len(sites))]
+    described = attention_per_layer(attention, len(sites))
     swaps = {site.name: Swap(one, convert) for site, one in zip(sites, described, strict=True)}
-    pipeline = copy.deepcopy(original)
-    adapted = AdaptedChronos(pipeline, original, family, swaps)
+    adapted = AdaptedChronos(copy.deepcopy(original), original, family, swaps)
+    moments = {} if data is None else input_moments(family, original, sites, data, seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for around in adapted.swap():
-            _convert(around, adapted, convert)
+            errors = _convert(around, adapted, convert, moments.get(around.site.name), seed)
+            if errors is not None:
+                adapted.score_errors[around.site.name] = errors.tolist()
     return adapted
 
 
-def _convert(around: Surroundings, adapted: AdaptedChronos, convert: str) -> None:
-    """Give the attention at a site its weights."""
+def _convert(
+    around: Surroundings, adapted: AdaptedChronos, convert: str, moments: InputMoments | None, seed: int
+) -> Tensor | None:
+    """Give the attention at a site its weights, and the errors of its scores by head, where they are known."""
     swapped = adapted.swapped[around.site.name]
     if convert == "fresh":
-        return
+        return None
     copy_values(around, swapped)
-    copy_scores(around, swapped)
+    if convert == "project":
+        return project_scores(around, swapped, seed)
+    if convert == "rotate":
+        rotate_scores(around, swapped, moments)
+    else:
+        copy_scores(around, swapped)
+    return far_errors(around, swapped, moments)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn.chronos.token_layout import TokenLayout
@@ -59,6 +59,14 @@ class ChronosFamily(ABC):
     def decoder_tokens(self, model: Any) -> int:
         """The most tokens of the decoder; 0 without one."""
 
+    @abstractmethod
+    def run(self, pipeline: Any, windows: Tensor, future: bool) -> None:
+        """Give the model of a pipeline contexts `(B, length)`, whose last values are what is to come if `future`."""
+
+    @abstractmethod
+    def special_tokens(self, pipeline: Any) -> int:
+        """Tokens that follow the context of the encoder in `run`."""
+
     def rope_base(self, model: Any) -> float | None:
         """The base of rotary positions, None without them."""
         return None
@@ -88,6 +96,22 @@ class T5Family(ChronosFamily):
         chronos = model.config.chronos_config
         return int(chronos["prediction_length"]) + int(chronos["use_eos_token"])
 
+    @override
+    def special_tokens(self, pipeline: Any) -> int:
+        return self.layout(pipeline.inner_model).special_tokens
+
+    @override
+    def run(self, pipeline: Any, windows: Tensor, future: bool) -> None:
+        tokenizer, model = pipeline.tokenizer, pipeline.inner_model
+        cut = windows.shape[1] - (pipeline.model_prediction_length if future else 0)
+        ids, mask, scale = tokenizer.context_input_transform(windows[:, :cut])
+        ids, mask = ids.to(model.device), mask.to(model.device)
+        if not future:
+            model.encoder(input_ids=ids, attention_mask=mask)
+            return
+        labels, _ = tokenizer.label_input_transform(windows[:, cut:], scale)
+        model(input_ids=ids, attention_mask=mask, labels=labels.to(model.device), use_cache=False)
+
 
 class BoltFamily(T5Family):
     """Chronos-Bolt: a token for each patch of values, and REG; quantiles from a decoder of one token."""
@@ -102,6 +126,10 @@ class BoltFamily(T5Family):
     @override
     def decoder_tokens(self, model: Any) -> int:
         return 1
+
+    @override
+    def run(self, pipeline: Any, windows: Tensor, future: bool) -> None:
+        pipeline.inner_model(context=windows.to(pipeline.inner_model.device))
 
 
 class Chronos2Family(ChronosFamily):
@@ -124,8 +152,22 @@ class Chronos2Family(ChronosFamily):
         return 0
 
     @override
+    def special_tokens(self, pipeline: Any) -> int:
+        return int(pipeline.inner_model.chronos_config.use_reg_token) + _future_patches(pipeline)
+
+    @override
+    def run(self, pipeline: Any, windows: Tensor, future: bool) -> None:
+        model = pipeline.inner_model
+        model(context=windows.to(model.device), num_output_patches=_future_patches(pipeline))
+
+    @override
     def rope_base(self, model: Any) -> float:
         return float(model.config.rope_theta)
+
+
+def _future_patches(pipeline: Any) -> int:
+    """Patches of a forecast of usual length."""
+    return min(4, int(pipeline.inner_model.chronos_config.max_output_patches))
 
 
 def _patches(chronos: Any) -> int:

@@ -6,7 +6,14 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-__all__ = ["PairRotation"]
+__all__ = ["PairRotation", "distance_shares"]
+
+
+def distance_shares(tokens: int, device: torch.device) -> Tensor:
+    """`(tokens,)`: the share of pairs of so many tokens that are 0, 1, .. apart, to either side."""
+    shares = (tokens - torch.arange(tokens, dtype=torch.float64, device=device)) / tokens**2
+    shares[1:] *= 2
+    return shares
 
 
 class PairRotation(nn.Module):

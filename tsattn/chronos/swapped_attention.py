@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn.attention import Attention
+from tsattn.attention.patterns import FullPattern
 from tsattn.chronos.relative_bias import RelativeBias
 from tsattn.chronos.token_layout import TokenLayout
 from tsattn.errors import UserError
@@ -95,8 +96,16 @@ class SwappedT5Attention(SwappedAttention):
         return out, position_bias, None
 
     def _decode(self, x: Tensor, bias: Tensor | None, cache: Any, seen: int) -> Tensor:
-        """The next tokens `x (B, n, D)` of a decoder, with the keys and values of those before in its cache."""
+        """The next tokens `x (B, n, D)` of a decoder, with what its cache keeps of those before.
+
+        Where every pair is scored that is all keys and values, as the original keeps them.
+        """
         attention = self.attention
+        if type(attention.pattern) is not FullPattern:
+            from tsattn.chronos.decoder_cache import own_layer
+
+            own: Tensor = attention(x, cache=own_layer(cache, self.layer, attention, len(x)).held, bias=bias)
+            return own
         q, k = attention.projection(x, x)
         v = rearrange(attention.value(x), "B N (G e) -> B G N e", G=attention.num_kv_heads)
         k, v = cache.update(k, v, self.layer)
