@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from tsattn.chronos.adapted_chronos import AdaptedChronos
     from tsattn.chronos.adapting import adapt
     from tsattn.chronos.pipelines import open_pipeline
+    from tsattn.chronos.saving import load_adapted
     from tsattn.chronos.structure_report import compare_structures
 
 _HOMES = {
     "AdaptedChronos": "tsattn.chronos.adapted_chronos",
     "adapt": "tsattn.chronos.adapting",
     "compare_structures": "tsattn.chronos.structure_report",
+    "load_adapted": "tsattn.chronos.saving",
     "open_pipeline": "tsattn.chronos.pipelines",
 }
 
-__all__ = ["AdaptedChronos", "adapt", "compare_structures", "open_pipeline"]
+__all__ = ["AdaptedChronos", "adapt", "compare_structures", "load_adapted", "open_pipeline"]
 
 
 def __getattr__(name: str) -> Any:

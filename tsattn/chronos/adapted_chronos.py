@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any, NoReturn
 
+import pandas as pd
 from torch import nn
 
 from tsattn.chronos.adapted_models import mark_adapted
 from tsattn.chronos.building import Surroundings, build_swapped
-from tsattn.chronos.families import ChronosFamily
+from tsattn.chronos.families import AttentionSite, ChronosFamily
 from tsattn.chronos.swapped_attention import SwappedAttention
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
@@ -69,14 +72,17 @@ class AdaptedChronos:
         network: nn.Module = self.pipeline.inner_model
         return network
 
+    @property
+    def sites(self) -> list[AttentionSite]:
+        """Where attention is swapped."""
+        return [site for site in self.family.sites(self.model) if site.name in self.swaps]
+
     def swap(self) -> Iterator[Surroundings]:
         """Put the attentions in their places, one after the other, and give what stood around each."""
         layout = self.family.layout(self.model)
         mark_adapted(self.model, layout)
         self.pipeline.fit = refuse_fit
-        for site in self.family.sites(self.model):
-            if site.name not in self.swaps:
-                continue
+        for site in self.sites:
             swap = self.swaps[site.name]
             around = Surroundings.of(self.family, self.model, site, layout)
             module = build_swapped(
@@ -87,6 +93,18 @@ class AdaptedChronos:
             setattr(self.model.get_submodule(parent), name, module)
             self.swapped[site.name] = module
             yield around
+
+    def calibrate(self, data: Any, **options: Any) -> pd.DataFrame:
+        """See `tsattn.chronos.calibration.calibrate`."""
+        from tsattn.chronos.calibration import calibrate
+
+        return calibrate(self, data, **options)
+
+    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
+        """See `tsattn.chronos.saving.save_adapted`; `load_adapted` opens the folder."""
+        from tsattn.chronos.saving import save_adapted
+
+        return save_adapted(self, folder, overwrite=overwrite)
 
     def restore(self) -> Any:
         """The original pipeline, as it was given: its own modules and weights.

@@ -13,7 +13,7 @@ from typing_extensions import override
 from tsattn.chronos.token_layout import TokenLayout
 from tsattn.errors import UserError, is_whole_number, one_of
 
-__all__ = ["AttentionSite", "ChronosFamily", "chosen_sites", "family_of"]
+__all__ = ["FAMILIES", "AttentionSite", "ChronosFamily", "chosen_sites", "family_of"]
 
 STACKS = ("encoder", "decoder")
 
@@ -67,6 +67,10 @@ class ChronosFamily(ABC):
     def special_tokens(self, pipeline: Any) -> int:
         """Tokens that follow the context of the encoder in `run`."""
 
+    @abstractmethod
+    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
+        """A pipeline of a configuration, whose weights are still to be filled in."""
+
     def rope_base(self, model: Any) -> float | None:
         """The base of rotary positions, None without them."""
         return None
@@ -112,6 +116,16 @@ class T5Family(ChronosFamily):
         labels, _ = tokenizer.label_input_transform(windows[:, cut:], scale)
         model(input_ids=ids, attention_mask=mask, labels=labels.to(model.device), use_cache=False)
 
+    @override
+    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
+        from chronos import ChronosConfig, ChronosPipeline
+        from chronos.chronos import ChronosModel
+        from transformers import T5Config, T5ForConditionalGeneration
+
+        settings = ChronosConfig(**config["chronos_config"])
+        inner = T5ForConditionalGeneration(T5Config.from_dict(config, attn_implementation=implementation))
+        return ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, inner))
+
 
 class BoltFamily(T5Family):
     """Chronos-Bolt: a token for each patch of values, and REG; quantiles from a decoder of one token."""
@@ -130,6 +144,15 @@ class BoltFamily(T5Family):
     @override
     def run(self, pipeline: Any, windows: Tensor, future: bool) -> None:
         pipeline.inner_model(context=windows.to(pipeline.inner_model.device))
+
+    @override
+    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
+        from chronos import ChronosBoltPipeline
+        from chronos.chronos_bolt import ChronosBoltModelForForecasting
+        from transformers import T5Config
+
+        settings = T5Config.from_dict(config, attn_implementation=implementation)
+        return ChronosBoltPipeline(ChronosBoltModelForForecasting(settings))
 
 
 class Chronos2Family(ChronosFamily):
@@ -161,8 +184,21 @@ class Chronos2Family(ChronosFamily):
         model(context=windows.to(model.device), num_output_patches=_future_patches(pipeline))
 
     @override
+    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
+        from chronos import Chronos2Pipeline
+        from chronos.chronos2 import Chronos2Model
+        from chronos.chronos2.config import Chronos2CoreConfig
+
+        settings = Chronos2CoreConfig.from_dict(config, attn_implementation=implementation)
+        return Chronos2Pipeline(Chronos2Model(settings))
+
+    @override
     def rope_base(self, model: Any) -> float:
         return float(model.config.rope_theta)
+
+
+FAMILIES: dict[str, ChronosFamily] = {family.name: family for family in (T5Family(), BoltFamily(), Chronos2Family())}
+"""By name."""
 
 
 def _future_patches(pipeline: Any) -> int:
@@ -185,13 +221,13 @@ def family_of(pipeline: Any) -> ChronosFamily:
     from chronos import Chronos2Pipeline, ChronosBoltPipeline, ChronosPipeline
 
     if isinstance(pipeline, Chronos2Pipeline):
-        return Chronos2Family()
+        return FAMILIES["chronos2"]
     if isinstance(pipeline, ChronosBoltPipeline):
-        return BoltFamily()
+        return FAMILIES["bolt"]
     if isinstance(pipeline, ChronosPipeline):
         if pipeline.model.config.model_type != "seq2seq":
             raise UserError("Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can")
-        return T5Family()
+        return FAMILIES["t5"]
     raise UserError(f"a pipeline of chronos-forecasting is needed, or its name or folder, not a {type(pipeline)}")
 
 

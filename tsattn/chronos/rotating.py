@@ -86,7 +86,8 @@ def far_errors(around: Surroundings, swapped: SwappedAttention, moments: InputMo
         share: Tensor = lost[:, kept // 2 :].sum(-1) / lost.sum(-1)
         return share.sqrt()
     squares = (query @ second @ query.mT) * (key @ spread @ key.mT)
-    return (squares[:, kept:, kept:].sum((1, 2)) / squares.sum((1, 2))).clamp(min=0).sqrt()
+    # a single token, as in the decoder of Bolt, has no pairs to lose
+    return (squares[:, kept:, kept:].sum((1, 2)) / squares.sum((1, 2))).nan_to_num().clamp(min=0).sqrt()
 
 
 def _heads(around: Surroundings) -> tuple[Tensor, Tensor]:
@@ -98,8 +99,9 @@ def _heads(around: Surroundings) -> tuple[Tensor, Tensor]:
 
 def _rotated(query: Tensor, key: Tensor, moments: InputMoments) -> tuple[Tensor, Tensor]:
     """Queries and keys `(H, r, D)` in the basis of the module's docstring."""
-    to_query = _root(query @ moments.second @ query.mT)
-    to_key = _root(key @ moments.covariance @ key.mT)
+    squares = query @ moments.second @ query.mT
+    to_query = _root(squares, squares)
+    to_key = _root(key @ moments.covariance @ key.mT, key @ moments.second @ key.mT)
     left, sizes, right = torch.linalg.svd(to_query.mT @ to_key)
     scale = sizes.sqrt()[:, :, None]
     # a direction that no score has stays as it is drawn by the decomposition, with both sides near zero
@@ -108,9 +110,9 @@ def _rotated(query: Tensor, key: Tensor, moments: InputMoments) -> tuple[Tensor,
     return query, key
 
 
-def _root(moments: Tensor) -> Tensor:
-    """L of `L L^T = moments (H, r, r)`, of full rank: any such L keeps the scores exact."""
-    size = moments.diagonal(dim1=1, dim2=2).mean(-1)[:, None, None].clamp(min=torch.finfo(moments.dtype).tiny)
+def _root(moments: Tensor, squares: Tensor) -> Tensor:
+    """L of `L L^T = moments (H, r, r)`, of full rank beside their `squares`: any such L keeps the scores exact."""
+    size = squares.diagonal(dim1=1, dim2=2).mean(-1)[:, None, None].clamp(min=1e-12)
     root: Tensor = torch.linalg.cholesky(moments + 1e-9 * size * torch.eye(moments.shape[-1]).to(moments))
     return root
 
