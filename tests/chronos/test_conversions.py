@@ -146,7 +146,8 @@ def test_rotary_forms_are_fitted_to_their_mean_over_distances() -> None:
 
 
 def test_structures_are_compared_at_equal_parameters() -> None:
-    frame = compare_structures(tiny_pipeline("bolt"), where=[1], share=1.0)
+    pipeline = tiny_pipeline("bolt")
+    frame = compare_structures(pipeline, where=[1], share=1.0)
     assert set(frame["layer"]) == {"encoder.1"}
     assert set(frame["head"]) == {0, 1, 2}
     assert (frame["parameters"] <= 2 * 24 * 8).all()
@@ -154,7 +155,7 @@ def test_structures_are_compared_at_equal_parameters() -> None:
     assert {"low_rank", "bilinear_mlr", "btt", "monarch", "mlbtc", "kronecker"} <= set(means.index)
     assert means["low_rank"] < 1e-6
     assert (means.drop("low_rank") > 0.1).all()
-    halved = compare_structures(tiny_pipeline("bolt"), where=[1], share=0.2).groupby("structure")["error"].mean()
+    halved = compare_structures(pipeline, where=[1], share=0.2).groupby("structure")["error"].mean()
     assert 0.1 < halved["low_rank"] < 1
 
 

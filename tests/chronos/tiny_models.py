@@ -43,7 +43,7 @@ def _t5(implementation: str, more: dict[str, Any]) -> Any:
         "eos_token_id": 1,
         "use_eos_token": True,
         "model_type": "seq2seq",
-        "num_samples": 4,
+        "num_samples": 3,
         "temperature": 1.0,
         "top_k": 50,
         "top_p": 1.0,
@@ -120,7 +120,7 @@ def series(*lengths: int, seed: int = 1) -> list[torch.Tensor]:
     ]
 
 
-def forecast(pipeline: Any, contexts: list[torch.Tensor], prediction_length: int = 6, seed: int = 0) -> torch.Tensor:
+def forecast(pipeline: Any, contexts: list[torch.Tensor], prediction_length: int = 3, seed: int = 0) -> torch.Tensor:
     """Quantiles `(B, T, Q)` of the pipeline's own, with a seed for those that sample."""
     torch.manual_seed(seed)
     levels = [0.1, 0.5, 0.9]

@@ -7,6 +7,8 @@ what the mean leaves out.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,9 @@ from tsattn.structured import BTT, fit_levels
 
 __all__ = ["mean_form", "project_scores"]
 
-RESTARTS = 2
+# fits of several levels are alternated; later sweeps, and calibration, gain less than they cost at a model's width
+RESTARTS = 1
+SWEEPS: dict[str, Any] = {"tolerance": 1e-3, "max_sweeps": 40}
 
 
 @torch.no_grad()
@@ -44,7 +48,7 @@ def project_scores(around: Surroundings, swapped: SwappedAttention, seed: int) -
         projection.left.copy_(fitted.left)
         projection.right.copy_(fitted.right)
     elif isinstance(projection, MLBTCProjection):
-        levels, _ = fit_levels(form, projection.shapes, restarts=RESTARTS, seed=seed)
+        levels, _ = fit_levels(form, projection.shapes, restarts=RESTARTS, seed=seed, **SWEEPS)
         for at, level in enumerate(levels):
             projection.left[at].copy_(level.left)
             projection.right[at].copy_(level.right)

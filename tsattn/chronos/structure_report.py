@@ -13,7 +13,7 @@ from tsattn.checks import positive_number
 from tsattn.chronos.building import Surroundings
 from tsattn.chronos.families import chosen_sites, family_of
 from tsattn.chronos.pipelines import check_extra
-from tsattn.chronos.projecting import RESTARTS, mean_form
+from tsattn.chronos.projecting import RESTARTS, SWEEPS, mean_form
 from tsattn.structured import (
     BTT,
     MLBTC,
@@ -76,7 +76,7 @@ def _fits(width: int, budget: int, seed: int) -> dict[str, Callable[[Tensor], St
     a, b, c, _ = block_sizes(width)
     rank = budget // (2 * width)
     tt_rank = budget // (width * (b + c))
-    restarts = {"restarts": RESTARTS, "seed": seed}
+    restarts: dict[str, Any] = {"restarts": RESTARTS, "seed": seed, **SWEEPS}
     if rank:
         found["low_rank"] = lambda form: LowRank.project(form, min(rank, width))
     blocks = [n for n in (1, 2, 4) if width % n == 0]
