@@ -45,6 +45,10 @@ def test_whole_attention_is_the_original(family: str, attention: Any) -> None:
     adapted = adapt(pipeline, attention, where="all")
     assert len(adapted.swapped) == (3 if family == "chronos2" else 5)
     assert_alike(outputs(adapted.pipeline), outputs(pipeline), family)
+    # every state of the encoder, of padded and missing places too
+    states = zip(adapted.pipeline.embed(inputs())[0], pipeline.embed(inputs())[0], strict=True)
+    for found, expected in states:
+        assert_alike(found, expected, family)
 
 
 @pytest.mark.parametrize("where", [[1, 2], [0, "decoder.1"]], ids=["later", "some"])

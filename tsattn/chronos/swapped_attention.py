@@ -148,10 +148,10 @@ class SwappedTimeAttention(SwappedAttention):
             raise UserError("swapped attention is self-attention: it takes no encoder_states")
         if output_attentions:
             raise UserError("swapped attention gives no weights; tsattn.attention.maps computes those of an attention")
-        key_mask = real_keys(mask)
-        if key_mask is not None and bool(key_mask.all()):
-            key_mask = None
-        return AttentionOutput(hidden_states=self.attend(hidden_states, key_mask=key_mask, bias=None))
+        key_mask, bias = real_keys(mask), None
+        if key_mask is None or self.as_original or bool(key_mask.all()):
+            key_mask, bias = None, mask if self.as_original else None
+        return AttentionOutput(hidden_states=self.attend(hidden_states, key_mask=key_mask, bias=bias))
 
 
 def merged(bias: Tensor | None, mask: Tensor | None, x: Tensor) -> Tensor | None:
