@@ -181,6 +181,12 @@ def test_what_does_not_go_together_is_refused(attention: Any, convert: str, mess
         adapt(tiny_pipeline("bolt"), attention, convert=convert)
 
 
+def test_an_adapted_model_is_not_adapted_again() -> None:
+    pipeline = adapt(tiny_pipeline("bolt"), "mlr").pipeline
+    with pytest.raises(UserError, match="adapted already: adapt its original"):
+        adapt(pipeline, "swa")
+
+
 @pytest.mark.parametrize(
     ("family", "where", "message"),
     [

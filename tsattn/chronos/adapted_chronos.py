@@ -100,6 +100,12 @@ class AdaptedChronos:
 
         return calibrate(self, data, **options)
 
+    def cost(self) -> pd.DataFrame:
+        """See `tsattn.chronos.swap_cost.swap_cost`."""
+        from tsattn.chronos.swap_cost import swap_cost
+
+        return swap_cost(self)
+
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
         """See `tsattn.chronos.saving.save_adapted`; `load_adapted` opens the folder."""
         from tsattn.chronos.saving import save_adapted

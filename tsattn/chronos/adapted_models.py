@@ -59,7 +59,12 @@ def mark_adapted(model: Any, layout: TokenLayout) -> None:
     Raises:
         UserError: for another class of model.
     """
+    if isinstance(model, _Adapted):
+        raise UserError("this model is adapted already: adapt its original, which restore() gives")
     if type(model) not in _CLASSES:
-        raise UserError(f"a {type(model).__name__} cannot be adapted; those of Chronos-T5, Chronos-Bolt, Chronos-2 can")
+        raise UserError(
+            f"a model of class {type(model).__name__} cannot be adapted; those of Chronos-T5, Chronos-Bolt and "
+            "Chronos-2 can"
+        )
     model.__class__ = _CLASSES[type(model)]
     model.token_layout = layout
