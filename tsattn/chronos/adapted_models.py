@@ -23,6 +23,10 @@ class _Adapted:
 
     token_layout: TokenLayout
 
+    def get_input_embeddings(self) -> Any:
+        """Those of the few tokens that are no values, which peft asks for."""
+        return self.shared  # type: ignore[attr-defined]
+
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """Refused: the plain format cannot hold the swap."""
         raise UserError("an adapted model is saved by AdaptedChronos.save(folder), which records its attention")
