@@ -50,6 +50,12 @@ def test_decoders_learn_from_values_to_come() -> None:
     assert report["after"].mean() < 0.9 * report["before"].mean()
 
 
+def test_decoders_refuse_series_that_end_too_early() -> None:
+    adapted = adapt(tiny_pipeline("t5"), {"kind": "swa", "window_size": 2}, "decoder")
+    with pytest.raises(UserError, match="the decoder learns from series of more than 6 values"):
+        adapted.calibrate(series(*[6] * 5))
+
+
 def test_the_same_seed_gives_the_same_weights() -> None:
     results = []
     for seed in (0, 0, 1):

@@ -108,6 +108,8 @@ class T5Family(ChronosFamily):
     def run(self, pipeline: Any, windows: Tensor, future: bool) -> None:
         tokenizer, model = pipeline.tokenizer, pipeline.inner_model
         cut = windows.shape[1] - (pipeline.model_prediction_length if future else 0)
+        if cut < 1:
+            raise UserError(f"the decoder learns from series of more than {pipeline.model_prediction_length} values")
         ids, mask, scale = tokenizer.context_input_transform(windows[:, :cut])
         ids, mask = ids.to(model.device), mask.to(model.device)
         if not future:
