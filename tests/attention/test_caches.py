@@ -280,10 +280,12 @@ def refusals() -> Iterator[tuple[str, dict[str, Any], str]]:
     yield "context", {"context": tokens(3)}, "context cannot be given with it"
     yield "mask", {"attention_mask": every[:1]}, r"must be bool of shape \(2, 3\), .* not torch.bool of shape \(1, 3\)"
     yield "numbers", {"attention_mask": every.long()}, r"attention_mask must be bool .* not torch.int64 of shape"
-    yield "bias", {"bias": torch.zeros(3, 3)}, "bias cannot be given"
+    yield "bias", {"bias": torch.zeros(3, 4)}, r"bias must be broadcastable to \(2, \d, 3, 3\)"
+    padded = {"bias": torch.zeros(3, 3), "attention_mask": every}
+    yield "padded bias", padded, "goes by positions: attention_mask cannot be given with it"
     yield "positions", {"positions": torch.arange(3)}, "positions cannot be given"
     yield "blocks", {"blocks": every[None]}, "blocks cannot be given"
-    yield "global_tokens", {"global_tokens": every, "bias": torch.zeros(3, 3)}, "bias, global_tokens cannot be given"
+    yield "global_tokens", {"global_tokens": every, "blocks": every[None]}, "blocks, global_tokens cannot be given"
 
 
 @pytest.mark.parametrize(("arguments", "message"), [r[1:] for r in refusals()], ids=[r[0] for r in refusals()])

@@ -143,7 +143,8 @@ class Attention(nn.Module):
             context: `(B, S, D)` for cross-attention.
             attention_mask: `(B, S)` bool, True at real tokens. Outputs at padded tokens mean nothing. With a cache, it
                 says which tokens of `x` are real; each sequence goes on at its own position.
-            bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
+            bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair. With a cache S counts the
+                tokens before too, and keys stand by their positions.
             positions: `(N,)` or `(B, N)`, whole numbers; causality, windows, blocks and rotations come from them.
                 Counted over the real tokens of each row by default.
             blocks: `(levels, B, S)` int, explicit blocks; for the multi-level pattern only.
@@ -164,14 +165,14 @@ class Attention(nn.Module):
             self._check_width(x, "x")
             given = {
                 "context": context,
-                "bias": bias,
                 "positions": positions,
                 "blocks": blocks,
                 "global_tokens": global_tokens,
             }
-            self._check_cache(x, cache, attention_mask, [name for name, value in given.items() if value is not None])
+            unfit = [name for name, value in given.items() if value is not None]
+            self._check_cache(x, cache, attention_mask, bias, unfit)
             if cache.length or x.shape[1] == 1:
-                return self._decode(x, cache, attention_mask)
+                return self._decode(x, cache, attention_mask, bias)
         tokens, q, k, v = self.prepare(x, context, attention_mask, bias, positions, blocks, global_tokens)
         mixed = self.pattern(
             q,
@@ -245,7 +246,7 @@ class Attention(nn.Module):
                 "token moves the others: it needs align=start"
             )
 
-    def _check_cache(self, x: Tensor, cache: Cache, mask: Tensor | None, given: list[str]) -> None:
+    def _check_cache(self, x: Tensor, cache: Cache, mask: Tensor | None, bias: Tensor | None, given: list[str]) -> None:
         """Refuse what does not go with a cache; `given` names the other arguments that were given."""
         self._check_decodes()
         if given:
@@ -263,23 +264,30 @@ class Attention(nn.Module):
         if cache.batch_size != B or N < 1:
             raise UserError(f"x must hold new tokens of the cache's {cache.batch_size} sequences, not {B} x {N} tokens")
         check_mask(mask, B, N)
+        if bias is not None and mask is not None:
+            raise UserError("a bias with a cache goes by positions: attention_mask cannot be given with it")
+        check_bias(bias, (B, self.num_heads, N, cache.length + N))
         if self.pattern.needs_max_length and self.max_length is not None:
             length = max(cache.new_tokens(N, mask, x.device).after)
             if self.max_length < length:
                 raise UserError(f"{length} tokens are more than max_length {self.max_length}, the most it is made for")
 
-    def _decode(self, x: Tensor, cache: Cache, mask: Tensor | None) -> Tensor:
+    def _decode(self, x: Tensor, cache: Cache, mask: Tensor | None, bias: Tensor | None) -> Tensor:
         """The next tokens, from what the cache keeps of those before."""
         parts = torch.split(x, MAX_STEP, dim=1)
         masks = [None] * len(parts) if mask is None else torch.split(mask, MAX_STEP, dim=1)
-        return torch.cat([self._step(part, cache, real) for part, real in zip(parts, masks, strict=True)], 1)
+        by_rows = bias is not None and bias.dim() > 1 and bias.shape[-2] > 1
+        biases = torch.split(bias, MAX_STEP, dim=-2) if bias is not None and by_rows else [bias] * len(parts)
+        return torch.cat([self._step(*step, cache) for step in zip(parts, masks, biases, strict=True)], 1)
 
-    def _step(self, x: Tensor, cache: Cache, mask: Tensor | None) -> Tensor:
+    def _step(self, x: Tensor, mask: Tensor | None, bias: Tensor | None, cache: Cache) -> Tensor:
         """One part of the next tokens, at most `MAX_STEP`."""
         new = cache.new_tokens(x.shape[1], mask, x.device)
         q, k, v = self._project(x, x, new.positions, new.positions)
         dropout_p = self.dropout if self.training else 0.0
-        mixed = self.pattern.decode(q, k, v, new=new, cache=cache, scale=self.scale, dropout_p=dropout_p)
+        if bias is not None:
+            bias = bias[..., : max(new.after)]
+        mixed = self.pattern.decode(q, k, v, new=new, cache=cache, scale=self.scale, dropout_p=dropout_p, bias=bias)
         out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))
         return out
 

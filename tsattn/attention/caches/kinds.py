@@ -95,19 +95,19 @@ class WindowCache(Cache):
     def value_rows(self) -> Sequence[TokenRows]:
         return (self._values,)
 
-    def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[Tensor, Tensor, Tensor | None]:
+    def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[Tensor, Tensor, Tensor, bool]:
         """Take in new tokens, and what they may see, in the order of the ring.
 
         Returns:
             keys `(B, G', S, W)`, values `(B, G, S, E)` and positions `(1 | B, S)`, of which each token must leave out
-            those that are later or not in its window; None where a single token sees all.
+            those that are later or not in its window, unless a single one sees all, as is said last.
         """
         later = max(new.after)
         if new.count == 1:
             self.store(k, v, new)
             keys, positions = self._keys.held(new.after, later)
             sees_all = new.even and self._size == self.window_size
-            return keys, self._values.first(keys.shape[2]), None if sees_all else positions
+            return keys, self._values.first(keys.shape[2]), positions, sees_all
         # the last of the new tokens overwrite what the first of them see
         seen = new.without_padding(k), new.without_padding(v), new.key_positions
         if max(new.before):
@@ -119,7 +119,7 @@ class WindowCache(Cache):
                 torch.cat([positions, at], 1),
             )
         self.store(k, v, new)
-        return seen
+        return *seen, False
 
     @override
     def _earliest(self) -> tuple[int, ...]:

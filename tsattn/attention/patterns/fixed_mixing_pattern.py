@@ -94,12 +94,21 @@ class FixedMixingPattern(nn.Module, FullPattern):
 
     @override
     def decode(
-        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        new: NewTokens,
+        cache: Cache,
+        scale: float,
+        dropout_p: float,
+        bias: Tensor | None = None,
     ) -> Tensor:
         k, v = own_cache(cache, FullCache).extend(k, v, new)
         keys = torch.arange(v.shape[2], device=v.device)[None]
         logits = wide(self.logits(new.positions, keys)).expand(v.shape[0], -1, -1, -1)
-        return mix(logits, v, allowed=seen_by(new, keys), dropout_p=dropout_p)
+        return mix(logits, v, allowed=seen_by(new, keys), dropout_p=dropout_p, bias=bias)
 
     def _check(self, tokens: Tokens) -> None:
         """Refuse positions of real tokens outside the table, where they can be looked at."""

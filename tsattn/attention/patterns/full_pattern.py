@@ -54,8 +54,17 @@ class FullPattern(Pattern):
 
     @override
     def decode(
-        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        new: NewTokens,
+        cache: Cache,
+        scale: float,
+        dropout_p: float,
+        bias: Tensor | None = None,
     ) -> Tensor:
         k, v = own_cache(cache, FullCache).extend(k, v, new)
         allowed = seen_by(new, torch.arange(k.shape[2], device=k.device)[None])
-        return mix(pair_scores(q, k) * scale, v, allowed=allowed, dropout_p=dropout_p)
+        return mix(pair_scores(q, k) * scale, v, allowed=allowed, dropout_p=dropout_p, bias=bias)

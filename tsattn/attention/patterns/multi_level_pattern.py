@@ -182,7 +182,16 @@ class MultiLevelPattern(Pattern):
 
     @override
     def decode(
-        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        new: NewTokens,
+        cache: Cache,
+        scale: float,
+        dropout_p: float,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """Each level scores the keys of its running block alone."""
         cache = own_cache(cache, MultiLevelCache)
@@ -207,7 +216,7 @@ class MultiLevelPattern(Pattern):
         if self._by_active:
             shared = torch.stack([_share(queries, every, block) for block in cache.blocks]).sum(0)
             logits = logits / shared.clamp(min=1)
-        return mix(logits, v, allowed=seen_by(new, every), dropout_p=dropout_p)
+        return mix(logits, v, allowed=seen_by(new, every), dropout_p=dropout_p, bias=bias)
 
     def _scaled(self, q: Tensor, scale: float) -> tuple[Tensor, float]:
         """Queries and the one scale whose logits have the factor of each level."""

@@ -107,7 +107,16 @@ class Pattern(ABC):
         raise UserError(f"{type(self).__name__} has no cache: it cannot decode step by step")
 
     def decode(
-        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        new: NewTokens,
+        cache: Cache,
+        scale: float,
+        dropout_p: float,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """Attend causally from n new tokens to those in the cache and themselves, and add them to it.
 
@@ -119,6 +128,7 @@ class Pattern(ABC):
             cache: what `new_cache` made.
             scale: factor of the logits.
             dropout_p: probability of dropping a weight.
+            bias: broadcastable to `(B, H, n, S)`, added to the logits of the S positions so far; -inf forbids a pair.
 
         Returns:
             `(B, H, n, E)`, what `__call__` gives for these tokens at the end of the whole sequence.

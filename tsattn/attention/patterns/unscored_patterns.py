@@ -95,11 +95,23 @@ class IdentityPattern(Pattern):
 
     @override
     def decode(
-        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        new: NewTokens,
+        cache: Cache,
+        scale: float,
+        dropout_p: float,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """A new token sees no other; the cache counts them."""
         own_cache(cache, WindowCache).store(k, v, new)
         mixed = with_heads(v, q.shape[1])
         if dropout_p:
             mixed = mixed * F.dropout(mixed.new_ones(*mixed.shape[:3], 1), dropout_p)
-        return mixed
+        if bias is None:
+            return mixed
+        own = new.positions.clamp(min=0)[:, None, :, None].expand(*mixed.shape[:3], 1)
+        return mixed.masked_fill(torch.isneginf(bias.expand(*mixed.shape[:3], max(new.after)).gather(-1, own)), 0.0)

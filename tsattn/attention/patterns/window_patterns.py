@@ -8,7 +8,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.attention.caches import Cache, NewTokens, SplitCache, WindowCache, own_cache
-from tsattn.attention.patterns.decoding import mix, pair_scores
+from tsattn.attention.patterns.decoding import bias_at, mix, pair_scores
 from tsattn.attention.patterns.full_pattern import FullPattern
 from tsattn.attention.patterns.pattern import Pattern, Tokens
 from tsattn.errors import UserError, is_whole_number, whole_number
@@ -67,14 +67,24 @@ class SlidingWindowPattern(Pattern):
 
     @override
     def decode(
-        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        new: NewTokens,
+        cache: Cache,
+        scale: float,
+        dropout_p: float,
+        bias: Tensor | None = None,
     ) -> Tensor:
-        k, v, keys = own_cache(cache, WindowCache).extend(k, v, new)
+        k, v, keys, sees_all = own_cache(cache, WindowCache).extend(k, v, new)
         allowed = None
-        if keys is not None:
+        if not sees_all:
             near = window_pairs(new.positions, keys, self.window_size)
             allowed = near & (keys[:, None, :] <= new.positions[:, :, None])[:, None]
-        return mix(pair_scores(q, k) * scale, v, allowed=allowed, dropout_p=dropout_p)
+        bias = bias_at(bias, keys)
+        return mix(pair_scores(q, k) * scale, v, allowed=allowed, dropout_p=dropout_p, bias=bias)
 
 
 class GlobalSlidingWindowPattern(Pattern):
@@ -168,13 +178,31 @@ class GlobalSlidingWindowPattern(Pattern):
 
     @override
     def decode(
-        self, q: Tensor, k: Tensor, v: Tensor, *, new: NewTokens, cache: Cache, scale: float, dropout_p: float
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        new: NewTokens,
+        cache: Cache,
+        scale: float,
+        dropout_p: float,
+        bias: Tensor | None = None,
     ) -> Tensor:
         cache = own_cache(cache, SplitCache)
         patterns = (self.global_part, self.window_part)
         parts = zip(patterns, cache.parts, cache.split(q), cache.split(k), strict=False)
         outputs = [
-            pattern.decode(q, k, v, new=new, cache=part, scale=scale * self._factor(q.shape[-1]), dropout_p=dropout_p)
+            pattern.decode(
+                q,
+                k,
+                v,
+                new=new,
+                cache=part,
+                scale=scale * self._factor(q.shape[-1]),
+                dropout_p=dropout_p,
+                bias=bias,
+            )
             for pattern, part, q, k in parts
         ]
         if len(outputs) == 1:

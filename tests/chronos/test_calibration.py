@@ -1,0 +1,92 @@
+"""Calibration brings the outputs of swapped attentions nearer to the original's, which stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.chronos.tiny_models import forecast, series, tiny_pipeline
+from tsattn.chronos import adapt
+from tsattn.chronos.calibration import output_errors
+from tsattn.chronos.context_windows import ContextWindows
+from tsattn.errors import UserError
+
+KINDS: dict[str, tuple[Any, str]] = {
+    "swa": ({"kind": "swa", "window_size": 3}, "copy"),
+    "mlr": ({"kind": "mlr", "ranks": [2, 2, 4], "blocks": [1, 4, 16]}, "copy"),
+    "btt": ({"kind": "btt", "side": "both"}, "project"),
+}
+
+
+def data() -> list[torch.Tensor]:
+    return series(64, 40, 90, 120, 200, 80)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"), [("t5", "swa"), ("bolt", "mlr"), ("bolt", "btt"), ("chronos2", "swa"), ("chronos2", "btt")]
+)
+def test_outputs_come_nearer(family: str, kind: str) -> None:
+    pipeline = tiny_pipeline(family)
+    weights = {name: weight.clone() for name, weight in pipeline.inner_model.state_dict().items()}
+    attention, convert = KINDS[kind]
+    adapted = adapt(pipeline, attention, "encoder", convert)
+    before = output_errors(adapted, data())
+    report = adapted.calibrate(data(), steps=40, batch_size=8)
+    assert report["layer"].tolist() == ["encoder.0", "encoder.1", "encoder.2"]
+    assert (report["after"] < report["before"]).all()
+    assert report["after"].mean() < 0.9 * report["before"].mean()
+    assert (output_errors(adapted, data()) < before).all()
+    assert all(torch.equal(weight, weights[name]) for name, weight in pipeline.inner_model.state_dict().items())
+    assert all(not weight.isnan().any() for weight in adapted.model.parameters())
+
+
+def test_decoders_learn_from_values_to_come() -> None:
+    adapted = adapt(tiny_pipeline("t5"), {"kind": "swa", "window_size": 2}, "all")
+    report = adapted.calibrate(data(), steps=40, batch_size=8)
+    assert report["layer"].tolist() == ["encoder.0", "encoder.1", "encoder.2", "decoder.0", "decoder.1"]
+    assert (report["after"] <= report["before"]).all()
+    assert report["after"].mean() < 0.9 * report["before"].mean()
+
+
+def test_decoders_refuse_series_that_end_too_early() -> None:
+    adapted = adapt(tiny_pipeline("t5"), {"kind": "swa", "window_size": 2}, "decoder")
+    with pytest.raises(UserError, match="the decoder learns from series of more than 6 values"):
+        adapted.calibrate(series(*[6] * 5))
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    results = []
+    for seed in (0, 0, 1):
+        adapted = adapt(tiny_pipeline("bolt"), {"kind": "swa", "window_size": 3})
+        adapted.calibrate(data(), steps=3, batch_size=4, seed=seed)
+        results.append(forecast(adapted.pipeline, data()))
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_what_is_exact_stays_as_it_is() -> None:
+    adapted = adapt(tiny_pipeline("bolt"), "standard")
+    expected = forecast(adapted.pipeline, data())
+    report = adapted.calibrate(data(), steps=2, batch_size=4)
+    assert (report[["before", "after"]].to_numpy() == 0).all()
+    assert torch.equal(forecast(adapted.pipeline, data()), expected)
+
+
+def test_windows_that_are_held_out_are_not_learned_from() -> None:
+    for rows in (data(), series(100)):
+        training, held_out = ContextWindows.of(rows, 20).split()
+        generator = torch.Generator().manual_seed(0)
+        learned = {float(x) for x in training.draw(200, generator)[:, -1]}
+        assert learned.isdisjoint(float(x) for x in held_out.draw(200, generator)[:, -1])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[], [torch.full((3,), torch.nan)], ["text"], 7, torch.zeros(2, 3, 4)],
+    ids=["none", "nan", "text", "7", "3d"],
+)
+def test_other_data_is_refused(rows: Any) -> None:
+    with pytest.raises(UserError, match="data must be a list of series"):
+        ContextWindows.of(rows, 20)

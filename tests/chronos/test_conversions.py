@@ -1,0 +1,201 @@
+"""What conversions keep of the trained scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
+from tsattn.chronos import adapt, compare_structures
+from tsattn.chronos.activations import attention_calls, input_moments
+from tsattn.chronos.families import family_of
+from tsattn.errors import UserError
+
+MLR = {"kind": "mlr", "ranks": [4, 2, 2], "blocks": [1, 2, 8]}
+ONE_BLOCK = {"kind": "mlr", "ranks": [4, 2, 2], "blocks": {"lengths": [400, 200, 100]}}
+
+
+def data() -> list[torch.Tensor]:
+    return series(64, 40, 90, 120, 200)
+
+
+def output_error(adapted: Any) -> float:
+    """How far the attention outputs are from the original's on its own inputs, in the mean over layers."""
+    family, original = adapted.family, adapted.original
+    sites = [site for site in family.sites(original.inner_model) if site.name in adapted.swapped]
+    windows = torch.stack([row[-64:] for row in series(64, 64, 64, 64, seed=7)])
+    errors = []
+    for name, call in attention_calls(family, original, sites, windows).items():
+        with torch.no_grad():
+            found = adapted.swapped[name](call.tokens, **call.others)[0]
+        errors.append(float((found - call.output)[call.real].norm() / call.output[call.real].norm()))
+    return sum(errors) / len(errors)
+
+
+@pytest.mark.parametrize("with_data", [False, True], ids=["", "data"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rotation_keeps_scores(family: str, with_data: bool) -> None:
+    pipeline = tiny_pipeline(family)
+    expected = forecast(pipeline, series(60, 33))
+    adapted = adapt(pipeline, ONE_BLOCK, convert="rotate", data=data() if with_data else None)
+    torch.testing.assert_close(forecast(adapted.pipeline, series(60, 33)), expected, rtol=1e-4, atol=1e-4)
+    rotated = adapted.swapped["encoder.0"].attention.projection.query.weight
+    assert not torch.allclose(rotated, pipeline.inner_model.get_submodule(sites(pipeline)[0].path).q.weight)
+
+
+def sites(pipeline: Any) -> list[Any]:
+    return family_of(pipeline).sites(pipeline.inner_model)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rotation_loses_least_of_the_scores_of_far_pairs(family: str) -> None:
+    pipeline = tiny_pipeline(family)
+    errors = {}
+    for convert in ("copy", "rotate"):
+        adapted = adapt(pipeline, MLR, convert=convert, data=data())
+        assert {len(heads) for heads in adapted.score_errors.values()} == {3}
+        errors[convert] = torch.tensor(list(adapted.score_errors.values()))
+    assert (errors["rotate"] <= errors["copy"] + 1e-6).all()
+    assert errors["rotate"].mean() < 0.8 * errors["copy"].mean()
+
+
+@pytest.mark.parametrize("family", ["t5", "bolt"])
+def test_far_errors_are_those_of_scores(family: str) -> None:
+    """Against scores of pairs of tokens, one by one, their mean over keys left out."""
+    pipeline = tiny_pipeline(family)
+    adapted = adapt(pipeline, MLR, convert="rotate", data=data())
+    site = sites(pipeline)[1]
+    moments = input_moments(family_of(pipeline), pipeline, sites(pipeline)[:3], data(), 0)[site.name]
+    original = pipeline.inner_model.get_submodule(site.path)
+    projection = adapted.swapped[site.name].attention.projection
+    root = torch.linalg.cholesky(moments.covariance + 1e-12 * torch.eye(24)).float()
+    draws = torch.randn(2, 20000, 24, generator=torch.Generator().manual_seed(0))
+    x, y = (moments.mean.float() + draws @ root.T).unbind()
+    with torch.no_grad():
+        q, k = (layer(t).view(-1, 3, 8) for layer, t in ((original.q, x), (original.k, y - moments.mean.float())))
+        exact = (q * k).sum(-1)
+        rotated, keys = (layer(t).view(-1, 3, 8) for layer, t in ((projection.query, x), (projection.key, y)))
+    torch.testing.assert_close((rotated * keys).sum(-1), exact, rtol=1e-3, atol=1e-3)
+    found = ((rotated * keys)[..., 4:].sum(-1).square().mean(0) / exact.square().mean(0)).sqrt()
+    torch.testing.assert_close(found, torch.tensor(adapted.score_errors[site.name]), rtol=0.1, atol=0.01)
+
+
+def test_rotation_brings_the_outputs_nearer() -> None:
+    pipeline = tiny_pipeline("bolt")
+    copied, rotated = (output_error(adapt(pipeline, MLR, convert=c, data=data())) for c in ("copy", "rotate"))
+    assert rotated < 0.7 * copied
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        {"kind": "btt", "side": "both", "tt_rank": 4},
+        {"kind": "bilinear_mlr", "ranks": [8], "blocks": [1]},
+        {"kind": "mlbtc", "levels": [{"rank": 8}]},
+    ],
+    ids=lambda attention: attention["kind"],
+)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_projection_of_enough_parameters_is_exact_without_rotary_positions(family: str, attention: Any) -> None:
+    pipeline = tiny_pipeline(family)
+    adapted = adapt(pipeline, attention, convert="project")
+    errors = torch.tensor(list(adapted.score_errors.values()))
+    if family == "chronos2":
+        assert ((errors > 0.1) & (errors < 1)).all()
+        return
+    assert errors.max() < 1e-5
+    expected = forecast(pipeline, series(60, 33))
+    torch.testing.assert_close(forecast(adapted.pipeline, series(60, 33)), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_projection_errors_are_those_of_the_forms() -> None:
+    pipeline = tiny_pipeline("t5")
+    adapted = adapt(pipeline, {"kind": "btt", "tt_rank": 1}, convert="project")
+    original = pipeline.inner_model.get_submodule(sites(pipeline)[2].path)
+    form = original.q.weight.view(3, 8, 24).mT @ original.k.weight.view(3, 8, 24)
+    near = adapted.swapped["encoder.2"].attention.projection.to_dense()
+    errors = torch.linalg.matrix_norm(form - near) / torch.linalg.matrix_norm(form)
+    torch.testing.assert_close(errors, torch.tensor(adapted.score_errors["encoder.2"]), rtol=1e-4, atol=1e-5)
+    assert 0.1 < errors.mean() < 1
+
+
+def test_rotary_forms_are_fitted_to_their_mean_over_distances() -> None:
+    from tsattn.chronos.building import Surroundings
+    from tsattn.chronos.projecting import mean_form
+
+    pipeline = tiny_pipeline("chronos2")
+    family, model = family_of(pipeline), pipeline.inner_model
+    around = Surroundings.of(family, model, sites(pipeline)[0], family.layout(model))
+    form, left_out, norm = mean_form(around)
+    q, k = (layer.weight.double().view(3, 8, 24) for layer in (around.original.q, around.original.k))
+    turns = 10_000.0 ** -(torch.arange(4).double() / 4)
+    forms = []
+    for i in range(16):
+        for j in range(16):
+            angle = ((i - j) * turns).repeat(2)
+            turned = angle.cos()[:, None] * k + angle.sin()[:, None] * torch.cat([-k[:, 4:], k[:, :4]], 1)
+            forms.append(q.mT @ turned)
+    every = torch.stack(forms)
+    mean = every.mean(0)
+    torch.testing.assert_close(form, mean)
+    squares = torch.linalg.matrix_norm(every).square().mean(0)
+    torch.testing.assert_close(norm, squares.sqrt())
+    torch.testing.assert_close(left_out, squares - torch.linalg.matrix_norm(mean).square())
+
+
+def test_structures_are_compared_at_equal_parameters() -> None:
+    pipeline = tiny_pipeline("bolt")
+    frame = compare_structures(pipeline, where=[1], share=1.0)
+    assert set(frame["layer"]) == {"encoder.1"}
+    assert set(frame["head"]) == {0, 1, 2}
+    assert (frame["parameters"] <= 2 * 24 * 8).all()
+    means = frame.groupby("structure")["error"].mean()
+    assert {"low_rank", "bilinear_mlr", "btt", "monarch", "mlbtc", "kronecker"} <= set(means.index)
+    assert means["low_rank"] < 1e-6
+    assert (means.drop("low_rank") > 0.1).all()
+    halved = compare_structures(pipeline, where=[1], share=0.2).groupby("structure")["error"].mean()
+    assert 0.1 < halved["low_rank"] < 1
+
+
+@pytest.mark.parametrize(
+    ("attention", "convert", "message"),
+    [
+        ("btt", "copy", "copy keeps queries and keys, .*: convert it by project or fresh"),
+        ("mlr", "project", "project is for structured forms"),
+        ("btt", "rotate", "rotate is for mlr"),
+        ("swa", "rotate", "rotate is for mlr"),
+        ("mlr", "transplant", "convert must be one of copy, rotate, project, fresh"),
+        ("mlp", "copy", "unknown attention 'mlp'"),
+        ({"kind": "mlr", "num_kv_heads": 1}, "copy", "num_kv_heads of attention mlr is the Chronos model's own"),
+        ({"kind": "swa", "scaling": "mup"}, "copy", "cannot have scaling"),
+        ({"kind": "swa", "qk_norm": True}, "copy", "cannot have qk_norm"),
+        ({"kind": "mlr", "align": "start"}, "copy", "of a Chronos encoder has align=end"),
+        ({"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["month", "day"]}}, "copy", "calendar need time"),
+        (["mlr", "swa"], "copy", "lists 2 kinds for 3 layers"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(attention: Any, convert: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        adapt(tiny_pipeline("bolt"), attention, convert=convert)
+
+
+def test_an_adapted_model_is_not_adapted_again() -> None:
+    pipeline = adapt(tiny_pipeline("bolt"), "mlr").pipeline
+    with pytest.raises(UserError, match="adapted already: adapt its original"):
+        adapt(pipeline, "swa")
+
+
+@pytest.mark.parametrize(
+    ("family", "where", "message"),
+    [
+        ("chronos2", "decoder", "where must be one of encoder, all or a list of layers"),
+        ("bolt", "cross", "where must be one of encoder, decoder, all"),
+        ("bolt", [7], "the layer encoder.7, which this model does not have; valid: encoder.0, "),
+        ("bolt", [], "where must be"),
+    ],
+)
+def test_layers_that_are_not_there_are_refused(family: str, where: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        adapt(tiny_pipeline(family), "mlr", where)

@@ -1,0 +1,237 @@
+"""Three families, four attentions: masks, bias, special tokens, padding, batches and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
+from tsattn.chronos import adapt
+from tsattn.chronos.swapped_attention import SwappedAttention
+
+KINDS: dict[str, tuple[Any, str]] = {
+    "swa": ({"kind": "swa", "window_size": 4}, "copy"),
+    "mlr": ({"kind": "mlr", "ranks": [4, 2, 2], "blocks": {"lengths": [16, 8, 4]}}, "rotate"),
+    "btt": ({"kind": "btt", "side": "both"}, "project"),
+    "bilinear_mlr": ({"kind": "bilinear_mlr", "ranks": [4, 4]}, "project"),
+    "global_swa": ({"kind": "global_swa", "window_size": 4, "global_rank": 4}, "copy"),
+    "fresh": ({"kind": "mlr", "ranks": [4, 2, 2]}, "fresh"),
+}
+
+everywhere = pytest.mark.parametrize("kind", KINDS)
+families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def adapted(family: str, kind: str, where: Any = "encoder", **more: Any) -> Any:
+    attention, convert = KINDS[kind]
+    return adapt(tiny_pipeline(family, **more), attention, where, convert)
+
+
+def encoded(pipeline: Any, contexts: list[Tensor]) -> Tensor:
+    """The last states of the encoder, which no sampling blurs."""
+    states = pipeline.embed(contexts)[0]
+    return torch.stack([state.reshape(-1, state.shape[-1]) for state in states]) if isinstance(states, list) else states
+
+
+@everywhere
+@families
+def test_shapes_and_difference(family: str, kind: str) -> None:
+    model = adapted(family, kind, "all")
+    contexts = series(64, 23, 7, 90)
+    contexts[0][3:6] = torch.nan
+    found, expected = (forecast(p, contexts) for p in (model.pipeline, model.original))
+    assert found.shape == (4, 3, 3)
+    assert found.isfinite().all()
+    assert not torch.equal(found, expected)
+    assert len(model.swapped) == (3 if family == "chronos2" else 5)
+    kinds = {type(module.attention).__name__ for module in model.swapped.values()}
+    assert len(kinds) == 1
+
+
+@everywhere
+@families
+def test_a_forecast_depends_on_its_own_series_alone(family: str, kind: str) -> None:
+    """Neither on the others of its batch nor on how far they make it pad."""
+    pipeline = adapted(family, kind).pipeline
+    short, long = series(12, 28)
+    alone = encoded(pipeline, [short])
+    together = encoded(pipeline, [long, short])[1:, -alone.shape[1] :]
+    # a context of whole patches, so that its patches are cut alike
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+
+
+@everywhere
+@families
+def test_missing_values_are_not_seen(family: str, kind: str) -> None:
+    """A patch or value that is missing is no key: whatever stands there, other tokens stay as they are."""
+    model = adapted(family, kind)
+    seen: dict[str, Any] = {}
+    module = model.swapped["encoder.1"]
+    handle = module.register_forward_hook(
+        lambda _, args, kwargs, output: seen.update(args=args, kwargs=kwargs), with_kwargs=True
+    )
+    contexts = series(28)
+    contexts[0][8:16] = torch.nan
+    encoded(model.pipeline, contexts)
+    handle.remove()
+    tokens, others = seen["args"][0], seen["kwargs"]
+    missing = torch.zeros(tokens.shape[1], dtype=torch.bool)
+    missing[8 : 16 if family == "t5" else 0] = True
+    if family != "t5":
+        missing[2:4] = True
+    changed = tokens.clone()
+    changed[:, missing] += torch.randn(1, int(missing.sum()), tokens.shape[2])
+    with torch.no_grad():
+        before, after = (module(x, **others)[0] for x in (tokens, changed))
+    torch.testing.assert_close(after[:, ~missing], before[:, ~missing], rtol=1e-5, atol=1e-5)
+    changed = tokens.clone()
+    changed[:, 5 if family == "t5" else 1] += 1
+    with torch.no_grad():
+        assert not torch.allclose(module(changed, **others)[0], before, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["swa", "mlr", "global_swa"])
+@families
+def test_special_tokens_see_and_are_seen_by_everything(family: str, kind: str) -> None:
+    model = adapted(family, kind)
+    module: SwappedAttention = model.swapped["encoder.2"]
+    pipeline = model.pipeline
+    seen: dict[str, Any] = {}
+    handle = module.register_forward_hook(
+        lambda _, args, kwargs, output: seen.update(x=args[0], kwargs=kwargs), with_kwargs=True
+    )
+    forecast(pipeline, series(60), prediction_length=6)
+    handle.remove()
+    x, others = seen["x"].detach() * 0.1, seen["kwargs"]  # small scores, which leave every weight above 0
+    special = {"t5": 1, "bolt": 1, "chronos2": 3}[family]  # 6 steps are two patches of the future, after REG
+    assert model.model.token_layout.special_tokens == special
+    x.requires_grad_(True)
+
+    def influence(token: int) -> Tensor:
+        (gradient,) = torch.autograd.grad(module(x, **others)[0][0, token].sum(), x)
+        return gradient[0].abs().amax(-1) > 1e-12
+
+    last = x.shape[1]
+    for token in range(last - special, last):
+        assert influence(token).all(), "a special token sees all"
+    assert influence(0)[last - special :].all(), "and is seen by the first"
+    if kind == "swa":
+        assert not influence(0)[4 : last - special].any(), "which sees its window beside"
+
+
+@everywhere
+@families
+def test_gradients_reach_every_weight(family: str, kind: str) -> None:
+    model = adapted(family, kind)
+    contexts = torch.stack([row[-24:] for row in series(60, 60, 40)])
+    network: Any = model.model.train()
+    if family == "t5":
+        ids = torch.arange(2, 62).reshape(3, 20)
+        loss = network(input_ids=ids, labels=ids[:, :6].contiguous()).loss
+    elif family == "bolt":
+        loss = network(context=contexts, target=contexts[:, :8]).loss
+    else:
+        loss = network(context=contexts, future_target=contexts[:, :8], num_output_patches=2).loss
+    loss.backward()
+    for module in model.swapped.values():
+        for name, weight in module.named_parameters():
+            assert weight.grad is not None, name
+            assert weight.grad.isfinite().all(), name
+            assert weight.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("family", ["t5", "bolt"])
+def test_training_is_the_original_s_where_attention_is_whole(family: str) -> None:
+    """Dropout draws and gradients too: 0 difference."""
+    pipeline = tiny_pipeline(family)
+    model = adapt(pipeline, {"kind": "swa", "window_size": 99}, "all")
+    grads = []
+    for network in (pipeline.inner_model, model.model):
+        network.train()
+        torch.manual_seed(3)
+        if family == "t5":
+            ids = torch.arange(2, 62).reshape(3, 20)
+            loss = network(input_ids=ids, labels=ids[:, :6].contiguous()).loss
+        else:
+            loss = network(context=torch.stack([row[-24:] for row in series(60, 60)]), target=torch.ones(2, 8)).loss
+        loss.backward()
+        grads.append({name: weight.grad for name, weight in network.named_parameters()})
+        network.eval()
+    old, new = grads
+    pairs = {
+        "q": "attention.projection.query",
+        "k": "attention.projection.key",
+        "v": "attention.value",
+        "o": "attention.output",
+        "relative_attention_bias": "relative_bias.table",
+    }
+    for name, gradient in old.items():
+        *parts, last, weight = name.split(".")
+        path = ".".join([*parts, pairs[last], weight]) if parts and parts[-1] == "SelfAttention" else name
+        assert torch.equal(new[path], gradient), name
+
+
+@pytest.mark.parametrize("kind", ["swa", "mlr"])
+@pytest.mark.parametrize("family", ["t5", "bolt"])
+def test_the_relative_bias_is_owned_by_the_first_layer(family: str, kind: str) -> None:
+    model = adapted(family, kind, "all")
+    owners = [name for name, _ in model.model.named_modules() if name.endswith("relative_bias.table")]
+    assert len(owners) == 2
+    before = encoded(model.pipeline, series(60))
+    with torch.no_grad():
+        model.swapped["encoder.0"].relative_bias.table.weight.add_(torch.randn(8, 3))
+    assert not torch.allclose(encoded(model.pipeline, series(60)), before, atol=1e-3)
+
+
+@everywhere
+@families
+def test_bfloat16(family: str, kind: str) -> None:
+    attention, convert = KINDS[kind]
+    exact = tiny_pipeline(family)
+    rounded = tiny_pipeline(family)
+    rounded.inner_model.to(torch.bfloat16)
+    usual = (encoded(rounded, series(60)).float() - encoded(exact, series(60))).norm()
+    found = encoded(adapt(rounded, attention, "encoder", convert).pipeline, series(60))
+    expected = encoded(adapt(exact, attention, "encoder", convert).pipeline, series(60))
+    assert found.dtype == torch.bfloat16
+    # a structured form sums more products, whose rounding does not cancel
+    share = 0.4 if convert == "project" else 0.1
+    assert (found.float() - expected).norm() < max(4 * usual, share * expected.norm())
+
+
+@families
+def test_the_unadapted_model_is_the_pipeline(family: str) -> None:
+    pipeline = tiny_pipeline(family)
+    contexts = series(64, 23, 40)
+    expected = forecast(pipeline, contexts)
+    restored = adapt(pipeline, "swa").restore()
+    torch.testing.assert_close(forecast(restored, contexts), expected, rtol=0, atol=0)
+
+
+def test_series_of_a_group_stay_grouped() -> None:
+    """Chronos-2 attends among the series of one task as before."""
+    model = adapted("chronos2", "swa")
+    two = torch.stack([row[-40:] for row in series(60, 60)])
+    apart = [model.pipeline.predict_quantiles([row], prediction_length=6)[0][0] for row in two]
+    (joint,), _ = model.pipeline.predict_quantiles([two], prediction_length=6)
+    assert not torch.allclose(joint, torch.cat(apart), atol=1e-3)
+
+
+@families
+def test_longer_horizons_than_the_model_s_are_rolled_as_the_pipeline_does(family: str) -> None:
+    model = adapted(family, "mlr")
+    assert forecast(model.pipeline, series(64, 30), prediction_length=18).isfinite().all()
+
+
+def test_a_whole_missing_series_forecasts_as_the_original_s() -> None:
+    """Without REG no key is left: the original attends to all alike."""
+    contexts = [torch.full((24,), torch.nan), series(24)[0]]
+    pipeline = tiny_pipeline("bolt", use_reg_token=False)
+    expected = forecast(pipeline, contexts)
+    whole = adapt(pipeline, "standard", "all")
+    assert torch.equal(forecast(whole.pipeline, contexts), expected)
+    window = adapt(pipeline, {"kind": "swa", "window_size": 3}, "all")
+    torch.testing.assert_close(forecast(window.pipeline, contexts)[0], expected[0], rtol=1e-4, atol=1e-4)

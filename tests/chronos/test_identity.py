@@ -1,0 +1,80 @@
+"""Attention that sees every pair gives the original's outputs; what is unadapted stays as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
+from tsattn.chronos import adapt
+
+WHOLE = {
+    "standard": "standard",
+    "window": {"kind": "swa", "window_size": 100},
+    "one level": {"kind": "mlr", "ranks": [8], "blocks": [1]},
+    "one block": {"kind": "mlr", "ranks": [4, 4], "blocks": {"lengths": [200, 100]}},
+    "all components": {"kind": "global_swa", "global_rank": 8},
+}
+
+
+def inputs() -> list[torch.Tensor]:
+    """Unequal lengths, a missing run, a missing patch, one too long."""
+    contexts = series(64, 23, 7, 90)
+    contexts[0][3:6] = torch.nan
+    contexts[3][-16:-8] = torch.nan
+    return contexts
+
+
+def outputs(pipeline: Any) -> torch.Tensor:
+    return forecast(pipeline, inputs())
+
+
+def assert_alike(found: torch.Tensor, expected: torch.Tensor, family: str) -> None:
+    if family == "chronos2":  # its channels are in another order
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    else:
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("attention", WHOLE.values(), ids=WHOLE)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_whole_attention_is_the_original(family: str, attention: Any) -> None:
+    pipeline = tiny_pipeline(family)
+    adapted = adapt(pipeline, attention, where="all")
+    assert len(adapted.swapped) == (3 if family == "chronos2" else 5)
+    assert_alike(outputs(adapted.pipeline), outputs(pipeline), family)
+    # every state of the encoder, of padded and missing places too
+    states = zip(adapted.pipeline.embed(inputs())[0], pipeline.embed(inputs())[0], strict=True)
+    for found, expected in states:
+        assert_alike(found, expected, family)
+
+
+@pytest.mark.parametrize("where", [[1, 2], [0, "decoder.1"]], ids=["later", "some"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_some_whole_layers_among_the_original_s(family: str, where: list[int | str]) -> None:
+    pipeline = tiny_pipeline(family, implementation="eager")
+    where = [0] if family == "chronos2" else where
+    adapted = adapt(pipeline, WHOLE["window"], where=where)
+    assert [*adapted.swapped] == [f"encoder.{at}" if isinstance(at, int) else at for at in where]
+    assert_alike(outputs(adapted.pipeline), outputs(pipeline), family)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_original_stays_as_it_was(family: str) -> None:
+    pipeline = tiny_pipeline(family)
+    modules = dict(pipeline.inner_model.named_modules())
+    weights = {name: weight.clone() for name, weight in pipeline.inner_model.state_dict().items()}
+    expected = outputs(pipeline)
+    adapted = adapt(pipeline, {"kind": "swa", "window_size": 3}, where="all")
+    with torch.no_grad():
+        for weight in adapted.model.parameters():
+            weight.add_(1.0)
+    restored = adapted.restore()
+    assert restored is pipeline
+    found = dict(restored.inner_model.named_modules())
+    assert found.keys() == modules.keys()
+    assert all(found[name] is modules[name] for name in modules)
+    assert all(torch.equal(weight, weights[name]) for name, weight in restored.inner_model.state_dict().items())
+    assert torch.equal(outputs(restored), expected)

@@ -1,0 +1,155 @@
+"""Adapted models are saved with their swap, and opened by nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
+from tsattn.chronos import adapt, load_adapted, open_pipeline
+from tsattn.errors import UserError
+
+KINDS: dict[str, tuple[Any, str]] = {
+    "swa": ({"kind": "swa", "window_size": 3}, "copy"),
+    "mlr": ({"kind": "mlr", "ranks": [4, 2, 2]}, "rotate"),
+    "btt": ({"kind": "btt", "side": "both"}, "project"),
+    "bilinear_mlr": ("bilinear_mlr", "fresh"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_was_saved_forecasts_alike(family: str, kind: str, tmp_path: Path) -> None:
+    attention, convert = KINDS[kind]
+    contexts = series(60, 33)
+    where = [1] if kind == "swa" else "all"
+    adapted = adapt(tiny_pipeline(family), attention, where, convert, data=series(90, 120, 80))
+    with torch.no_grad():
+        for weight in adapted.model.parameters():
+            weight.mul_(1.01)  # as training does
+    expected = forecast(adapted.pipeline, contexts)
+    folder = adapted.save(tmp_path / "model")
+    state = torch.random.get_rng_state()
+    loaded = load_adapted(folder)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(forecast(loaded.pipeline, contexts), expected)
+    assert loaded.swaps == adapted.swaps
+    assert loaded.score_errors == adapted.score_errors
+    again = load_adapted(loaded.save(folder, overwrite=True))
+    assert torch.equal(forecast(again.pipeline, contexts), expected)
+    with pytest.raises(UserError, match="does not hold the original"):
+        loaded.restore()
+    with pytest.raises(UserError, match="calibration needs the original"):
+        loaded.calibrate(contexts)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bfloat16_stays_bfloat16(family: str, tmp_path: Path) -> None:
+    pipeline = tiny_pipeline(family)
+    pipeline.inner_model.to(torch.bfloat16)
+    adapted = adapt(pipeline, {"kind": "swa", "window_size": 3}, "all")
+    loaded = load_adapted(adapted.save(tmp_path / "model"))
+    assert {weight.dtype for weight in loaded.model.parameters()} == {torch.bfloat16}
+    assert torch.equal(forecast(loaded.pipeline, series(60)), forecast(adapted.pipeline, series(60)))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_plain_loaders_fail(family: str, tmp_path: Path) -> None:
+    from chronos import BaseChronosPipeline, Chronos2Pipeline, ChronosBoltPipeline, ChronosPipeline
+    from chronos.chronos2 import Chronos2Model
+    from chronos.chronos_bolt import ChronosBoltModelForForecasting
+    from transformers import AutoModel, T5ForConditionalGeneration
+
+    adapted = adapt(tiny_pipeline(family), {"kind": "swa", "window_size": 3})
+    folder = adapted.save(tmp_path / "model")
+    for loader in (BaseChronosPipeline, Chronos2Pipeline, ChronosBoltPipeline, ChronosPipeline, AutoModel):
+        with pytest.raises(ValueError, match="tsattn-adapted-chronos"):
+            loader.from_pretrained(folder)
+    for model in (Chronos2Model, ChronosBoltModelForForecasting, T5ForConditionalGeneration):
+        with pytest.raises((OSError, AssertionError, ValueError)):
+            model.from_pretrained(folder)
+    with pytest.raises(UserError, match=r"holds an adapted model: tsattn.chronos.load_adapted opens it"):
+        open_pipeline(folder)
+    with pytest.raises(UserError, match=r"saved by AdaptedChronos.save"):
+        adapted.model.save_pretrained(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(UserError, match="not trained by its pipeline's own fit"):
+        adapted.pipeline.fit([torch.zeros(20)])
+
+
+def test_folders_that_are_not_right_are_refused(tmp_path: Path) -> None:
+    adapted = adapt(tiny_pipeline("bolt"), "standard")
+    folder = adapted.save(tmp_path / "model")
+    with pytest.raises(UserError, match="exists already"):
+        adapted.save(folder)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UserError, match="it is not overwritten"):
+        adapted.save(tmp_path / "mine", overwrite=True)
+    with pytest.raises(UserError, match=r"it has no adapted.json"):
+        load_adapted(tmp_path / "mine")
+    record = json.loads((folder / "adapted.json").read_text())
+    for name, value, message in [
+        ("version", 9, "another version of tsattn"),
+        ("format", "x", "not the folder of an adapted model"),
+        ("swaps", {"encoder.0": {"attention": "btt", "convert": "project"}}, "is damaged: "),
+        ("family", "t6", "is damaged: "),
+    ]:
+        (folder / "adapted.json").write_text(json.dumps(record | {name: value}))
+        with pytest.raises(UserError, match=message):
+            load_adapted(folder)
+    (folder / "adapted.json").write_text(json.dumps(record))
+    (folder / "adapted.safetensors").write_bytes((folder / "adapted.safetensors").read_bytes()[:-4] + b"\0\0\0\0")
+    with pytest.raises(UserError, match=r"damaged: adapted.safetensors is not the file that was saved"):
+        load_adapted(folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_plain_folders_open(family: str, tmp_path: Path) -> None:
+    pipeline = tiny_pipeline(family)
+    pipeline.inner_model.save_pretrained(tmp_path / "plain")
+    opened = open_pipeline(tmp_path / "plain")
+    assert torch.equal(forecast(opened, series(60, 33)), forecast(pipeline, series(60, 33)))
+    adapted = adapt(tmp_path / "plain", "standard", "all")
+    torch.testing.assert_close(forecast(adapted.pipeline, series(60)), forecast(pipeline, series(60)))
+    assert json.loads((adapted.save(tmp_path / "a") / "adapted.json").read_text())["source"]["name"] == str(
+        tmp_path / "plain"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("./nowhere", {}, r"there is no folder ./nowhere; give that of a Chronos model"),
+        ("a/b/c", {}, "there is no folder a/b/c"),
+        (7, {}, "opened by a name or folder, not by 7"),
+        ("amazon/chronos-2", {"dtype": "int8"}, "dtype of a Chronos model must be one of auto, float32, bfloat16"),
+    ],
+)
+def test_what_cannot_be_opened_is_named(name: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        open_pipeline(name, **options)
+
+
+def test_an_absent_model_gives_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"somebody/model at revision abc is neither a folder, nor in the local cache"):
+        open_pipeline("somebody/model", revision="abc")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="is no folder of a Chronos model in safetensors"):
+        open_pipeline(tmp_path)
+    with pytest.raises(UserError, match="is a folder, which has no revisions"):
+        open_pipeline(tmp_path, revision="abc")
+
+
+def test_without_the_extra_one_sentence_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tsattn.chronos import pipelines
+
+    monkeypatch.setattr(pipelines.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"^Chronos models need chronos-forecasting: pip install 'tsattn\[chronos\]'$"):
+        open_pipeline("amazon/chronos-2")

@@ -1,0 +1,103 @@
+"""Swapping the self-attention of a pretrained Chronos model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tsattn.attention import attention_per_layer
+from tsattn.chronos.activations import InputMoments, input_moments
+from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
+from tsattn.chronos.building import Surroundings
+from tsattn.chronos.copying import copy_scores, copy_values
+from tsattn.chronos.families import chosen_sites, family_of
+from tsattn.chronos.pipelines import check_extra, open_pipeline
+from tsattn.chronos.projecting import project_scores
+from tsattn.chronos.rotating import far_errors, rotate_scores
+from tsattn.descriptions import Description
+from tsattn.errors import UserError, one_of
+
+__all__ = ["CONVERSIONS", "adapt"]
+
+CONVERSIONS = ("copy", "rotate", "project", "fresh")
+
+
+def adapt(
+    pipeline_or_path: Any,
+    attention: Description | Sequence[Description],
+    where: str | Sequence[int | str] = "encoder",
+    convert: str = "copy",
+    *,
+    data: Any = None,
+    revision: str | None = None,
+    seed: int = 0,
+) -> AdaptedChronos:
+    """A copy of a Chronos model in which self-attention over time is of another kind.
+
+    Cross-attention, and the attention of Chronos-2 among the series of a group, stay as they are. Scores keep the
+    original's scale, relative bias and rotary positions, missing and padded values are seen by nothing, and the tokens
+    that end a context (end of sequence, REG, patches of the future) see and are seen by everything. Windows and blocks
+    count tokens: values for Chronos-T5, patches for the others.
+
+    Args:
+        pipeline_or_path: a pipeline, which stays as it is, or what `open_pipeline` takes.
+        attention: a kind or description, ``{kind: swa, window_size: 16}``, or a list of one for each layer.
+        where: ``encoder``, ``decoder``, ``all``, or a list of layers: numbers of the encoder's, ``decoder.0``.
+        convert: what becomes of the trained weights. ``copy``: queries, keys, values and outputs are kept, by
+            ``standard``, ``swa``, ``mlr`` and ``global_swa``; where these score every pair with all components, as with
+            an unlimited window or one level, the outputs are the original's. ``rotate``, of ``mlr``: the same scores,
+            with queries and keys in a basis in which far pairs keep most of theirs (see `tsattn.chronos.rotating`).
+            ``project``, of ``btt``, ``bilinear_mlr`` and ``mlbtc``: the nearest form of that structure; without rotary
+            positions (see `tsattn.chronos.projecting`). ``btt`` scores with as many components as the model is wide by
+            default, r of these before: `attention.projection.width` says. ``fresh``: all are drawn anew.
+        data: series, as `predict` of the pipeline takes them, from which `rotate` learns which directions tokens have
+            and the errors of scores are counted; without, every direction counts alike.
+        revision: of a model on the hub, see `open_pipeline`.
+        seed: of what is drawn.
+
+    Raises:
+        UserError: for a model, attention, layer or conversion that is not there or does not go with the others.
+    """
+    check_extra()
+    if convert not in CONVERSIONS:
+        raise UserError(f"convert must be one of {one_of(CONVERSIONS)}, not {convert!r}")
+    original = pipeline_or_path
+    if isinstance(pipeline_or_path, str | PathLike):
+        original = open_pipeline(pipeline_or_path, revision=revision)
+    elif revision is not None:
+        raise UserError("revision is of a model on the hub: a pipeline that is open has its weights")
+    family = family_of(original)
+    sites = chosen_sites(family.sites(original.inner_model), where)
+    described = attention_per_layer(attention, len(sites))
+    swaps = {site.name: Swap(one, convert) for site, one in zip(sites, described, strict=True)}
+    adapted = AdaptedChronos(copy.deepcopy(original), original, family, swaps)
+    moments = {} if data is None else input_moments(family, original, sites, data, seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for around in adapted.swap():
+            errors = _convert(around, adapted, convert, moments.get(around.site.name), seed)
+            if errors is not None:
+                adapted.score_errors[around.site.name] = errors.tolist()
+    return adapted
+
+
+def _convert(
+    around: Surroundings, adapted: AdaptedChronos, convert: str, moments: InputMoments | None, seed: int
+) -> Tensor | None:
+    """Give the attention at a site its weights, and the errors of its scores by head, where they are known."""
+    swapped = adapted.swapped[around.site.name]
+    if convert == "fresh":
+        return None
+    copy_values(around, swapped)
+    if convert == "project":
+        return project_scores(around, swapped, seed)
+    if convert == "rotate":
+        rotate_scores(around, swapped, moments)
+    else:
+        copy_scores(around, swapped)
+    return far_errors(around, swapped, moments)

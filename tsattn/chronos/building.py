@@ -1,0 +1,180 @@
+"""Building the attention that takes the place of one of a Chronos model, with scores on the original's scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from tsattn.attention import Attention, attention_class, build_attention
+from tsattn.attention.patterns import (
+    FullPattern,
+    GlobalSlidingWindowPattern,
+    MultiLevelPattern,
+    SlidingWindowPattern,
+)
+from tsattn.attention.projections import LowRankProjection
+from tsattn.chronos.families import AttentionSite, ChronosFamily
+from tsattn.chronos.pair_rotation import PairRotation
+from tsattn.chronos.swapped_attention import SwappedAttention, SwappedT5Attention, SwappedTimeAttention
+from tsattn.chronos.token_layout import TokenLayout
+from tsattn.descriptions import Description, keyword_arguments
+from tsattn.errors import UserError
+
+__all__ = ["Surroundings", "build_swapped"]
+
+SET_BY_MODEL = ("num_kv_heads", "head_dim")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a model says about the attention at a site.
+
+    Attributes:
+        site: where it lies.
+        original: the module there.
+        layout: the tokens of the encoder, None for a site of the decoder.
+        max_tokens: the most tokens that it sees.
+        rope_base: of rotary positions, None without.
+        implementation: how the original computes attention, ``sdpa`` or ``eager``.
+    """
+
+    site: AttentionSite
+    original: Any
+    layout: TokenLayout | None
+    max_tokens: int
+    rope_base: float | None
+    implementation: str
+
+    @classmethod
+    def of(cls, family: ChronosFamily, model: Any, site: AttentionSite, layout: TokenLayout) -> Surroundings:
+        """Those of a site of a model, whose encoder shares a layout."""
+        in_encoder = site.stack == "encoder"
+        longest = family.layout(model)
+        return cls(
+            site,
+            model.get_submodule(site.path),
+            layout if in_encoder else None,
+            longest.context_tokens + longest.special_tokens if in_encoder else family.decoder_tokens(model),
+            family.rope_base(model),
+            model.config._attn_implementation,
+        )
+
+    @property
+    def num_heads(self) -> int:
+        """H."""
+        return int(self.original.n_heads)
+
+    @property
+    def head_dim(self) -> int:
+        """r, the components of a query, key or value head."""
+        return int(self.original.q.out_features // self.original.n_heads)
+
+
+def build_swapped(
+    description: Description, around: Surroundings, *, fresh: bool, position_free: bool
+) -> SwappedAttention:
+    """The module for a site, with weights of its own that a conversion replaces.
+
+    Scores are not scaled, as the original's are not, and queries, keys and values have no biases and no norms; where
+    weights are to be `fresh`, the attention is as its description says.
+
+    Args:
+        description: of the attention.
+        around: what the model says.
+        fresh: whether the weights stay as they are drawn here.
+        position_free: whether rotary positions are left out.
+
+    Raises:
+        UserError: for a description that does not go with the model.
+    """
+    kind, chosen = completed(description, around, fresh)
+    rope = around.rope_base is not None and not position_free
+    attention = build_attention(
+        {"kind": kind, **chosen},
+        d_model=around.original.d_model,
+        num_heads=around.num_heads,
+        max_length=_block_length(kind, around),
+        rope=rope,
+        causal=around.layout is None,
+    )
+    if isinstance(attention.pattern, MultiLevelPattern) and attention.pattern.calendar is not None:
+        raise UserError("blocks by the calendar need time stamps, which Chronos does not know; give numbers or lengths")
+    if not fresh:
+        attention.scale = 1.0
+        without_biases(attention)
+    if attention.rotary is not None and around.rope_base is not None:
+        if isinstance(attention.projection, LowRankProjection):
+            order = attention.rotary.order.expand(around.num_heads, -1)
+            attention.rotary = PairRotation(order.clone(), around.rope_base)  # type: ignore[assignment]
+        else:
+            attention.rotary.base = around.rope_base
+    is_full = isinstance(attention.projection, LowRankProjection) and _sees_all(attention, around.max_tokens)
+    if is_full:
+        # the same pairs with the same components: computed as the original computes them
+        attention.pattern = FullPattern()
+        if "impl" not in chosen:
+            attention.impl = {"sdpa": "sdpa", "eager": "reference"}[around.implementation]
+    weight = around.original.q.weight
+    attention.to(device=weight.device, dtype=weight.dtype)
+    if around.rope_base is not None:
+        return SwappedTimeAttention(attention, around.layout, as_original=is_full)
+    return SwappedT5Attention(attention, around.layout, as_original=is_full, original=around.original)
+
+
+def completed(description: Description, around: Surroundings, fresh: bool) -> tuple[str, dict[str, Any]]:
+    """The kind of a description and its arguments, with what the model decides; see `build_swapped` for errors."""
+    chosen: dict[str, Any] = {"kind": description} if isinstance(description, str) else dict(description)
+    kind: str = chosen.pop("kind")
+    cls = attention_class(kind)
+    for name in SET_BY_MODEL:
+        if name in chosen:
+            raise UserError(f"{name} of attention {kind} is the Chronos model's own: leave it out")
+    chosen["head_dim"] = around.head_dim
+    chosen.setdefault("dropout", float(around.original.dropout))
+    if not fresh:
+        if chosen.setdefault("qk_norm", False):
+            raise UserError(f"attention {kind} cannot have qk_norm: converted weights fit scores without (or: fresh)")
+        if kind not in ("mlr", "global_swa") and "scaling" in keyword_arguments(cls):
+            if chosen.setdefault("scaling", 1.0) not in (1, "head"):
+                raise UserError(f"attention {kind} cannot have scaling: Chronos does not scale scores (or: fresh)")
+            chosen["scaling"] = 1.0
+    if "align" in keyword_arguments(cls):
+        # contexts end at one place and are padded in front; decoders go on from their first token
+        align = "start" if around.layout is None else "end"
+        if chosen.setdefault("align", align) != align:
+            raise UserError(f"attention {kind} of a Chronos {around.site.stack} has align={align}: leave it out")
+    return kind, chosen
+
+
+def without_biases(attention: Attention) -> None:
+    """Take the biases of queries, keys, values and outputs away, which Chronos has none of."""
+    for module in attention.modules():
+        if isinstance(module, nn.Linear):
+            module.register_parameter("bias", None)
+
+
+def _block_length(kind: str, around: Surroundings) -> int:
+    """The length that blocks by number divide: the context; tables by position hold every token."""
+    if kind == "mlr" and around.layout is not None:
+        return around.layout.context_tokens
+    return around.max_tokens
+
+
+def _sees_all(attention: Attention, tokens: int) -> bool:
+    """Whether every pair of at most so many tokens is scored with all components, once."""
+    pattern = attention.pattern
+    if isinstance(pattern, SlidingWindowPattern):
+        return pattern.window_size >= tokens
+    if isinstance(pattern, MultiLevelPattern):
+        if pattern.numbers is not None:
+            in_one_block = all(number == 1 for number in pattern.numbers)
+        else:
+            in_one_block = all(length >= tokens for length in pattern.lengths or ())
+        if len(pattern.ranks) == 1:
+            return in_one_block and pattern.scaling != "mup"
+        return in_one_block and pattern.scaling == "head" and pattern.divide_by == "none"
+    if isinstance(pattern, GlobalSlidingWindowPattern):
+        return not pattern.window_rank and pattern.scaling == "head"
+    return type(pattern) is FullPattern

@@ -1,0 +1,260 @@
+"""The three families of Chronos models: where their self-attention lies, and how many tokens it sees."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from typing_extensions import override
+
+from tsattn.chronos.token_layout import TokenLayout
+from tsattn.errors import UserError, is_whole_number, one_of
+
+__all__ = ["FAMILIES", "AttentionSite", "ChronosFamily", "chosen_sites", "family_of"]
+
+STACKS = ("encoder", "decoder")
+
+
+@dataclass(frozen=True)
+class AttentionSite:
+    """One self-attention of a model.
+
+    Attributes:
+        stack: ``encoder`` or ``decoder``.
+        layer: its number there, from 0.
+        path: the name of the module in the model.
+    """
+
+    stack: str
+    layer: int
+    path: str
+
+    @property
+    def name(self) -> str:
+        """``encoder.0``, as people and files name it."""
+        return f"{self.stack}.{self.layer}"
+
+
+class ChronosFamily(ABC):
+    """What differs between the families. Attention over the batch (groups) and cross-attention are never sites.
+
+    Attributes:
+        name: ``t5``, ``bolt`` or ``chronos2``.
+    """
+
+    name: str
+
+    @abstractmethod
+    def sites(self, model: nn.Module) -> list[AttentionSite]:
+        """Every self-attention over time, the encoder's first."""
+
+    @abstractmethod
+    def layout(self, model: Any) -> TokenLayout:
+        """The tokens of the encoder at the longest context."""
+
+    @abstractmethod
+    def decoder_tokens(self, model: Any) -> int:
+        """The most tokens of the decoder; 0 without one."""
+
+    @abstractmethod
+    def run(self, pipeline: Any, windows: Tensor, future: bool) -> None:
+        """Give the model of a pipeline contexts `(B, length)`, whose last values are what is to come if `future`."""
+
+    @abstractmethod
+    def special_tokens(self, pipeline: Any) -> int:
+        """Tokens that follow the context of the encoder in `run`."""
+
+    @abstractmethod
+    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
+        """A pipeline of a configuration, whose weights are still to be filled in."""
+
+    def rope_base(self, model: Any) -> float | None:
+        """The base of rotary positions, None without them."""
+        return None
+
+
+class T5Family(ChronosFamily):
+    """Chronos-T5: a token for each value; samples."""
+
+    name = "t5"
+
+    @override
+    def sites(self, model: Any) -> list[AttentionSite]:
+        return [
+            AttentionSite(stack, layer, f"{stack}.block.{layer}.layer.0.SelfAttention")
+            for stack in STACKS
+            for layer in range(len(getattr(model, stack).block))
+        ]
+
+    @override
+    def layout(self, model: Any) -> TokenLayout:
+        chronos = model.config.chronos_config
+        return TokenLayout(chronos["context_length"], int(chronos["use_eos_token"]))
+
+    @override
+    def decoder_tokens(self, model: Any) -> int:
+        # the token that starts it, then all but the last value, or the end of the sequence in training
+        chronos = model.config.chronos_config
+        return int(chronos["prediction_length"]) + int(chronos["use_eos_token"])
+
+    @override
+    def special_tokens(self, pipeline: Any) -> int:
+        return self.layout(pipeline.inner_model).special_tokens
+
+    @override
+    def run(self, pipeline: Any, windows: Tensor, future: bool) -> None:
+        tokenizer, model = pipeline.tokenizer, pipeline.inner_model
+        cut = windows.shape[1] - (pipeline.model_prediction_length if future else 0)
+        if cut < 1:
+            raise UserError(f"the decoder learns from series of more than {pipeline.model_prediction_length} values")
+        ids, mask, scale = tokenizer.context_input_transform(windows[:, :cut])
+        ids, mask = ids.to(model.device), mask.to(model.device)
+        if not future:
+            model.encoder(input_ids=ids, attention_mask=mask)
+            return
+        labels, _ = tokenizer.label_input_transform(windows[:, cut:], scale)
+        model(input_ids=ids, attention_mask=mask, labels=labels.to(model.device), use_cache=False)
+
+    @override
+    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
+        from chronos import ChronosConfig, ChronosPipeline
+        from chronos.chronos import ChronosModel
+        from transformers import T5Config, T5ForConditionalGeneration
+
+        settings = ChronosConfig(**config["chronos_config"])
+        inner = T5ForConditionalGeneration(T5Config.from_dict(config, attn_implementation=implementation))
+        return ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, inner))
+
+
+class BoltFamily(T5Family):
+    """Chronos-Bolt: a token for each patch of values, and REG; quantiles from a decoder of one token."""
+
+    name = "bolt"
+
+    @override
+    def layout(self, model: Any) -> TokenLayout:
+        chronos = model.chronos_config
+        return TokenLayout(_patches(chronos), int(chronos.use_reg_token))
+
+    @override
+    def decoder_tokens(self, model: Any) -> int:
+        return 1
+
+    @override
+    def run(self, pipeline: Any, windows: Tensor, future: bool) -> None:
+        pipeline.inner_model(context=windows.to(pipeline.inner_model.device))
+
+    @override
+    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
+        from chronos import ChronosBoltPipeline
+        from chronos.chronos_bolt import ChronosBoltModelForForecasting
+        from transformers import T5Config
+
+        settings = T5Config.from_dict(config, attn_implementation=implementation)
+        return ChronosBoltPipeline(ChronosBoltModelForForecasting(settings))
+
+
+class Chronos2Family(ChronosFamily):
+    """Chronos-2: an encoder of patches, REG and patches of the future, with rotary positions."""
+
+    name = "chronos2"
+
+    @override
+    def sites(self, model: Any) -> list[AttentionSite]:
+        layers = range(len(model.encoder.block))
+        return [AttentionSite("encoder", at, f"encoder.block.{at}.layer.0.self_attention") for at in layers]
+
+    @override
+    def layout(self, model: Any) -> TokenLayout:
+        chronos = model.chronos_config
+        return TokenLayout(_patches(chronos), int(chronos.use_reg_token) + chronos.max_output_patches)
+
+    @override
+    def decoder_tokens(self, model: Any) -> int:
+        return 0
+
+    @override
+    def special_tokens(self, pipeline: Any) -> int:
+        return int(pipeline.inner_model.chronos_config.use_reg_token) + _future_patches(pipeline)
+
+    @override
+    def run(self, pipeline: Any, windows: Tensor, future: bool) -> None:
+        model = pipeline.inner_model
+        model(context=windows.to(model.device), num_output_patches=_future_patches(pipeline))
+
+    @override
+    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
+        from chronos import Chronos2Pipeline
+        from chronos.chronos2 import Chronos2Model
+        from chronos.chronos2.config import Chronos2CoreConfig
+
+        settings = Chronos2CoreConfig.from_dict(config, attn_implementation=implementation)
+        return Chronos2Pipeline(Chronos2Model(settings))
+
+    @override
+    def rope_base(self, model: Any) -> float:
+        return float(model.config.rope_theta)
+
+
+FAMILIES: dict[str, ChronosFamily] = {family.name: family for family in (T5Family(), BoltFamily(), Chronos2Family())}
+"""By name."""
+
+
+def _future_patches(pipeline: Any) -> int:
+    """Patches of a forecast of usual length."""
+    return min(4, int(pipeline.inner_model.chronos_config.max_output_patches))
+
+
+def _patches(chronos: Any) -> int:
+    """The most patches of a context, which is padded to whole ones."""
+    length = -(-chronos.context_length // chronos.input_patch_size) * chronos.input_patch_size
+    return int((length - chronos.input_patch_size) // chronos.input_patch_stride + 1)
+
+
+def family_of(pipeline: Any) -> ChronosFamily:
+    """The family of a pipeline.
+
+    Raises:
+        UserError: for what is no pipeline of chronos-forecasting, or a model of another kind.
+    """
+    from chronos import Chronos2Pipeline, ChronosBoltPipeline, ChronosPipeline
+
+    if isinstance(pipeline, Chronos2Pipeline):
+        return FAMILIES["chronos2"]
+    if isinstance(pipeline, ChronosBoltPipeline):
+        return FAMILIES["bolt"]
+    if isinstance(pipeline, ChronosPipeline):
+        if pipeline.model.config.model_type != "seq2seq":
+            raise UserError("Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can")
+        return FAMILIES["t5"]
+    raise UserError(f"a pipeline of chronos-forecasting is needed, or its name or folder, not a {type(pipeline)}")
+
+
+def chosen_sites(sites: Sequence[AttentionSite], where: str | Sequence[int | str]) -> list[AttentionSite]:
+    """The sites that `where` names, in the order of the model.
+
+    Args:
+        sites: all of them.
+        where: ``encoder``, ``decoder``, ``all``, or a list of layers: numbers of the encoder's, ``decoder.0``.
+
+    Raises:
+        UserError: for a layer that is not there, none, or anything else.
+    """
+    stacks = [stack for stack in STACKS if any(site.stack == stack for site in sites)]
+    if where == "all":
+        return [*sites]
+    if isinstance(where, str):
+        if where not in stacks:
+            raise UserError(f"where must be one of {one_of([*stacks, 'all'])} or a list of layers, not {where!r}")
+        return [site for site in sites if site.stack == where]
+    valid = [site.name for site in sites]
+    if not isinstance(where, Sequence) or not where:
+        raise UserError(f"where must be one of {one_of([*stacks, 'all'])} or a list of layers, not {where!r}")
+    names = [f"encoder.{layer}" if is_whole_number(layer) else layer for layer in where]
+    for name in names:
+        if name not in valid:
+            raise UserError(f"where names the layer {name}, which this model does not have; valid: {one_of(valid)}")
+    return [site for site in sites if site.name in names]

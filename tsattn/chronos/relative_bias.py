@@ -1,0 +1,42 @@
+"""The relative position bias of T5, which its first layer owns and all layers add to their scores."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["RelativeBias"]
+
+
+class RelativeBias(nn.Module):
+    """A bias for each head and bucket of distances (Raffel et al., 2020), with the original's table and buckets.
+
+    Args:
+        original: the `T5Attention` that has the table; it is copied.
+    """
+
+    def __init__(self, original: Any) -> None:
+        super().__init__()
+        self.table = copy.deepcopy(original.relative_attention_bias)
+        self.bidirectional = not original.is_decoder
+        self.num_buckets = original.relative_attention_num_buckets
+        self.max_distance = original.relative_attention_max_distance
+
+    def forward(self, queries: int, keys: int, seen: int) -> Tensor:
+        """`(1, H, N, S)` of the last `queries` tokens, before which `seen` came, and the first `keys`."""
+        from transformers.models.t5.modeling_t5 import T5Attention
+
+        device = self.table.weight.device
+        at = torch.arange(queries, device=device)[:, None] + seen
+        bucket: Any = T5Attention._relative_position_bucket
+        buckets = bucket(
+            torch.arange(keys, device=device) - at,
+            bidirectional=self.bidirectional,
+            num_buckets=self.num_buckets,
+            max_distance=self.max_distance,
+        )
+        bias: Tensor = self.table(buckets)
+        return bias.permute(2, 0, 1)[None]

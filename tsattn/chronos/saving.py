@@ -1,0 +1,149 @@
+"""The folder of an adapted Chronos model: JSON that records the swap, and safetensors.
+
+A plain loader of Chronos or transformers cannot open it: its `config.json` names a type of model that they do not know,
+and its weights a file that they do not look for. Nothing in it runs code.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shutil
+import tempfile
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_model, save_model
+from torch import nn
+
+from tsattn.checks import folder_path
+from tsattn.checksums import sha256
+from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
+from tsattn.chronos.families import FAMILIES
+from tsattn.chronos.pipelines import RECORD, check_extra, first_line
+from tsattn.errors import UserError
+
+__all__ = ["load_adapted", "save_adapted"]
+
+FORMAT, VERSION = "tsattn adapted chronos", 1
+WEIGHTS = "adapted.safetensors"
+CONFIG = {"model_type": "tsattn-adapted-chronos", "note": "opened by tsattn.chronos.load_adapted alone"}
+PACKAGES = ("tsattn", "torch", "transformers", "chronos-forecasting")
+
+
+def save_adapted(adapted: AdaptedChronos, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write an adapted model into a folder, all or nothing; the original is not in it.
+
+    Raises:
+        UserError: if the folder exists and may not be overwritten, or cannot be written.
+    """
+    path = folder_path(folder)
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists already; name another folder, or give overwrite=True")
+    if path.exists() and not (path / RECORD).exists():
+        raise UserError(f"{path} is not the folder of an adapted model; it is not overwritten")
+    model: Any = adapted.model
+    partial: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        save_model(model, str(partial / WEIGHTS))
+        generation = getattr(model, "generation_config", None)
+        record = {
+            "format": FORMAT,
+            "version": VERSION,
+            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "family": adapted.family.name,
+            "source": {"name": model.config._name_or_path, "revision": getattr(model.config, "_commit_hash", None)},
+            "attention_implementation": model.config._attn_implementation,
+            "config": json.loads(model.config.to_json_string(use_diff=False)),
+            "generation_config": None if generation is None else json.loads(generation.to_json_string(use_diff=False)),
+            "swaps": {
+                name: {"attention": _plain(swap.attention), "convert": swap.convert}
+                for name, swap in adapted.swaps.items()
+            },
+            "score_errors": adapted.score_errors,
+            "sha256": {WEIGHTS: sha256(partial / WEIGHTS)},
+        }
+        (partial / RECORD).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        (partial / "config.json").write_text(json.dumps(CONFIG, indent=1) + "\n", encoding="utf-8")
+        partial.chmod(0o755)
+        if path.exists():
+            shutil.rmtree(path)
+        partial.rename(path)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path} cannot be written: the model holds what is no plain data ({error})") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        if partial is not None and partial.exists():
+            shutil.rmtree(partial)
+    return path
+
+
+def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> AdaptedChronos:
+    """The adapted model in a folder, with its attention in place; its original is not there.
+
+    Raises:
+        UserError: for another folder, one that is damaged, or where the extra `chronos` is not installed.
+    """
+    check_extra()
+    path = folder_path(folder)
+    if not (path / RECORD).exists():
+        raise UserError(f"{path} is not the folder of an adapted model: it has no {RECORD}")
+    try:
+        record = json.loads((path / RECORD).read_text(encoding="utf-8"))
+        if record["format"] != FORMAT:
+            raise UserError(f"{path} is not the folder of an adapted model")
+        if record["version"] != VERSION:
+            raise UserError(f"{path} was written by another version of tsattn, {record['packages']['tsattn']}")
+        if sha256(path / WEIGHTS) != record["sha256"][WEIGHTS]:
+            raise UserError(f"{path} is damaged: {WEIGHTS} is not the file that was saved")
+        family = FAMILIES[record["family"]]
+        with torch.random.fork_rng():
+            pipeline = family.unloaded(record["config"], record["attention_implementation"])
+            if record["generation_config"] is not None:
+                pipeline.inner_model.generation_config = _generation(record["generation_config"])
+            swaps = {name: Swap(**swap) for name, swap in record["swaps"].items()}
+            adapted = AdaptedChronos(pipeline, None, family, swaps)
+            for _ in adapted.swap():
+                pass
+        _fill(adapted.model, path / WEIGHTS)
+        adapted.score_errors = record["score_errors"]
+    except UserError:
+        raise
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged: {first_line(error)[:200]}") from error
+    adapted.model.eval().to(device)
+    return adapted
+
+
+def _plain(description: Any) -> Any:
+    """A description as JSON has it."""
+    return description if isinstance(description, str) else dict(description)
+
+
+def _generation(saved: dict[str, Any]) -> Any:
+    from transformers import GenerationConfig
+
+    return GenerationConfig.from_dict(saved)
+
+
+def _fill(model: nn.Module, file: Path) -> None:
+    """Give a model the weights in a file, each in the type that it was saved in.
+
+    Raises:
+        RuntimeError: if the file holds others than the model has.
+    """
+    with safe_open(str(file), framework="pt") as saved:
+        for name in saved.keys():  # noqa: SIM118
+            parent, _, last = name.rpartition(".")
+            held, tensor = model.get_submodule(parent), saved.get_tensor(name)
+            if getattr(held, last) is None:  # the bias that takes the mean off rotated keys
+                held.register_parameter(last, nn.Parameter(torch.empty_like(tensor)))
+            own = getattr(held, last)
+            own.data = own.data.to(tensor.dtype)
+    load_model(model, str(file), strict=True)

@@ -1,0 +1,108 @@
+"""How near structured matrices come to the scores of a pretrained model, at equal numbers of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tsattn.checks import positive_number
+from tsattn.chronos.building import Surroundings
+from tsattn.chronos.families import chosen_sites, family_of
+from tsattn.chronos.pipelines import check_extra
+from tsattn.chronos.projecting import RESTARTS, SWEEPS, mean_form
+from tsattn.structured import (
+    BTT,
+    MLBTC,
+    MLR,
+    Butterfly,
+    Kronecker,
+    LevelShape,
+    LowRank,
+    Monarch,
+    StructuredMatrix,
+    block_sizes,
+    prime_factors,
+)
+
+__all__ = ["compare_structures"]
+
+
+def compare_structures(
+    pipeline: Any, where: str | Sequence[int | str] = "encoder", *, share: float = 1.0, seed: int = 0
+) -> pd.DataFrame:
+    """The errors with which structured matrices hold the scores of each head, at most at a given size.
+
+    Each structure is as large as it can be with no more parameters than `share` of those of the original's queries and
+    keys; one whose smallest member is larger is left out. Under rotary positions the error counts what a form that is
+    the same at every distance cannot hold (see `tsattn.chronos.projecting`).
+
+    Args:
+        pipeline: of chronos-forecasting.
+        where: see `adapt`.
+        share: of the parameters of `W_Q` and `W_K` of a head.
+        seed: of the restarts of fits.
+
+    Returns:
+        Columns `layer`, `head`, `structure`, `parameters` (of a head) and `error`, the relative Frobenius error.
+
+    Raises:
+        UserError: for what is no pipeline, a layer that is not there, or another `share`.
+    """
+    check_extra()
+    share = positive_number("share", share)
+    family, model = family_of(pipeline), pipeline.inner_model
+    rows = []
+    for site in chosen_sites(family.sites(model), where):
+        around = Surroundings.of(family, model, site, family.layout(model))
+        form, left_out, norm = mean_form(around)
+        width = form.shape[-1]
+        budget = int(share * 2 * width * around.head_dim)
+        for name, fit in _fits(width, budget, seed).items():
+            matrix = fit(form)
+            error = torch.linalg.matrix_norm(form - matrix.to_dense())
+            errors = ((error.square() + left_out).sqrt() / norm).tolist()
+            parameters = matrix.num_params() // around.num_heads
+            rows += [(site.name, head, name, parameters, error) for head, error in enumerate(errors)]
+    return pd.DataFrame(rows, columns=["layer", "head", "structure", "parameters", "error"])
+
+
+def _fits(width: int, budget: int, seed: int) -> dict[str, Callable[[Tensor], StructuredMatrix]]:
+    """What fits each structure of at most so many parameters to forms `(H, D, D)`, by name."""
+    found: dict[str, Callable[[Tensor], StructuredMatrix]] = {}
+    a, b, c, _ = block_sizes(width)
+    rank = budget // (2 * width)
+    tt_rank = budget // (width * (b + c))
+    restarts: dict[str, Any] = {"restarts": RESTARTS, "seed": seed, **SWEEPS}
+    if rank:
+        found["low_rank"] = lambda form: LowRank.project(form, min(rank, width))
+    blocks = [n for n in (1, 2, 4) if width % n == 0]
+    if rank >= len(blocks) > 1:
+        ranks = _shared(rank, len(blocks))
+        found["bilinear_mlr"] = lambda form: MLR.project(form, ranks, blocks, **restarts)
+    if tt_rank:
+        found["btt"] = lambda form: BTT.project(form, min(tt_rank, a))
+    if width * (a + b) <= budget:
+        found["monarch"] = lambda form: Monarch.project(form, a)
+    left = (budget - width * (b + c)) // (2 * width)
+    if left > 0:
+        shapes = [LevelShape(left), LevelShape(1, b, c, shuffled=True)]
+        found["mlbtc"] = lambda form: MLBTC.project(form, shapes, **restarts)
+    if a * a + b * b <= budget:
+        found["kronecker"] = lambda form: Kronecker.project(form, (a, a))
+    radices = prime_factors(width)
+    if width * sum(radices) <= budget:
+        found["butterfly"] = lambda form: Butterfly.project(form, radices)
+    return found
+
+
+def _shared(rank: int, levels: int) -> list[int]:
+    """Half of the rank to the first level, the rest halved again."""
+    ranks = []
+    for level in range(levels - 1, 0, -1):
+        ranks.append(min(max(1, rank // 2), rank - level))
+        rank -= ranks[-1]
+    return [*ranks, rank]
