@@ -11,7 +11,11 @@ from tsattn.layers.instance_norm import InstanceNorm
 from tsattn.layers.moving_average import moving_average
 from tsattn.layers.patching import Patches
 from tsattn.layers.quantiles import QuantileFan
+from tsattn.layers.relative_bias import RelativeBias
+from tsattn.layers.residual_mlp import ResidualMLP, TokenNetwork
 from tsattn.layers.series_linear import SeriesLinear
+from tsattn.layers.t5_stack import T5Block, T5Stack
+from tsattn.layers.window_scale import WindowScale
 
 __all__ = [
     "CalendarFeatures",
@@ -26,7 +30,13 @@ __all__ = [
     "InstanceNorm",
     "Patches",
     "QuantileFan",
+    "RelativeBias",
+    "ResidualMLP",
     "SeriesLinear",
+    "T5Block",
+    "T5Stack",
     "TokenEmbedding",
+    "TokenNetwork",
+    "WindowScale",
     "moving_average",
 ]
