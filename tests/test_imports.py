@@ -15,7 +15,8 @@ GROUND = {
     "checks",
 }
 LAYERS = [
-    *("structured", "ops", "attention", "layers", "backbones", "evaluation", "training", "predictors", "peers"),
+    *("structured", "ops", "attention", "layers", "backbones", "evaluation", "training", "predictors", "pretrained"),
+    "peers",
     *("figures", "experiments", "forecaster", "tuning", "leaderboard", "cli"),
 ]
 # what each may import beside the ground and the layers below it

@@ -8,37 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.backbones.chronos_models import chronos_bolt, theirs
 from tsattn.attention import KINDS
 from tsattn.backbones import build_backbone
 from tsattn.backbones.bolt import UNSCALED, ChronosBolt
 from tsattn.backbones.bolt_weights import bolt_description, from_chronos_bolt, to_chronos_bolt
 from tsattn.batch import Batch
 from tsattn.errors import UserError
-from tsattn.layers import RelativeBias, WindowScale
+from tsattn.layers import DistanceBias, WindowScale
 from tsattn.task import Output, Task
-
-chronos_bolt = pytest.importorskip("chronos.chronos_bolt", reason="chronos-forecasting is not installed: extra chronos")
-
-LEVELS = (0.1, 0.3, 0.5, 0.8)
-
-
-def theirs(**changes: Any) -> Any:
-    """A small model of chronos-forecasting with random weights, none of which is left near zero."""
-    from transformers import T5Config
-
-    sizes = {"context_length": 48, "prediction_length": 7, "input_patch_size": 4, "input_patch_stride": 4}
-    chronos = {**sizes, "quantiles": [*LEVELS], "use_reg_token": True, **changes.pop("chronos", {})}
-    options = {
-        **{"d_model": 24, "d_kv": 10, "num_heads": 3, "d_ff": 20, "num_layers": 3, "num_decoder_layers": 2},
-        **{"relative_attention_num_buckets": 8, "relative_attention_max_distance": 9, "decoder_start_token_id": 0},
-        **{"pad_token_id": 0, "initializer_factor": 1.0},
-        **changes,
-    }
-    torch.manual_seed(5)
-    model = chronos_bolt.ChronosBoltModelForForecasting(T5Config(**options, chronos_config=chronos))
-    for part in model.parameters():
-        torch.nn.init.normal_(part, part.mean().item(), 0.3)
-    return model.eval()
 
 
 def ours(model: Any, attention: Any = UNSCALED) -> ChronosBolt:
@@ -229,7 +207,7 @@ def test_sizes_out_of_range_are_refused() -> None:
 def test_buckets_are_those_of_t5(both_ways: bool) -> None:
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    bias = RelativeBias(2, 12, 40, both_ways=both_ways)
+    bias = DistanceBias(2, 12, 40, both_ways=both_ways)
     ahead = torch.arange(-90, 91)
     expected = T5Attention._relative_position_bucket(ahead, bidirectional=both_ways, num_buckets=12, max_distance=40)
     assert torch.equal(bias.buckets(ahead), expected)

@@ -23,7 +23,7 @@ from tsattn.backbones.base import Backbone, check_sizes
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
-from tsattn.layers import RelativeBias, ResidualMLP, T5Stack, WindowScale
+from tsattn.layers import DistanceBias, ResidualMLP, T5Stack, WindowScale
 from tsattn.task import Output, Task
 
 __all__ = ["UNSCALED", "ChronosBolt"]
@@ -123,7 +123,7 @@ class ChronosBolt(Backbone):
             d_ff,
             feed_forward,
             dropout,
-            RelativeBias(num_heads, num_buckets, max_distance),
+            DistanceBias(num_heads, num_buckets, max_distance),
         )
         plain = _with_width(UNSCALED, width)
         self.decoder = T5Stack(
@@ -132,7 +132,7 @@ class ChronosBolt(Backbone):
             d_ff,
             feed_forward,
             dropout,
-            RelativeBias(num_heads, num_buckets, max_distance, both_ways=False),
+            DistanceBias(num_heads, num_buckets, max_distance, both_ways=False),
         )
         self.head = ResidualMLP(d_model, d_ff, self.num_outputs * self.num_steps, feed_forward, dropout)
         self._initialise()

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn.attention import Attention
+from tsattn.layers.distance_bias import DistanceBias
 from tsattn.layers.dropout_layer import Dropout
-from tsattn.layers.relative_bias import RelativeBias
 from tsattn.layers.residual_mlp import TokenNetwork
 
 __all__ = ["T5Block", "T5Stack", "without_biases"]
@@ -93,7 +93,7 @@ class T5Stack(nn.Module):
         d_ff: int,
         feed_forward: str,
         dropout: float,
-        relative_bias: RelativeBias,
+        relative_bias: DistanceBias,
     ) -> None:
         super().__init__()
         beside: Sequence[Attention | None] = across or [None] * len(attentions)

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from tsattn.errors import UserError
 
-__all__ = ["RelativeBias"]
+__all__ = ["DistanceBias"]
 
 
-class RelativeBias(nn.Module):
+class DistanceBias(nn.Module):
     """A learned bias for each head and bucket of distances; one serves all layers of a stack.
 
     The nearest distances have a bucket each, further ones share buckets that grow in proportion to the distance, and
