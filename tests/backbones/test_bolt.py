@@ -15,7 +15,8 @@ from tsattn.backbones.bolt import UNSCALED, ChronosBolt
 from tsattn.backbones.bolt_weights import bolt_description, from_chronos_bolt, to_chronos_bolt
 from tsattn.batch import Batch
 from tsattn.errors import UserError
-from tsattn.layers import DistanceBias, WindowScale
+from tsattn.layers import DistanceBias, T5Stack, WindowScale
+from tsattn.optim import mup_groups, mup_init_
 from tsattn.task import Output, Task
 
 
@@ -222,3 +223,32 @@ def test_the_scale_of_a_window_is_that_of_chronos(arcsinh: bool) -> None:
     torch.testing.assert_close(scale.normalised()[observed], expected[observed])
     forecast = torch.randn(5, 3)
     torch.testing.assert_close(scale.restore(forecast), norm.inverse(forecast, known))
+
+
+def test_activations_computed_anew_give_the_same_gradients() -> None:
+    task = Task("toy", 40, 3, ("a",), "h", 24)
+    torch.manual_seed(0)
+    backbone = build_backbone({"kind": "chronos_bolt", "patch_len": 4, "d_model": 16, "dropout": 0.2}, task)
+    batch = Batch(torch.randn(5, 40, 1))
+    gradients = []
+    for anew in (False, True):
+        for part in backbone.modules():
+            if isinstance(part, T5Stack):
+                part.recompute = anew
+        backbone.zero_grad()
+        torch.manual_seed(1)
+        backbone.train()(batch).square().mean().backward()
+        gradients.append([part.grad for part in backbone.parameters()])
+    assert any(part is not None and bool(part.any()) for part in gradients[0])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=1e-7)
+
+
+def test_under_mup_reads_in_at_the_plain_rate_and_starts_from_the_mean_of_the_window() -> None:
+    task = Task("toy", 40, 3, ("a",), "h", 24)
+    backbone = build_backbone({"kind": "chronos_bolt", "patch_len": 4, "d_model": 16}, task).eval()
+    rates = {id(part): group["lr"] for group in mup_groups(backbone, 1e-3, 0.01) for part in group["params"]}
+    assert rates[id(backbone.get_parameter("patch_mlp.hidden.weight"))] == 1e-3
+    assert rates[id(backbone.get_parameter("encoder.blocks.0.network.hidden.weight"))] == 1e-3 * 768 / 16
+    mup_init_(backbone)
+    past = torch.randn(5, 40, 1)
+    torch.testing.assert_close(backbone(Batch(past)), past.mean(1, keepdim=True).expand(5, 3, 1))

@@ -112,7 +112,8 @@ class ChronosBolt(Backbone):
         self.max_patches = (padded - patch_len) // self.stride + 1
 
         self.special = nn.Embedding(2 if reg_token else 1, d_model)
-        self.patch_mlp = ResidualMLP(2 * patch_len, d_ff, d_model, feed_forward, dropout)
+        inputs = {"hidden": "input", "skip": "input"}
+        self.patch_mlp = ResidualMLP(2 * patch_len, d_ff, d_model, feed_forward, dropout, inputs)
         layers = [_with_width(one, width) for one in attention_per_layer(attention, num_layers)]
         self.encoder = T5Stack(
             [
@@ -134,7 +135,9 @@ class ChronosBolt(Backbone):
             dropout,
             DistanceBias(num_heads, num_buckets, max_distance, both_ways=False),
         )
-        self.head = ResidualMLP(d_model, d_ff, self.num_outputs * self.num_steps, feed_forward, dropout)
+        numbers = self.num_outputs * self.num_steps
+        outputs = {"output": "output", "skip": "output"}
+        self.head = ResidualMLP(d_model, d_ff, numbers, feed_forward, dropout, outputs)
         self._initialise()
 
     @override

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch.nn.functional as F
@@ -46,10 +46,20 @@ class ResidualMLP(nn.Module):
         num_outputs: width of what goes out.
         feed_forward: names the function of the hidden layer, see `activation_of`.
         dropout: probability of dropping a number of the hidden branch in training.
+        mup_roles: of its layers, ``hidden``, ``output`` and ``skip``, see `tsattn.optim`.
     """
 
-    def __init__(self, num_inputs: int, d_ff: int, num_outputs: int, feed_forward: str, dropout: float) -> None:
+    def __init__(
+        self,
+        num_inputs: int,
+        d_ff: int,
+        num_outputs: int,
+        feed_forward: str,
+        dropout: float,
+        mup_roles: Mapping[str, str],
+    ) -> None:
         super().__init__()
+        self.mup_roles = dict(mup_roles)
         self.hidden = nn.Linear(num_inputs, d_ff)
         self.output = nn.Linear(d_ff, num_outputs)
         self.skip = nn.Linear(num_inputs, num_outputs)

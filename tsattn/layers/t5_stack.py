@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from typing_extensions import override
 
 from tsattn.attention import Attention
@@ -84,6 +86,9 @@ class T5Stack(nn.Module):
         feed_forward: see `TokenNetwork`.
         dropout: probability of dropping a number of the tokens at either end, or of a branch, in training.
         relative_bias: of the logits.
+
+    Attributes:
+        recompute: as that of `Encoder`.
     """
 
     def __init__(
@@ -102,6 +107,7 @@ class T5Stack(nn.Module):
         self.relative_bias = relative_bias
         self.norm = nn.RMSNorm(attentions[0].d_model, eps=EPS)
         self.dropout = Dropout(dropout)
+        self.recompute = False
 
     @override
     def forward(
@@ -123,9 +129,10 @@ class T5Stack(nn.Module):
             context: `(B, S, D)` the tokens of the encoder, for a decoder.
             context_mask: `(B, S)` bool, which of these are real.
         """
-        bias = self.relative_bias(x.shape[1])
+        recompute = self.recompute and torch.is_grad_enabled()
+        known = (self.relative_bias(x.shape[1]), mask, positions, global_tokens, context, context_mask)
         x = self.dropout(x)
         for block in self.blocks:
-            x = block(x, bias, mask, positions, global_tokens, context, context_mask)
+            x = checkpoint(block, x, *known, use_reentrant=False) if recompute else block(x, *known)
         out: Tensor = self.dropout(self.norm(x))
         return out
