@@ -107,7 +107,9 @@ def test_a_point_forecast_is_the_median() -> None:
 
 
 @pytest.mark.usefixtures("shipped")
-def test_a_forecaster_forecasts_any_frame_without_a_fit(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_forecaster_forecasts_any_frame_without_a_fit(
+    toy_frame: pd.DataFrame, caplog: pytest.LogCaptureFixture
+) -> None:
     forecaster = Forecaster("chronos-tiny", prediction_length=5)
     forecast = forecaster.predict(toy_frame)
     assert [*forecast.columns] == ["unique_id", "date", "predictions", "0.1", "0.5", "0.9"]
@@ -120,6 +122,7 @@ def test_a_forecaster_forecasts_any_frame_without_a_fit(toy_frame: pd.DataFrame,
     # a few rows, in other units and at another level
     short = toy_frame.iloc[-3:] * 1000 + 5e4
     assert forecaster.predict(short).notna().all(axis=None)
+    assert not caplog.records, "short series are nothing to warn of"
     moved = forecaster.predict(1000 * toy_frame + 5e4)
     assert np.allclose(moved["predictions"], 1000 * forecast["predictions"] + 5e4)
     assert "not fitted" in repr(forecaster)

@@ -114,7 +114,8 @@ def forecast_batches(
     assert predictor.task is not None
     series = scaled_series(panel, scaler) if series is None else series
     task = replace(predictor.task, context_length=predictor.context_length)
-    windows = FutureWindows(panel, series, task, scaler, horizon)
+    warns = not predictor.takes_short_contexts
+    windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns)
     # a generator of its own: else it draws from torch's, and so into a training in another thread
     loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
     rolled = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon))

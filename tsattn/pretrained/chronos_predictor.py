@@ -48,6 +48,7 @@ class ChronosPredictor(AnyHorizon):
 
     needs_fit = False
     emits_quantiles = True
+    takes_short_contexts = True
 
     def __init__(self, *, weights: str = "chronos-tiny", context_length: int | None = None) -> None:
         super().__init__(weights=weights, context_length=context_length)
