@@ -252,3 +252,20 @@ def test_under_mup_reads_in_at_the_plain_rate_and_starts_from_the_mean_of_the_wi
     mup_init_(backbone)
     past = torch.randn(5, 40, 1)
     torch.testing.assert_close(backbone(Batch(past)), past.mean(1, keepdim=True).expand(5, 3, 1))
+
+
+@pytest.mark.parametrize("num_heads", [1, 4])
+def test_heads_start_with_slopes_from_one_to_a_sixty_fourth(num_heads: int) -> None:
+    bias = DistanceBias(num_heads)
+    bias.fall_with_distance_()
+    found = bias(6)[0]
+    distance = (torch.arange(6)[None] - torch.arange(6)[:, None]).abs()
+    torch.testing.assert_close(found[0], -distance.float())
+    if num_heads > 1:
+        torch.testing.assert_close(found[-1], -distance / 64)
+        torch.testing.assert_close(found[1], -distance / 4)
+    far = bias(300)[0, 0, 0]
+    assert (far.diff() <= 0).all()
+    past = DistanceBias(num_heads, both_ways=False)
+    past.fall_with_distance_()
+    assert torch.equal(past(3)[0, 0], -torch.tensor([[0.0, 0, 0], [1, 0, 0], [2, 1, 0]]))

@@ -189,7 +189,11 @@ class ChronosBolt(Backbone):
 
     @torch.no_grad()
     def _initialise(self) -> None:
-        """As T5 does: each map keeps the scale of its inputs, and queries make up for the factor of the logits."""
+        """As T5 does: each map keeps the scale of its inputs, and queries make up for the factor of the logits.
+
+        The relative bias alone starts otherwise: from T5's, near zero, a network takes hundreds of steps to tell near
+        patches from far ones, and forecasts the mean of the window until then.
+        """
         nn.init.normal_(self.special.weight)
         for name, mlp in (("patch", self.patch_mlp), ("head", self.head)):
             for linear in (mlp.hidden, mlp.output, mlp.skip):
@@ -197,7 +201,7 @@ class ChronosBolt(Backbone):
                 nn.init.normal_(linear.weight, std=factor * linear.in_features**-0.5)
                 nn.init.zeros_(linear.bias)
         for stack in (self.encoder, self.decoder):
-            nn.init.normal_(stack.relative_bias.weight, std=self.special.embedding_dim**-0.5)
+            stack.relative_bias.fall_with_distance_()
             for part in stack.modules():
                 if isinstance(part, nn.Linear):
                     nn.init.normal_(part.weight, std=part.in_features**-0.5)
