@@ -15,8 +15,10 @@ import torch
 import yaml
 
 from tests.peers.there import needs_peers
+from tsattn.cli import main
 from tsattn.ops.multilevel_triton import triton_available
 from tsattn.ops.native.library import load_kernels
+from tsattn.pretrained.bolt_file import read_model
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
@@ -259,3 +261,44 @@ def test_the_benchmark_of_peers_asks_for_their_environment(
     with pytest.raises(SystemExit):
         run("peers", [], monkeypatch)
     assert "TSATTN_PEERS must be the python of an environment with the peers" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+def test_a_pretrained_model_is_chosen_and_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"context_length": 32, "prediction_length": 8, "length": 64, "shortest": 4}
+    content = {
+        "data": {"class_path": "PretrainingDataModule", "init_args": {**sizes, "synthetic": 12, "mixed": 4}},
+        "model": {
+            "backbone": {"kind": "chronos_bolt", "patch_len": 8, "d_model": 16, "d_ff": 16},
+            "quantiles": [0.1, 0.5, 0.9],
+        },
+        "trainer": {"max_steps": 2, "accelerator": "cpu"},
+    }
+    config, file = tmp_path / "small.yaml", tmp_path / "small.safetensors"
+    config.write_text(yaml.safe_dump(content))
+    for seed in ("1", "2"):
+        words = ["fit", "--config", str(config), "--seed_everything", seed, "--run", str(tmp_path / seed)]
+        assert main(words) == 0
+    errors = {seed: json.loads((tmp_path / seed / "metrics.json").read_text())["validation_error"] for seed in "12"}
+    best = min(errors, key=lambda seed: errors[seed])
+    capsys.readouterr()
+    runs = [str(tmp_path / seed) for seed in "12"]
+    assert run("chronos_tiny", ["export", *runs, "--output", str(file), "--half"], monkeypatch) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.endswith("*"))
+    assert line.startswith(f"{tmp_path / best}: ")
+    model = read_model(file)
+    assert model.trained_on == ("weather", "exchange_rate", "national_illness", "co2")
+    assert (model.context_length, model.prediction_length, model.quantiles) == (32, 8, (0.1, 0.5, 0.9))
+    words = ["score", "--weights", str(file), "--horizon", "12", "--out", str(tmp_path)]
+    code = run("chronos_tiny", [*words, "--data", "national_illness", "exchange_rate"], monkeypatch)
+    assert code == 0, "no set that it has not seen"
+    record = json.loads((tmp_path / "chronos_tiny.json").read_text())
+    assert [row["model"] for row in record["rows"]] == ["small", "seasonal_naive"] * 2
+    assert all(row["seen"] and row["mase"] > 0 and row["wql"] > 0 for row in record["rows"])
+    assert run("chronos_tiny", [*words, "--data", "ETTh1"], monkeypatch) == 1, "two steps of training beat nothing"
+    record = json.loads((tmp_path / "chronos_tiny.json").read_text())
+    assert not record["beats_naive"]
+    assert not any(row["seen"] for row in record["rows"])

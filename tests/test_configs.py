@@ -19,7 +19,7 @@ TOY = ["--data.context_length=16", "--data.batch_size=4", "--trainer.max_steps=2
 
 
 def needs_a_file(config: Path) -> bool:
-    return yaml.safe_load(config.read_text())["data"]["class_path"] == "PublicDataModule"
+    return yaml.safe_load(config.read_text())["data"]["class_path"] in ("PublicDataModule", "PretrainingDataModule")
 
 
 @pytest.mark.usefixtures("undrawn", "short_ridge")
@@ -32,9 +32,11 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
     limits = ["--trainer.limit_val_batches=1", "--data.eval_batch_size=512", "--trainer.accelerator=cpu"]
     # the size of a GPU, with as many features a head
     size = ["d_model=64", "num_heads=1", "d_ff=64"] if "paper" in config.name else []
-    assert main([*words, *limits, *(f"--model.backbone.{option}" for option in size)]) == 0
+    few = ["--data.synthetic=8", "--data.mixed=4"] if "pretrain" in config.name else []
+    assert main([*words, *limits, *few, *(f"--model.backbone.{option}" for option in size)]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["test_windows"] == {"co2": 407, "ETTh1": 2785, "vic_electricity": 20948}[metrics["data"]]
+    windows = {"co2": 407, "ETTh1": 2785, "vic_electricity": 20948, "pretraining": 12}
+    assert metrics["test_windows"] == windows[metrics["data"]]
     assert len(metrics["test"]) == 4
     saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (

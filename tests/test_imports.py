@@ -24,6 +24,7 @@ LAYERS = [
         "evaluation",
         "training",
         "predictors",
+        "pretrained",
         "chronos",
         "peers",
     ),

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tests.peers.toys import toy_data, toy_frame, training
+from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_windows
 from tsattn.batch import Batch
 from tsattn.data import FrameDataModule
@@ -40,6 +41,8 @@ CASES: dict[str, dict[str, Any]] = {
         "seeds": 2,
     },
     "ensemble-networks": {"kind": "ensemble", "members": [NETWORK, {"kind": "transformer", **SMALL}]},
+    "chronos": {"kind": "chronos", "weights": small_weights()},
+    "chronos-own-context": {"kind": "chronos", "weights": small_weights(), "context_length": 11},
     "neuralforecast": {"kind": "neuralforecast", "model": "DLinear", "arguments": {"moving_avg_window": 3}},
     "neuralforecast-together": {
         "kind": "neuralforecast",

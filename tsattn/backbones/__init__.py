@@ -27,6 +27,7 @@ BACKBONES = {
     "itransformer": "tsattn.backbones.itransformer.ITransformer",
     "dlinear": "tsattn.backbones.ltsf_linear.DLinear",
     "nlinear": "tsattn.backbones.ltsf_linear.NLinear",
+    "chronos_bolt": "tsattn.backbones.bolt.ChronosBolt",
 }
 """The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
 

@@ -42,7 +42,7 @@ def predict(words: Sequence[str]) -> int:
         assert predictor.output is not None
         assert data.panel is not None
         horizon = asked or task.prediction_length
-        if (warning := beyond_training(task, horizon)) is not None:
+        if (warning := beyond_training(predictor, horizon)) is not None:
             logging.getLogger("tsattn").warning(warning)
         sizes = horizon, data.eval_batch_size
         forecasts = forecast_batches(predictor, fitted.scaler, data.panel, *sizes, execution, data.series)

@@ -12,7 +12,8 @@ Where things are, in the order of the way:
   they are cut;
 - around that, one `LightningDataModule` a source, all subclasses of the one in `datamodule.py`: `own_data.py` (a
   user's frame or file), `panel_data.py` (a panel, for the Forecaster), `public/public_data.py` (the public data sets,
-  with their cards and files), `mapped/mapped_data.py` (tables larger than memory).
+  with their cards and files), `mapped/mapped_data.py` (tables larger than memory), `pretraining/pretraining_data.py`
+  (series that are generated and mixed).
 
 To add a public CSV file, write its card in `public/cards.py`; for anything else, one file with a subclass of
 `ForecastDataModule` that loads a panel and splits it, as `public/co2.py`, and its line in `DATA_MODULES`. The names are
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tsattn.data.own_data import CSVDataModule, FrameDataModule
     from tsattn.data.panel import Panel, wide_panel
     from tsattn.data.panel_data import PanelDataModule
+    from tsattn.data.pretraining.pretraining_data import PretrainingDataModule
     from tsattn.data.public.cards import CARDS, Card
     from tsattn.data.public.co2 import CO2DataModule
     from tsattn.data.public.public_data import PublicDataModule
@@ -47,6 +49,7 @@ DATA_MODULES = {
     "CO2DataModule": "tsattn.data.public.co2.CO2DataModule",
     "CSVDataModule": "tsattn.data.own_data.CSVDataModule",
     "MappedDataModule": "tsattn.data.mapped.mapped_data.MappedDataModule",
+    "PretrainingDataModule": "tsattn.data.pretraining.pretraining_data.PretrainingDataModule",
     "PublicDataModule": "tsattn.data.public.public_data.PublicDataModule",
 }
 """The import path of each data set that a configuration can name; its class is a name of this package too."""
@@ -85,6 +88,7 @@ __all__ = [
     "MappedDataModule",
     "Panel",
     "PanelDataModule",
+    "PretrainingDataModule",
     "PublicDataModule",
     "Series",
     "Split",

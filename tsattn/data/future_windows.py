@@ -35,12 +35,22 @@ class FutureWindows(Dataset[Batch]):
         scaler: has the scale of the covariates.
         horizon: steps to forecast; `task.prediction_length` by default. Time stamps and covariates reach over whole
             multiples of that: the steps that are too many repeat the last covariates.
+        warns_of_short: whether series with fewer rows than the context are worth a warning.
 
     Raises:
         UserError: if a future covariate does not reach over the horizon.
     """
 
-    def __init__(self, panel: Panel, series: Series, task: Task, scaler: Scaler, horizon: int | None = None) -> None:
+    def __init__(
+        self,
+        panel: Panel,
+        series: Series,
+        task: Task,
+        scaler: Scaler,
+        horizon: int | None = None,
+        *,
+        warns_of_short: bool = True,
+    ) -> None:
         T = task.prediction_length
         horizon = T if horizon is None else horizon
         self.panel = panel
@@ -51,7 +61,7 @@ class FutureWindows(Dataset[Batch]):
         if ahead is not None:
             ahead = ahead[:, np.arange(self.steps).clip(max=horizon - 1)]
         short = int((series.starts.diff() < task.context_length).sum())
-        if short:
+        if short and warns_of_short:
             logger.warning(
                 "%d of %d series have fewer rows than context_length %d; their contexts are padded",
                 short,

@@ -260,7 +260,7 @@ class Forecaster:
             panel, fitted = self._series(future) if frame is None else self._read(frame, "the frame", future)
             frames = self._frames(panel, steps, fitted)
         assert fitted.predictor.task is not None
-        if (warning := beyond_training(fitted.predictor.task, steps)) is not None:
+        if (warning := beyond_training(fitted.predictor, steps)) is not None:
             warnings.warn(warning, stacklevel=3)
         return frames
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PREDICTORS",
+    "PRETRAINED",
     "Predictor",
     "build_predictor",
     "complete_predictor",
@@ -31,10 +32,14 @@ PREDICTORS = {
     "persistence": "tsattn.predictors.naive.Persistence",
     "window_mean": "tsattn.predictors.naive.WindowMean",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
+    "chronos": "tsattn.pretrained.chronos_predictor.ChronosPredictor",
     "neuralforecast": "tsattn.peers.neural.NeuralForecast",
     "statsforecast": "tsattn.peers.local.StatsForecast",
 }
 """The import path of each kind, which is imported when it is first made; its class is a name of this package too."""
+
+PRETRAINED: dict[str, dict[str, Any]] = {"chronos-tiny": {"kind": "chronos", "weights": "chronos-tiny"}}
+"""Names of pretrained models that stand for a whole description, wherever a kind is named."""
 
 
 def predictor_kinds() -> list[str]:
@@ -91,8 +96,11 @@ def named_predictor(description: object, what: str = "predictor") -> tuple[str, 
     from tsattn.predictors.base import Predictor
     from tsattn.predictors.network import NetworkPredictor
 
-    table = {**BACKBONES, **PREDICTORS}
+    table = {**BACKBONES, **{name: PREDICTORS[one["kind"]] for name, one in PRETRAINED.items()}, **PREDICTORS}
     kind, chosen = descriptions.named(description, what=what, table=table)
+    if kind in PRETRAINED:
+        chosen = {**PRETRAINED[kind], **chosen}
+        kind = chosen.pop("kind")
     cls = descriptions.class_of(kind, what=what, table=table, base=(Predictor, Backbone))
     return kind, NetworkPredictor if issubclass(cls, Backbone) else cls, chosen
 

@@ -12,16 +12,23 @@ from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, Series, scaled_series
+from tsattn.predictors.any_horizon import AnyHorizon
 from tsattn.predictors.base import Predictor
 from tsattn.scaler import Scaler, Units
-from tsattn.task import Task
 from tsattn.training import Execution
 
 __all__ = ["beyond_training", "forecast_batches", "rolled_forecast"]
 
 
-def beyond_training(task: Task, horizon: int) -> str | None:
+def beyond_training(predictor: Predictor, horizon: int) -> str | None:
     """What is to be known of a horizon that is longer than was trained for; None of another."""
+    task = predictor.task
+    assert task is not None
+    if isinstance(predictor, AnyHorizon):
+        most = predictor.steps_at_once
+        goes_on = "it goes on from its own quantiles, and errors add up"
+        is_far = horizon > most
+        return f"horizon {horizon} is longer than the {most} steps of {predictor.name}: {goes_on}" if is_far else None
     if horizon <= task.prediction_length:
         return None
     also = "; past covariates keep their last value" if task.past_covariates else ""
@@ -36,7 +43,7 @@ def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
 
     Beyond the steps that the model was trained for, its own forecast (the median, of quantiles) takes the place of the
     context, again and again: errors add up, and intervals do not widen as they should. Past-only covariates keep their
-    last value there.
+    last value there. An `AnyHorizon` predictor goes on in its own way.
 
     Args:
         predictor: built for T steps.
@@ -48,6 +55,8 @@ def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
     """
     assert predictor.task is not None
     assert predictor.output is not None
+    if isinstance(predictor, AnyHorizon):
+        return predictor.forecast_to(batch, horizon)
     L, T, median = predictor.context_length, predictor.task.prediction_length, predictor.output.median
     pieces: list[Tensor] = []
     for start in range(0, horizon, T):
@@ -105,7 +114,8 @@ def forecast_batches(
     assert predictor.task is not None
     series = scaled_series(panel, scaler) if series is None else series
     task = replace(predictor.task, context_length=predictor.context_length)
-    windows = FutureWindows(panel, series, task, scaler, horizon)
+    warns = not predictor.takes_short_contexts
+    windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns)
     # a generator of its own: else it draws from torch's, and so into a training in another thread
     loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
     rolled = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon))

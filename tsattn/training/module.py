@@ -22,7 +22,7 @@ from tsattn.descriptions import DEFAULT_BACKBONE, difference
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.selection import selection_metric
 from tsattn.evaluation.totals import ErrorTotals
-from tsattn.layers import Encoder
+from tsattn.layers import Encoder, T5Stack
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
@@ -146,7 +146,7 @@ class ForecastingModule(LightningModule):
             return
         backbone = build_backbone(self.description, task, self.output)
         if self.activation_checkpointing:
-            encoders = [part for part in backbone.modules() if isinstance(part, Encoder)]
+            encoders = [part for part in backbone.modules() if isinstance(part, Encoder | T5Stack)]
             if not encoders:
                 raise UserError(
                     f"activation_checkpointing computes the blocks of an encoder anew, and backbone "

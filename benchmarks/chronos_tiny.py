@@ -1,0 +1,147 @@
+"""Pretrains, chooses and scores chronos-tiny, the pretrained model that comes with the package.
+
+    for seed in 1 2 3; do  # each goes on after a kill with `fit --resume runs/chronos_tiny/SEED`
+        python -m tsattn fit --config chronos_tiny_pretrain.yaml --seed_everything $seed --run runs/chronos_tiny/$seed
+    done
+    python benchmarks/chronos_tiny.py export runs/chronos_tiny/1 runs/chronos_tiny/2 runs/chronos_tiny/3 \\
+        --output tsattn/pretrained/weights/chronos-tiny.safetensors
+    python benchmarks/chronos_tiny.py score
+
+`export` takes the run of the least validation error, on series of the pretraining alone. `score` forecasts the test
+parts of public data sets from every origin without training on them, beside the seasonal naive forecast, and marks the
+sets whose training parts the model has seen. It writes `chronos_tiny.json` into the output folder, and ends with 1
+unless the model beats the seasonal naive forecast by MASE and WQL on every set that it has not seen. MASE, WQL and
+coverage are the means of the channels' own; the WQL of a forecast of points is its WAPE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from tsattn.backbones.bolt import ChronosBolt
+from tsattn.errors import UserError
+from tsattn.experiments import Experiment, RunFolder
+from tsattn.experiments.measuring import measured
+from tsattn.predictors import build_predictor
+from tsattn.predictors.fitted import load_predictor
+from tsattn.predictors.network import NetworkPredictor
+from tsattn.pretrained.bolt_file import BoltModel, find_weights, read_model, save_bolt
+from tsattn.task import Output
+from tsattn.training import Execution, TrainerOptions
+
+HORIZON = 48
+DATA = ("ETTh1", "vic_electricity", "exchange_rate")
+NAIVE = "seasonal_naive"
+
+
+def export(runs: list[Path], output: Path, *, half: bool) -> None:
+    """Write the weights of the run of the least validation error."""
+    errors = {run: json.loads((run / "metrics.json").read_text())["validation_error"] for run in runs}
+    best = min(runs, key=lambda run: errors[run])
+    for run in runs:
+        print(f"{run}: validation error {errors[run]:.4f}{' *' if run == best else ''}")
+    fitted = load_predictor(RunFolder(best).best)
+    predictor, task, quantiles = fitted.predictor, fitted.predictor.task, fitted.predictor.output
+    if not isinstance(predictor, NetworkPredictor) or not isinstance(predictor.backbone, ChronosBolt):
+        raise UserError(f"{best} trained {predictor.name}, and not a chronos_bolt")
+    assert task is not None
+    assert quantiles is not None
+    data = yaml.safe_load((best / "config.yaml").read_text())["data"]["init_args"]
+    model = BoltModel(
+        predictor.description,
+        task.context_length,
+        task.prediction_length,
+        quantiles.quantiles,
+        tuple(data.get("public", (data.get("name", task.data),))) if data.get("mixed", 1) else (),
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    dtype = torch.float16 if half else torch.float32
+    save_bolt(output, model, predictor.backbone.state_dict(), dtype=dtype)
+    print(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
+
+
+def scores(weights: str, name: str, horizon: int) -> list[dict[str, Any]]:
+    """A row for the model, and one for the seasonal naive forecast."""
+    model = read_model(find_weights(weights))
+    sizes = {"context_length": model.context_length, "prediction_length": horizon}
+    described = {"class_path": "PublicDataModule", "init_args": {"name": name, **sizes}}
+    data, trainer = Experiment.of({"data": described, "trainer": {"accelerator": "cpu"}}).made()
+    data.prepare_data()
+    data.setup("fit")
+    assert data.task is not None
+    execution = Execution(TrainerOptions.of(trainer, is_new=False))
+    rows = []
+    for kind, levels in (({"kind": "chronos", "weights": weights}, model.quantiles), ({"kind": NAIVE}, ())):
+        predictor = build_predictor(kind)
+        predictor.build(data.task, Output(levels))
+        started = time.process_time()
+        found = measured(predictor, data, "test", execution).scores()
+        rows.append(
+            {
+                "data": name,
+                "seen": name in model.trained_on,
+                "model": predictor.name,
+                "windows": int(found["windows"]),
+                "mase": found["mase_by_channel"],
+                "wql": found["wql_by_channel" if levels else "wape_by_channel"],
+                "coverage_80": found.get("coverage_80_by_channel"),
+                "seconds": round(time.process_time() - started, 1),
+            }
+        )
+    return rows
+
+
+def score(weights: str, names: list[str], horizon: int, out: Path) -> bool:
+    rows = []
+    print(f"{'horizon ' + str(horizon):18} {'model':18} {'windows':>8} {'MASE':>7} {'WQL':>7} {'% in 80':>7}")
+    for name in names:
+        for row in scores(weights, name, horizon):
+            rows.append(row)
+            mark = " (seen)" if row["seen"] else ""
+            inside = "" if row["coverage_80"] is None else f"{100 * row['coverage_80']:.1f}"
+            where = f"{name + mark:18} {row['model']:18} {row['windows']:8}"
+            print(f"{where} {row['mase']:7.3f} {row['wql']:7.3f} {inside:>7}", flush=True)
+    pairs = zip(rows[::2], rows[1::2], strict=True)
+    met = all(own["mase"] < naive["mase"] and own["wql"] < naive["wql"] for own, naive in pairs if not own["seen"])
+    machine = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "threads": 1}
+    versions = {name: version(name) for name in ("torch", "lightning", "numpy", "tsattn")}
+    about = {"command": "python benchmarks/chronos_tiny.py score", "machine": machine, "versions": versions}
+    report = {**about, "weights": Path(weights).name, "horizon": horizon, "beats_naive": met, "rows": rows}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "chronos_tiny.json").write_text(json.dumps(report, indent=2) + "\n")
+    return met
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    exported = commands.add_parser("export", help="weights of the best of several runs as one file")
+    exported.add_argument("runs", type=Path, nargs="+", help="folders of finished runs")
+    exported.add_argument("--output", type=Path, required=True, help="NAME.safetensors")
+    exported.add_argument("--half", action="store_true", help="round the weights to float16")
+    scored = commands.add_parser("score", help="forecast what was not trained on")
+    scored.add_argument("--weights", default="chronos-tiny", help="the name of a shipped model, or a file")
+    scored.add_argument("--data", nargs="+", default=[*DATA], help="public data sets")
+    scored.add_argument("--horizon", type=int, default=HORIZON)
+    scored.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.command == "export":
+        export(options.runs, options.output, half=options.half)
+        return 0
+    return 0 if score(options.weights, options.data, options.horizon, options.out) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

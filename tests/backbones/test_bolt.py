@@ -1,0 +1,271 @@
+"""The Bolt-shaped network computes what chronos-forecasting computes from the same weights, with any attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.backbones.chronos_models import chronos_bolt, theirs
+from tsattn.attention import KINDS
+from tsattn.backbones import build_backbone
+from tsattn.backbones.bolt import UNSCALED, ChronosBolt
+from tsattn.backbones.bolt_weights import bolt_description, from_chronos_bolt, to_chronos_bolt
+from tsattn.batch import Batch
+from tsattn.errors import UserError
+from tsattn.layers import DistanceBias, T5Stack, WindowScale
+from tsattn.optim import mup_groups, mup_init_
+from tsattn.task import Output, Task
+
+
+def ours(model: Any, attention: Any = UNSCALED) -> ChronosBolt:
+    """The same model from this package's layers."""
+    description, sizes = bolt_description(model.config.to_dict())
+    task = Task("toy", sizes["context_length"], sizes["prediction_length"], ("y",), "h", 24)
+    backbone = build_backbone({**description, "attention": attention}, task, Output(sizes["quantiles"]))
+    assert isinstance(backbone, ChronosBolt)
+    backbone.load_state_dict(from_chronos_bolt(model.state_dict()))
+    return backbone.eval()
+
+
+def contexts(length: int, rows: int = 5) -> tuple[Tensor, Tensor]:
+    """Series of unequal lengths, padded at the front, with gaps of single steps and of whole patches; NaN is missing.
+
+    The first is whole.
+    """
+    generator = torch.Generator().manual_seed(length)
+    series = 40 + 3 * torch.randn(rows, length, generator=generator).cumsum(-1)
+    gone = torch.rand(rows, length, generator=generator) < 0.15
+    for row in range(rows):
+        gone[row, : row * length // 6] = True
+    gone[2, length // 2 : length // 2 + 9] = True
+    gone[0] = False
+    gone[:, -1] = False
+    return series.masked_fill(gone, torch.nan), ~gone
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 17, 31, 48])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"chronos": {"use_reg_token": False}},
+        {"feed_forward_proj": "gated-gelu", "num_layers": 1, "num_decoder_layers": 1},
+        {"chronos": {"input_patch_stride": 2, "prediction_length": 1}, "feed_forward_proj": "gated-silu"},
+    ],
+    ids=["plain", "no-reg", "gated", "overlapping"],
+)
+@torch.no_grad()
+def test_it_computes_what_chronos_forecasting_does(changes: dict[str, Any], length: int) -> None:
+    model = theirs(**changes)
+    backbone = ours(model)
+    series, observed = contexts(length)
+    expected = model(series).quantile_preds
+    found = backbone.quantiles_of(series.nan_to_num(777.0), observed)
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * 40)
+    whole = series[:1]
+    torch.testing.assert_close(backbone.quantiles_of(whole), model(whole).quantile_preds, rtol=1e-5, atol=4e-4)
+
+
+@torch.no_grad()
+def test_no_observed_step_and_none_that_differ() -> None:
+    model = theirs()
+    backbone = ours(model)
+    series = torch.stack([torch.full((13,), torch.nan), torch.full((13,), 5.0), torch.zeros(13)])
+    found = backbone.quantiles_of(series.nan_to_num(), ~series.isnan())
+    torch.testing.assert_close(found, model(series).quantile_preds, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_are_those_of_chronos_forecasting() -> None:
+    model = theirs()
+    backbone = ours(model)
+    series, observed = contexts(31)
+    model(series).quantile_preds.square().mean().backward()
+    backbone.quantiles_of(series.nan_to_num(), observed).square().mean().backward()
+    expected = from_chronos_bolt({name: part.grad for name, part in model.named_parameters()})
+    # one key of one token: no other weight than one, whatever the query
+    idle = ("decoder", ".attention.projection.")
+    for name, part in backbone.named_parameters():
+        assert part.grad is not None, name
+        scale = 1e-12 + expected[name].abs().max()
+        assert (part.grad - expected[name]).abs().max() <= 1e-3 * scale + 1e-6, name
+        is_idle = all(word in name for word in idle) or name == "decoder.relative_bias.weight"
+        assert is_idle == (not part.grad.any()), name
+
+
+def test_weights_go_there_and_back() -> None:
+    model = theirs(feed_forward_proj="gated-gelu")
+    state = model.state_dict()
+    back = to_chronos_bolt(from_chronos_bolt(state))
+    assert back.keys() == state.keys()
+    assert all(torch.equal(back[name], state[name]) for name in state)
+    other = theirs(feed_forward_proj="gated-gelu")
+    for part in other.parameters():
+        torch.nn.init.zeros_(part)
+    other.load_state_dict(back)
+    # a file holds what is shared once
+    once = {name: part for name, part in state.items() if name not in ("shared.weight", "encoder.embed_tokens.weight")}
+    assert torch.equal(from_chronos_bolt(once)["special.weight"], state["shared.weight"])
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    state = theirs().state_dict()
+    lacking = {name: part for name, part in state.items() if "block.1.layer.0.SelfAttention.k" not in name}
+    with pytest.raises(UserError, match=r"lack \w+\.block\.1\.layer\.0\.SelfAttention\.k\.weight"):
+        from_chronos_bolt(lacking)
+    with pytest.raises(UserError, match=r"lm_head\.weight has no place"):
+        from_chronos_bolt({**state, "lm_head.weight": torch.zeros(1)})
+    task = Task("toy", 48, 7, ("y",), "h", 24)
+    btt = build_backbone({"kind": "chronos_bolt", "attention": "btt"}, task)
+    with pytest.raises(UserError, match="has no place in a Chronos-Bolt model"):
+        to_chronos_bolt(btt.state_dict())
+    with pytest.raises(UserError, match="no configuration of a Chronos-Bolt model"):
+        bolt_description({"d_model": 8})
+    config = theirs().config.to_dict()
+    with pytest.raises(UserError, match=r"none of relu, gelu, gelu_new, silu"):
+        bolt_description({**config, "dense_act_fn": "selu"})
+
+
+@torch.no_grad()
+def test_an_unlimited_window_and_one_level_change_nothing() -> None:
+    backbone = ours(theirs())
+    series, observed = contexts(31)
+    expected = backbone.quantiles_of(series.nan_to_num(), observed)
+    wide = ours(theirs(), {"kind": "swa", "window_size": 1000, "scaling": 1.0})
+    torch.testing.assert_close(wide.quantiles_of(series.nan_to_num(), observed), expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_every_attention_is_taken_and_padding_changes_nothing(kind: str) -> None:
+    task = Task("toy", 40, 3, ("a", "b"), "h", 24)
+    torch.manual_seed(0)
+    backbone = build_backbone(
+        {"kind": "chronos_bolt", "patch_len": 4, "d_model": 16, "attention": kind}, task, Output((0.2, 0.5))
+    ).eval()
+    short = 3 + torch.randn(3, 20, 2)
+    padded = torch.cat([torch.full((3, 20, 2), 1e6), short], 1)
+    observed = torch.arange(40).expand(3, 40)[..., None].expand(3, 40, 2) >= 20
+    torch.testing.assert_close(backbone(Batch(padded, past_observed=observed)), backbone(Batch(short)))
+    far = short.clone()
+    far[:, 0] += 1
+    assert not torch.equal(backbone(Batch(far)), backbone(Batch(short)))
+
+
+@torch.no_grad()
+def test_the_token_of_the_window_sees_and_is_seen_by_every_patch() -> None:
+    task = Task("toy", 40, 3, ("a",), "h", 24)
+    description = {
+        **{"kind": "chronos_bolt", "patch_len": 4, "d_model": 16, "num_layers": 1, "num_decoder_layers": 1},
+        "attention": {"kind": "swa", "window_size": 1},
+    }
+    torch.manual_seed(0)
+    backbone = build_backbone(description, task).eval()
+    seen: list[Tensor] = []
+    backbone.get_submodule("encoder").register_forward_hook(lambda module, given, out: seen.append(out))
+    past = torch.randn(1, 40, 1)
+    other = past.clone()
+    other[:, 0] += 5 * torch.ones(())
+    other[:, 1] -= 5 * torch.ones(())
+    for window in (past, other):
+        backbone(Batch(window))
+    moved = (seen[0] - seen[1]).abs().amax((0, 2))
+    assert moved[-1] > 1e-6, "of a window of one token, the last sees the first"
+
+
+@torch.no_grad()
+def test_quantiles_are_put_in_order_in_eval_mode_alone() -> None:
+    backbone = ours(theirs())
+    batch = Batch(torch.randn(6, 48, 1))
+    raw = backbone.quantiles_of(batch.past[..., 0]).transpose(1, 2)
+    assert (raw.diff(dim=-1) < 0).any(), "these weights make some cross"
+    torch.testing.assert_close(backbone(batch)[:, :, 0], raw.sort(-1).values)
+    for part in backbone.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    torch.testing.assert_close(backbone.train()(batch)[:, :, 0], raw)
+
+
+def test_sizes_out_of_range_are_refused() -> None:
+    task = Task("toy", 40, 3, ("a",), "h", 24)
+    for wrong, message in (
+        ({"stride": 17}, "stride must be from 1 to patch_len 16"),
+        ({"patch_len": 0}, "patch_len must be at least 1"),
+        ({"num_heads": 5}, "num_heads 5 must divide d_model 64, or give head_dim"),
+        ({"feed_forward": "gated-tanh"}, "feed_forward must be one of relu, gelu, gelu_tanh, silu, gated-relu"),
+        ({"num_buckets": 3}, "num_buckets must be an even number from 4 on, not 3"),
+        ({"max_distance": 8}, "max_distance must be above 8 with 32 buckets"),
+        ({"num_decoder_layers": 0}, "num_decoder_layers must be at least 1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            build_backbone({"kind": "chronos_bolt", **wrong}, task)
+
+
+@pytest.mark.parametrize("both_ways", [True, False])
+def test_buckets_are_those_of_t5(both_ways: bool) -> None:
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    bias = DistanceBias(2, 12, 40, both_ways=both_ways)
+    ahead = torch.arange(-90, 91)
+    expected = T5Attention._relative_position_bucket(ahead, bidirectional=both_ways, num_buckets=12, max_distance=40)
+    assert torch.equal(bias.buckets(ahead), expected)
+
+
+@pytest.mark.parametrize("arcsinh", [False, True])
+def test_the_scale_of_a_window_is_that_of_chronos(arcsinh: bool) -> None:
+    series, observed = contexts(17)
+    norm = chronos_bolt.InstanceNorm(use_arcsinh=arcsinh)
+    expected, known = norm(series)
+    scale = WindowScale(series.nan_to_num(), observed, arcsinh=arcsinh)
+    torch.testing.assert_close(scale.normalised()[observed], expected[observed])
+    forecast = torch.randn(5, 3)
+    torch.testing.assert_close(scale.restore(forecast), norm.inverse(forecast, known))
+
+
+def test_activations_computed_anew_give_the_same_gradients() -> None:
+    task = Task("toy", 40, 3, ("a",), "h", 24)
+    torch.manual_seed(0)
+    backbone = build_backbone({"kind": "chronos_bolt", "patch_len": 4, "d_model": 16, "dropout": 0.2}, task)
+    batch = Batch(torch.randn(5, 40, 1))
+    gradients = []
+    for anew in (False, True):
+        for part in backbone.modules():
+            if isinstance(part, T5Stack):
+                part.recompute = anew
+        backbone.zero_grad()
+        torch.manual_seed(1)
+        backbone.train()(batch).square().mean().backward()
+        gradients.append([part.grad for part in backbone.parameters()])
+    assert any(part is not None and bool(part.any()) for part in gradients[0])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=1e-7)
+
+
+def test_under_mup_reads_in_at_the_plain_rate_and_starts_from_the_mean_of_the_window() -> None:
+    task = Task("toy", 40, 3, ("a",), "h", 24)
+    backbone = build_backbone({"kind": "chronos_bolt", "patch_len": 4, "d_model": 16}, task).eval()
+    rates = {id(part): group["lr"] for group in mup_groups(backbone, 1e-3, 0.01) for part in group["params"]}
+    assert rates[id(backbone.get_parameter("patch_mlp.hidden.weight"))] == 1e-3
+    assert rates[id(backbone.get_parameter("encoder.blocks.0.network.hidden.weight"))] == 1e-3 * 768 / 16
+    mup_init_(backbone)
+    past = torch.randn(5, 40, 1)
+    torch.testing.assert_close(backbone(Batch(past)), past.mean(1, keepdim=True).expand(5, 3, 1))
+
+
+@pytest.mark.parametrize("num_heads", [1, 4])
+def test_heads_start_with_slopes_from_one_to_a_sixty_fourth(num_heads: int) -> None:
+    bias = DistanceBias(num_heads)
+    bias.fall_with_distance_()
+    found = bias(6)[0]
+    distance = (torch.arange(6)[None] - torch.arange(6)[:, None]).abs()
+    torch.testing.assert_close(found[0], -distance.float())
+    if num_heads > 1:
+        torch.testing.assert_close(found[-1], -distance / 64)
+        torch.testing.assert_close(found[1], -distance / 4)
+    far = bias(300)[0, 0, 0]
+    assert (far.diff() <= 0).all()
+    past = DistanceBias(num_heads, both_ways=False)
+    past.fall_with_distance_()
+    assert torch.equal(past(3)[0, 0], -torch.tensor([[0.0, 0, 0], [1, 0, 0], [2, 1, 0]]))

@@ -1,0 +1,161 @@
+"""Windows to pretrain on: from series that no test set has seen, on their own scale, some of them short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from tsattn.batch import Batch
+from tsattn.cli import main
+from tsattn.data import CO2DataModule, PretrainingDataModule, PublicDataModule
+from tsattn.data.pretraining.pretraining_data import own_scale, shortened
+from tsattn.errors import UserError
+
+SIZES: dict[str, Any] = {"context_length": 32, "prediction_length": 8, "length": 64, "shortest": 4}
+
+
+def small(**changes: Any) -> PretrainingDataModule:
+    return PretrainingDataModule(**{**SIZES, "synthetic": 12, "mixed": 5, "public": ["co2"], **changes})
+
+
+def test_series_are_cut_into_parts_of_windows() -> None:
+    data = small()
+    data.setup("fit")
+    assert data.task is not None
+    assert data.task.counts_steps
+    assert len(data.splits) == 17
+    assert {(split.train_end, split.val_end, split.test_end) for split in data.splits} == {(48, 56, 64)}
+    assert len(data.windows("train")) == 17 * (48 - 40 + 1)
+    assert len(data.windows("val")) == len(data.windows("test")) == 17
+    again = small()
+    again.setup("fit")
+    assert torch.equal(again.series.values, data.series.values)
+    other = small(data_seed=2)
+    other.setup("fit")
+    assert not torch.equal(other.series.values, data.series.values)
+
+
+def test_only_training_rows_of_real_series_are_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = CO2DataModule().load_frame()
+    changed = frame.copy()
+    changed.iloc[int(0.7 * len(frame)) :] = 1e6
+    before = small(synthetic=0).load_panel()
+    monkeypatch.setattr(CO2DataModule, "load_frame", lambda self: changed)
+    assert np.array_equal(small(synthetic=0).load_panel().values, before.values, equal_nan=True)
+
+
+@pytest.mark.real_data
+def test_the_shipped_configuration_reads_no_ett_and_no_vic_electricity(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    load = PublicDataModule.load_frame
+
+    def load_frame(self: PublicDataModule) -> pd.DataFrame:
+        read.append(self.card.name)
+        return load(self)
+
+    monkeypatch.setattr(PublicDataModule, "load_frame", load_frame)
+    path = Path(__file__).parents[3] / "configs" / "chronos_tiny_pretrain.yaml"
+    arguments = yaml.safe_load(path.read_text())["data"]["init_args"]
+    data = PretrainingDataModule(**{**arguments, "synthetic": 4, "mixed": 30})
+    data.setup("fit")
+    assert sorted(read) == ["exchange_rate", "national_illness", "weather"]
+    assert len(data.panel or ()) == 34
+    assert np.nanmax(np.abs(data.panel.values)) < 40, "numbers that stand for missing values are masked"  # type: ignore[union-attr]
+
+
+def test_shortened_windows_know_their_last_steps() -> None:
+    torch.manual_seed(0)
+    whole = Batch(torch.randn(4000, 32, 1), torch.randn(4000, 8, 1))
+    batch = shortened(whole, 0.5, 4)
+    assert torch.equal(batch.past, whole.past)
+    assert batch.past_observed is not None
+    lengths = batch.past_observed[..., 0].sum(1)
+    assert torch.equal(batch.past_observed[..., 0].int().cummax(1).values, batch.past_observed[..., 0].int())
+    assert lengths.min() >= 4
+    assert 0.45 < (lengths == 32).float().mean() < 0.56
+    few = ((lengths >= 4) & (lengths <= 8)).float().mean()
+    many = ((lengths > 16) & (lengths < 32)).float().mean()
+    assert abs(few - many) < 0.05, "as many from 4 to 8 as from 16 to 32"
+    assert shortened(whole, 0.0, 4) is whole
+    gone = torch.rand(4000, 32, 1) > 0.5
+    masked = shortened(Batch(whole.past, past_observed=gone), 1.0, 4).past_observed
+    assert masked is not None
+    assert not (masked & ~gone).any()
+
+
+def test_windows_are_brought_to_their_own_scale() -> None:
+    torch.manual_seed(0)
+    observed = torch.rand(5, 32, 1) > 0.3
+    observed[4] = False
+    batch = Batch(50 + 7 * torch.randn(5, 32, 1), torch.randn(5, 8, 1), past_observed=observed)
+    scaled = own_scale(batch)
+    for row in range(4):
+        known = scaled.past[row][observed[row]]
+        assert abs(known.mean()) < 1e-5
+        assert abs(known.std(correction=0) - 1) < 1e-4
+        seen = batch.past[row][observed[row]]
+        assert batch.target is not None
+        assert scaled.target is not None
+        expected = (batch.target[row] - seen.mean()) / seen.std(correction=0)
+        torch.testing.assert_close(scaled.target[row], expected, rtol=1e-4, atol=1e-4)
+    assert torch.equal(scaled.past[4], batch.past[4]), "one of which nothing is known stays"
+    flat = own_scale(Batch(torch.ones(1, 32, 1), torch.full((1, 8, 1), 2.0)))
+    assert flat.target is not None
+    assert flat.target.isfinite().all()
+
+
+@pytest.mark.usefixtures("undrawn", "short_ridge")
+def test_training_windows_alone_are_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run trains on windows of their own scale, validates on those of the series, and goes on where it stopped."""
+    seen: dict[bool, list[Batch]] = {True: [], False: []}
+    change = PretrainingDataModule.on_before_batch_transfer
+
+    def watched(self: PretrainingDataModule, batch: Batch, dataloader_idx: int) -> Batch:
+        changed = change(self, batch, dataloader_idx)
+        seen[bool(self.trainer and self.trainer.training)].append(changed)
+        assert (changed is batch) != bool(self.trainer and self.trainer.training)
+        return changed
+
+    monkeypatch.setattr(PretrainingDataModule, "on_before_batch_transfer", watched)
+    content = {
+        "seed_everything": 1,
+        "data": {"class_path": "PretrainingDataModule", "init_args": {**SIZES, "synthetic": 12, "mixed": 0}},
+        "model": {
+            "backbone": {"kind": "chronos_bolt", "patch_len": 4, "d_model": 16},
+            "quantiles": [0.1, 0.5, 0.9],
+        },
+        "trainer": {"max_steps": 3, "accelerator": "cpu"},
+    }
+    config = tmp_path / "small.yaml"
+    config.write_text(yaml.safe_dump(content))
+    assert main(["fit", "--config", str(config), "--run", str(tmp_path / "run")]) == 0
+    assert len(seen[True]) == 3
+    assert seen[False]
+    assert all((batch.past_observed is not None) for batch in seen[True])
+    assert main(["fit", "--resume", str(tmp_path / "run"), "--trainer.max_steps", "5"]) == 0
+    assert len(seen[True]) == 5
+    with pytest.raises(UserError, match="forecasts other series by its weights"):
+        small().load_input(tmp_path / "other.csv")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"length": 50}, "length 50 is too short: context_length 32 and three times prediction_length 8, .* 56 steps"),
+        ({"synthetic": 0, "mixed": 0}, "no series to train on"),
+        ({"public": []}, "mixed series need public data sets"),
+        ({"public": ["weather", "tides"]}, "unknown data set 'tides'; valid: ETTh1"),
+        ({"shortened": 1.5}, "shortened must be a share from 0 to 1, not 1.5"),
+        ({"shortest": 33}, "shortest must be at most context_length 32, not 33"),
+        ({"synthetic": -1}, "synthetic must be at least 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        small(**wrong)

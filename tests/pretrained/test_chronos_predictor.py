@@ -1,0 +1,222 @@
+"""What forecasts with pretrained weights does as the pipeline of chronos-forecasting, on any frame and any horizon."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from tests.backbones.chronos_models import chronos_bolt, theirs
+from tests.pretrained.small_models import LEVELS, SMALL, save_small, small_model, small_weights
+from tests.toy_windows import toy_task
+from tsattn import Forecaster, load
+from tsattn.backbones.bolt_weights import bolt_description, from_chronos_bolt
+from tsattn.batch import Batch
+from tsattn.cli import main
+from tsattn.errors import UserError
+from tsattn.predictors import build_predictor, complete_predictor
+from tsattn.predictors.any_horizon import AnyHorizon
+from tsattn.pretrained import bolt_file
+from tsattn.pretrained.bolt_file import BoltModel, load_bolt, read_model, save_bolt
+from tsattn.task import Output
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small model in the place of the one that comes with the package."""
+    monkeypatch.setattr(bolt_file, "_SHIPPED", tmp_path)
+    return save_small(tmp_path / "chronos-tiny.safetensors")
+
+
+def of_theirs(tmp_path: Path) -> tuple[chronos_bolt.ChronosBoltPipeline, str]:
+    """A pipeline of chronos-forecasting, and a file of ours with the same weights."""
+    model = theirs(chronos={"quantiles": [*LEVELS], "prediction_length": 7})
+    with torch.no_grad():  # levels that lie far apart do not cross, and so need not be put in order
+        apart = 100 * torch.tensor([*LEVELS]).repeat_interleave(7)
+        model.output_patch_embedding.output_layer.bias.add_(apart)
+    description, sizes = bolt_description(model.config.to_dict())
+    path = tmp_path / "theirs.safetensors"
+    save_bolt(path, BoltModel(description, **sizes), from_chronos_bolt(model.state_dict()))
+    return chronos_bolt.ChronosBoltPipeline(model), str(path)
+
+
+def unequal(rows: int = 4) -> list[Tensor]:
+    """Series of 3 to 90 steps, with gaps."""
+    generator = torch.Generator().manual_seed(3)
+    series = [40 + torch.randn(n, generator=generator).cumsum(0) for n in (3, 30, 48, 90)[:rows]]
+    series[1][5:8] = torch.nan
+    series[3][70] = torch.nan
+    return series
+
+
+def windows(series: list[Tensor], length: int) -> Batch:
+    """As our data would cut them: padded and cut to one length, what is missing masked."""
+    past = torch.full((len(series), length, 1), torch.nan)
+    for row, one in enumerate(series):
+        past[row, -min(len(one), length) :, 0] = one[-length:]
+    return Batch(past.nan_to_num(-7.0), past_observed=~past.isnan())
+
+
+@pytest.mark.parametrize("horizon", [4, 7, 20])
+@pytest.mark.parametrize("levels", [LEVELS, (0.1, 0.5, 0.9), (0.15, 0.5, 0.88)])
+@pytest.mark.filterwarnings("ignore:We recommend keeping prediction length")
+def test_forecasts_are_those_of_the_pipeline(tmp_path: Path, horizon: int, levels: tuple[float, ...]) -> None:
+    pipeline, weights = of_theirs(tmp_path)
+    predictor = build_predictor({"kind": "chronos", "weights": weights})
+    predictor.build(toy_task(48, horizon, 1), Output(levels))
+    series = unequal()
+    expected, _ = pipeline.predict_quantiles(series, prediction_length=horizon, quantile_levels=[*levels])
+    assert (expected.diff(dim=-1) > 0).all()
+    found = predictor(windows(series, 48))[:, :, 0]
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6 * 40)
+    alone = predictor(windows(series[2:3], 48))[:, :, 0]
+    torch.testing.assert_close(alone, found[2:3], rtol=1e-6, atol=1e-6 * 40)
+
+
+def test_it_goes_on_in_one_way_whatever_the_task() -> None:
+    far, near = (build_predictor({"kind": "chronos", "weights": small_weights()}) for _ in range(2))
+    far.build(toy_task(24, 20, 2), Output((0.1, 0.5, 0.9)))
+    near.build(toy_task(24, 3, 2), Output((0.1, 0.5, 0.9)))
+    assert isinstance(near, AnyHorizon)
+    batch = Batch(torch.randn(5, 40, 2))
+    torch.testing.assert_close(near.forecast_to(batch, 20), far(batch))
+    assert torch.equal(near(batch), near.forecast_to(batch, 20)[:, :3])
+
+
+def test_many_series_at_once_are_what_each_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = build_predictor({"kind": "chronos", "weights": small_weights()})
+    predictor.build(toy_task(24, 20, 3), Output((0.1, 0.5, 0.9)))
+    batch = Batch(torch.randn(5, 24, 3, dtype=torch.float64), past_observed=torch.rand(5, 24, 3) > 0.3)
+    whole = predictor(batch)
+    monkeypatch.setattr("tsattn.pretrained.chronos_predictor._ROWS", 4)
+    torch.testing.assert_close(predictor(batch), whole)
+
+
+def test_a_point_forecast_is_the_median() -> None:
+    points, fan = (build_predictor({"kind": "chronos", "weights": small_weights()}) for _ in range(2))
+    points.build(toy_task(24, 9, 2))
+    fan.build(toy_task(24, 9, 2), Output((0.5, 0.7)))
+    batch = Batch(torch.randn(3, 24, 2))
+    assert torch.equal(points(batch), fan(batch)[..., 0])
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_forecaster_forecasts_any_frame_without_a_fit(
+    toy_frame: pd.DataFrame, caplog: pytest.LogCaptureFixture
+) -> None:
+    forecaster = Forecaster("chronos-tiny", prediction_length=5)
+    forecast = forecaster.predict(toy_frame)
+    assert [*forecast.columns] == ["unique_id", "date", "predictions", "0.1", "0.5", "0.9"]
+    assert len(forecast) == 10
+    assert forecast["date"].min() == toy_frame.index[-1] + pd.Timedelta("1h")
+    assert (forecast[["0.1", "0.5", "0.9"]].diff(axis=1).iloc[:, 1:] >= 0).all(axis=None)
+    with pytest.warns(UserWarning, match="horizon 30 is longer than the 6 steps of chronos-tiny: it goes on from"):
+        far = forecaster.predict(toy_frame, horizon=30)
+    assert np.allclose(far.groupby("unique_id").head(5)["predictions"], forecast["predictions"])
+    # a few rows, in other units and at another level
+    short = toy_frame.iloc[-3:] * 1000 + 5e4
+    assert forecaster.predict(short).notna().all(axis=None)
+    assert not caplog.records, "short series are nothing to warn of"
+    moved = forecaster.predict(1000 * toy_frame + 5e4)
+    assert np.allclose(moved["predictions"], 1000 * forecast["predictions"] + 5e4)
+    assert "not fitted" in repr(forecaster)
+    scores = forecaster.cross_validate(toy_frame, windows=2)
+    assert scores["predictions"].notna().all()
+
+
+@pytest.mark.usefixtures("shipped")
+def test_one_that_was_given_a_split_is_scored_and_saved(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    forecaster = Forecaster(
+        {"kind": "chronos", "weights": "chronos-tiny"}, prediction_length=5, val_rows=20, test_rows=50
+    )
+    forecaster.fit(toy_frame)
+    forecaster.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(toy_frame), forecaster.predict(toy_frame))
+    assert again.evaluate(toy_frame)["mase_by_channel"].notna().all()
+
+
+@pytest.mark.usefixtures("undrawn", "short_ridge", "shipped")
+def test_the_command_line_takes_both_names(toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--data.context_length=24", "--data.prediction_length=8", "--model.quantiles=[0.1, 0.5, 0.9]"]
+    data = ["--data", "CSVDataModule", f"--data.path={toy_csv}", *sizes]
+    metrics = []
+    for number, backbone in enumerate(["chronos-tiny", "{kind: chronos, weights: chronos-tiny}"]):
+        run = tmp_path / str(number)
+        assert main(["fit", *data, f"--model.backbone={backbone}", "--run", str(run)]) == 0
+        text = capsys.readouterr().out
+        assert "chronos-tiny" in text
+        metrics.append([line for line in text.splitlines() if line.startswith("chronos-tiny ")])
+        assert main(["predict", "--run", str(run), "--horizon", "30", "--output", str(tmp_path / f"{number}.csv")]) == 0
+        capsys.readouterr()
+    assert metrics[0] == metrics[1]
+    assert (tmp_path / "0.csv").read_text() == (tmp_path / "1.csv").read_text()
+
+
+def test_names_stand_for_descriptions() -> None:
+    expected = {"kind": "chronos", "weights": "chronos-tiny", "context_length": None}
+    assert complete_predictor("chronos-tiny") == expected
+    assert complete_predictor("chronos") == expected
+    assert complete_predictor({"kind": "chronos-tiny", "context_length": 9})["context_length"] == 9
+    with pytest.raises(UserError, match=r"valid: transformer, .*chronos-tiny, ridge"):
+        build_predictor("chronos-tinny")
+
+
+def test_what_it_cannot_do_is_refused(tmp_path: Path) -> None:
+    small = {"kind": "chronos", "weights": small_weights()}
+    with pytest.raises(UserError, match=r"small forecasts quantiles from 0.1 to 0.9: 0.05 lies outside"):
+        build_predictor(small).build(toy_task(), Output((0.05, 0.5)))
+    with pytest.raises(UserError, match="context_length of small must be at most 24, not 25"):
+        build_predictor({**small, "context_length": 25}).build(toy_task(), Output((0.5,)))
+    with pytest.raises(UserError, match="context_length must be at least 1"):
+        build_predictor({**small, "context_length": 0})
+    for wrong in ("nothing", str(tmp_path / "none.safetensors"), str(tmp_path)):
+        with pytest.raises(UserError, match=r"weights must be .*path of a \.safetensors file .*, not "):
+            build_predictor({**small, "weights": wrong}).build(toy_task(), Output((0.5,)))
+    other = tmp_path / "other.safetensors"
+    other.write_bytes(b"no weights")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_model(other)
+
+
+def test_files_keep_what_they_hold(tmp_path: Path) -> None:
+    model = small_model()
+    whole, half = save_small(tmp_path / "whole.safetensors"), tmp_path / "half.safetensors"
+    network = load_bolt(whole)
+    save_bolt(half, model, network.state_dict(), dtype=torch.float16)
+    assert half.stat().st_size < 0.7 * whole.stat().st_size
+    assert read_model(half) == read_model(whole) == model
+    context = torch.randn(3, 24)
+    rounded = load_bolt(half)
+    assert all(part.dtype == torch.float32 for part in rounded.parameters())
+    torch.testing.assert_close(rounded.quantiles_of(context), network.quantiles_of(context), rtol=0.02, atol=0.02)
+    with pytest.raises(UserError, match=r"saved as a \.safetensors file, not as model\.pt"):
+        save_bolt(tmp_path / "model.pt", model, {})
+    wider = small_model(description={**SMALL, "d_model": 20})
+    save_bolt(tmp_path / "wrong.safetensors", wider, network.state_dict())
+    with pytest.raises(UserError, match="is damaged: Error"):
+        load_bolt(tmp_path / "wrong.safetensors")
+    state = {name: torch.full_like(part, torch.nan) for name, part in network.state_dict().items()}
+    save_bolt(tmp_path / "nan.safetensors", model, state)
+    with pytest.raises(UserError, match="weights that are not finite"):
+        load_bolt(tmp_path / "nan.safetensors")
+
+
+def test_no_extra_is_imported() -> None:
+    # transformers is opened by torchmetrics where it is there; without chronos-forecasting nothing here can need it
+    code = f"""
+import sys
+sys.modules["chronos"] = sys.modules["peft"] = None
+import numpy as np, pandas as pd
+from tsattn import Forecaster
+frame = pd.DataFrame({{"a": np.sin(np.arange(60.0))}}, index=pd.date_range("2020", periods=60, freq="h"))
+Forecaster({{"kind": "chronos", "weights": {small_weights()!r}}}, prediction_length=5).predict(frame)
+assert "lightning" in sys.modules and "tsattn.pretrained.chronos_predictor" in sys.modules
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

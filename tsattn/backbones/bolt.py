@@ -1,0 +1,216 @@
+"""Chronos-Bolt: patches of one channel as tokens of a T5, all quantiles of the horizon at once.
+
+Source: Ansari et al., *Chronos: Learning the Language of Time Series* (TMLR 2024), and the Bolt models of the package
+chronos-forecasting, which this computes as they do (`bolt_weights.py` exchanges weights with them), with any attention
+in the encoder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+from typing_extensions import override
+
+from tsattn.attention import Attention, attention_per_layer, build_attention
+from tsattn.attention.projections import LowRankProjection
+from tsattn.backbones.base import Backbone, check_sizes
+from tsattn.batch import Batch
+from tsattn.descriptions import Description
+from tsattn.errors import UserError
+from tsattn.layers import DistanceBias, ResidualMLP, T5Stack, WindowScale
+from tsattn.task import Output, Task
+
+__all__ = ["UNSCALED", "ChronosBolt"]
+
+UNSCALED: Description = {"kind": "standard", "scaling": 1.0}
+"""The attention of the T5 models, whose logits have no factor."""
+
+_START, _REG = 0, 1  # places in the table of special tokens
+_QUIET = 0.05  # the head starts near zero: from the mean of the window, whatever the tokens say
+
+
+class ChronosBolt(Backbone):
+    """Patches and their masks through an MLP, an encoder and a decoder of one token, to all quantiles of all steps.
+
+    Patches without any observed step are padding. With `reg_token` a last token of the encoder stands for the whole
+    window: it sees, and is seen by, every patch, whatever the attention. The relative bias, and positions of the
+    attention's windows and blocks, count patches.
+
+    Quantiles are trained as they come, by the level; in eval mode those of a step that cross are put in order, which
+    makes no quantile loss larger (Chernozhukov et al., *Quantile and Probability Curves Without Crossing*, Econometrica
+    2010).
+
+    Args:
+        task: the sizes to build for. Contexts may be shorter.
+        output: the quantiles to forecast; none for a point forecast.
+        patch_len: steps of a patch; the context is padded to whole patches at the front.
+        stride: steps from one patch to the next; `patch_len` by default.
+        d_model: D, the width of the tokens.
+        num_layers: blocks of the encoder.
+        num_decoder_layers: blocks of the decoder.
+        num_heads: H, heads of each attention.
+        head_dim: components of a head; D / H by default.
+        d_ff: hidden width of the networks on each token; 4 D by default.
+        feed_forward: the function of their hidden layers: ``relu``, ``gelu``, ``gelu_tanh`` or ``silu``, or ``gated-``
+            before one of these.
+        attention: of the encoder: a kind of attention, its description, or a list of these, one a layer.
+        reg_token: whether there is a token for the whole window.
+        num_buckets: of the relative bias.
+        max_distance: patches from which on the relative bias is the same.
+        arcsinh: whether to squeeze the standardised values by the arcsinh.
+        dropout: probability of dropping a number of a token or branch in training.
+    """
+
+    emits_quantiles: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        task: Task,
+        output: Output,
+        *,
+        patch_len: int = 16,
+        stride: int | None = None,
+        d_model: int = 64,
+        num_layers: int = 2,
+        num_decoder_layers: int = 1,
+        num_heads: int = 4,
+        head_dim: int | None = None,
+        d_ff: int | None = None,
+        feed_forward: str = "relu",
+        attention: Description | Sequence[Description] = UNSCALED,
+        reg_token: bool = True,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        arcsinh: bool = False,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=dropout)
+        check_sizes(num_decoder_layers=num_decoder_layers, patch_len=patch_len, head_dim=head_dim, dropout=0.0)
+        self.patch_len = patch_len
+        self.stride = patch_len if stride is None else stride
+        if not 1 <= self.stride <= patch_len:
+            raise UserError(
+                f"stride must be from 1 to patch_len {patch_len}, so that no step is left out, not {stride}"
+            )
+        if head_dim is None and d_model % num_heads:
+            raise UserError(f"num_heads {num_heads} must divide d_model {d_model}, or give head_dim")
+        self.arcsinh = arcsinh
+        self.reg_token = reg_token
+        self.num_steps = task.prediction_length
+        self.num_outputs = output.num
+        self.is_point = not output.quantiles
+        width = d_model // num_heads if head_dim is None else head_dim
+        d_ff = 4 * d_model if d_ff is None else d_ff
+        padded = -(-task.context_length // patch_len) * patch_len
+        self.max_patches = (padded - patch_len) // self.stride + 1
+
+        self.special = nn.Embedding(2 if reg_token else 1, d_model)
+        inputs = {"hidden": "input", "skip": "input"}
+        self.patch_mlp = ResidualMLP(2 * patch_len, d_ff, d_model, feed_forward, dropout, inputs)
+        layers = [_with_width(one, width) for one in attention_per_layer(attention, num_layers)]
+        self.encoder = T5Stack(
+            [
+                build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=self.max_patches)
+                for layer in layers
+            ],
+            [],
+            d_ff,
+            feed_forward,
+            dropout,
+            DistanceBias(num_heads, num_buckets, max_distance),
+        )
+        plain = _with_width(UNSCALED, width)
+        self.decoder = T5Stack(
+            [build_attention(plain, d_model=d_model, num_heads=num_heads) for _ in range(num_decoder_layers)],
+            [build_attention(plain, d_model=d_model, num_heads=num_heads) for _ in range(num_decoder_layers)],
+            d_ff,
+            feed_forward,
+            dropout,
+            DistanceBias(num_heads, num_buckets, max_distance, both_ways=False),
+        )
+        numbers = self.num_outputs * self.num_steps
+        outputs = {"output": "output", "skip": "output"}
+        self.head = ResidualMLP(d_model, d_ff, numbers, feed_forward, dropout, outputs)
+        self._initialise()
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        C = batch.past.shape[-1]
+        context = rearrange(batch.past, "B L C -> (B C) L")
+        observed = None if batch.past_observed is None else rearrange(batch.past_observed, "B L C -> (B C) L")
+        forecast = rearrange(self.quantiles_of(context, observed), "(B C) Q T -> B T C Q", C=C)
+        forecast = forecast.to(torch.promote_types(batch.past.dtype, torch.float32))
+        if self.is_point:
+            return forecast[..., 0]
+        return forecast if self.training else forecast.sort(-1).values
+
+    def quantiles_of(self, context: Tensor, observed: Tensor | None = None) -> Tensor:
+        """The quantiles of series, one a row, as they come: those of a step may cross.
+
+        Args:
+            context: `(R, L)`; what stands at missing steps is not read.
+            observed: `(R, L)` bool; None if all is observed.
+
+        Returns:
+            `(R, Q, T)` on the scale of the context; Q is 1 for a point forecast.
+        """
+        scale = WindowScale(context, observed, arcsinh=self.arcsinh)
+        patches, seen = self._patches(scale.normalised().to(self.special.weight.dtype), observed)
+        tokens = self.patch_mlp(torch.cat([patches, seen.to(patches.dtype)], -1))
+        R, N = tokens.shape[:2]
+        mask = None if observed is None else seen.any(-1)
+        # a shorter context lies at the end, where the attention's windows and blocks have their last patches
+        positions = torch.arange(self.max_patches - N, self.max_patches, device=tokens.device)
+        global_tokens = None
+        if self.reg_token:
+            tokens = torch.cat([tokens, self.special.weight[_REG].expand(R, 1, -1).to(tokens.dtype)], 1)
+            mask = None if mask is None else F.pad(mask, (0, 1), value=True)
+            positions = torch.cat([positions, positions[-1:]])
+            global_tokens = torch.arange(N + 1, device=tokens.device) == N
+        encoded = self.encoder(tokens, mask, positions, global_tokens)
+        start = self.special.weight[_START].expand(R, 1, -1).to(tokens.dtype)
+        decoded = self.decoder(start, context=encoded, context_mask=mask)
+        return scale.restore(self.head(decoded[:, 0]).unflatten(-1, (self.num_outputs, self.num_steps)))
+
+    def _patches(self, series: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor]:
+        """`(R, N, patch_len)` values, 0 where missing, and whether they were observed."""
+        lacking = -series.shape[-1] % self.patch_len
+        observed = torch.ones_like(series, dtype=torch.bool) if observed is None else observed
+        series = F.pad(series.masked_fill(~observed, 0), (lacking, 0))
+        observed = F.pad(observed, (lacking, 0))
+        return series.unfold(-1, self.patch_len, self.stride), observed.unfold(-1, self.patch_len, self.stride)
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        """As T5 does: each map keeps the scale of its inputs, and queries make up for the factor of the logits.
+
+        The relative bias alone starts otherwise: from T5's, near zero, a network takes hundreds of steps to tell near
+        patches from far ones, and forecasts the mean of the window until then.
+        """
+        nn.init.normal_(self.special.weight)
+        for name, mlp in (("patch", self.patch_mlp), ("head", self.head)):
+            for linear in (mlp.hidden, mlp.output, mlp.skip):
+                factor = _QUIET if name == "head" and linear is not mlp.hidden else 1.0
+                nn.init.normal_(linear.weight, std=factor * linear.in_features**-0.5)
+                nn.init.zeros_(linear.bias)
+        for stack in (self.encoder, self.decoder):
+            stack.relative_bias.fall_with_distance_()
+            for part in stack.modules():
+                if isinstance(part, nn.Linear):
+                    nn.init.normal_(part.weight, std=part.in_features**-0.5)
+            for attention in stack.modules():
+                if isinstance(attention, Attention) and isinstance(attention.projection, LowRankProjection):
+                    attention.projection.query.weight.div_(math.sqrt(attention.projection.width) * attention.scale)
+
+
+def _with_width(description: Description, head_dim: int) -> Description:
+    """A description whose heads have so many components, unless it says otherwise."""
+    described = {"kind": description} if isinstance(description, str) else dict(description)
+    return {"head_dim": head_dim, **described}

@@ -1,0 +1,81 @@
+"""A bias of the logits by the distance of two tokens, in buckets."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from tsattn.errors import UserError
+
+__all__ = ["DistanceBias"]
+
+
+class DistanceBias(nn.Module):
+    """A learned bias for each head and bucket of distances; one serves all layers of a stack.
+
+    The nearest distances have a bucket each, further ones share buckets that grow in proportion to the distance, and
+    all from `max_distance` on share the last. Source: Raffel et al., *Exploring the Limits of Transfer Learning with a
+    Unified Text-to-Text Transformer* (JMLR 2020), T5.
+
+    Args:
+        num_heads: H.
+        num_buckets: of both directions together, or of the past alone.
+        max_distance: in tokens.
+        both_ways: whether later tokens have buckets of their own; else each counts as the token itself.
+
+    Raises:
+        UserError: for buckets too few to tell distances apart, or a distance that is no further than those with a
+            bucket each.
+    """
+
+    def __init__(
+        self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, *, both_ways: bool = True
+    ) -> None:
+        super().__init__()
+        of_one_way = num_buckets // 2 if both_ways else num_buckets
+        if of_one_way < 2 or num_buckets % 2:
+            raise UserError(f"num_buckets must be an even number from 4 on, not {num_buckets}")
+        if max_distance <= of_one_way // 2:
+            raise UserError(f"max_distance must be above {of_one_way // 2} with {num_buckets} buckets: {max_distance}")
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.both_ways = both_ways
+        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads).normal_(std=0.02))
+
+    def forward(self, num_tokens: int) -> Tensor:
+        """The bias `(1, H, N, N)` of N neighbouring tokens: `[..., i, j]` of token i that looks at token j."""
+        place = torch.arange(num_tokens, device=self.weight.device)
+        return self.weight[self.buckets(place[None, :] - place[:, None])].permute(2, 0, 1)[None]
+
+    @torch.no_grad()
+    def fall_with_distance_(self) -> None:
+        """Start with heads that look from very near to far: each bias falls in proportion to the distance.
+
+        The slopes of the heads fall from 1 to 1/64 a token, evenly by ratio, as those of Press et al., *Train Short,
+        Test Long* (ICLR 2022), ALiBi.
+        """
+        last = 2 * self.max_distance
+        ahead = torch.arange(-last, last + 1 if self.both_ways else 1, device=self.weight.device)
+        buckets, distances = self.buckets(ahead), ahead.abs().to(self.weight.dtype)
+        sums = torch.zeros_like(self.weight[:, 0]).index_add(0, buckets, distances)
+        counts = torch.zeros_like(sums).index_add(0, buckets, torch.ones_like(distances)).clamp(min=1)
+        heads = torch.arange(self.weight.shape[1], device=self.weight.device)
+        slopes = 64.0 ** -(heads / max(1, len(heads) - 1))
+        self.weight.copy_(-(sums / counts)[:, None] * slopes)
+
+    def buckets(self, ahead: Tensor) -> Tensor:
+        """The bucket of each whole number of tokens that a key lies ahead of its query, in any shape."""
+        number, first = self.num_buckets, torch.zeros_like(ahead)
+        if self.both_ways:
+            number //= 2
+            first = (ahead > 0).long() * number
+            distance = ahead.abs()
+        else:
+            distance = (-ahead).clamp(min=0)
+        exact = number // 2
+        # in float32, in which the pretrained weights were assigned to their buckets
+        share = (distance.float().clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
+        far = exact + (share * (number - exact)).long()
+        return first + torch.where(distance < exact, distance, far.clamp(max=number - 1))
