@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from lightning.pytorch.callbacks.progress import rich_progress
 from matplotlib.figure import Figure
 
 from tests.cli.test_bad_input import refusal
@@ -45,7 +46,10 @@ from tsattn.forecaster.forecast_files import check_output, write_figure, write_f
         (["--trainer.num_nodes=0"], "--trainer.num_nodes must be at least 1, not 0"),
         (["--trainer.logger=CometLogger"], "CometLogger needs a package that is not installed: Requirement 'comet"),
         (["--trainer.logger=MLFlowLogger"], "MLFlowLogger needs a package that is not installed: "),
-        (["--trainer.callbacks+=RichProgressBar"], "RichProgressBar needs a package that is not installed: "),
+        (
+            ["--trainer.callbacks+=RichProgressBar"],
+            "RichProgressBar needs a package that is not installed: `RichProgressBar` requires `rich`",
+        ),
         (["--trainer.callbacks={class_path: Timer, init_args: {duration: x}}"], "Timer cannot be made: "),
         (["--trainer.accelerator=tpu"], "the trainer cannot be made: Requirement 'torch_xla"),
         (["--trainer.profiler=nonsense"], "the trainer cannot be made: When passing string value for the `profiler`"),
@@ -58,6 +62,8 @@ def test_what_the_trainer_would_fail_over_is_one_sentence(
     words: list[str], message: str, toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # which other packages bring along; Lightning asks for it once
+    monkeypatch.setattr(rich_progress, "_RICH_AVAILABLE", False)
     before = sorted(path.name for path in tmp_path.iterdir())
     assert main(["fit", *TINY, f"--data.path={toy_csv}", *words]) == 2
     err = capsys.readouterr().err
