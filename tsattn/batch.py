@@ -29,6 +29,9 @@ class Batch:
         future_covariates: `(B, L + T, F)` scaled covariates known for context and horizon, gaps imputed.
         static: `(B, K)` int64 numbers of the categories of the series, see `Task.categories`.
         series_id: `(B,)` int64 number of the series that a window was cut from.
+        mean: `(B, C)` float64 means that values of `past` and `target` were scaled by: ``original = scaled * scale +
+            mean``; None where they are in original units.
+        scale: `(B, C)` float64.
     """
 
     past: Tensor
@@ -40,6 +43,8 @@ class Batch:
     future_covariates: Tensor | None = None
     static: Tensor | None = None
     series_id: Tensor | None = None
+    mean: Tensor | None = None
+    scale: Tensor | None = None
 
     def __len__(self) -> int:
         return self.past.shape[0]

@@ -94,7 +94,7 @@ def test_many_series_at_once_are_what_each_is_alone(monkeypatch: pytest.MonkeyPa
     predictor.build(toy_task(24, 20, 3), Output((0.1, 0.5, 0.9)))
     batch = Batch(torch.randn(5, 24, 3, dtype=torch.float64), past_observed=torch.rand(5, 24, 3) > 0.3)
     whole = predictor(batch)
-    monkeypatch.setattr("tsattn.pretrained.chronos_predictor._ROWS", 4)
+    monkeypatch.setattr("tsattn.chronos.native_bolt._ROWS", 4)
     torch.testing.assert_close(predictor(batch), whole)
 
 
@@ -160,9 +160,9 @@ def test_the_command_line_takes_both_names(toy_csv: Path, tmp_path: Path, capsys
 
 
 def test_names_stand_for_descriptions() -> None:
-    expected = {"kind": "chronos", "weights": "chronos-tiny", "context_length": None}
-    assert complete_predictor("chronos-tiny") == expected
-    assert complete_predictor("chronos") == expected
+    expected = {"kind": "chronos", "weights": "chronos-tiny", "context_length": None, "attention": None}
+    assert expected.items() <= complete_predictor("chronos-tiny").items()
+    assert complete_predictor("chronos") == complete_predictor("chronos-tiny")
     assert complete_predictor({"kind": "chronos-tiny", "context_length": 9})["context_length"] == 9
     with pytest.raises(UserError, match=r"valid: transformer, .*chronos-tiny, ridge"):
         build_predictor("chronos-tinny")
@@ -176,7 +176,7 @@ def test_what_it_cannot_do_is_refused(tmp_path: Path) -> None:
         build_predictor({**small, "context_length": 25}).build(toy_task(), Output((0.5,)))
     with pytest.raises(UserError, match="context_length must be at least 1"):
         build_predictor({**small, "context_length": 0})
-    for wrong in ("nothing", str(tmp_path / "none.safetensors"), str(tmp_path)):
+    for wrong in ("nothing", str(tmp_path / "none.safetensors")):
         with pytest.raises(UserError, match=r"weights must be .*path of a \.safetensors file .*, not "):
             build_predictor({**small, "weights": wrong}).build(toy_task(), Output((0.5,)))
     other = tmp_path / "other.safetensors"
@@ -217,6 +217,6 @@ import numpy as np, pandas as pd
 from tsattn import Forecaster
 frame = pd.DataFrame({{"a": np.sin(np.arange(60.0))}}, index=pd.date_range("2020", periods=60, freq="h"))
 Forecaster({{"kind": "chronos", "weights": {small_weights()!r}}}, prediction_length=5).predict(frame)
-assert "lightning" in sys.modules and "tsattn.pretrained.chronos_predictor" in sys.modules
+assert "lightning" in sys.modules and "tsattn.chronos.chronos_predictor" in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

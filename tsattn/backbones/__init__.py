@@ -7,11 +7,10 @@ and name it in `BACKBONES`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tsattn import descriptions
-from tsattn.attention import complete_attention
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.task import Output, Task
@@ -19,7 +18,7 @@ from tsattn.task import Output, Task
 if TYPE_CHECKING:
     from tsattn.backbones.base import Backbone
 
-__all__ = ["BACKBONES", "Backbone", "backbone_class", "build_backbone", "complete_backbone"]
+__all__ = ["BACKBONES", "PRETRAINED_NETWORKS", "Backbone", "backbone_class", "build_backbone", "complete_backbone"]
 
 BACKBONES = {
     "transformer": "tsattn.backbones.transformer.Transformer",
@@ -30,6 +29,9 @@ BACKBONES = {
     "chronos_bolt": "tsattn.backbones.bolt.ChronosBolt",
 }
 """The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
+
+PRETRAINED_NETWORKS = {"chronos": "tsattn.chronos.chronos_network.ChronosNetwork"}
+"""The networks of predictors that have a class of their own in `tsattn.predictors`, by their kinds."""
 
 
 def build_backbone(description: Description, task: Task, output: Output = Output()) -> Backbone:
@@ -66,7 +68,7 @@ def network_name(description: Mapping[str, Any]) -> str:
     Args:
         description: complete, see `complete_backbone`.
     """
-    attention = description.get("attention", [])
+    attention = description.get("attention") or []
     layers = attention if isinstance(attention, list) else [attention]
     kinds = dict.fromkeys(layer["kind"] for layer in layers)
     return re.sub(r"[^\w.-]", "_", "_".join([description["kind"], *kinds]))
@@ -75,12 +77,7 @@ def network_name(description: Mapping[str, Any]) -> str:
 def complete_backbone(description: Description) -> dict[str, Any]:
     """The description with the defaults of its kind written out, those of its attention too."""
     kind, cls, chosen = _parse(description)
-    complete = {"kind": kind, **descriptions.defaults(cls), **chosen}
-    if "attention" in complete:
-        attention = complete["attention"]
-        is_list = isinstance(attention, Sequence) and not isinstance(attention, str)
-        complete["attention"] = [*map(complete_attention, attention)] if is_list else complete_attention(attention)
-    return complete
+    return {"kind": kind, **cls.complete(chosen)}
 
 
 def backbone_class(kind: str) -> type[Backbone]:
@@ -91,15 +88,21 @@ def backbone_class(kind: str) -> type[Backbone]:
     """
     from tsattn.backbones.base import Backbone
 
-    return descriptions.class_of(kind, what="backbone", table=BACKBONES, base=Backbone)
+    return descriptions.class_of(kind, what="backbone", table=_table(kind), base=Backbone)
 
 
 def _parse(description: Description) -> tuple[str, type[Any], dict[str, Any]]:
     from tsattn.backbones.base import Backbone
 
+    kind, _ = descriptions.named(description, what="backbone", table=BACKBONES)
     return descriptions.parse(
-        description, what="backbone", table=BACKBONES, base=Backbone, arguments=descriptions.keyword_arguments
+        description, what="backbone", table=_table(kind), base=Backbone, arguments=descriptions.keyword_arguments
     )
+
+
+def _table(kind: str) -> dict[str, str]:
+    """What a kind may be: a backbone that anybody names, or the network of a predictor, which messages do not list."""
+    return {kind: PRETRAINED_NETWORKS[kind]} if kind in PRETRAINED_NETWORKS else BACKBONES
 
 
 def __getattr__(name: str) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from tsattn import descriptions
+from tsattn.attention import complete_attention
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 
@@ -20,14 +22,30 @@ class Backbone(nn.Module, ABC):
     Attributes:
         emits_quantiles: whether it forecasts the quantiles of its `Output`, where that has some.
         uses_covariates: whether it uses all covariates and static columns of its task, where that has some.
+        has_own_loss: whether it is trained by `own_loss`, and by no other.
     """
 
     emits_quantiles: ClassVar[bool] = False
     uses_covariates: ClassVar[bool] = False
+    has_own_loss: ClassVar[bool] = False
+
+    @classmethod
+    def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a description with the defaults of all others written out, those of its attention too."""
+        complete = {**descriptions.defaults(cls), **arguments}
+        if "attention" in complete:
+            attention = complete["attention"]
+            is_list = isinstance(attention, Sequence) and not isinstance(attention, str)
+            complete["attention"] = [*map(complete_attention, attention)] if is_list else complete_attention(attention)
+        return complete
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
         """The forecast of each window, `(B, T, C)`; `(B, T, C, Q)` where Q quantiles are asked for."""
+
+    def own_loss(self, batch: Batch) -> Tensor:
+        """What is made small in training, over the observed targets of a batch, where `has_own_loss` says so."""
+        raise NotImplementedError(f"{type(self).__name__} is trained by the losses of tsattn.training.losses")
 
     def warm_start(self, batches: Iterable[Batch]) -> None:
         """Start from what closed form can find on the training windows; called once, before the first step."""

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 import pandas as pd
 from torch import nn
 
-from tsattn.chronos.adapted_models import mark_adapted
 from tsattn.chronos.building import Surroundings, build_swapped
 from tsattn.chronos.families import AttentionSite, ChronosFamily
 from tsattn.chronos.swapped_attention import SwappedAttention
@@ -79,6 +78,8 @@ class AdaptedChronos:
 
     def swap(self) -> Iterator[Surroundings]:
         """Put the attentions in their places, one after the other, and give what stood around each."""
+        from tsattn.chronos.adapted_models import mark_adapted  # which needs the extra
+
         layout = self.family.layout(self.model)
         mark_adapted(self.model, layout)
         self.pipeline.fit = refuse_fit

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -63,9 +65,10 @@ def open_pipeline(
         raise UserError(f"there is no folder {name}; give that of a Chronos model, or a name such as amazon/chronos-2")
     pinned = {} if revision is None else {"revision": revision}
     try:
-        return BaseChronosPipeline.from_pretrained(
-            name, device_map=device, dtype=dtype, use_safetensors=True, trust_remote_code=False, **pinned
-        )
+        with _without_bars():
+            return BaseChronosPipeline.from_pretrained(
+                name, device_map=device, dtype=dtype, use_safetensors=True, trust_remote_code=False, **pinned
+            )
     except (OSError, ValueError, AssertionError) as error:
         if folder.is_dir():
             raise UserError(f"{name} is no folder of a Chronos model in safetensors: {first_line(error)}") from error
@@ -74,6 +77,21 @@ def open_pipeline(
             f"the model {name}{at} is neither a folder, nor in the local cache, nor found on the hub, which may be out "
             f"of reach: {first_line(error)}"
         ) from error
+
+
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """Reading weights takes a moment, and transformers shows its progress; bars of downloads are others and stay."""
+    from transformers.utils import logging
+
+    def hidden(make: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        return make(*args, **{**options, "disable": True})
+
+    before = logging.set_tqdm_hook(hidden)
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(before)
 
 
 def first_line(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import shutil
 import tempfile
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from tsattn.chronos.families import FAMILIES
 from tsattn.chronos.pipelines import RECORD, check_extra, first_line
 from tsattn.errors import UserError
 
-__all__ = ["load_adapted", "save_adapted"]
+__all__ = ["add_biases", "load_adapted", "plain_record", "rebuilt", "save_adapted"]
 
 FORMAT, VERSION = "tsattn adapted chronos", 1
 WEIGHTS = "adapted.safetensors"
@@ -51,21 +52,11 @@ def save_adapted(adapted: AdaptedChronos, folder: str | PathLike[str], *, overwr
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
         save_model(model, str(partial / WEIGHTS))
-        generation = getattr(model, "generation_config", None)
         record = {
             "format": FORMAT,
             "version": VERSION,
             "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-            "family": adapted.family.name,
-            "source": {"name": model.config._name_or_path, "revision": getattr(model.config, "_commit_hash", None)},
-            "attention_implementation": model.config._attn_implementation,
-            "config": json.loads(model.config.to_json_string(use_diff=False)),
-            "generation_config": None if generation is None else json.loads(generation.to_json_string(use_diff=False)),
-            "swaps": {
-                name: {"attention": _plain(swap.attention), "convert": swap.convert}
-                for name, swap in adapted.swaps.items()
-            },
-            "score_errors": adapted.score_errors,
+            **plain_record(adapted),
             "sha256": {WEIGHTS: sha256(partial / WEIGHTS)},
         }
         (partial / RECORD).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -102,23 +93,61 @@ def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> Adapted
             raise UserError(f"{path} was written by another version of tsattn, {record['packages']['tsattn']}")
         if sha256(path / WEIGHTS) != record["sha256"][WEIGHTS]:
             raise UserError(f"{path} is damaged: {WEIGHTS} is not the file that was saved")
-        family = FAMILIES[record["family"]]
-        with torch.random.fork_rng():
-            pipeline = family.unloaded(record["config"], record["attention_implementation"])
-            if record["generation_config"] is not None:
-                pipeline.inner_model.generation_config = _generation(record["generation_config"])
-            swaps = {name: Swap(**swap) for name, swap in record["swaps"].items()}
-            adapted = AdaptedChronos(pipeline, None, family, swaps)
-            for _ in adapted.swap():
-                pass
+        adapted = rebuilt(record)
         _fill(adapted.model, path / WEIGHTS)
-        adapted.score_errors = record["score_errors"]
     except UserError:
         raise
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise UserError(f"{path} is damaged: {first_line(error)[:200]}") from error
     adapted.model.eval().to(device)
     return adapted
+
+
+def plain_record(adapted: AdaptedChronos) -> dict[str, Any]:
+    """What a model is built from again, but for its weights, as plain data."""
+    model: Any = adapted.model
+    generation = getattr(model, "generation_config", None)
+    return {
+        "family": adapted.family.name,
+        "source": {"name": model.config._name_or_path, "revision": getattr(model.config, "_commit_hash", None)},
+        "attention_implementation": model.config._attn_implementation,
+        "config": json.loads(model.config.to_json_string(use_diff=False)),
+        "generation_config": None if generation is None else json.loads(generation.to_json_string(use_diff=False)),
+        "swaps": {
+            name: {"attention": _plain(swap.attention), "convert": swap.convert} for name, swap in adapted.swaps.items()
+        },
+        "score_errors": adapted.score_errors,
+    }
+
+
+def rebuilt(record: dict[str, Any]) -> AdaptedChronos:
+    """The model of a `plain_record`, with its attention in place, in eval mode; its weights mean nothing.
+
+    Raises:
+        KeyError: for a record that lacks something; also other errors of Python, for one that is damaged.
+    """
+    family = FAMILIES[record["family"]]
+    with torch.random.fork_rng():
+        pipeline = family.unloaded(record["config"], record["attention_implementation"])
+        if record["generation_config"] is not None:
+            pipeline.inner_model.generation_config = _generation(record["generation_config"])
+        swaps = {name: Swap(**swap) for name, swap in record["swaps"].items()}
+        adapted = AdaptedChronos(pipeline, None, family, swaps)
+        if swaps:
+            for _ in adapted.swap():
+                pass
+    adapted.score_errors = record["score_errors"]
+    adapted.model.eval()
+    return adapted
+
+
+def add_biases(model: nn.Module, names: Iterable[str]) -> None:
+    """Give layers the biases that weights of these names fill: those that take the mean off rotated keys."""
+    for name in names:
+        parent, _, last = name.rpartition(".")
+        held = model.get_submodule(parent)
+        if last == "bias" and getattr(held, last, True) is None:
+            held.register_parameter(last, nn.Parameter(torch.empty_like(held.weight[:, 0])))  # type: ignore[index]
 
 
 def _plain(description: Any) -> Any:
@@ -139,11 +168,10 @@ def _fill(model: nn.Module, file: Path) -> None:
         RuntimeError: if the file holds others than the model has.
     """
     with safe_open(str(file), framework="pt") as saved:
-        for name in saved.keys():  # noqa: SIM118
+        names = [*saved.keys()]
+        add_biases(model, names)
+        for name in names:
             parent, _, last = name.rpartition(".")
-            held, tensor = model.get_submodule(parent), saved.get_tensor(name)
-            if getattr(held, last) is None:  # the bias that takes the mean off rotated keys
-                held.register_parameter(last, nn.Parameter(torch.empty_like(tensor)))
-            own = getattr(held, last)
-            own.data = own.data.to(tensor.dtype)
+            own = getattr(model.get_submodule(parent), last)
+            own.data = own.data.to(saved.get_tensor(name).dtype)
     load_model(model, str(file), strict=True)

@@ -126,7 +126,13 @@ class Series:
             future_covariates=known,
             static=None if self.static is None else self.static[numbers],
             series_id=numbers,
+            mean=self._of_series(self.mean, numbers),
+            scale=self._of_series(self.scale, numbers),
         )
+
+    def _of_series(self, units: Tensor, numbers: Tensor) -> Tensor:
+        """Rows of `units (S, C)`; those of a single series are a view, which costs nothing."""
+        return units.expand(len(numbers), -1) if len(units) == 1 else units[numbers]
 
     def _tensors(self) -> dict[str, Tensor | None]:
         return {field.name: getattr(self, field.name) for field in fields(Series)}

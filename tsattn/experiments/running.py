@@ -179,7 +179,8 @@ def fit_experiment(
             _open(recording, "cpu", None, hooks.say)
             recording.folder.note("fit_seconds", round(seconds, 3))
             # else the training of a network has written it
-            if not isinstance(predictor, NetworkPredictor) or "val" not in data.parts:
+            is_written = isinstance(predictor, NetworkPredictor) and predictor.is_trained
+            if not is_written or "val" not in data.parts:
                 save_predictor(recording.folder.best, fitted, global_step=0)
         execution = Execution(options)
         facts = {**facts, **_validated(predictor, data, execution, facts, experiment.selection)}

@@ -105,7 +105,7 @@ def experiment_of(arguments: Mapping[str, Any], predictor: Predictor) -> Experim
 def summary(arguments: Mapping[str, Any], predictor: Predictor) -> str:
     """What is forecast and by what, in a few words."""
     description, quantiles = predictor.description, arguments["quantiles"]
-    attention = description.get("attention", [])
+    attention = description.get("attention") or []
     layers = attention if isinstance(attention, list) else [attention]
     kinds = "/".join(dict.fromkeys(layer["kind"] for layer in layers))
     parts = (

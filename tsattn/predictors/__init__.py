@@ -32,7 +32,7 @@ PREDICTORS = {
     "persistence": "tsattn.predictors.naive.Persistence",
     "window_mean": "tsattn.predictors.naive.WindowMean",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
-    "chronos": "tsattn.pretrained.chronos_predictor.ChronosPredictor",
+    "chronos": "tsattn.chronos.chronos_predictor.ChronosPredictor",
     "neuralforecast": "tsattn.peers.neural.NeuralForecast",
     "statsforecast": "tsattn.peers.local.StatsForecast",
 }

@@ -52,19 +52,19 @@ def at_levels(quantiles: Tensor, own: Sequence[float], asked: Sequence[float]) -
     """Quantiles of the asked levels, those between two of its own by linear interpolation.
 
     Args:
-        quantiles: `(R, Q, T)` of the own levels.
+        quantiles: `(..., Q)` of the own levels.
         own: Q rising levels.
         asked: levels from the first of its own to the last.
 
     Returns:
-        `(R, len(asked), T)`.
+        `(..., len(asked))`.
     """
     parts = []
     for level in asked:
         after = next(number for number, one in enumerate(own) if one >= level)
         if own[after] == level:
-            parts.append(quantiles[:, after])
+            parts.append(quantiles[..., after])
         else:
             share = (level - own[after - 1]) / (own[after] - own[after - 1])
-            parts.append(torch.lerp(quantiles[:, after - 1], quantiles[:, after], share))
-    return torch.stack(parts, 1)
+            parts.append(torch.lerp(quantiles[..., after - 1], quantiles[..., after], share))
+    return torch.stack(parts, -1)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from tsattn.backbones import Backbone, build_backbone, complete_backbone, network_name
+from tsattn.backbones import Backbone, backbone_class, build_backbone, complete_backbone, network_name
 from tsattn.batch import Batch
 from tsattn.descriptions import DEFAULT_BACKBONE, difference
 from tsattn.errors import UserError, one_of
@@ -61,7 +61,7 @@ class ForecastingModule(LightningModule):
         warmup_steps: steps over which the learning rate rises; then it falls along a cosine to zero. By default a tenth
             of all steps, and at most 100.
         loss: ``mse``, ``mae`` or ``huber``, over observed targets on the scale of the data; by default ``mse``, and
-            ``pinball`` with quantiles, which no other loss trains.
+            ``pinball`` with quantiles, which no other loss trains. A pretrained network is trained by its own.
         mup: follow the muP learning rules of `tsattn.optim`, under which one learning rate serves every width: each
             hidden weight learns at ``learning_rate * 768 / fan_in``, and starts anew with variance ``1 / fan_in``. Give
             the attention ``scaling: mup`` with it.
@@ -115,6 +115,11 @@ class ForecastingModule(LightningModule):
         self.warmup_steps = warmup_steps
         self.loss = choose_loss(loss, quantiles)
         self.selection = selection_metric(self.loss, quantiles, selection)
+        self.has_own_loss = backbone_class(self.description["kind"]).has_own_loss
+        if self.has_own_loss:
+            given = {"loss": loss, "mup": mup, "compile_mode": compile_mode}
+            for name in (name for name, value in given.items() if value):
+                raise UserError(f"{self.description['kind']} goes on from pretrained weights: leave {name} out")
         self.mup = mup
         self.activation_checkpointing = activation_checkpointing
         self.compile_mode = compile_mode
@@ -214,7 +219,11 @@ class ForecastingModule(LightningModule):
     @override
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss over the observed targets of a batch."""
-        loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.output.quantiles)
+        if self.has_own_loss:
+            assert self.backbone is not None
+            loss = self.backbone.own_loss(batch)
+        else:
+            loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.output.quantiles)
         # not for the bar, see LossBar
         self.log("train_loss", self._of_all_processes(loss), batch_size=len(batch))
         return loss

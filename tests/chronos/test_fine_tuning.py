@@ -1,0 +1,337 @@
+"""Training on through the engine that trains every network: the original's losses, and one way to keep what came."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from tests.chronos.saved_weights import weights_of
+from tests.chronos.tiny_models import FAMILIES
+from tests.pretrained.small_models import small_weights
+from tests.toy_windows import toy_task, toy_windows
+from tsattn import Forecaster, load
+from tsattn.chronos.chronos_network import ChronosNetwork
+from tsattn.errors import UserError
+from tsattn.predictors import build_predictor, complete_predictor
+from tsattn.predictors.fitted import load_predictor
+from tsattn.task import Output
+
+LEVELS = (0.1, 0.5, 0.9)
+MLR = {"kind": "mlr", "ranks": [4, 2, 2]}
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "swa": {"attention": {"kind": "swa", "window_size": 4}},
+    "mlr": {"attention": MLR, "convert": "rotate", "calibrate": 2},
+    "btt": {"attention": {"kind": "btt", "tt_rank": 2}, "convert": "project"},
+    "bilinear_mlr": {"attention": "bilinear_mlr", "convert": "project", "where": [0, 2]},
+}
+families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def described(family: str, attention: str = "none", trained: str | None = "all", **more: Any) -> dict[str, Any]:
+    return {"kind": "chronos", "weights": weights_of(family), "trained": trained, **ATTENTIONS[attention], **more}
+
+
+def forecaster(description: dict[str, Any], **arguments: Any) -> Forecaster:
+    sizes = {"context_length": 24, "prediction_length": 6, "max_steps": 2, "val_windows": 8, "learning_rate": 1e-3}
+    return Forecaster(description, **{**sizes, "val_rows": 30, "test_rows": 40, **arguments})
+
+
+def network(family: str, task: Any = None, **arguments: Any) -> ChronosNetwork:
+    made = ChronosNetwork(toy_task() if task is None else task, Output(LEVELS), weights=weights_of(family), **arguments)
+    return made.eval()
+
+
+def same(first: pd.DataFrame, second: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+
+
+# losses
+
+
+def plain(network: ChronosNetwork) -> Any:
+    return network._adapted[0].pipeline.inner_model
+
+
+def _t5(model: Any, past: Tensor, target: Tensor) -> Tensor:
+    """The tokens that the paper describes, written anew: values over the mean absolute, in equal bins from -5 to 5."""
+    scale = past.abs().nanmean(-1, keepdim=True)
+    centers = torch.linspace(-5, 5, 61)
+    edges = (centers[1:] + centers[:-1]) / 2
+
+    def tokens(values: Tensor) -> Tensor:
+        ids = torch.bucketize((values / scale).nan_to_num(), edges, right=True) + 3
+        return torch.where(values.isnan(), 0, ids)
+
+    ends = torch.ones(len(past), 1, dtype=torch.long)
+    ids = torch.cat([tokens(past), ends], 1)
+    labels = torch.cat([torch.where(target.isnan(), -100, tokens(target)), ends], 1)
+    starts = torch.cat([torch.zeros_like(ends), labels[:, :-1].clamp(min=0)], 1)
+    mask = torch.cat([~past.isnan(), ends.bool()], 1)
+    logits = model(input_ids=ids, attention_mask=mask, decoder_input_ids=starts, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+
+
+def _bolt(model: Any, past: Tensor, target: Tensor) -> Tensor:
+    forecast = model(context=past).quantile_preds
+    return _quantile_loss(forecast, past, target, 8, lambda values: values)
+
+
+def _chronos2(model: Any, past: Tensor, target: Tensor) -> Tensor:
+    group = torch.arange(len(past) // 3).repeat_interleave(3)
+    forecast = model(context=past, group_ids=group, num_output_patches=2).quantile_preds
+    return _quantile_loss(forecast, past, target, 8, torch.arcsinh)
+
+
+def _quantile_loss(
+    forecast: Tensor, past: Tensor, target: Tensor, steps: int, bend: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Twice the pinball loss on the scale of the context, over all steps of the model.
+
+    Chronos-Bolt takes its mean over levels and adds up steps; Chronos-2, which bends values, the other way round.
+    """
+    mean = past.nanmean(-1, keepdim=True)
+    scale = (past - mean).square().nanmean(-1, keepdim=True).sqrt()
+    forecast, target = bend((forecast - mean[..., None]) / scale[..., None]), bend((target - mean) / scale)[:, None]
+    levels = torch.arange(1, 10)[:, None] / 10
+    error = target - forecast[..., : target.shape[-1]]
+    loss = 2 * torch.maximum(levels * error, (levels - 1) * error).nan_to_num()
+    return loss.sum((1, 2)).mean() / (9 if bend(torch.ones(1)) == 1 else steps)
+
+
+@families
+@pytest.mark.parametrize("gaps", [False, True])
+def test_the_loss_is_the_originals(family: str, gaps: bool) -> None:
+    task = toy_task(24, 6, 3)
+    made, batch = network(family, task, trained="all"), toy_windows(task, gaps=gaps)
+    if gaps:  # but in the last window, which has nothing to scale by
+        batch = batch.rows(0, 3)
+    past, target = (part.transpose(1, 2).flatten(0, 1).float() for part in (batch.past, batch.target))
+    if gaps:
+        assert batch.past_observed is not None
+        assert batch.target_observed is not None
+        past = torch.where(batch.past_observed.transpose(1, 2).flatten(0, 1), past, torch.nan)
+        target = torch.where(batch.target_observed.transpose(1, 2).flatten(0, 1), target, torch.nan)
+    expected = {"t5": _t5, "bolt": _bolt, "chronos2": _chronos2}[family](plain(made), past, target)
+    torch.testing.assert_close(made.own_loss(batch), expected, rtol=1e-4, atol=1e-5)
+
+
+@families
+@pytest.mark.parametrize("horizon", [3, 40])
+def test_other_horizons_are_trained_over_the_steps_that_there_are(family: str, horizon: int) -> None:
+    task = toy_task(24, horizon, 2)
+    made, batch = network(family, task, trained="all"), toy_windows(task)
+    loss = made.own_loss(batch)
+    loss.backward()
+    assert loss.isfinite()
+    most = made.forecasts.steps_at_once
+    assert batch.target is not None
+    later = batch.target.clone()
+    later[:, min(most, horizon) :] += 100
+    batch.target = later
+    assert torch.equal(made.own_loss(batch), loss), "what comes later is not trained"
+    later[:, 0] += 3
+    assert not torch.equal(made.own_loss(batch), loss)
+
+
+@families
+def test_a_batch_of_which_nothing_was_observed_trains_nothing_wrong(family: str) -> None:
+    task = toy_task(24, 6, 2)
+    batch = toy_windows(task)
+    batch.past_observed, batch.target_observed = torch.zeros(4, 24, 2).bool(), torch.zeros(4, 6, 2).bool()
+    made = network(family, task, trained="all")
+    made.own_loss(batch).backward()
+    assert all(part.grad is None or part.grad.isfinite().all() for part in made.parameters())
+
+
+# what is trained
+
+
+@families
+@pytest.mark.parametrize("attention", ["none", "swa", "mlr"])
+def test_attention_alone_or_adapters_alone_are_trained(family: str, attention: str) -> None:
+    sites = 3
+    every = ChronosNetwork(toy_task(), Output(), weights=weights_of(family), trained="all", **ATTENTIONS[attention])
+    assert all(part.requires_grad for part in every.parameters())
+    for trained in ("attention", "lora"):
+        made = ChronosNetwork(
+            toy_task(), Output(), weights=weights_of(family), trained=trained, lora_rank=2, **ATTENTIONS[attention]
+        )
+        names = [name for name, part in made.named_parameters() if part.requires_grad]
+        inside = ("SelfAttention", "self_attention")
+        assert names
+        assert all("encoder" in name and any(part in name for part in inside) for name in names)
+        assert all(("lora_" in name) == (trained == "lora") for name in names)
+        if trained == "lora":
+            assert len(names) == 2 * 4 * sites
+            assert sum(part.numel() for part in made.parameters() if part.requires_grad) == 2 * 4 * sites * 2 * 24
+
+
+@families
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_fitted_saved_and_loaded_it_forecasts_the_same(
+    family: str, attention: str, toy_frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    trained = {"none": "all", "swa": "lora", "mlr": "attention"}.get(attention, "all")
+    made = forecaster(described(family, attention, trained))
+    made.fit(toy_frame)
+    forecast = made.predict()
+    assert forecast.notna().all(axis=None)
+    made.save(tmp_path / "model")
+    same(load(tmp_path / "model").predict(), forecast)
+    content = json.loads((tmp_path / "model" / "forecaster.json").read_text())
+    kind = made.predictor.description["attention"]
+    assert content["predictor"]["attention"] == kind
+    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
+    before = forecaster(described(family, trained=None)).predict(toy_frame)
+    assert not before["predictions"].equals(forecast["predictions"])
+
+
+@families
+def test_dropout_acts_in_training_alone(family: str) -> None:
+    task = toy_task(24, 6, 2)
+    batch = toy_windows(task)
+    made = ChronosNetwork(task, Output(), weights=weights_of(family), trained="all", attention="swa")
+    assert made.training
+    assert all(part.training for part in made.modules())
+    assert not torch.equal(made.own_loss(batch), made.own_loss(batch))
+    made.eval()
+    assert torch.equal(made.own_loss(batch), made.own_loss(batch))
+
+
+@families
+def test_a_parameter_that_is_shared_is_kept_once_and_stays_shared(family: str) -> None:
+    made = network(family, trained="all")
+    state = made.state_dict()
+    places = [part.data_ptr() for part in state.values() if part.numel()]
+    assert len(set(places)) == len(places), "safetensors refuse what is kept twice"
+    with torch.device("meta"):
+        again = ChronosNetwork(toy_task(), Output(LEVELS), weights="a/lost-model", trained="all")
+    assert all(part.is_meta for part in again.state_dict().values())
+    again.load_state_dict(state, assign=True)
+    assert len([*again.parameters()]) == len([*made.parameters()])
+    batch = toy_windows(toy_task())
+    assert torch.equal(again.eval()(batch), made(batch))
+
+
+@families
+def test_training_lowers_the_loss(family: str, toy_frame: pd.DataFrame) -> None:
+    made = forecaster(described(family, "mlr", "all", calibrate=0), max_steps=30, learning_rate=3e-3)
+    made.fit(toy_frame)
+    assert made.result is not None
+    data = made.result.data
+    batch = next(iter(data.eval_dataloader("train", every=9)))
+    before = ChronosNetwork(toy_task(), Output(), weights=weights_of(family), trained="all", **ATTENTIONS["mlr"])
+    after = made.result.fitted.predictor.backbone
+    assert isinstance(after, ChronosNetwork)
+    assert after.own_loss(batch) < 0.9 * before.eval().own_loss(batch)
+
+
+def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    swapped = {"kind": "chronos", "weights": weights_of("bolt"), "attention": MLR}
+    made = forecaster({**swapped, "calibrate": 20})
+    assert made.predictor.needs_fit
+    assert not made.predictor.is_trained
+    made.fit(toy_frame, folder=tmp_path / "run")
+    forecast = made.predict()
+    same(load(tmp_path / "run").predict(toy_frame.iloc[:-40]), made.predict(toy_frame.iloc[:-40]))
+    other = forecaster(swapped).predict(toy_frame)
+    assert not other["predictions"].equals(forecast["predictions"])
+
+
+# a run
+
+
+@pytest.mark.usefixtures("undrawn", "short_ridge")
+def test_a_folder_of_a_run_holds_all_and_no_plain_loader_opens_it(
+    toy_frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from chronos import BaseChronosPipeline
+
+    made = forecaster(described("bolt", "mlr"))
+    made.fit(toy_frame, folder=tmp_path / "run")
+    made.save(tmp_path / "model")
+    for folder in ("run", "model"):
+        with pytest.raises((OSError, ValueError, KeyError, AssertionError)):
+            BaseChronosPipeline.from_pretrained(str(tmp_path / folder))
+    # the weights that it began with are no longer needed
+    monkeypatch.setattr("tsattn.chronos.chronos_network.open_weights", lambda *_: pytest.fail("it was opened"))
+    again = load_predictor(tmp_path / "run" / "checkpoints" / "best.ckpt").predictor
+    batch = toy_windows(toy_task(24, 6, 2))
+    assert made.fitted is not None
+    assert torch.equal(again(batch), made.fitted.predictor(batch))
+    assert again.description == complete_predictor(described("bolt", "mlr"))
+
+
+def test_a_damaged_state_is_refused(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    made = network("bolt", trained="all")
+    state = made.state_dict()
+    state["record"] = torch.zeros(20, dtype=torch.uint8)
+    with torch.device("meta"):
+        again = ChronosNetwork(toy_task(), Output(LEVELS), trained="all")
+    with pytest.raises(RuntimeError, match="cannot be built"):
+        again.load_state_dict(state, assign=True)
+
+
+# refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"trained": "some"}, "trained must be null or one of all, attention, lora, not 'some'"),
+        ({"convert": "tune"}, "convert must be one of copy, rotate, project, fresh, not 'tune'"),
+        ({"calibrate": 3}, "calibrate is of a swapped attention: give attention, or leave calibrate out"),
+        ({"convert": "rotate"}, "convert is of a swapped attention"),
+        ({"attention": "swa", "convert": "fresh"}, "attention that starts afresh forecasts nothing of use"),
+        ({"attention": "swo"}, "unknown attention 'swo'; valid: standard"),
+        ({"trained": "all", "context_length": 9}, "one that is fitted has that of the data"),
+        ({"calibrate": -1}, "calibrate must be at least 0"),
+        ({"lora_rank": 0}, "lora_rank must be at least 1"),
+        ({"num_samples": "many"}, "num_samples must be a whole number"),
+        ({"ranks": 3}, "has no argument 'ranks'; valid: weights, revision"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_when_it_is_described(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build_predictor({"kind": "chronos", "weights": small_weights(), **arguments})
+
+
+@pytest.mark.parametrize("option", [{"loss": "mae"}, {"mup": True}, {"compile_mode": "default"}], ids=str)
+def test_what_pretrained_weights_cannot_take_is_refused(option: dict[str, Any], toy_frame: pd.DataFrame) -> None:
+    (name,) = option
+    made = forecaster(described("bolt"), **option, **({"quantiles": None} if name == "loss" else {}))
+    with pytest.raises(UserError, match=f"chronos goes on from pretrained weights: leave {name} out"):
+        made.fit(toy_frame)
+
+
+def test_without_an_extra_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    for package, message in {
+        "peft": r"trained: lora needs peft: pip install 'tsattn\[chronos\]'",
+        "chronos": r"need chronos-forecasting: pip install 'tsattn\[chronos\]'",
+    }.items():
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, *more, p=package: None if name == p else find(name)
+        )
+        with pytest.raises(UserError, match=message):
+            network("bolt", trained="lora")
+
+
+def test_lost_weights_are_one_sentence(tmp_path: Path) -> None:
+    for weights, message in {
+        "chronos-huge": "weights must be .*the folder of a Chronos model.*not 'chronos-huge'",
+        "./no-folder": "there is no folder ./no-folder",
+        str(tmp_path): "is no folder of a Chronos model in safetensors",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            build_predictor({"kind": "chronos", "weights": weights}).build(toy_task(), Output(LEVELS))

@@ -1,0 +1,222 @@
+"""Pretrained weights as they are: forecasts are the pipeline's own, whatever asks for them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from tests.chronos.saved_weights import weights_of
+from tests.chronos.tiny_models import FAMILIES, series
+from tests.pretrained.small_models import small_weights
+from tests.toy_windows import toy_task, toy_windows
+from tsattn import Forecaster, load
+from tsattn.batch import Batch
+from tsattn.chronos import adapt, open_pipeline
+from tsattn.errors import UserError
+from tsattn.predictors import Predictor, build_predictor
+from tsattn.task import Output
+
+LEVELS = (0.1, 0.45, 0.5, 0.9)
+
+families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def built(family: str, task: Any = None, levels: tuple[float, ...] = LEVELS, **arguments: Any) -> Predictor:
+    predictor = build_predictor({"kind": "chronos", "weights": weights_of(family), **arguments})
+    predictor.build(toy_task() if task is None else task, Output(levels))
+    return predictor.eval()
+
+
+def own(family: str, contexts: Any, horizon: int, levels: tuple[float, ...] = LEVELS, seed: int = 1) -> Tensor:
+    """The pipeline's forecasts `(B, horizon, Q)`, or `(B, C, horizon, Q)` of groups."""
+    pipeline = open_pipeline(weights_of(family), dtype="float32")
+    torch.manual_seed(seed)
+    found, _ = pipeline.predict_quantiles(contexts, prediction_length=horizon, quantile_levels=[*levels])
+    found = torch.stack(list(found))
+    assert (found.diff(dim=-1) >= 0).all(), "nothing was to be put in order"
+    return found[:, 0] if found.dim() == 4 and found.shape[1] == 1 else found
+
+
+def windows(contexts: list[Tensor], length: int, mean: float = 0.0, scale: float = 1.0) -> Batch:
+    """As the data would give them: scaled, padded to one length, what is missing masked."""
+    past = torch.full((len(contexts), length, 1), torch.nan, dtype=torch.float64)
+    for row, one in enumerate(contexts):
+        past[row, -min(len(one), length) :, 0] = one[-length:].double()
+    units = {name: torch.full((len(past), 1), value).double() for name, value in {"mean": mean, "scale": scale}.items()}
+    return Batch(((past - mean) / scale).nan_to_num(-7.0), past_observed=~past.isnan(), **units)
+
+
+@families
+@pytest.mark.parametrize("horizon", [3, 6, 19])
+@pytest.mark.filterwarnings("ignore:We recommend keeping prediction length")
+def test_forecasts_are_the_pipelines_own(family: str, horizon: int) -> None:
+    contexts = [40 + 5 * one for one in series(9, 20, 45, 90)]
+    contexts[2][5:8] = torch.nan
+    predictor = built(family, toy_task(90, horizon, 1))
+    expected = own(family, contexts, horizon)
+    found = predictor(windows(contexts, 90, mean=38.0, scale=4.0))[:, :, 0] * 4 + 38
+    torch.testing.assert_close(found.float(), expected, rtol=1e-6, atol=1e-6 * float(expected.abs().max()))
+    assert (found.diff(dim=-1) >= 0).all()
+
+
+@families
+def test_a_shorter_context_of_ones_own_is_what_the_pipeline_sees(family: str) -> None:
+    contexts = series(60, 60)
+    predictor = built(family, toy_task(60, 4, 1), context_length=21)
+    assert predictor.context_length == 21
+    found = predictor(windows(contexts, 70))[:, :, 0]
+    torch.testing.assert_close(found.float(), own(family, [one[-21:] for one in contexts], 4), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["t5", "bolt"])
+def test_channels_are_forecast_each_by_itself(family: str) -> None:
+    batch = toy_windows(toy_task(30, 5, 3), gaps=True, extra=34)
+    both = built(family, toy_task(30, 5, 3))(batch)
+    alone = built(family, toy_task(30, 5, 1))(replace(batch, past=batch.past[..., 1:2], past_observed=None))
+    if family == "bolt":  # what is drawn depends on how many are drawn at once
+        batch = replace(batch, past_observed=None)
+        torch.testing.assert_close(built(family, toy_task(30, 5, 3))(batch)[..., 1:2, :], alone)
+    assert both.shape == (4, 5, 3, 4)
+
+
+def test_channels_and_covariates_of_a_series_are_one_group_of_chronos2() -> None:
+    task = toy_task(30, 5, 3, covariates=True)
+    batch = toy_windows(task, gaps=True, extra=34)
+    predictor = built("chronos2", task)
+    assert batch.past_observed is not None
+    assert batch.past_covariates is not None
+    assert batch.future_covariates is not None
+    expected = []
+    for row in range(len(batch) - 1):
+        past = torch.where(batch.past_observed[row], batch.past[row], torch.nan).float().T
+        known = {f"p{at}": one.float() for at, one in enumerate(batch.past_covariates[row].T)}
+        ahead = {f"f{at}": one.float() for at, one in enumerate(batch.future_covariates[row].T)}
+        one = {
+            "target": past,
+            "past_covariates": {**known, **{name: value[:64] for name, value in ahead.items()}},
+            "future_covariates": {name: value[64:] for name, value in ahead.items()},
+        }
+        expected.append(own("chronos2", [one], 5)[0])
+    found = predictor(batch)
+    torch.testing.assert_close(found[:-1].transpose(1, 2).float(), torch.stack(expected), rtol=1e-5, atol=1e-5)
+    assert found.isfinite().all(), "a window of which nothing was observed, too"
+    for name in ("past_covariates", "future_covariates"):
+        other = replace(batch, **{name: getattr(batch, name) + 1.5 * torch.randn(1, *getattr(batch, name).shape[1:])})
+        assert not torch.allclose(predictor(other), found), name
+    changed = batch.past.clone()
+    changed[..., 2] += torch.randn(64)
+    assert not torch.allclose(predictor(replace(batch, past=changed))[..., 0, :], found[..., 0, :]), "channels mix"
+
+
+@families
+def test_what_is_left_unread_is_said(family: str, caplog: pytest.LogCaptureFixture, toy_frame: pd.DataFrame) -> None:
+    frame = toy_frame.assign(rain=np.sin(np.arange(600)), unique_id="a").reset_index().rename(columns={"date": "ds"})
+    described = {"kind": "chronos", "weights": weights_of(family)}
+    forecaster = Forecaster(
+        described, id_column="unique_id", time_column="ds", target="wave", past_covariates=["rain"], prediction_length=3
+    )
+    with caplog.at_level(logging.WARNING, "tsattn"):
+        forecaster.fit(frame[["unique_id", "ds", "wave", "rain"]])
+    said = [line for line in caplog.messages if "leaves covariates unread" in line]
+    assert said == ([] if family == "chronos2" else [f"tiny-{family} leaves covariates unread: rain"])
+
+
+def test_paths_of_t5_are_drawn_from_a_seed() -> None:
+    batch = windows(series(40, 40), 40)
+    first, same, other = (built("t5", toy_task(40, 5, 1), sampling_seed=seed) for seed in (1, 1, 2))
+    state = torch.get_rng_state()
+    found = first(batch)
+    assert torch.equal(torch.get_rng_state(), state), "the generators of others go on as they were"
+    torch.manual_seed(99)
+    assert torch.equal(found, same(batch))
+    assert not torch.equal(found, other(batch))
+    many = built("t5", toy_task(40, 5, 1), num_samples=40)(batch)
+    assert many.shape == found.shape
+    assert not torch.equal(many, found)
+
+
+@families
+def test_a_point_forecast_is_the_median(family: str) -> None:
+    batch = windows(series(40, 50), 70)
+    fan, point = built(family, toy_task(50, 5, 1)), built(family, toy_task(50, 5, 1), ())
+    assert torch.equal(point(batch), fan(batch)[..., 2])
+
+
+@families
+def test_nothing_is_fitted_and_nothing_kept(family: str) -> None:
+    predictor = built(family)
+    assert not predictor.needs_fit
+    assert not predictor.is_trained
+    assert not predictor.state_dict()
+    assert predictor.num_parameters > 1000
+    assert predictor.name == f"tiny-{family}"
+
+
+@pytest.mark.parametrize("family", ["bolt", "chronos2"])
+def test_levels_beyond_the_models_own_are_refused(family: str) -> None:
+    with pytest.raises(UserError, match=f"tiny-{family} forecasts quantiles from 0.1 to 0.9: 0.05 lies outside"):
+        built(family, levels=(0.05, 0.5))
+    with pytest.raises(UserError, match=r"quantiles from 0\.1 to 0\.9: 0\.95 lies outside"):
+        Forecaster({"kind": "chronos", "weights": weights_of(family)}, quantiles=[0.5, 0.95])
+
+
+def test_t5_has_any_level() -> None:
+    assert built("t5", levels=(0.01, 0.5, 0.99))(toy_windows(toy_task(), extra=6)).isfinite().all()
+
+
+@families
+@pytest.mark.parametrize("kind", [{"kind": "swa", "window_size": 3}, {"kind": "mlr", "ranks": [4, 2, 2]}])
+def test_swapped_without_a_fit_is_what_adapt_gives(family: str, kind: dict[str, Any]) -> None:
+    contexts = series(30, 60)
+    predictor = built(family, toy_task(60, 4, 1), attention=kind, convert="copy")
+    assert predictor.name == f"tiny-{family}_{kind['kind']}"
+    adapted = adapt(weights_of(family), kind)
+    torch.manual_seed(1)
+    expected, _ = adapted.pipeline.predict_quantiles(contexts, prediction_length=4, quantile_levels=[*LEVELS])
+    expected = torch.stack(list(expected)).reshape(2, 4, 4)
+    found = predictor(windows(contexts, 70))[:, :, 0].float()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(found, built(family, toy_task(60, 4, 1))(windows(contexts, 70))[:, :, 0].float())
+
+
+def test_an_adapted_folder_is_forecast_with(tmp_path: Path) -> None:
+    adapt(weights_of("bolt"), "swa").save(tmp_path / "adapted")
+    batch = windows(series(30, 60), 70)
+    predictor = build_predictor({"kind": "chronos", "weights": str(tmp_path / "adapted")})
+    predictor.build(toy_task(60, 4, 1), Output(LEVELS))
+    torch.testing.assert_close(predictor(batch), built("bolt", toy_task(60, 4, 1), attention="swa")(batch))
+
+
+def test_a_native_file_is_adapted_too() -> None:
+    """The model of chronos-forecasting with the weights of our own computes the same."""
+    batch = windows(series(20, 30), 30)
+    small = {"kind": "chronos", "weights": small_weights()}
+    one_level = {"kind": "mlr", "ranks": [8]}
+    plain, adapted = build_predictor(small), build_predictor({**small, "attention": one_level})
+    for predictor in (plain, adapted):
+        predictor.build(toy_task(30, 4, 1), Output((0.1, 0.5, 0.9)))
+    torch.testing.assert_close(adapted(batch), plain(batch), rtol=1e-4, atol=1e-4)
+
+
+@families
+def test_a_forecaster_forecasts_any_frame(family: str, toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    forecaster = Forecaster(
+        {"kind": "chronos", "weights": weights_of(family)}, prediction_length=4, val_rows=20, test_rows=40
+    )
+    forecast = forecaster.predict(toy_frame)
+    assert [*forecast.columns] == ["unique_id", "date", "predictions", "0.1", "0.5", "0.9"]
+    with pytest.warns(UserWarning, match=rf"horizon 30 is longer than the \d+ steps of tiny-{family}: it goes on from"):
+        assert forecaster.predict(toy_frame, horizon=30).notna().all(axis=None)
+    forecaster.fit(toy_frame)
+    forecaster.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(load(tmp_path / "model").predict(toy_frame), forecaster.predict(toy_frame))
+    scores = forecaster.evaluate(toy_frame)
+    assert scores[["mase_by_channel", "wql_by_channel"]].iloc[0].notna().all()

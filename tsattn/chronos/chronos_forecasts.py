@@ -1,0 +1,54 @@
+"""What forecasts by a Chronos model, whoever computes it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from tsattn.batch import Batch
+from tsattn.errors import UserError
+
+__all__ = ["ChronosForecasts"]
+
+
+class ChronosForecasts(ABC):
+    """Quantiles of any horizon.
+
+    Args:
+        context_length: the most past steps that the model looks at: of more it takes the last.
+        steps_at_once: the longest horizon that it forecasts without going on from its own forecasts.
+        levels: that the model forecasts; levels between them are interpolated. None for one that draws samples.
+        takes_covariates: whether it uses covariates; static columns are never used.
+    """
+
+    def __init__(
+        self, context_length: int, steps_at_once: int, levels: tuple[float, ...] | None, *, takes_covariates: bool
+    ) -> None:
+        self.context_length = context_length
+        self.steps_at_once = steps_at_once
+        self.levels = levels
+        self.takes_covariates = takes_covariates
+
+    @property
+    @abstractmethod
+    def num_parameters(self) -> int:
+        """Of the network."""
+
+    @abstractmethod
+    def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
+        """`(B, horizon, C, Q)` on the scale of the batch, rising with the levels."""
+
+    def check_levels(self, asked: Sequence[float], name: str) -> None:
+        """Refuse levels beyond the outermost of the model's own.
+
+        Raises:
+            UserError: naming the first.
+        """
+        own = self.levels
+        if own is None:
+            return
+        outside = [level for level in asked if not own[0] <= level <= own[-1]]
+        if outside:
+            raise UserError(f"{name} forecasts quantiles from {own[0]} to {own[-1]}: {outside[0]} lies outside")

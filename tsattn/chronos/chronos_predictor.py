@@ -1,0 +1,218 @@
+"""Forecasts by pretrained weights: as they are, with their attention swapped, or trained on."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn import descriptions
+from tsattn.batch import Batch
+from tsattn.chronos.chronos_forecasts import ChronosForecasts
+from tsattn.chronos.chronos_network import ChronosNetwork
+from tsattn.chronos.chronos_options import ChronosOptions
+from tsattn.chronos.pipeline_forecasts import PipelineForecasts
+from tsattn.descriptions import Description
+from tsattn.errors import UserError, one_of
+from tsattn.predictors.any_horizon import AnyHorizon
+from tsattn.predictors.contexts import last_context
+from tsattn.predictors.network import NetworkPredictor
+from tsattn.task import Output, Task
+from tsattn.training.random_state import own_random_state
+
+if TYPE_CHECKING:
+    from tsattn.data import ForecastDataModule
+    from tsattn.training import Execution, ForecastingModule, Training
+
+__all__ = ["ChronosPredictor"]
+
+logger = logging.getLogger("tsattn")
+
+_LEARNED_FROM = 512  # training windows that conversion and calibration see
+
+
+class ChronosPredictor(NetworkPredictor, AnyHorizon):
+    """A `ChronosNetwork`, whose arguments are its own.
+
+    Without `trained` and `calibrate` there is nothing to fit: it forecasts straight away, with as much context as the
+    model takes. Quantiles between the model's levels are interpolated, those beyond the outermost refused, and such as
+    cross are put in order. Horizons beyond what it forecasts at once are continued as its family does.
+
+    Args:
+        backbone: the description of a `ChronosNetwork`.
+
+    Raises:
+        UserError: for a wrong argument.
+    """
+
+    takes_short_contexts = True
+
+    def __init__(self, backbone: Description) -> None:
+        super().__init__(backbone)
+        descriptions.check_types(self.arguments, get_type_hints(ChronosNetwork.__init__), "predictor chronos")
+        self.options = ChronosOptions(**self.arguments)
+        self.is_trained = self.options.trained is not None
+        self.needs_fit = self.options.is_fitted
+        self.uses_covariates = False  # until it is known whose weights these are
+        self._unfitted: tuple[ChronosForecasts, ...] = ()
+
+    @property
+    @override
+    def name(self) -> str:
+        """That of the weights, and the attention that took the place of theirs."""
+        given = self.options.attention or []
+        layers = given if isinstance(given, list) else [given]
+        kinds = dict.fromkeys(layer["kind"] for layer in layers)
+        own = Path(self.options.weights).name.removesuffix(".safetensors")
+        return re.sub(r"[^\w.-]", "_", "_".join([own, *kinds]))
+
+    @property
+    def forecasts(self) -> ChronosForecasts:
+        """What forecasts, or would before anything is fitted."""
+        if isinstance(self.backbone, ChronosNetwork) and (not self.needs_fit or self.backbone.model is not None):
+            return self.backbone.forecasts
+        if not self._unfitted:
+            alone = {**self.arguments, "trained": None, "calibrate": 0}
+            if self.options.convert == "fresh":
+                alone |= {"attention": None, "convert": "copy"}
+            task = Task("weights", 1, 1, ("y",), "1", 1)
+            self._unfitted = (ChronosNetwork(task, Output(), **alone).forecasts,)
+        return self._unfitted[0]
+
+    @property
+    @override
+    def context_length(self) -> int:
+        if self.needs_fit:
+            assert self.task is not None, "build(task, output) comes first"
+            return self.task.context_length
+        own = self.options.context_length
+        return self.forecasts.context_length if own is None else own
+
+    @property
+    @override
+    def steps_at_once(self) -> int:
+        return self.forecasts.steps_at_once
+
+    @property
+    @override
+    def num_parameters(self) -> int:
+        """Of the whole network, or those that are trained."""
+        network = self.backbone
+        if not self.is_trained:
+            return self.forecasts.num_parameters
+        if not isinstance(network, ChronosNetwork) or network.model is None:
+            network = ChronosNetwork(Task("weights", 1, 1, ("y",), "1", 1), Output(), **self.arguments)
+        return sum(part.numel() for part in network.parameters() if part.requires_grad)
+
+    @property
+    @override
+    def summary(self) -> str:
+        done = f", calibrated in {self.options.calibrate} steps" if self.options.calibrate else ""
+        return f"{self.name}: {self.num_parameters:,} parameters, pretrained{done}"
+
+    @override
+    def check_output(self, output: Output) -> None:
+        super().check_output(output)
+        if not self.needs_fit:
+            self.forecasts.check_levels(output.quantiles, self.name)
+
+    @override
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
+        self.check_output(output)
+        super().build(task, output, empty=empty)
+        if not self.needs_fit:
+            self._check_context()
+
+    @override
+    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        if self.is_trained:
+            super().check_fit(data, training)
+        else:
+            for part in ("train", "val") if self.needs_fit else ("val",):
+                if part in data.parts:
+                    data.windows(part, self.context_length)
+
+    @override
+    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+        if self.is_trained:
+            return super().fit(data, training)
+        assert self.task is not None
+        assert self.output is not None
+        if self.needs_fit:
+            with own_random_state(training.seed):
+                network = ChronosNetwork(self.task, self.output, **self.arguments)
+                self._prepare(network, data, training)
+            self.backbone = network
+        else:
+            self._say_limits(self.forecasts, training.say)
+        return {}
+
+    @override
+    def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
+        """On the device of the execution, trained or not."""
+        return execution.forecaster(self, forecast)
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        assert self.task is not None, "build(task, output) comes first"
+        return self.forecast_to(batch, self.task.prediction_length)
+
+    @override
+    def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
+        assert isinstance(self.backbone, ChronosNetwork), "build(task, output) comes first"
+        return self.backbone.forecast_to(last_context(batch, self.context_length), horizon)
+
+    @override
+    def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
+        module = super()._module(data, training, empty=empty)
+        if not empty:
+            assert isinstance(module.backbone, ChronosNetwork)
+            self._prepare(module.backbone, data, training)
+        return module
+
+    def _prepare(self, network: ChronosNetwork, data: ForecastDataModule, training: Training) -> None:
+        """Convert and calibrate on training windows, where either learns from them."""
+        self._say_limits(network.forecasts, training.say)
+        learns = self.options.calibrate or self.options.convert == "rotate"
+        if self.options.attention is None or not learns:
+            return
+        forecasts = network.forecasts
+        assert isinstance(forecasts, PipelineForecasts)
+        every = -(-len(data.windows("train", self.context_length)) // _LEARNED_FROM)
+        series = []
+        for batch in data.eval_dataloader("train", self.context_length, every=every):
+            rows = forecasts.rows(batch)
+            known = [rows.past] if rows.target is None else [rows.past, rows.target]
+            series += [row for row in torch.cat(known, -1).flatten(0, 1) if bool(row.isfinite().any())]
+        seed = training.seed or 0
+        training.say(f"{self.name}: attention learns from {len(series)} training series")
+        network.prepare(series, seed)
+
+    def _check_context(self) -> None:
+        most = self.forecasts.context_length
+        if self.context_length > most:
+            raise UserError(f"context_length of {self.name} must be at most {most}, not {self.context_length}")
+
+    def _say_limits(self, forecasts: ChronosForecasts, say: Callable[[str], None]) -> None:
+        """What of the task the model does not look at, or does in several steps."""
+        assert self.task is not None
+        task = self.task
+        L, T = task.context_length, task.prediction_length
+        if self.needs_fit and forecasts.context_length < L:
+            say(f"{self.name} looks at the last {forecasts.context_length} of {L} past steps")
+        if self.needs_fit and forecasts.steps_at_once < T:
+            say(
+                f"{self.name} is trained over the first {forecasts.steps_at_once} of {T} steps, and goes on from its "
+                "forecasts"
+            )
+        unread = [*task.static]
+        if not forecasts.takes_covariates:
+            unread = [*task.past_covariates, *task.future_covariates, *unread]
+        if unread:
+            logger.warning("%s leaves covariates unread: %s", self.name, one_of(unread))

@@ -1,0 +1,211 @@
+"""How each family of Chronos models forecasts series, and the loss that it is trained by.
+
+Shape letters as in `tsattn.chronos.channel_rows`; Q quantile levels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn.chronos.channel_rows import ChannelRows
+
+__all__ = ["TASKS", "FamilyTask", "Sampling"]
+
+_NOT_A_LABEL = -100  # which the cross-entropy of transformers leaves out
+
+
+class Sampling:
+    """How paths are drawn, by families that draw any.
+
+    Args:
+        paths: for each series; as many as the model says by default.
+        seed: of every call: the same contexts get the same paths.
+    """
+
+    def __init__(self, paths: int | None, seed: int) -> None:
+        self.paths = paths
+        self.seed = seed
+
+    @contextlib.contextmanager
+    def seeded(self, device: torch.device) -> Iterator[None]:
+        """PyTorch's generators start from the seed inside, and go on as they were after it."""
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(self.seed)
+            yield
+
+
+class FamilyTask(ABC):
+    """What a family does with series.
+
+    Attributes:
+        takes_covariates: whether covariates are of use to it.
+        most_rows: series that are forecast at once.
+    """
+
+    takes_covariates: bool = False
+    most_rows: int = 1024
+
+    def steps_at_once(self, pipeline: Any) -> int:
+        """The longest horizon that is forecast without going on from forecasts."""
+        return int(pipeline.model_prediction_length)
+
+    def levels(self, pipeline: Any) -> tuple[float, ...] | None:
+        """The quantile levels that a model forecasts, None if it draws paths."""
+        return tuple(map(float, pipeline.quantiles))
+
+    @abstractmethod
+    def quantiles(
+        self, pipeline: Any, rows: ChannelRows, horizon: int, levels: Sequence[float], sampling: Sampling
+    ) -> Tensor:
+        """`(B, C, horizon, Q)`, as `predict_quantiles` of the pipeline gives them: those of a step may cross."""
+
+    @abstractmethod
+    def loss(self, pipeline: Any, rows: ChannelRows) -> Tensor:
+        """What the original was trained by, over the observed targets of as many steps as are forecast at once."""
+
+
+class _ByChannel(FamilyTask):
+    """Forecasts every channel by itself."""
+
+    @override
+    def quantiles(
+        self, pipeline: Any, rows: ChannelRows, horizon: int, levels: Sequence[float], sampling: Sampling
+    ) -> Tensor:
+        contexts = rows.by_channel
+        with _silent(), sampling.seeded(contexts.device):
+            parts = [
+                pipeline.predict_quantiles(
+                    part.cpu(), prediction_length=horizon, quantile_levels=[*levels], **self.options(sampling)
+                )[0]
+                for part in torch.split(contexts, self.most_rows)
+            ]
+        return torch.cat(parts).reshape(*rows.past.shape[:2], horizon, len(levels))
+
+    def options(self, sampling: Sampling) -> dict[str, Any]:
+        """Further arguments of `predict_quantiles`."""
+        return {}
+
+
+class _T5Task(_ByChannel):
+    """Tokens of values over the mean of their absolutes; paths that are drawn token by token; cross-entropy."""
+
+    most_rows = 64
+
+    @override
+    def levels(self, pipeline: Any) -> None:
+        return None
+
+    @override
+    def options(self, sampling: Sampling) -> dict[str, Any]:
+        return {"num_samples": sampling.paths}
+
+    @override
+    def loss(self, pipeline: Any, rows: ChannelRows) -> Tensor:
+        assert rows.target is not None
+        tokenizer, model = pipeline.tokenizer, pipeline.inner_model
+        steps = self.steps_at_once(pipeline)
+        target = rows.target.flatten(0, 1)[:, :steps].cpu()
+        target = F.pad(target, (0, steps - target.shape[1]), value=torch.nan)
+        ids, mask, scale = tokenizer.context_input_transform(rows.by_channel.cpu())
+        labels, is_label = tokenizer.label_input_transform(target, scale)
+        labels[~is_label] = _NOT_A_LABEL
+        ids, mask, labels = (part.to(model.device) for part in (ids, mask, labels))
+        out = model(input_ids=ids, attention_mask=mask, labels=labels, use_cache=False)
+        loss: Tensor = out.loss
+        return loss if bool((labels != _NOT_A_LABEL).any()) else out.logits.sum() * 0
+
+
+class _BoltTask(_ByChannel):
+    """All quantiles of the horizon at once; their quantile loss on the scale of the context."""
+
+    @override
+    def loss(self, pipeline: Any, rows: ChannelRows) -> Tensor:
+        assert rows.target is not None
+        target = rows.target.flatten(0, 1)[:, : self.steps_at_once(pipeline)]
+        loss: Tensor = pipeline.inner_model(context=rows.by_channel, target=target).loss
+        return loss
+
+
+class _Chronos2Task(FamilyTask):
+    """Channels and covariates of a series form a group, whose members see each other; quantile loss of the channels."""
+
+    takes_covariates = True
+
+    @override
+    def quantiles(
+        self, pipeline: Any, rows: ChannelRows, horizon: int, levels: Sequence[float], sampling: Sampling
+    ) -> Tensor:
+        inputs: Any = rows.past.cpu()
+        if rows.past_covariates is not None or rows.future_covariates is not None:
+            inputs = [_with_covariates(rows, number, horizon) for number in range(len(rows.past))]
+        with _silent():
+            found, _ = pipeline.predict_quantiles(inputs, prediction_length=horizon, quantile_levels=[*levels])
+        return torch.stack(list(found))
+
+    @override
+    def loss(self, pipeline: Any, rows: ChannelRows) -> Tensor:
+        assert rows.target is not None
+        model, (B, C, L) = pipeline.inner_model, rows.past.shape
+        T = min(rows.target.shape[-1], self.steps_at_once(pipeline))
+        contexts, ahead, targets = [rows.past], [torch.full_like(rows.past[..., :1], torch.nan).expand(-1, -1, T)], []
+        targets.append(rows.target[..., :T])
+        if rows.past_covariates is not None:
+            contexts.append(rows.past_covariates)
+            ahead.append(rows.past.new_full((*rows.past_covariates.shape[:2], T), torch.nan))
+        if rows.future_covariates is not None:
+            contexts.append(rows.future_covariates[..., :L])
+            ahead.append(rows.future_covariates[..., L : L + T])
+        members = sum(part.shape[1] for part in contexts)
+        targets.append(rows.past.new_full((B, members - C, T), torch.nan))
+        group = torch.arange(B, device=rows.past.device).repeat_interleave(members)
+        loss: Tensor = model(
+            context=torch.cat(contexts, 1).flatten(0, 1),
+            group_ids=group,
+            future_covariates=torch.cat(ahead, 1).flatten(0, 1),
+            future_target=torch.cat(targets, 1).flatten(0, 1),
+            num_output_patches=math.ceil(T / model.chronos_config.output_patch_size),
+        ).loss
+        return loss
+
+
+TASKS: dict[str, FamilyTask] = {"t5": _T5Task(), "bolt": _BoltTask(), "chronos2": _Chronos2Task()}
+"""By the name of the family."""
+
+
+def _with_covariates(rows: ChannelRows, number: int, horizon: int) -> dict[str, Any]:
+    """One window as `Chronos2Pipeline` takes it."""
+    L = rows.past.shape[-1]
+    past: dict[str, Tensor] = {}
+    ahead: dict[str, Tensor] = {}
+    if rows.past_covariates is not None:
+        past |= {f"past {place}": row.cpu() for place, row in enumerate(rows.past_covariates[number])}
+    if rows.future_covariates is not None:
+        for place, row in enumerate(rows.future_covariates[number].cpu()):
+            past[f"future {place}"], ahead[f"future {place}"] = row[:L], row[L : L + horizon]
+    return {"target": rows.past[number].cpu(), "past_covariates": past, "future_covariates": ahead}
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """What the pipelines say of long horizons is said by `beyond_training`."""
+    from chronos import chronos
+
+    level = chronos.logger.level
+    chronos.logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
+            yield
+    finally:
+        chronos.logger.setLevel(level)

@@ -1,0 +1,72 @@
+"""Forecasts of a pretrained `ChronosBolt` of this package's own layers, which needs no extra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from einops import rearrange
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn.backbones.bolt import ChronosBolt
+from tsattn.batch import Batch
+from tsattn.chronos.chronos_forecasts import ChronosForecasts
+from tsattn.pretrained.bolt_file import BoltModel, load_bolt
+from tsattn.pretrained.continued_quantiles import at_levels, continued_quantiles
+
+__all__ = ["NativeBolt"]
+
+_ROWS = 1024  # series that are forecast at once: what bounds the memory
+
+
+class NativeBolt(ChronosForecasts):
+    """Every channel is forecast by itself; the weights are read when they are first asked for.
+
+    Args:
+        path: of a file of `tsattn.pretrained.bolt_file`.
+        model: what it says of the network.
+    """
+
+    def __init__(self, path: Path, model: BoltModel) -> None:
+        super().__init__(model.context_length, model.prediction_length, model.quantiles, takes_covariates=False)
+        self.path = path
+        self._loaded: tuple[ChronosBolt, ...] = ()
+
+    @property
+    def network(self) -> ChronosBolt:
+        """The network."""
+        if not self._loaded:
+            self._loaded = (load_bolt(self.path),)
+        return self._loaded[0]
+
+    @property
+    @override
+    def num_parameters(self) -> int:
+        return sum(part.numel() for part in self.network.parameters())
+
+    @override
+    @torch.no_grad()
+    def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
+        assert self.levels is not None
+        network = self.network.to(batch.past.device, batch.past.dtype)
+        context = rearrange(batch.past, "B L C -> (B C) L")
+        observed = None if batch.past_observed is None else rearrange(batch.past_observed, "B L C -> (B C) L")
+        parts = []
+        for first in range(0, len(context), _ROWS):
+            rows = slice(first, first + _ROWS)
+            known = None if observed is None else observed[rows]
+            seen = _from_first(context[rows], known)
+            raw = continued_quantiles(network, self.levels, *seen, self.context_length, horizon)
+            parts.append(at_levels(raw.sort(1).values.transpose(1, 2), self.levels, levels))
+        return rearrange(torch.cat(parts), "(B C) T Q -> B T C Q", C=batch.past.shape[-1]).to(batch.past.dtype)
+
+
+def _from_first(context: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The same without the steps at the front in which no series was observed, but for one: they decide nothing."""
+    if observed is None:
+        return context, None
+    seen = observed.any(0)
+    first = int(seen.int().argmax()) if bool(seen.any()) else len(seen) - 1
+    return context[:, first:], observed[:, first:]

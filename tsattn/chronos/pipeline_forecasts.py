@@ -1,0 +1,62 @@
+"""Forecasts and training losses of a pipeline of chronos-forecasting, adapted or plain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn.batch import Batch
+from tsattn.chronos.channel_rows import ChannelRows, to_batch_scale
+from tsattn.chronos.chronos_forecasts import ChronosForecasts
+from tsattn.chronos.families import ChronosFamily
+from tsattn.chronos.family_tasks import TASKS, Sampling
+from tsattn.pretrained.continued_quantiles import at_levels
+
+__all__ = ["PipelineForecasts"]
+
+
+class PipelineForecasts(ChronosForecasts):
+    """What a pipeline's own `predict_quantiles` gives, with quantiles that cross put in order.
+
+    Args:
+        pipeline: of a family; its model goes to the device of what it is given.
+        family: its family.
+        sampling: of the paths, where the family draws some.
+        context_length: past steps to look at; as many as the model can by default.
+    """
+
+    def __init__(
+        self, pipeline: Any, family: ChronosFamily, sampling: Sampling, context_length: int | None = None
+    ) -> None:
+        task = TASKS[family.name]
+        most = int(pipeline.model_context_length)
+        length = most if context_length is None else context_length
+        steps, levels = task.steps_at_once(pipeline), task.levels(pipeline)
+        super().__init__(length, steps, levels, takes_covariates=task.takes_covariates)
+        self.pipeline, self.task, self.sampling = pipeline, task, sampling
+
+    @property
+    @override
+    def num_parameters(self) -> int:
+        return sum(part.numel() for part in self.pipeline.inner_model.parameters())
+
+    @override
+    @torch.no_grad()
+    def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
+        self.pipeline.inner_model.to(batch.past.device)
+        rows = self.rows(batch)
+        own = levels if self.levels is None else self.levels
+        found = self.task.quantiles(self.pipeline, rows, horizon, own, self.sampling).sort(-1).values
+        return to_batch_scale(at_levels(found, own, levels), batch)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """See `FamilyTask.loss`."""
+        return self.task.loss(self.pipeline, self.rows(batch))
+
+    def rows(self, batch: Batch) -> ChannelRows:
+        """The series of a batch as the model takes them."""
+        return ChannelRows.of(batch, self.context_length, covariates=self.task.takes_covariates)
