@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tests.chronos.tiny_models import series, tiny_pipeline
 from tests.test_readme import blocks
+from tsattn import Forecaster, load
 
 
 def test_the_adapter_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +24,16 @@ def test_the_adapter_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     exec(short, names)
     assert names["quantiles"].shape == (3, 8, 9)
     assert [*names["again"].swaps] == ["encoder.0", "encoder.1", "encoder.2"]
+
+
+def test_the_predictor_runs(toy_frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny_pipeline("bolt").inner_model.save_pretrained(tmp_path / "tiny")
+    (block,) = blocks("Forecast with a pretrained Chronos, and train it on")
+    short = block.replace("amazon/chronos-bolt-small", "./tiny").replace("=512", "=48, max_steps=2")
+    short = short.replace('"calibrate": 100', '"calibrate": 2')
+    assert short.count("./tiny") == short.count("max_steps") == short.count('"calibrate": 2') == 1
+    names: dict[str, Any] = {"frame": toy_frame, "Forecaster": Forecaster}
+    exec(short, names)
+    assert len(names["forecast"]) == 48
+    assert load("tuned").predict().equals(names["tuned"].predict())

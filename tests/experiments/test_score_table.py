@@ -18,7 +18,7 @@ class Table:
         return self._scores
 
 
-POINT = {"mse_scaled": 0.5, "mae_scaled": 0.6, "mse_original": 5.0, "mae_original": 6.0}
+POINT = {"mse_scaled": 0.5, "mae_scaled": 0.6, "mse_original": 5.0, "mae_original": 6.0, "mase": 0.75}
 QUANTILES = {"wql": 0.125, "crps_original": 2.5, "coverage_80": 0.783, "coverage_80_by_channel": 0.9}
 
 
@@ -26,10 +26,10 @@ def test_the_quantiles_of_a_point_forecast_are_blank_and_the_best_is_marked() ->
     tables: dict[str, Any] = {"mine": Table(**{**POINT, "mse_scaled": 0.4}, **QUANTILES), "persistence": Table(**POINT)}
     table = score_table("toy", tables).splitlines()
     assert table[0] == "toy"
-    assert table[2].split() == ["MSE", "MAE", "MSE", "MAE", "WQL", "CRPS", "80"]
-    assert table[3].split() == ["mine", "0.400", "0.600", "5", "6", "0.1250", "2.5", "78.3", "*"]
+    assert table[2].split() == ["MSE", "MAE", "MSE", "MAE", "MASE", "WQL", "CRPS", "80"]
+    assert table[3].split() == ["mine", "0.400", "0.600", "5", "6", "0.750", "0.1250", "2.5", "78.3", "*"]
     assert table[3].index("78.3") + 4 == table[2].index("80") + 2
-    assert table[4].split() == ["persistence", "0.500", "0.600", "5", "6"]
+    assert table[4].split() == ["persistence", "0.500", "0.600", "5", "6", "0.750"]
     assert [line.endswith("*") for line in table].count(True) == 1
     plain = score_table("toy", {"persistence": tables["persistence"]}).splitlines()
     assert "WQL" not in plain[2]

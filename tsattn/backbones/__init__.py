@@ -68,10 +68,7 @@ def network_name(description: Mapping[str, Any]) -> str:
     Args:
         description: complete, see `complete_backbone`.
     """
-    attention = description.get("attention") or []
-    layers = attention if isinstance(attention, list) else [attention]
-    kinds = dict.fromkeys(layer["kind"] for layer in layers)
-    return re.sub(r"[^\w.-]", "_", "_".join([description["kind"], *kinds]))
+    return re.sub(r"[^\w.-]", "_", backbone_class(description["kind"]).title(description))
 
 
 def complete_backbone(description: Description) -> dict[str, Any]:

@@ -43,6 +43,13 @@ class Backbone(nn.Module, ABC):
     def forward(self, batch: Batch) -> Tensor:
         """The forecast of each window, `(B, T, C)`; `(B, T, C, Q)` where Q quantiles are asked for."""
 
+    @classmethod
+    def title(cls, description: Mapping[str, Any]) -> str:
+        """Kind and attention of a complete description, as tables have them."""
+        attention = description.get("attention") or []
+        layers = attention if isinstance(attention, list) else [attention]
+        return "_".join([description["kind"], *dict.fromkeys(layer["kind"] for layer in layers)])
+
     def own_loss(self, batch: Batch) -> Tensor:
         """What is made small in training, over the observed targets of a batch, where `has_own_loss` says so."""
         raise NotImplementedError(f"{type(self).__name__} is trained by the losses of tsattn.training.losses")

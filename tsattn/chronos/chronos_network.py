@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -105,6 +106,13 @@ class ChronosNetwork(Backbone):
         """Attention stays as it is written, with its ``kind``."""
         complete = {**descriptions.defaults(cls), **arguments}
         return {**complete, "attention": plain_attention(complete["attention"])}
+
+    @classmethod
+    @override
+    def title(cls, description: Mapping[str, Any]) -> str:
+        """The name of the weights in the place of the kind."""
+        own = Path(description["weights"]).name.removesuffix(".safetensors")
+        return super().title({**description, "kind": own})
 
     @property
     def forecasts(self) -> ChronosForecasts:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
@@ -61,16 +59,6 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         self.needs_fit = self.options.is_fitted
         self.uses_covariates = False  # until it is known whose weights these are
         self._unfitted: tuple[ChronosForecasts, ...] = ()
-
-    @property
-    @override
-    def name(self) -> str:
-        """That of the weights, and the attention that took the place of theirs."""
-        given = self.options.attention or []
-        layers = given if isinstance(given, list) else [given]
-        kinds = dict.fromkeys(layer["kind"] for layer in layers)
-        own = Path(self.options.weights).name.removesuffix(".safetensors")
-        return re.sub(r"[^\w.-]", "_", "_".join([own, *kinds]))
 
     @property
     def forecasts(self) -> ChronosForecasts:

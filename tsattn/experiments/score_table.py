@@ -16,7 +16,7 @@ def score_table(title: str, tables: Mapping[str, ErrorTable]) -> str:
     """The scores, one predictor a line, the least scaled MSE marked.
 
     Where a predictor forecasts quantiles there are its WQL, its CRPS in original units, and the coverage of its central
-    intervals in percent; they are blank for a point forecast.
+    intervals in percent, which are blank for a point forecast, and the MASE of each.
 
     Args:
         title: stands above.
@@ -34,13 +34,17 @@ def score_table(title: str, tables: Mapping[str, ErrorTable]) -> str:
     above = f"{'':{width}}  {'scaled':^17}  {'original units':^21}"
     heads = f"{'':{width}}  {'MSE':>8} {'MAE':>8}  {'MSE':>10} {'MAE':>10}"
     if has_quantiles:
-        above += f"  {'quantiles':^19}{'  % inside' if covered else ''}"
-        heads += f"  {'WQL':>8} {'CRPS':>10} " + "".join(f" {name.removeprefix(_COVERAGE):>5}" for name in covered)
+        above += f"  {'':8}  {'quantiles':^19}{'  % inside' if covered else ''}"
+        heads += f"  {'MASE':>8}  {'WQL':>8} {'CRPS':>10} " + "".join(
+            f" {name.removeprefix(_COVERAGE):>5}" for name in covered
+        )
     lines = [title, above, heads.rstrip()]
     for name, one in scores.items():
         mark = " *" if one["mse_scaled"] == best else ""
         line = f"{name:{width}}  {one['mse_scaled']:8.3f} {one['mae_scaled']:8.3f}"
         line += f"  {one['mse_original']:10.4g} {one['mae_original']:10.4g}"
+        if has_quantiles:
+            line += f"  {one['mase']:8.3f}"
         if "wql" in one:
             line += f"  {one['wql']:8.4f} {one['crps_original']:10.4g} "
             line += "".join(f" {100 * one[name]:5.1f}" for name in covered)

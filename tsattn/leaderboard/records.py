@@ -45,6 +45,8 @@ _SCHEMA = pa.schema(
         ("key", pa.string()),
         ("mse", pa.float64()),
         ("mae", pa.float64()),
+        ("mase", pa.float64()),
+        ("wql", pa.float64()),
         ("validation_mse", pa.float64()),
         ("validation_mae", pa.float64()),
         ("windows", pa.int64()),
@@ -66,6 +68,7 @@ _SCHEMA = pa.schema(
         ("finished", pa.timestamp("us", tz="UTC")),
     ]
 )
+_LATER = ("mase", "wql")  # columns that older files lack
 _WINDOWS = pa.schema(
     [
         ("window", pa.int32()),
@@ -263,6 +266,8 @@ def _records_file(source: str | Path) -> Path:
 def _read_records(path: Path) -> list[Record]:
     table, beside = _read_parquet(path), path.with_name(WINDOWS_FILE)
     _described(table.schema, path)
+    for name in (name for name in _LATER if name not in table.schema.names):
+        table = table.append_column(name, pa.nulls(len(table), _SCHEMA.field(name).type))
     missing = [name for name in _SCHEMA.names if name not in table.schema.names]
     if missing:
         raise UserError(f"{path} has no column {missing[0]}, so it holds no records")

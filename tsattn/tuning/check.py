@@ -6,10 +6,13 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tsattn.backbones import backbone_class
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.selection import SELECTION_CHOICES
 from tsattn.experiments import Experiment
 from tsattn.experiments.dotted import BACKBONE, did_you_mean, paths
+from tsattn.predictors import named_predictor
+from tsattn.predictors.network import NetworkPredictor
 from tsattn.training.losses import choose_loss
 from tsattn.tuning.search import Search
 
@@ -34,8 +37,10 @@ def comparable(experiment: Experiment) -> Experiment:
         experiment: as it was asked for.
     """
     selection = next(name for name, score in SELECTION_CHOICES.items() if score == experiment.selection)
-    loss = choose_loss(experiment.model["loss"], experiment.model["quantiles"])
-    fixed: dict[str, object] = {"model.selection": selection, "model.loss": loss}
+    fixed: dict[str, object] = {"model.selection": selection}
+    kind, cls, _ = named_predictor(experiment.model["backbone"])
+    if not (issubclass(cls, NetworkPredictor) and backbone_class(kind).has_own_loss):
+        fixed["model.loss"] = choose_loss(experiment.model["loss"], experiment.model["quantiles"])
     if (experiment.data.get("init_args") or {}).get("val_windows") == "auto":  # as many as a training affords
         fixed["data.val_windows"] = "all"
     return experiment.with_values(fixed)

@@ -1,0 +1,112 @@
+"""Who asks for a Chronos model: the command line, a study, a suite of the leaderboard."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from tests.chronos.saved_weights import weights_of
+from tests.chronos.tiny_models import FAMILIES
+from tests.leaderboard.cases import bench
+from tests.tuning.cases import toy
+from tsattn.cli import main
+
+SIZES = ["--data.context_length=24", "--data.prediction_length=6", "--data.batch_size=64", "--trainer.accelerator=cpu"]
+SHORT = ["--trainer.max_steps=2", "--trainer.val_check_interval=1"]
+SWAP = "{kind: chronos, weights: WEIGHTS, attention: {kind: mlr, ranks: [4, 2, 2]}, convert: rotate, trained: HOW}"
+
+
+@pytest.mark.usefixtures("undrawn", "short_ridge")
+@pytest.mark.parametrize(("family", "trained"), [("t5", "lora"), ("bolt", "all"), ("chronos2", "attention")])
+def test_the_command_line_trains_tests_predicts_and_goes_on(
+    family: str, trained: str, toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backbone = SWAP.replace("WEIGHTS", weights_of(family)).replace("HOW", trained)
+    data = ["--data", "CSVDataModule", f"--data.path={toy_csv}", *SIZES, "--data.val_windows=16"]
+    run = tmp_path / "run"
+    words = [*data, *SHORT, f"--model.backbone={backbone}", "--model.quantiles=[0.1, 0.5, 0.9]"]
+    assert main(["fit", *words, "--run", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert f"tiny-{family}_mlr: " in out
+    assert "MASE" in out
+    scores = json.loads((run / "metrics.json").read_text())["test"][f"tiny-{family}_mlr"]
+    assert {"mase", "wql", "mse_scaled", "mae_scaled"} <= scores.keys()
+    assert main(["test", "--run", str(run)]) == 0
+    assert main(["predict", "--run", str(run), "--horizon", "9", "--output", str(tmp_path / "out.csv")]) == 0
+    assert pd.read_csv(tmp_path / "out.csv").notna().all(axis=None)
+    assert main(["fit", "--resume", str(run), "--trainer.max_steps", "3"]) == 0
+    assert json.loads((run / "metrics.json").read_text())["training"]["steps"] == 3
+
+
+@pytest.mark.usefixtures("undrawn", "short_ridge")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_attention_is_one_flag(family: str, toy_csv: Path, tmp_path: Path) -> None:
+    data = ["--data", "CSVDataModule", f"--data.path={toy_csv}", *SIZES]
+    plain = f"--model.backbone={{kind: chronos, weights: {weights_of(family)}, num_samples: 2}}"
+    found = {}
+    for name, words in {"plain": [], "swa": ["--attention", "swa", "--attention.window_size", "2"]}.items():
+        assert main(["fit", *data, plain, *words, "--run", str(tmp_path / name)]) == 0
+        metrics = json.loads((tmp_path / name / "metrics.json").read_text())
+        found[name] = metrics["test"][f"tiny-{family}{'' if name == 'plain' else '_swa'}"]
+    assert found["plain"] != found["swa"]
+
+
+def test_a_typed_mistake_is_one_sentence(toy_csv: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["--data", "CSVDataModule", f"--data.path={toy_csv}", *SIZES]
+    for words, message in (
+        ("{kind: chronos, weights: no-such}", "error: weights must be "),
+        ("{kind: chronos, trained: most}", "error: trained must be null or one of all, attention, lora"),
+        (f"{{kind: chronos, weights: {weights_of('bolt')}, attention: mlr, convert: project}}", "error: "),
+    ):
+        assert main(["fit", *data, f"--model.backbone={words}"]) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert "Traceback" not in err
+
+
+def test_a_study_searches_conversions_and_ranks(tmp_path: Path) -> None:
+    search = {
+        "parameters": {
+            "model.backbone.convert": ["copy", "rotate"],
+            "model.backbone.lora_rank": {"type": "int", "low": 1, "high": 4},
+            "model.learning_rate": {"type": "float", "low": 1e-4, "high": 1e-2, "log": True},
+        }
+    }
+    backbone = {"kind": "chronos", "weights": weights_of("bolt"), "attention": "mlr", "trained": "lora"}
+    made = toy(tmp_path, search, backbone=backbone)
+    assert made.tune("--trials", "3") == 0
+    table = pd.read_csv(made.study / "trials.csv")
+    assert (table["state"] == "complete").any()
+    assert table["model.backbone.convert"].isin(["copy", "rotate"]).all()
+    complete = table[table["state"] == "complete"]
+    assert (complete["parameters"] == complete["model.backbone.lora_rank"] * 3 * 4 * 2 * 24).all()
+    best = yaml.safe_load((made.study / "best.yaml").read_text())
+    assert best["model"]["backbone"]["weights"] == weights_of("bolt")
+
+
+@pytest.mark.slow
+def test_a_suite_ranks_it_zero_shot_and_trained_beside_the_others(tmp_path: Path) -> None:
+    plain = {"kind": "chronos", "weights": weights_of("bolt")}
+    made = bench(
+        tmp_path / "suite",
+        horizons=[4],
+        seeds=1,
+        attentions={"mlr": {"kind": "mlr", "ranks": [4, 2, 2]}},
+        predictors={
+            "seasonal_naive": "seasonal_naive",
+            "chronos": {"backbone": plain, "attentions": "none", "values": {"model.quantiles": [0.1, 0.5, 0.9]}},
+            "chronos tuned": {"backbone": {**plain, "trained": "attention"}},
+        },
+    )
+    assert made.run() == 0
+    table = made.records().frame.set_index("predictor")
+    assert (table["status"] == "done").all(), table["reason"].tolist()
+    assert table.loc["chronos", "attention"] == ""
+    assert table.loc["chronos tuned", "attention"] == "mlr"
+    assert table["mase"].notna().all()
+    assert table["wql"].notna().to_dict() == {"seasonal_naive": False, "chronos": True, "chronos tuned": False}
+    assert table.loc["chronos", "trained_windows"] == "none"
