@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from tests.chronos.saved_weights import weights_of
-from tests.chronos.tiny_models import FAMILIES
+from tests.chronos.tiny_models import FAMILIES, series
 from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
+from tsattn.chronos import adapt
 from tsattn.chronos.chronos_network import ChronosNetwork
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor, complete_predictor
@@ -247,6 +248,33 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
     assert not other["predictions"].equals(forecast["predictions"])
 
 
+@pytest.mark.parametrize("family", ["bolt", "chronos2"])
+def test_what_was_calibrated_in_python_is_trained_on(family: str, toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    adapted = adapt(weights_of(family), "swa")
+    adapted.calibrate(series(60, 80), steps=2)
+    adapted.save(tmp_path / "adapted")
+    made = forecaster({"kind": "chronos", "weights": str(tmp_path / "adapted"), "trained": "attention"})
+    made.fit(toy_frame)
+    assert made.result is not None
+    network = made.result.fitted.predictor.backbone
+    assert isinstance(network, ChronosNetwork)
+    trained = [name for name, part in network.named_parameters() if part.requires_grad]
+    assert trained
+    assert all(".attention." in name or "relative_bias" in name for name in trained)
+    made.save(tmp_path / "model")
+    same(load(tmp_path / "model").predict(), made.predict())
+
+
+@families
+def test_it_is_refitted_averaged_and_trained_in_less_precision(family: str, toy_frame: pd.DataFrame) -> None:
+    one = described(family, "swa")
+    assert forecaster(one).fit(toy_frame, refit=True).predict().notna().all(axis=None)
+    half = forecaster(one, trainer={"precision": "bf16-mixed"}).fit(toy_frame).predict()
+    assert half.notna().all(axis=None)
+    mean = {"kind": "ensemble", "members": [one, "seasonal_naive"], "seeds": 2}
+    assert forecaster(mean, quantiles=None).fit(toy_frame).predict().notna().all(axis=None)
+
+
 # a run
 
 
@@ -306,7 +334,9 @@ def test_what_cannot_be_is_refused_when_it_is_described(arguments: dict[str, Any
         build_predictor({"kind": "chronos", "weights": small_weights(), **arguments})
 
 
-@pytest.mark.parametrize("option", [{"loss": "mae"}, {"mup": True}, {"compile_mode": "default"}], ids=str)
+@pytest.mark.parametrize(
+    "option", [{"loss": "mae"}, {"mup": True}, {"compile_mode": "default"}, {"activation_checkpointing": True}], ids=str
+)
 def test_what_pretrained_weights_cannot_take_is_refused(option: dict[str, Any], toy_frame: pd.DataFrame) -> None:
     (name,) = option
     made = forecaster(described("bolt"), **option, **({"quantiles": None} if name == "loss" else {}))

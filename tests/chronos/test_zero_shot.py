@@ -220,3 +220,32 @@ def test_a_forecaster_forecasts_any_frame(family: str, toy_frame: pd.DataFrame, 
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict(toy_frame), forecaster.predict(toy_frame))
     scores = forecaster.evaluate(toy_frame)
     assert scores[["mase_by_channel", "wql_by_channel"]].iloc[0].notna().all()
+
+
+@families
+@pytest.mark.parametrize("scaling", ["series", "global"])
+def test_a_frame_is_seen_in_its_own_units(family: str, scaling: str, toy_frame: pd.DataFrame) -> None:
+    """The level of a series is what Chronos-T5 takes its tokens from; however the data are scaled, it stays."""
+    described = {"kind": "chronos", "weights": weights_of(family)}
+    found = Forecaster(described, prediction_length=4, scaling=scaling).predict(toy_frame)
+    channels = torch.from_numpy(toy_frame.to_numpy().T.copy()).float()
+    contexts: Any = channels[None] if family == "chronos2" else [*channels]
+    pipeline = open_pipeline(weights_of(family), dtype="float32")
+    torch.manual_seed(1)
+    expected, _ = pipeline.predict_quantiles(contexts, prediction_length=4, quantile_levels=[0.1, 0.5, 0.9])
+    expected = torch.stack(list(expected)).reshape(2, 4, 3)
+    values = torch.from_numpy(found.set_index("unique_id").loc[["wave", "drift"], ["0.1", "0.5", "0.9"]].to_numpy())
+    torch.testing.assert_close(values.reshape(2, 4, 3).float(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_covariates_that_a_forecast_without_a_fit_leaves_unread_are_said(
+    caplog: pytest.LogCaptureFixture, toy_frame: pd.DataFrame
+) -> None:
+    frame = toy_frame.assign(rain=np.sin(np.arange(600)), unique_id="a").reset_index().rename(columns={"date": "ds"})
+    columns = {"id_column": "unique_id", "time_column": "ds", "target": "wave", "past_covariates": ["rain"]}
+    for family, expected in (("bolt", ["tiny-bolt leaves covariates unread: rain"]), ("chronos2", [])):
+        caplog.clear()
+        forecaster = Forecaster({"kind": "chronos", "weights": weights_of(family)}, **columns, prediction_length=3)
+        with caplog.at_level(logging.WARNING, "tsattn"):
+            forecaster.predict(frame[["unique_id", "ds", "wave", "rain"]])
+        assert [line for line in caplog.messages if "unread" in line] == expected

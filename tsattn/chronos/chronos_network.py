@@ -95,7 +95,7 @@ class ChronosNetwork(Backbone):
         self._copies: dict[str, str] = {}
         if self.options.is_fitted:
             self.register_buffer("record", torch.empty(0, dtype=torch.uint8))
-            self._register_state_dict_hook(_without_copies)  # type: ignore[no-untyped-call]
+            self.register_state_dict_post_hook(_without_copies)  # type: ignore[no-untyped-call]
             self.register_load_state_dict_post_hook(_with_shared)  # type: ignore[no-untyped-call]
             if not self.record.is_meta:
                 self._take(opened(self.options))

@@ -116,6 +116,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         super().build(task, output, empty=empty)
         if not self.needs_fit:
             self._check_context()
+            self._warn_of_unread(self.forecasts)
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
@@ -167,6 +168,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     def _prepare(self, network: ChronosNetwork, data: ForecastDataModule, training: Training) -> None:
         """Convert and calibrate on training windows, where either learns from them."""
         self._say_limits(network.forecasts, training.say)
+        self._warn_of_unread(network.forecasts)
         learns = self.options.calibrate or self.options.convert == "rotate"
         if self.options.attention is None or not learns:
             return
@@ -194,13 +196,14 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         L, T = task.context_length, task.prediction_length
         if self.needs_fit and forecasts.context_length < L:
             say(f"{self.name} looks at the last {forecasts.context_length} of {L} past steps")
-        if self.needs_fit and forecasts.steps_at_once < T:
-            say(
-                f"{self.name} is trained over the first {forecasts.steps_at_once} of {T} steps, and goes on from its "
-                "forecasts"
-            )
-        unread = [*task.static]
+        if forecasts.steps_at_once < T:
+            does = "is trained over" if self.is_trained else "forecasts"
+            say(f"{self.name} {does} {forecasts.steps_at_once} of {T} steps at once, and goes on from its forecasts")
+
+    def _warn_of_unread(self, forecasts: ChronosForecasts) -> None:
+        assert self.task is not None
+        unread = [*self.task.static]
         if not forecasts.takes_covariates:
-            unread = [*task.past_covariates, *task.future_covariates, *unread]
+            unread = [*self.task.past_covariates, *self.task.future_covariates, *unread]
         if unread:
             logger.warning("%s leaves covariates unread: %s", self.name, one_of(unread))

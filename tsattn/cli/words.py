@@ -164,7 +164,8 @@ def _set(description: object, path: list[str], value: Any, name: str) -> object:
     if not isinstance(description, Mapping):
         raise UserError(f"{name} is {description!r}, so {name}.{path[0]} cannot be set alone; give all of {name}")
     if name == _BACKBONE and path[0] == "attention":
-        return {**description, "attention": _set(description.get("attention", "standard"), path[1:], value, _ATTENTION)}
+        attention = description.get("attention") or "standard"
+        return {**description, "attention": _set(attention, path[1:], value, _ATTENTION)}
     if len(path) > 1:
         raise UserError(f"unknown argument {name}.{'.'.join(path)}; {name}.{path[0]} is one value, set it whole")
     return {**description, path[0]: value}

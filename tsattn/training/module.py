@@ -117,7 +117,12 @@ class ForecastingModule(LightningModule):
         self.selection = selection_metric(self.loss, quantiles, selection)
         self.has_own_loss = backbone_class(self.description["kind"]).has_own_loss
         if self.has_own_loss:
-            given = {"loss": loss, "mup": mup, "compile_mode": compile_mode}
+            given = {
+                "loss": loss,
+                "mup": mup,
+                "compile_mode": compile_mode,
+                "activation_checkpointing": activation_checkpointing,
+            }
             for name in (name for name, value in given.items() if value):
                 raise UserError(f"{self.description['kind']} goes on from pretrained weights: leave {name} out")
         self.mup = mup
