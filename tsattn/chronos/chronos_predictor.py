@@ -116,7 +116,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         super().build(task, output, empty=empty)
         if not self.needs_fit:
             self._check_context()
-            self._warn_of_unread(self.forecasts)
+            self._find_covariates(self.forecasts)
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
@@ -168,7 +168,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     def _prepare(self, network: ChronosNetwork, data: ForecastDataModule, training: Training) -> None:
         """Convert and calibrate on training windows, where either learns from them."""
         self._say_limits(network.forecasts, training.say)
-        self._warn_of_unread(network.forecasts)
+        self._find_covariates(network.forecasts)
         learns = self.options.calibrate or self.options.convert == "rotate"
         if self.options.attention is None or not learns:
             return
@@ -200,8 +200,10 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             does = "is trained over" if self.is_trained else "forecasts"
             say(f"{self.name} {does} {forecasts.steps_at_once} of {T} steps at once, and goes on from its forecasts")
 
-    def _warn_of_unread(self, forecasts: ChronosForecasts) -> None:
+    def _find_covariates(self, forecasts: ChronosForecasts) -> None:
+        """Note whether covariates are used, and log those that are not."""
         assert self.task is not None
+        self.uses_covariates = forecasts.takes_covariates
         unread = [*self.task.static]
         if not forecasts.takes_covariates:
             unread = [*self.task.past_covariates, *self.task.future_covariates, *unread]
