@@ -127,6 +127,10 @@ class ChronosNetwork(Backbone):
             self._forecasts = (unfitted(self.options),)
         return self._forecasts[0]
 
+    def share(self, *opened: ChronosForecasts) -> None:
+        """Take weights that are open already, if there are any, where nothing is fitted."""
+        self._forecasts = opened
+
     def prepare(self, series: Sequence[Tensor], seed: int) -> None:
         """Convert and calibrate on series of the training part.
 

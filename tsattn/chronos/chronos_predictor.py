@@ -115,6 +115,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         self.check_output(output)
         super().build(task, output, empty=empty)
         if not self.needs_fit:
+            assert isinstance(self.backbone, ChronosNetwork)
+            self.backbone.share(*self._unfitted)
             self._check_context()
             self._find_covariates(self.forecasts)
 
