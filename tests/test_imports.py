@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "tsattn"
 # neutral ground: records and helpers that everything may use and that use nothing of the package but each other
 GROUND = {
     *("errors", "batch", "plain_data", "task", "scaler", "descriptions", "constants", "passwords", "checksums"),
-    *("checks", "lean_torchmetrics"),
+    "checks",
 }
 LAYERS = [
     *(
@@ -76,16 +76,6 @@ def test_backbones_know_nothing_of_lightning_or_data() -> None:
 
 def test_importing_the_package_costs_nothing() -> None:
     code = "import tsattn, sys; assert 'torch' not in sys.modules; tsattn.Attention; assert 'torch' in sys.modules"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_lightning_comes_without_transformers_which_stays_whole() -> None:
-    code = (
-        "import sys, tsattn; tsattn.ForecastingModule; assert 'lightning' in sys.modules; "
-        "assert not {'transformers', 'huggingface_hub'} & set(sys.modules), 'it was opened'; "
-        "from torchmetrics.functional.text.bert import bert_score; from transformers import AutoModel, T5Config; "
-        "assert AutoModel is not None; import torchmetrics; assert torchmetrics.text.BERTScore"
-    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

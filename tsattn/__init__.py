@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tsattn.lean_torchmetrics import keep_lean
-
 if TYPE_CHECKING:
     from tsattn.attention import Attention, build_attention
     from tsattn.backbones import Backbone, build_backbone
@@ -74,8 +72,6 @@ __all__ = [
     "resume",
     "run",
 ]
-
-keep_lean()
 
 
 def __getattr__(name: str) -> Any:
