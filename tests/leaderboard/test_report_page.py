@@ -151,6 +151,39 @@ def test_means_are_those_of_the_records(analysis: Analysis, sections: list[Secti
     assert {row["arm"] for row in chosen if row["chosen by"] == "validation"} == {"patchtst, mlr"}
 
 
+def test_mase_and_wql_stand_where_records_have_them() -> None:
+    kinds = {"ridge": (1.25, None), "chronos_tiny": (0.875, 0.0625), "dlinear": (None, None)}
+    known = [
+        record("ETTh1", horizon, kind, "", None, windows=100, mase=mase, wql=wql)
+        for kind, (mase, wql) in kinds.items()
+        for horizon in (24, 48)
+    ]
+    sections = sections_of(analysed(Records.of(known)))
+    rows = {(row["predictor"], row["horizon"]): row for row in cells(table_of(sections, "horizon-table"))}
+    dash = rows["dlinear", "24"]["MASE"]
+    assert [rows[kind, "24"]["MASE"] for kind in kinds] == ["1.250", "0.875", dash]
+    assert [rows[kind, "48"]["WQL"] for kind in kinds] == [dash, "0.0625", dash]
+    means = {row["predictor"]: row["ETTh1"] for row in cells(table_of(sections, "scaled-table"))}
+    assert means == {"ridge": f"1.250 / {dash}", "chronos_tiny": "0.875 / 0.0625"}
+    text = markdown_report("Leaderboard", sections)
+    assert "| MSE | MAE | MASE | WQL | skill |" in text
+    assert "MASE / WQL, means over horizons and seeds" in page("Leaderboard", sections)
+
+
+def test_old_records_make_the_report_that_they_made(sections: list[Section]) -> None:
+    text = markdown_report("Leaderboard", sections)
+    assert "MASE" not in text
+    assert "WQL" not in text
+    assert "| MSE | MAE | skill |" in text
+    headline = next(one for one in sections if one.name == "headline")
+    assert [part.name for part in headline.parts] == ["headline-table"]
+    # MASE alone, as point forecasts have
+    alone = sections_of(analysed(Records.of([record("ETTh1", 24, "ridge", "", None, windows=100, mase=1.5)])))
+    (row,) = cells(table_of(alone, "scaled-table"))
+    assert row["ETTh1"] == "1.500"
+    assert "WQL" not in cells(table_of(alone, "horizon-table"))[0]
+
+
 def test_a_tie_is_called_one(analysis: Analysis, sections: list[Section]) -> None:
     rows = cells(table_of(sections, "difference-table"))
     assert len(rows) == len(analysis.comparisons)

@@ -41,6 +41,23 @@ def test_means_over_horizons_are_of_whole_arms() -> None:
     assert means.loc[("ETTh1", "ridge", ""), "skill"] == 0
 
 
+def test_mase_and_wql_are_means_where_all_horizons_have_them() -> None:
+    runs = [
+        record("ETTh1", horizon, "chronos", "", seed, windows=100, mase=seed + horizon / 24, wql=wql)
+        for horizon, wql in ((24, 0.1), (48, None))
+        for seed in (1, 2)
+    ]
+    board = Standings(Records.of(runs))
+    table = scores(board).set_index("horizon")
+    assert table["mase"].to_dict() == {24: 2.5, 48: 3.5}
+    assert table["mase_spread"].tolist() == [pytest.approx(np.sqrt(0.5))] * 2
+    assert table.loc[24, "wql"] == pytest.approx(0.1)
+    assert np.isnan(table.loc[48, "wql"])
+    (mean,) = horizon_means(board, scores(board)).to_dict("records")
+    assert mean["mase"] == 3
+    assert np.isnan(mean["wql"])
+
+
 def test_validation_chooses() -> None:
     runs = [
         record("ETTh1", 24, "patchtst", "standard", 1, validation_mse=0.5, mse=0.40),

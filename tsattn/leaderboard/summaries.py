@@ -15,7 +15,10 @@ LEAST_WEIGHT = 0.25
 
 _ARM = ["predictor", "attention"]
 _TABLE = ["dataset", "horizon"]
-_MEANS = ["mse", "mae", "validation_mse", "validation_mae", "flops", "seconds", "parameters", "peak_memory", "weight"]
+_SCALED = ["mase", "wql"]
+_TEST = ["mse", "mae", *_SCALED]
+_COSTS = ["flops", "seconds", "parameters", "peak_memory", "weight"]
+_MEANS = [*_TEST, "validation_mse", "validation_mae", *_COSTS]
 _SAME = ["context_length", "windows", "trained_windows"]
 
 
@@ -24,15 +27,16 @@ def scores(board: Standings) -> pd.DataFrame:
 
     Returns:
         A row a data set, horizon and arm, with ``seeds``, how many runs there are; the means of ``mse``, ``mae``,
-        ``validation_mse``, ``validation_mae``, ``flops``, ``seconds``, ``parameters``, ``peak_memory`` and ``weight``;
-        ``mse_spread`` and ``mae_spread``, the standard deviation over seeds, NaN of a single one; ``context_length``,
-        ``windows`` and ``trained_windows``; and ``skill``, by how many percent the MSE lies below that of the ridge of
+        ``mase`` and ``wql``, NaN where records have none, ``validation_mse``, ``validation_mae``, ``flops``,
+        ``seconds``, ``parameters``, ``peak_memory`` and ``weight``; ``mse_spread`` and the like of the other test
+        errors, the standard deviation over seeds, NaN of a single one; ``context_length``, ``windows`` and
+        ``trained_windows``; and ``skill``, by how many percent the MSE lies below that of the ridge of
         the same table, NaN without a ridge.
     """
     done = board.done.astype(dict.fromkeys(_MEANS, "float64"))
     groups = done.groupby([*_TABLE, *_ARM], sort=False)
     found = groups[_MEANS].mean()
-    for metric in ("mse", "mae"):
+    for metric in _TEST:
         found[f"{metric}_spread"] = groups[metric].std()
     found["seeds"] = groups.size()
     found[_SAME] = groups[_SAME].first()
@@ -62,6 +66,8 @@ def horizon_means(board: Standings, table: pd.DataFrame) -> pd.DataFrame:
     for (dataset, *names), part in table.groupby(["dataset", *_ARM], sort=False):
         missing = sorted(set(board.horizons(str(dataset))) - set(part["horizon"]))
         means = part[_MEANS].mean() * (np.nan if missing else 1.0)
+        means[_SCALED] = part[_SCALED].mean(skipna=False)  # a horizon from before they were kept has none
+        means[_SCALED] *= np.nan if missing else 1.0
         row = {"dataset": dataset, "predictor": names[0], "attention": names[1], "missing": missing}
         row |= {str(name): value for name, value in means.items()}
         rows.append({**row, "seeds": part["seeds"].min(), "most_seeds": part["seeds"].max()})

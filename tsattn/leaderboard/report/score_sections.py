@@ -37,6 +37,16 @@ __all__ = [
 ]
 
 _PAIR = "MSE / MAE on the train-standardised scale"
+_SCALED = {
+    "mase": Column(
+        "MASE",
+        "absolute errors over the seasonal error of the history, mean and standard deviation over seeds",
+        is_number=True,
+    ),
+    "wql": Column(
+        "WQL", "weighted quantile loss in original units, mean and standard deviation over seeds", is_number=True
+    ),
+}
 _ARM = (Column("predictor", has_filter=True), Column("attention", has_filter=True))
 _TABLE = (Column("data set", has_filter=True), Column("horizon", is_number=True, has_filter=True))
 
@@ -114,18 +124,24 @@ def headline_section(analysis: Analysis) -> Section:
         "What validation chose is highlighted.",
         _horizons_text(analysis),
     ]
-    table = ReportTable("headline-table", "Means over horizons and seeds, by arm and data set", columns, rows + partial)
-    return Section("headline", "Means over horizons", text, [table])
+    tables = [
+        ReportTable("headline-table", "Means over horizons and seeds, by arm and data set", columns, rows + partial)
+    ]
+    if known := _known_scaled(analysis.means):
+        tables.append(_scaled_table(analysis, known))
+    return Section("headline", "Means over horizons", text, tables)
 
 
 def horizon_section(analysis: Analysis) -> Section:
     """Every arm at every horizon."""
     table = analysis.scores
+    scaled = _known_scaled(table)
     columns = [
         *_TABLE,
         *_ARM,
         Column("MSE", "mean and standard deviation over seeds, on the train-standardised scale", is_number=True),
         Column("MAE", "mean and standard deviation over seeds, on the train-standardised scale", is_number=True),
+        *(_SCALED[name] for name in scaled),
         Column("skill", "by how much the MSE lies below that of the ridge of the same table", is_number=True),
         Column("validation MSE", "mean over seeds", is_number=True),
         Column("seeds", "runs", is_number=True),
@@ -147,6 +163,7 @@ def horizon_section(analysis: Analysis) -> Section:
                 Cell(row.attention or DASH),
                 number_cell(row.mse, with_spread(row.mse, row.mse_spread), "strong" if row.mse == lowest else ""),
                 number_cell(row.mae, with_spread(row.mae, row.mae_spread)),
+                *(_spread_cell(row, name) for name in scaled),
                 percent_cell(row.skill),
                 number_cell(row.validation_mse, score(row.validation_mse)),
                 count_cell(row.seeds),
@@ -317,6 +334,41 @@ def _mean_cell(analysis: Analysis, dataset: str, arm: RankedArm, mean: pd.Series
     is_chosen = best is not None and arm == RankedArm(best["predictor"], best["attention"])
     pair = score_pair(mean["mse"], mean["mae"])
     return Cell(pair, mean["mse"], "chosen" if is_chosen else "", " · ".join(notes))
+
+
+def _scaled_table(analysis: Analysis, known: Sequence[str]) -> ReportTable:
+    """Arms by data set: what forecasters are compared by whose scales and histories differ, pretrained ones above all.
+
+    Args:
+        analysis: of the records.
+        known: the errors that any record has, of `_SCALED`.
+    """
+    pair = " / ".join(_SCALED[name].name for name in known)
+    help = f"{pair}, mean over horizons and seeds"
+    columns = [*_ARM, *(Column(name, help, is_number=True) for name in analysis.board.datasets)]
+    rows = []
+    for arm in analysis.board.arms:
+        found = [analysis.mean_of(dataset, arm) for dataset in analysis.board.datasets]
+        means = [[math.nan if mean is None else float(mean[name]) for name in known] for mean in found]
+        if not np.isnan(means).all():
+            cells = [Cell(_joined(each), next((v for v in each if not math.isnan(v)), math.nan)) for each in means]
+            rows.append([Cell(arm.predictor), Cell(arm.attention or DASH), *cells])
+    caption = f"{pair}, means over horizons and seeds, by arm and data set"
+    return ReportTable("scaled-table", caption, columns, rows)
+
+
+def _known_scaled(table: pd.DataFrame) -> list[str]:
+    """MASE and WQL, as far as any row has them: records from before they were kept have none."""
+    return [name for name in _SCALED if table[name].notna().any()]
+
+
+def _spread_cell(row: Any, name: str) -> Cell:
+    value, spread = getattr(row, name), getattr(row, f"{name}_spread")
+    return number_cell(value, with_spread(value, spread))
+
+
+def _joined(values: Sequence[float]) -> str:
+    return DASH if np.isnan(values).all() else " / ".join(map(score, values))
 
 
 def _pair_cell(row: Any, note: str) -> Cell:
