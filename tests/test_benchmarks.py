@@ -9,12 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 import yaml
 
+from tests.chronos.tiny_models import FAMILIES, tiny_pipeline
 from tests.peers.there import needs_peers
+from tsattn.chronos import adapt
 from tsattn.cli import main
 from tsattn.ops.multilevel_triton import triton_available
 from tsattn.ops.native.library import load_kernels
@@ -302,3 +305,107 @@ def test_a_pretrained_model_is_chosen_and_scored(
     record = json.loads((tmp_path / "chronos_tiny.json").read_text())
     assert not record["beats_naive"]
     assert not any(row["seen"] for row in record["rows"])
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+def test_conversions_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--dry-run", "--output", str(tmp_path)]
+    assert run("chronos_conversion", words, monkeypatch) == 0
+    assert len(capsys.readouterr().out.split(" s\n")) == 25, "a line for each run"
+    record = json.loads((tmp_path / "conversion.json").read_text())
+    arms = ["copy", "rotate", "rotate_noise", "rotate_training", "swa", "btt"]
+    assert [*record["output_errors"]] == arms
+    errors = {arm: one["mean"] for arm, one in record["output_errors"].items()}
+    assert errors["rotate_training"] < errors["rotate_noise"] < errors["copy"]
+    assert record["targets"]["rotate_training"]["of_output_errors"] == errors["rotate_training"] / errors["copy"]
+    rows = {row["arm"]: row for row in record["zero_shot"]}
+    assert [*rows] == ["original", *arms]
+    assert rows["rotate_training"]["wql"] == pytest.approx(rows["original"]["wql"], rel=0.01)
+    assert rows["copy"]["rise_by_seed"].keys() == {"1", "2"}
+    low, mean, high = ({r["arm"]: r for r in record["fine_tuned"]["rows"]}["mlr"][k] for k in ("low", "ratio", "high"))
+    assert low < mean < high
+    assert all(row["counted"] == row["closed_form"] < row["original"] for row in record["attention_flops"]["layers"])
+    assert {"low_rank", "btt", "kronecker"} <= record["structures"].keys()
+    text = (tmp_path / "conversion.md").read_text()
+    assert "A dry run of toy sizes" in text
+    assert f"| MLR, `copy` | {errors['copy']:.4f} |" in text
+    # what is there is not run again, unless it is of other weights; what is missing is
+    runs = tmp_path / "runs"
+    (runs / "zero_shot-1-national_illness-btt.json").unlink()
+    kept = runs / "zero_shot-2-national_illness-original.json"
+    content = json.loads(kept.read_text())
+    content["found"]["wql"] *= 2
+    kept.write_text(json.dumps(content))
+    other = runs / "structures-1.json"
+    other.write_text(json.dumps({"known": {"weights": "others"}, "found": {}}))
+    assert run("chronos_conversion", words, monkeypatch) == 0
+    printed = [line.split(": ")[1].split(",")[0] for line in capsys.readouterr().out.splitlines() if " of 24: " in line]
+    assert printed == ["structures-1", "zero_shot-1-national_illness-btt"]
+    again = json.loads((tmp_path / "conversion.json").read_text())
+    assert again["zero_shot"][0]["wql"] > rows["original"]["wql"]
+    assert again["structures"] == record["structures"]
+
+
+def test_the_conversions_ask_for_weights_and_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, said in (
+        (["--dry-run"], "--dry-run needs an --output of its own"),
+        ([], "--weights are needed"),
+        (["--weights", str(tmp_path)], "there are no weights in"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            run("chronos_conversion", words, monkeypatch)
+        assert stop.value.code == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_components_are_counted_on_the_reference(family: str) -> None:
+    counts = importlib.import_module("conversion.score_counts")
+    mlr = adapt(tiny_pipeline(family), {"kind": "mlr", "ranks": [4, 2, 2], "blocks": [1, 2, 8]})
+    for row in counts.flops_by_layer(mlr):
+        assert row["counted"] == row["closed_form"] < row["original"]
+        assert row["counted_share"] < row["with_mixing"] < 1
+    swa = adapt(tiny_pipeline(family), {"kind": "swa", "window_size": 4})
+    (row, *_) = counts.flops_by_layer(swa)
+    special = swa.swapped["encoder.0"].layout.special_tokens
+    at = torch.arange(row["tokens"])
+    sees = (at[:, None] - at).abs() < 4
+    sees[-special:] = True
+    sees[:, -special:] = True
+    assert torch.equal(counts.counted_components(swa.swapped["encoder.0"], row["tokens"]), 8 * sees.expand(3, -1, -1))
+    assert row["counted"] <= row["closed_form"], "the closed form counts windows that reach beyond the ends"
+
+
+def test_a_ratio_has_its_paired_interval() -> None:
+    paired = importlib.import_module("conversion.summary").paired
+    rng = np.random.default_rng(0)
+    counts = [48] * 1000
+    others = [
+        {"counts": counts, "sums": (48 * (1 + 0.3 * np.sin(np.arange(1000) / 99) + shift)).tolist()}
+        for shift in (0.0, 0.1, 0.3)
+    ]
+
+    def arm(factor: float, spread: float) -> list[dict[str, Any]]:
+        noise = 1 + 0.02 * rng.standard_normal((3, 1000))
+        by_seed = factor + spread * np.array([-1.0, 0.2, 0.8])
+        return [
+            {"counts": counts, "sums": (f * n * np.array(one["sums"])).tolist()}
+            for f, n, one in zip(by_seed, noise, others, strict=True)
+        ]
+
+    near = paired(arm(1.02, 1e-4), others, 48)
+    assert near["low"] < 1.02 < near["high"]
+    assert near["low"] > 1.01, "pairs differ far less than seeds do"
+    far = paired(arm(1.02, 0.05), others, 48)
+    assert far["low"] < 1 < far["high"]
+    alone = paired(arm(1.02, 0.05)[:1], others[:1], 48)
+    assert alone["pairs"] == 1
+    short = [{**one, "counts": counts[:9], "sums": one["sums"][:9]} for one in others]
+    assert paired(short, short, 48)["low"] is None
+    with pytest.raises(RuntimeError, match="different windows"):
+        paired(others, [{**one, "counts": [47] * 1000} for one in others], 48)

@@ -1,0 +1,39 @@
+"""Weights of a Chronos-Bolt that nobody has trained, where times or a dry run alone are asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tsattn.pretrained.bolt_file import BoltModel, save_bolt
+
+__all__ = ["PRETRAINED", "TINY", "random_model", "save_random"]
+
+QUANTILES = tuple(number / 10 for number in range(1, 10))
+UNSCALED = {"kind": "standard", "scaling": 1.0}
+TINY: dict[str, Any] = {"patch_len": 4, "d_model": 16, "num_heads": 2, "d_ff": 16}
+PRETRAINED: dict[str, Any] = {"patch_len": 16, "d_model": 128, "num_heads": 4, "d_ff": 256, "num_layers": 4}
+"""The sizes of `chronos_tiny_pretrain.yaml`."""
+
+
+def random_model(sizes: dict[str, Any], context_length: int, prediction_length: int) -> BoltModel:
+    """What the file of such a model says."""
+    described = {"kind": "chronos_bolt", "attention": UNSCALED, "dropout": 0.0, **sizes}
+    return BoltModel(described, context_length, prediction_length, QUANTILES)
+
+
+def save_random(path: Path, seed: int, model: BoltModel | None = None) -> Path:
+    """A file of random weights, by default of a toy model; what is there stays."""
+    if path.exists():
+        return path
+    model = random_model(TINY, 32, 8) if model is None else model
+    generator = torch.Generator().manual_seed(seed)
+    state = {}
+    for name, part in model.build().state_dict().items():
+        drawn = torch.randn(part.shape, generator=generator) / max(1, part.shape[-1] if part.dim() > 1 else 1) ** 0.5
+        state[name] = 1 + 0.1 * drawn if name.endswith("norm.weight") else drawn
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_bolt(path, model, state)
+    return path
