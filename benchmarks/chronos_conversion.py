@@ -35,7 +35,7 @@ from conversion.arms import FINE_TUNED, ORIGINAL, SIZES, TOY, ZERO_SHOT, Sizes
 from conversion.markdown import report
 from conversion.runs import attention_flops, fine_tuned, structure_errors, trained_on, zero_shot
 from conversion.summary import summary
-from random_bolt import save_random
+from random_chronos import save_random
 
 from tsattn.checksums import sha256
 from tsattn.errors import UserError

@@ -1,4 +1,4 @@
-"""Weights of a Chronos-Bolt that nobody has trained, where times or a dry run alone are asked for."""
+"""Chronos models that nobody has trained, where times or a dry run alone are asked for."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from tsattn.chronos.families import FAMILIES
 from tsattn.pretrained.bolt_file import BoltModel, save_bolt
 
-__all__ = ["PRETRAINED", "TINY", "random_model", "save_random"]
+__all__ = ["PRETRAINED", "TINY", "random_model", "random_t5", "save_random"]
 
 QUANTILES = tuple(number / 10 for number in range(1, 10))
 UNSCALED = {"kind": "standard", "scaling": 1.0}
@@ -37,3 +38,40 @@ def save_random(path: Path, seed: int, model: BoltModel | None = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     save_bolt(path, model, state)
     return path
+
+
+def random_t5(sizes: dict[str, int], context_length: int, prediction_length: int) -> Any:
+    """The pipeline of a Chronos-T5 of given sizes: `d_model`, `d_kv`, `num_heads`, `d_ff`, `num_layers`."""
+    chronos = {
+        "tokenizer_class": "MeanScaleUniformBins",
+        "tokenizer_kwargs": {"low_limit": -15.0, "high_limit": 15.0},
+        "context_length": context_length,
+        "prediction_length": prediction_length,
+        "n_tokens": 4096,
+        "n_special_tokens": 2,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "use_eos_token": True,
+        "model_type": "seq2seq",
+        "num_samples": 20,
+        "temperature": 1.0,
+        "top_k": 50,
+        "top_p": 1.0,
+    }
+    config = {
+        **sizes,
+        "vocab_size": 4096,
+        "num_decoder_layers": sizes["num_layers"],
+        "dropout_rate": 0.0,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+        "is_encoder_decoder": True,
+        "chronos_config": chronos,
+        "chronos_pipeline_class": "ChronosPipeline",
+        "architectures": ["T5ForConditionalGeneration"],
+    }
+    torch.manual_seed(0)
+    pipeline = FAMILIES["t5"].unloaded(config, "sdpa")
+    pipeline.inner_model.eval()
+    return pipeline
