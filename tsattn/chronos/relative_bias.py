@@ -29,14 +29,14 @@ class RelativeBias(nn.Module):
         """`(1, H, N, S)` of the last `queries` tokens, before which `seen` came, and the first `keys`."""
         from transformers.models.t5.modeling_t5 import T5Attention
 
-        device = self.table.weight.device
-        at = torch.arange(queries, device=device)[:, None] + seen
+        # of each distance once, from the last query's first key to the first query's last: rows are stretches of these
+        ahead = torch.arange(1 - seen - queries, keys - seen, device=self.table.weight.device)
         bucket: Any = T5Attention._relative_position_bucket
         buckets = bucket(
-            torch.arange(keys, device=device) - at,
+            ahead,
             bidirectional=self.bidirectional,
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
-        bias: Tensor = self.table(buckets)
-        return bias.permute(2, 0, 1)[None]
+        line: Tensor = self.table(buckets).T
+        return line.unfold(1, keys, 1).flip(1)[None]
