@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
+from tests.pretrained.small_models import save_small
 from tsattn.chronos import adapt, load_adapted, open_pipeline
+from tsattn.chronos.bolt_pipeline import bolt_pipeline
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {
@@ -118,6 +120,21 @@ def test_plain_folders_open(family: str, tmp_path: Path) -> None:
     assert json.loads((adapted.save(tmp_path / "a") / "adapted.json").read_text())["source"]["name"] == str(
         tmp_path / "plain"
     )
+
+
+def test_what_this_package_has_pretrained_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = save_small(tmp_path / "small.safetensors")
+    contexts = [row[-24:] for row in series(60, 60)]
+    plain = forecast(bolt_pipeline(file), contexts)
+    assert torch.equal(forecast(open_pipeline(file), contexts), plain)
+    assert open_pipeline(file, dtype="bfloat16").inner_model.dtype == torch.bfloat16
+    monkeypatch.setattr("tsattn.pretrained.bolt_file._SHIPPED", tmp_path)
+    adapted = adapt("small", {"kind": "mlr", "ranks": [8]})
+    assert torch.equal(forecast(adapted.pipeline, contexts), plain)
+    again = load_adapted(adapted.save(tmp_path / "adapted"))
+    assert torch.equal(forecast(again.pipeline, contexts), plain)
+    with pytest.raises(UserError, match="small is no model on the hub, which alone has revisions"):
+        open_pipeline("small", revision="abc")
 
 
 @pytest.mark.parametrize(
