@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
 from tsattn.errors import UserError
@@ -113,7 +114,7 @@ class Analysis:
         """The comparisons of attentions, without ablations, with standard attention."""
         found = self.comparisons[self.comparisons["against"] == STANDARD]
         holds = [RankedArm("", kind).has_attention for kind in found["attention"]]
-        return found[holds]
+        return found[np.array(holds, bool)]
 
     @cached_property
     def _found(self) -> tuple[pd.DataFrame, pd.DataFrame | None]:
