@@ -10,6 +10,7 @@ from pathlib import Path
 from tsattn.errors import number_of
 from tsattn.leaderboard.board import Board, Options, Workers
 from tsattn.leaderboard.estimates import duration
+from tsattn.leaderboard.origins import score_on_origins
 from tsattn.leaderboard.shards import Shard
 from tsattn.leaderboard.suite_file import read_suite
 from tsattn.leaderboard.worker_process import LocalWorkers
@@ -56,6 +57,8 @@ def run_suite(file: Path, options: argparse.Namespace, command: str, say: Callab
         return output, folder.path
     try:
         board.run(_workers(folder, options))
+        if options.origins is not None:
+            score_on_origins(board, options.origins, say)
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(f"go on with `{command}`") from stop
     _say_end(board, say)
