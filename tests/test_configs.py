@@ -12,6 +12,7 @@ import yaml
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.cli import main
+from tsattn.predictors import complete_predictor
 from tsattn.task import Task
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
@@ -34,13 +35,15 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
     size = ["d_model=64", "num_heads=1", "d_ff=64"] if "paper" in config.name else []
     assert main([*words, *limits, *(f"--model.backbone.{option}" for option in size)]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["test_windows"] == {"co2": 407, "ETTh1": 2785, "vic_electricity": 20948}[metrics["data"]]
+    assert (
+        metrics["test_windows"]
+        == {"co2": 407, "ETTh1": 2785, "national_illness": 170, "vic_electricity": 20948}[metrics["data"]]
+    )
     assert len(metrics["test"]) == 4
     saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    assert (
-        saved["model"]["backbone"]["num_layers"]
-        == yaml.safe_load(config.read_text())["model"]["backbone"]["num_layers"]
-    )
+    asked = yaml.safe_load(config.read_text())["model"]["backbone"]
+    changed = dict(option.split("=") for option in size)
+    assert saved["model"]["backbone"] == complete_predictor({**asked, **{name: int(n) for name, n in changed.items()}})
 
 
 def test_the_backbone_of_a_gpu_has_the_size_that_it_says() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 from pathlib import Path
 
 from tsattn.cli.output import say
@@ -47,7 +46,7 @@ def run(words: list[str]) -> int:
     from tsattn.cli.suite_run import run_suite
 
     with session():
-        places = run_suite(file, options, shlex.join(["python", "-m", "tsattn", "benchmark", *words]), say)
+        places = run_suite(file, options, words, say)
     if not (options.dry_run or options.no_report):
         _report(*places)
     return 0
