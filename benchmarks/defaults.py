@@ -8,8 +8,7 @@ validation, and the context, where it needs one, is chosen as `Forecaster` choos
 the same: all of the test part. The error is MASE of the medians: the mean over channels and windows of the absolute
 error by that of seasonal naive on the rows before. A network of neuralforecast gets its default sizes, this package's
 learning rate, loss and selection of weights, and as many steps as take the CPU seconds of our whole fit (the choice of
-the context included), counted from the cost of its own steps in two short trainings that are thrown away; its start is
-not counted.
+the context included), found in trainings that are thrown away; its start is not counted.
 
 Writes `SLUG.json` (scores by seed, seconds, machine, versions) and `SLUG.md` into the output folder. Data sets that are
 not asked for are kept as they were measured before. Needs the data sets (`TSATTN_DATA`), and `make peers`.
@@ -21,7 +20,6 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +37,7 @@ FOLDER = Path(__file__).parent / "results" / "defaults"
 SEASONAL = "seasonal naive"
 DEFAULT = "Forecaster()"
 PEERS = ("NHITS", "PatchTST")
-SHORT, LONG = 20, 60  # steps of the trainings that tell what a step costs
+FIRST_GUESS, GUESSES, NEAR = 100, 4, 0.1  # of the steps that take as long as ours
 
 
 @dataclass(frozen=True)
@@ -81,12 +79,17 @@ def cpu_seconds() -> float:
     return float(sum(one.user + one.system for one in spent))
 
 
+def fitted(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) -> tuple[Forecaster, float]:
+    """A forecaster, and the CPU seconds of its fit."""
+    forecaster = forecaster_of(name, backbone, **arguments)
+    before = cpu_seconds()
+    forecaster.fit(known(name, frame))
+    return forecaster, cpu_seconds() - before
+
+
 def measured(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) -> dict[str, Any]:
     """MASE on the test part, and what the fit took."""
-    forecaster = forecaster_of(name, backbone, **arguments)
-    before, started = cpu_seconds(), time.perf_counter()
-    forecaster.fit(known(name, frame))
-    seconds, wall = cpu_seconds() - before, time.perf_counter() - started
+    forecaster, seconds = fitted(name, frame, backbone, **arguments)
     mase = forecaster.evaluate(frame)["mase_by_channel"]
     assert forecaster.result is not None
     return {
@@ -96,20 +99,20 @@ def measured(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) ->
         "parameters": forecaster.result.fit["parameters"],
         "steps": forecaster.result.fit["training"]["steps"],
         "cpu_seconds": round(seconds, 2),
-        "seconds": round(wall, 2),
     }
 
 
 def steps_in(seconds: float, name: str, frame: pd.DataFrame, model: str, context_length: int) -> int:
-    """As many steps of a network of neuralforecast as take so long: what `LONG` cost over `SHORT`, each."""
+    """As many steps of a network of neuralforecast as take so long, their validations included."""
     backbone = {"kind": "neuralforecast", "model": model}
-    arguments: dict[str, Any] = {"context_length": context_length, "trainer": {"val_check_interval": SHORT}}
-    forecaster_of(name, backbone, max_steps=1, context_length=context_length).fit(
-        known(name, frame)
-    )  # starts the worker
-    cost = [measured(name, frame, backbone, max_steps=steps, **arguments)["cpu_seconds"] for steps in (SHORT, LONG)]
-    each = max(cost[1] - cost[0], 1e-3) / (LONG - SHORT)
-    return max(1, int((seconds - (cost[0] - SHORT * each)) / each))
+    fitted(name, frame, backbone, max_steps=1, context_length=context_length)  # starts the worker
+    steps = FIRST_GUESS
+    for _ in range(GUESSES):
+        _, taken = fitted(name, frame, backbone, max_steps=steps, context_length=context_length)
+        if abs(taken / seconds - 1) < NEAR:
+            break
+        steps = max(1, round(steps * seconds / taken))
+    return steps
 
 
 def compare(name: str, seeds: int, *, peers: bool, most: int | None) -> dict[str, Any]:
