@@ -37,7 +37,7 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert (
         metrics["test_windows"]
-        == {"co2": 407, "ETTh1": 2785, "national_illness": 170, "vic_electricity": 20948}[metrics["data"]]
+        == {"co2": 407, "ETTh1": 2785, "exchange_rate": 1422, "national_illness": 170, "vic_electricity": 20948}[metrics["data"]]
     )
     assert len(metrics["test"]) == 4
     saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
