@@ -16,6 +16,7 @@ from tsattn.predictors import complete_predictor
 from tsattn.task import Task
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+WINDOWS = {"co2": 407, "ETTh1": 2785, "exchange_rate": 1422, "national_illness": 170, "vic_electricity": 20948}
 TOY = ["--data.context_length=16", "--data.batch_size=4", "--trainer.max_steps=2", "--trainer.val_check_interval=1"]
 
 
@@ -35,10 +36,7 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
     size = ["d_model=64", "num_heads=1", "d_ff=64"] if "paper" in config.name else []
     assert main([*words, *limits, *(f"--model.backbone.{option}" for option in size)]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert (
-        metrics["test_windows"]
-        == {"co2": 407, "ETTh1": 2785, "exchange_rate": 1422, "national_illness": 170, "vic_electricity": 20948}[metrics["data"]]
-    )
+    assert metrics["test_windows"] == WINDOWS[metrics["data"]]
     assert len(metrics["test"]) == 4
     saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     asked = yaml.safe_load(config.read_text())["model"]["backbone"]
