@@ -28,6 +28,7 @@ import pandas as pd
 import psutil  # type: ignore[import-untyped,unused-ignore]
 import torch
 from attention_speed.machine import describe, slug_of
+from peer_speed.tables import row_of
 
 from tsattn import CO2DataModule, Forecaster, PublicDataModule
 from tsattn.errors import UserError
@@ -148,8 +149,8 @@ def table(record: dict[str, Any]) -> str:
         "",
     ]
     who = [DEFAULT, *PEERS]
-    lines.append(_row(["data", "horizon", "context", SEASONAL, *who, "CPU s", "steps"]))
-    lines.append(_row(["---"] * (len(who) + 6)))
+    lines.append(row_of(["data", "horizon", "context", SEASONAL, *who, "CPU s", "steps"]))
+    lines.append(row_of(["---"] * (len(who) + 6)))
     for name, one in record["data"].items():
         runs, cells = one["runs"], []
         for each in who:
@@ -158,12 +159,8 @@ def table(record: dict[str, Any]) -> str:
             cells.append(f"{statistics.mean(found):.3f}{spread}" if found else "")
         first = runs[DEFAULT][0]
         pairs = [" / ".join(str(run[0][fact]) for run in runs.values()) for fact in ("cpu_seconds", "steps")]
-        lines.append(_row([name, one["horizon"], first["context_length"], f"{first[SEASONAL]:.3f}", *cells, *pairs]))
+        lines.append(row_of([name, one["horizon"], first["context_length"], f"{first[SEASONAL]:.3f}", *cells, *pairs]))
     return "\n".join(lines) + "\n"
-
-
-def _row(cells: list[Any]) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> int:

@@ -69,6 +69,18 @@ def test_what_is_scored_is_not_scored_again(
     assert json.loads((scored.out / "origins.json").read_text()) == before
 
 
+def test_means_over_other_blocks_are_no_rivals(scored: Any) -> None:
+    file = scored.out / "origins.json"
+    before = file.read_text()
+    rows = json.loads(before)
+    others = [{**rows[0], "predictor": "elsewhere"}, {**rows[0], "predictor": "other", "origins": [0.0], "error": 0.0}]
+    file.write_text(json.dumps([*rows, *others]))
+    assert scored.run("--origins", "2") == 0
+    names = [row["predictor"] for row in json.loads(file.read_text())]
+    assert sorted(names) == ["elsewhere", "patchtst", "patchtst+ridge", "ridge"]
+    file.write_text(before)
+
+
 def test_the_report_shows_both_selectors(scored: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(scored.out)]) == 0
     text = (scored.out / "report.md").read_text()

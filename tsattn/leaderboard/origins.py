@@ -100,7 +100,9 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
     file = board.output / ORIGINS
     before = json.loads(file.read_text()) if file.exists() else []
     again = {tuple(row[name] for name in _LABELS) for row in rows}
-    rows += [row for row in before if tuple(row[name] for name in _LABELS) not in again]
+    # means over other blocks are no rivals of these
+    like = [row for row in before if len(row["origins"]) == folds]
+    rows += [row for row in like if tuple(row[name] for name in _LABELS) not in again]
     write_text(file, json.dumps(rows, indent=1) + "\n")
     say(f"{suite.name}: {number_of(len(rows), 'arm')} scored on {folds} rolling origins: {file}")
 
