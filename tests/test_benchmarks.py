@@ -447,3 +447,26 @@ def test_the_speed_of_chronos_is_measured(
             run("chronos_speed", wrong, monkeypatch)
         assert stop.value.code == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["--without-peers"], pytest.param([], marks=needs_peers)])
+def test_the_defaults_are_measured(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*words, "--dry-run", "--data", "CO2", "--seeds", "2", "--output", str(tmp_path)]
+    assert run("defaults", words, monkeypatch) == 0
+    (file,) = tmp_path.glob("*.json")
+    (co2,) = json.loads(file.read_text())["data"].values()
+    assert [*co2["runs"]] == (
+        ["Forecaster()"] if words[0] == "--without-peers" else ["Forecaster()", "NHITS", "PatchTST"]
+    )
+    for runs in co2["runs"].values():
+        assert [one["steps"] for one in runs] == [2, 2]
+        assert all(one["seasonal naive"] == pytest.approx(1.37, abs=0.01) for one in runs), "the windows are the same"
+        assert runs[0]["mase"] != runs[1]["mase"]
+    (row,) = [line for line in file.with_suffix(".md").read_text().splitlines() if line.startswith("| CO2 ")]
+    assert f"{(co2['runs']['Forecaster()'][0]['mase'] + co2['runs']['Forecaster()'][1]['mase']) / 2:.3f}" in row
+    with pytest.raises(SystemExit):
+        run("defaults", ["--dry-run"], monkeypatch)
+    assert "--dry-run needs an --output of its own" in capsys.readouterr().err

@@ -36,7 +36,15 @@ class Recipe:
 
 RECIPES = {
     "patchtst": Recipe(
-        ours={"kind": "patchtst", "d_model": 16, "num_layers": 3, "num_heads": 4, "d_ff": 128, "dropout": 0.2},
+        ours={
+            "kind": "patchtst",
+            "d_model": 16,
+            "num_layers": 3,
+            "num_heads": 4,
+            "d_ff": 128,
+            "dropout": 0.2,
+            "norm": "batch",
+        },
         model="PatchTST",
         theirs={
             **{"hidden_size": 16, "encoder_layers": 3, "n_heads": 4, "linear_hidden_size": 128, "dropout": 0.2},

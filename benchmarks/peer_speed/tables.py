@@ -6,7 +6,7 @@ from typing import Any
 
 from peer_speed.contest import OURS, THEIRS, Course
 
-__all__ = ["best_of", "tables"]
+__all__ = ["best_of", "row_of", "tables"]
 
 
 def best_of(courses: dict[str, Course]) -> dict[str, Any]:
@@ -33,11 +33,11 @@ def tables(record: dict[str, Any]) -> str:
     if record["steps"]:
         head = ("recipe", "ours, ms", "theirs, ms", "times faster", "at least", "hope")
         head += ("ours, MiB", "theirs, MiB", "parameters", "tokens")
-        lines += ["", _row(head), _row(["---"] * len(head))]
+        lines += ["", row_of(head), row_of(["---"] * len(head))]
         for name, one in record["steps"].items():
             pairs = [f"{one[OURS][fact]} / {one[THEIRS][fact]}" for fact in ("parameters", "tokens")]
             times = (one[OURS]["ms"], one[THEIRS]["ms"], one["times_faster"], one["at_least"], one["hope"])
-            lines.append(_row([name, *times, one[OURS]["memory_mib"], one[THEIRS]["memory_mib"], *pairs]))
+            lines.append(row_of([name, *times, one[OURS]["memory_mib"], one[THEIRS]["memory_mib"], *pairs]))
     if record["best"]:
         head = ("seed", "their best MSE", "at step", "CPU s", "ours as low at step", "CPU s", "times faster")
         head += ("with validation", "our best MSE")
@@ -48,7 +48,7 @@ def tables(record: dict[str, Any]) -> str:
             f"Validation MSE of plain PatchTST over all windows; 2 times faster is asked for, 5 hoped. {rates}",
             "",
         ]
-        lines += [_row(head), _row(["---"] * len(head))]
+        lines += [row_of(head), row_of(["---"] * len(head))]
         for one in record["best"]:
             theirs, ours = one["theirs"], one["ours"]
             reached = ("never", "", "", "")
@@ -56,7 +56,7 @@ def tables(record: dict[str, Any]) -> str:
                 faster = one["times_faster"], one["times_faster_with_validation"]
                 reached = (ours["at"], f"{ours['training']:.1f}", *faster)
             mse = f"{theirs['mse']:.4f}", theirs["at"], f"{theirs['training']:.1f}"
-            lines.append(_row([one["seed"], *mse, *reached, f"{one['ours_best']['mse']:.4f}"]))
+            lines.append(row_of([one["seed"], *mse, *reached, f"{one['ours_best']['mse']:.4f}"]))
     versions = {name: value for one in record["steps"].values() for name, value in one[THEIRS]["versions"].items()}
     lines += ["", f"Python {machine['python']}, torch {machine['torch']}, {machine['platform']}"]
     if "neuralforecast" in versions:
@@ -68,5 +68,5 @@ def _whole(validation: dict[str, float]) -> float:
     return validation["training"] + validation["validating"]
 
 
-def _row(cells: Any) -> str:
+def row_of(cells: Any) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"

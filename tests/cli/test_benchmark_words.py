@@ -16,8 +16,12 @@ from tsattn.cli.slurm import ray_script
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "benchmark needs a suite: --suite NAME, a file or one of suites/ett.yaml"),
-        (["--suite", "none"], "no suite none: neither a file nor one of ett"),
+        (
+            [],
+            "benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, suites/ett.yaml, "
+            "suites/exchange_rate.yaml, suites/national_illness.yaml",
+        ),
+        (["--suite", "none"], "no suite none: neither a file nor one of accuracy, ett"),
         (["--suite", "ett", "--jobs", "0"], "--jobs must be a whole number of at least 1, not 0"),
         (["--suite", "ett", "--seeds", "some"], "--seeds must be a whole number of at least 1, not some"),
         (["--suite", "ett", "--attention", ","], "--attention must be names with commas between them, not ','"),

@@ -51,6 +51,8 @@ def test_all_is_run_and_recorded(done: Bench, tmp_path: Path) -> None:
         assert windows["squared"].sum() / windows["count"].sum() == pytest.approx(row["mse"], rel=1e-5)
         assert windows["absolute"].sum() / windows["count"].sum() == pytest.approx(row["mae"], rel=1e-5)
     assert len(list((done.runs / "runs").glob("*/errors.parquet"))) == 15
+    suite = done.folder / "smoke.yaml"
+    assert set(rows["command"]) == {f"python -m tsattn benchmark --suite {suite} --no-report"}, "without its folders"
 
 
 @pytest.mark.slow

@@ -278,3 +278,12 @@ def test_whatever_is_there_is_reported(found: list[object]) -> None:
     sections = sections_of(analysis)
     Page(page(title_of(analysis), sections))
     assert markdown_report(title_of(analysis), sections)
+
+
+def test_what_is_done_so_far_is_reported_before_anything_can_be_compared() -> None:
+    first = [record("ETTh1", 24, "ridge", "", None), record("ETTh1", 24, "patchtst", "standard", 1)]
+    for runs in (first[:1], first):
+        found = analysed(Records.of(runs))
+        text = markdown_report(title_of(found), sections_of(found))
+        assert f"{len(runs)} run{'s are' if len(runs) > 1 else ' is'} done" in text
+    assert "No attention is done beside standard attention of the same predictor yet." in text

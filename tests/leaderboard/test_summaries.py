@@ -6,12 +6,13 @@ import builtins
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.leaderboard.invented import record, records
 from tsattn.errors import UserError
 from tsattn.leaderboard.rank_tests import rankings
-from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.records import Record, Records
 from tsattn.leaderboard.standings import Standings
 from tsattn.leaderboard.summaries import choices, horizon_means, scores, without_attention
 
@@ -113,3 +114,34 @@ def test_without_the_package_of_the_ranks_one_sentence(monkeypatch: pytest.Monke
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(UserError, match=r"pip install 'tsattn\[leaderboard\]'"):
         rankings(board, table)
+
+
+def test_rolling_origins_choose_beside_validation() -> None:
+    runs = [
+        record("ETTh1", horizon, predictor, attention, 1, validation_mse=validation, mse=0.4)
+        for horizon in (24, 48)
+        for predictor, attention, validation in (
+            ("patchtst", "standard", 0.5),
+            ("patchtst", "mlr", 0.6),
+            ("slight+ridge", "mlr", 0.7),
+        )
+    ]
+    runs = [
+        one if one.row["predictor"] != "slight+ridge" else Record.of({**one.row, "weight": 0.1}, one.windows)
+        for one in runs
+    ]
+    board = Standings(Records.of(runs))
+    names = ["dataset", "horizon", "predictor", "attention", "origins", "error"]
+    scored = [
+        ("ETTh1", 24, "patchtst", "standard", [0.4, 0.6], 0.5),
+        ("ETTh1", 24, "patchtst", "mlr", [0.3, 0.4], 0.35),
+        ("ETTh1", 24, "slight+ridge", "mlr", [0.1, 0.2], 0.15),
+        ("weather", 24, "patchtst", "mlr", [0.1, 0.2], 0.15),
+    ]
+    means = horizon_means(board, scores(board))
+    found = choices(means, pd.DataFrame(scored, columns=names)).set_index(["among", "by"])
+    assert found.loc[("attention", "validation")]["attention"] == "standard"
+    chosen = found.loc[("attention", "rolling origins")]
+    assert (chosen["predictor"], chosen["attention"], chosen["rolling"]) == ("patchtst", "mlr", 0.35)
+    assert found.loc[("all", "rolling origins")]["predictor"] == "slight+ridge"
+    assert "rolling origins" not in set(choices(means)["by"])

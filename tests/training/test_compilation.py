@@ -188,6 +188,16 @@ def test_a_compiled_run_has_the_losses_of_an_eager_one(
     assert f"{second['mse_scaled']:8.3f}" in capsys.readouterr().out
 
 
+def test_counted_tokens_are_not_computed_anew_by_a_compiler(
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = ["--model.backbone.norm=batch", "--model.activation_checkpointing=true"]
+    assert main([*words(toy_csv, tmp_path / "run"), "--trainer.max_steps=1", *two, "--model.compile_mode=default"]) == 2
+    said = capsys.readouterr().err
+    assert "of norm: batch, activation_checkpointing and compile_mode choose two" in said
+    assert main([*words(toy_csv, tmp_path / "two"), "--trainer.max_steps=1", *two]) == 0
+
+
 def test_without_a_compiler_there_is_one_sentence(toy_csv: Path, tmp_path: Path) -> None:
     data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
     model = ForecastingModule({"kind": "transformer", "d_model": 8, "num_heads": 2}, compile_mode="default")

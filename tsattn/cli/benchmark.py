@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 from pathlib import Path
 
 from tsattn.cli.output import say
@@ -25,8 +24,8 @@ Run the same command again to go on: what is finished is never repeated, what ha
 
 _ENDING = """\
 The output folder holds records.parquet, a row for each run; windows.parquet, the errors of every test window;
-selected.json, what was chosen on validation; and the report of them, as `report` writes it. The runs themselves stay in
-the working folder."""
+selected.json, what was chosen on validation; origins.json, the errors on rolling origins (--origins); and the report
+of them, as `report` writes it. The runs themselves stay in the working folder."""
 
 
 def run(words: list[str]) -> int:
@@ -47,7 +46,7 @@ def run(words: list[str]) -> int:
     from tsattn.cli.suite_run import run_suite
 
     with session():
-        places = run_suite(file, options, shlex.join(["python", "-m", "tsattn", "benchmark", *words]), say)
+        places = run_suite(file, options, words, say)
     if not (options.dry_run or options.no_report):
         _report(*places)
     return 0
@@ -105,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
         "--slurm", type=_count, metavar="N", help="print a SLURM script for a Ray cluster of N nodes, and end"
     )
     how.add_argument("--retry-failed", action="store_true", help="run what failed once more")
+    how.add_argument(
+        "--origins", type=_count, metavar="N", help="fit and score every arm on N rolling origins, too, to choose by"
+    )
     how.add_argument("--add", action="append", default=[], metavar="RECORDS", help="take others' records, too")
     how.add_argument("--no-report", action="store_true", help="write records alone at the end")
     where = parser.add_argument_group("where")

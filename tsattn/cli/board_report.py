@@ -39,6 +39,7 @@ def run(words: list[str]) -> int:
     options = _parser().parse_args(words)
     if not options.records:
         raise UserError("report needs records: a folder with records.parquet, or several")
+    from tsattn.leaderboard.origins import read_origins
     from tsattn.leaderboard.records import Records
     from tsattn.leaderboard.report.analysis import Analysis
     from tsattn.leaderboard.report.published import read_published, shipped_numbers
@@ -49,7 +50,7 @@ def run(words: list[str]) -> int:
     records = Records.read(*options.records)
     board = Standings(records)
     _check_seeds(options.confirm, sorted({int(seed) for seed in board.done["seed"].dropna()}))
-    analysis = Analysis(board, published, options.confirm)
+    analysis = Analysis(board, published, options.confirm, origins=read_origins(options.records))
     if options.readme is None or options.output is not None:
         analysis = _with_pictures(analysis, records, options.runs)
         _write(analysis, options.output or _folder_of(options.records[0]))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tsattn.errors import number_of
 from tsattn.leaderboard.board import Board, Options, Workers
 from tsattn.leaderboard.estimates import duration
+from tsattn.leaderboard.origins import score_on_origins
 from tsattn.leaderboard.shards import Shard
 from tsattn.leaderboard.suite_file import read_suite
 from tsattn.leaderboard.worker_process import LocalWorkers
@@ -17,14 +19,18 @@ from tsattn.leaderboard.working_folder import WorkingFolder
 
 __all__ = ["run_suite"]
 
+_PLACES = ("--folder", "--output", "--add")
 
-def run_suite(file: Path, options: argparse.Namespace, command: str, say: Callable[[str], None]) -> tuple[Path, Path]:
+
+def run_suite(
+    file: Path, options: argparse.Namespace, words: list[str], say: Callable[[str], None]
+) -> tuple[Path, Path]:
     """List what a suite would run, or run it; the folder of its records, and that of its runs.
 
     Args:
         file: of the suite.
         options: those of the command.
-        command: that was typed.
+        words: after ``benchmark``, as they were typed.
         say: takes lines.
 
     Raises:
@@ -47,7 +53,7 @@ def run_suite(file: Path, options: argparse.Namespace, command: str, say: Callab
         shard=Shard.parse(options.shard) if options.shard else Shard(),
         retries_failed=options.retry_failed,
         added=tuple(options.add),
-        command=command,
+        command=_command(_without_places(words)),
     )
     board = Board(suite, narrowed, folder, output, how, say)
     board.prepare(dry=options.dry_run)
@@ -56,10 +62,27 @@ def run_suite(file: Path, options: argparse.Namespace, command: str, say: Callab
         return output, folder.path
     try:
         board.run(_workers(folder, options))
+        if options.origins is not None:
+            score_on_origins(board, options.origins, say)
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(f"go on with `{command}`") from stop
+        raise KeyboardInterrupt(f"go on with `{_command(words)}`") from stop
     _say_end(board, say)
     return output, folder.path
+
+
+def _command(words: Iterable[str]) -> str:
+    return shlex.join(["python", "-m", "tsattn", "benchmark", *words])
+
+
+def _without_places(words: Iterable[str]) -> Iterator[str]:
+    """Words without where files lie: records are read elsewhere, and folders of a machine say nothing there."""
+    left = iter(words)
+    for word in left:
+        name, is_whole, _ = word.partition("=")
+        if name not in _PLACES:
+            yield word
+        elif not is_whole:
+            next(left, None)
 
 
 def _workers(folder: WorkingFolder, options: argparse.Namespace) -> Workers:

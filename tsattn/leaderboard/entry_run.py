@@ -8,7 +8,7 @@ import shlex
 import shutil
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.predictors import Predictor
 from tsattn.predictors.ensemble import Ensemble
 
-__all__ = ["Work", "provenance", "run_entry"]
+__all__ = ["Work", "finished_members", "provenance", "run_entry"]
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,8 @@ def _done(work: Work, experiment: Experiment, folder: WorkingFolder, kept: float
 def _fit(work: Work, experiment: Experiment, place: RunFolder) -> None:
     """Fit and test, into a run folder, or go on there."""
 
-    def member(one: Experiment) -> Path | None:
-        # the description of a member has no place for where files lie, so that keys are found without reading data
-        found = known.get(_sign(one))
-        return None if found is None else Path(found)
-
-    known = {}
-    for path in work.members.values():
-        known[_sign(Experiment.read(Path(path) / "config.yaml"))] = path
-    hooks = Hooks(fitted=member, beside=False, command=shlex.split(work.command))
+    members = finished_members(work.members.values())
+    hooks = Hooks(fitted=members, beside=False, command=shlex.split(work.command))
     if place.last.exists() or any(place.path.glob("members/*/checkpoints/last.ckpt")):
         key = resume(place.path, hooks=hooks).key
     else:
@@ -109,6 +102,15 @@ def _fit(work: Work, experiment: Experiment, place: RunFolder) -> None:
     if key != work.key:
         shutil.rmtree(place.path)
         raise UserError("the data have changed since the benchmark began: start it again")
+
+
+def finished_members(folders: Iterable[str]) -> Callable[[Experiment], Path | None]:
+    """What `Hooks.fitted` asks: which of some run folders is that of an experiment, if one is.
+
+    The description of a member has no place for where files lie, so that keys are found without reading data.
+    """
+    known = {_sign(Experiment.read(Path(path) / "config.yaml")): Path(path) for path in folders}
+    return lambda experiment: known.get(_sign(experiment))
 
 
 def _sign(experiment: Experiment) -> str:

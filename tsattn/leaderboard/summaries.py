@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 
 from tsattn.leaderboard.standings import RIDGE, RankedArm, Standings
 
-__all__ = ["LEAST_WEIGHT", "choices", "horizon_means", "scores", "without_attention"]
+__all__ = ["LEAST_WEIGHT", "ROLLING", "choices", "horizon_means", "scores", "without_attention"]
 
 LEAST_WEIGHT = 0.25
 """Of the trained attention in an ensemble that counts as one that holds it."""
+
+ROLLING = "rolling origins"
 
 _ARM = ["predictor", "attention"]
 _TABLE = ["dataset", "horizon"]
@@ -76,26 +78,30 @@ def horizon_means(board: Standings, table: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def choices(means: pd.DataFrame) -> pd.DataFrame:
-    """For each data set the arm that validation chooses, and the one that the test would, which is no choice.
+def choices(means: pd.DataFrame, origins: pd.DataFrame | None = None) -> pd.DataFrame:
+    """For each data set the arms that validation and rolling origins choose, and the one that the test would, which is
+    no choice.
 
     Args:
         means: from `horizon_means`.
+        origins: from `tsattn.leaderboard.origins.read_origins`, if arms were scored there.
 
     Returns:
-        A row a data set, ``by`` (``validation`` or ``test``, by the lowest MSE) and ``among``: ``attention``, the arms
-        that hold a trained attention, alone or with a weight of at least `LEAST_WEIGHT`, or ``all``. It has the columns
-        of ``means``, and of the same arm without that member ``without``, its name, empty where nothing is left, with
-        ``without_mse`` and ``without_mae``, NaN where it was not run.
+        A row a data set, ``by`` (``validation``, ``rolling origins`` or ``test``, by the lowest error) and
+        ``among``: ``attention``, the arms that hold a trained attention, alone or with a weight of at least
+        `LEAST_WEIGHT`, or ``all``. It has the columns of ``means``, and of the same arm without that member
+        ``without``, its name, empty where nothing is left, with ``without_mse`` and ``without_mae``, NaN where
+        it was not run.
     """
     rows = []
-    whole = means[means["mse"].notna()]
+    whole = means[means["mse"].notna()].copy()
+    whole["rolling"] = _on_origins(whole, origins)
     for dataset, part in whole.groupby("dataset", sort=False):
         arms = [RankedArm(*names) for names in part[_ARM].itertuples(index=False)]
         holds = np.array([arm.has_attention for arm in arms]) & (part["weight"] >= LEAST_WEIGHT).to_numpy()
         known = {str(arm): number for number, arm in enumerate(arms)}
         for among, candidates in (("attention", part[holds]), ("all", part)):
-            for by, column in (("validation", "validation_mse"), ("test", "mse")):
+            for by, column in (("validation", "validation_mse"), (ROLLING, "rolling"), ("test", "mse")):
                 if candidates[column].notna().any():
                     best = candidates.iloc[int(candidates[column].argmin())].to_dict()
                     without = without_attention(RankedArm(best["predictor"], best["attention"]))
@@ -104,7 +110,16 @@ def choices(means: pd.DataFrame) -> pd.DataFrame:
                     for metric in ("mse", "mae"):
                         row[f"without_{metric}"] = np.nan if other is None else other[metric]
                     rows.append(row)
-    return pd.DataFrame(rows, columns=["among", "by", *means.columns, "without", "without_mse", "without_mae"])
+    return pd.DataFrame(
+        rows, columns=["among", "by", "rolling", *means.columns, "without", "without_mse", "without_mae"]
+    )
+
+
+def _on_origins(means: pd.DataFrame, origins: pd.DataFrame | None) -> list[float]:
+    """The error of each arm on rolling origins; NaN where it was not scored there."""
+    names = ["dataset", *_ARM]
+    known = {} if origins is None else origins.set_index(names)["error"].to_dict()
+    return [known.get(arm, np.nan) for arm in means[names].itertuples(index=False, name=None)]
 
 
 def without_attention(arm: RankedArm) -> str:

@@ -148,7 +148,7 @@ class ForecastingModule(LightningModule):
             scaler: of the data, which takes forecasts back to original units.
 
         Raises:
-            UserError: for other sizes, or a backbone whose activations cannot be computed anew.
+            UserError: for other sizes, or a backbone whose activations cannot be computed anew, or not compiled.
         """
         if self.task is not None:
             if _sizes(self.task) != _sizes(task):
@@ -161,6 +161,11 @@ class ForecastingModule(LightningModule):
                 raise UserError(
                     f"activation_checkpointing computes the blocks of an encoder anew, and backbone "
                     f"{self.description['kind']} has no encoder: leave it false"
+                )
+            if self.compile_mode is not None and any(encoder.counts for encoder in encoders):
+                raise UserError(
+                    "norm: batch counts tokens in the first pass alone, which no compiler follows: of norm: batch, "
+                    "activation_checkpointing and compile_mode choose two"
                 )
             for encoder in encoders:
                 encoder.recompute = True

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
 from tsattn.errors import UserError
@@ -30,6 +31,7 @@ class Analysis:
         fresh_seeds: those that confirm and have no part in what is found; none for no confirmation.
         pictures: of forecasts.
         why_no_pictures: a sentence, where there are none.
+        origins: errors on rolling origins, from `tsattn.leaderboard.origins.read_origins`; None for none.
         resamples: of the bootstrap, by default those of `compare_all`.
     """
 
@@ -38,6 +40,7 @@ class Analysis:
     fresh_seeds: Sequence[int] = ()
     pictures: Sequence[ReportFigure] = ()
     why_no_pictures: str = ""
+    origins: pd.DataFrame | None = None
     resamples: int | None = None
 
     @cached_property
@@ -53,7 +56,7 @@ class Analysis:
     @cached_property
     def choices(self) -> pd.DataFrame:
         """See `tsattn.leaderboard.summaries.choices`."""
-        return choices(self.means)
+        return choices(self.means, self.origins)
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
@@ -113,7 +116,7 @@ class Analysis:
         """The comparisons of attentions, without ablations, with standard attention."""
         found = self.comparisons[self.comparisons["against"] == STANDARD]
         holds = [RankedArm("", kind).has_attention for kind in found["attention"]]
-        return found[holds]
+        return found[np.array(holds, bool)]
 
     @cached_property
     def _found(self) -> tuple[pd.DataFrame, pd.DataFrame | None]:

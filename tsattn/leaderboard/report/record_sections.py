@@ -36,7 +36,7 @@ def summary_section(analysis: Analysis) -> Section:
     entries = analysis.board.entries
     counts = entries["status"].value_counts()
     done = int(counts.get("done", 0))
-    words = [f"{done:,} runs are done"]
+    words = ["1 run is done" if done == 1 else f"{done:,} runs are done"]
     words += [f"{counts['failed']} failed"] if "failed" in counts else []
     if (refused := int(counts.get("does not apply", 0))) > 0:
         words.append(f"{refused} {'does' if refused == 1 else 'do'} not apply")

@@ -26,6 +26,7 @@ from tsattn.leaderboard.report.wording import (
     with_spread,
 )
 from tsattn.leaderboard.standings import ABLATIONS, RIDGE, STANDARD, RankedArm
+from tsattn.leaderboard.summaries import ROLLING
 
 __all__ = [
     "ablation_section",
@@ -67,21 +68,24 @@ def chosen_section(analysis: Analysis) -> Section:
     rows: list[list[Cell]] = []
     for dataset in analysis.board.datasets:
         ridge = analysis.mean_of(dataset, RankedArm(RIDGE))
-        for by in ("validation", "test"):
+        said: dict[RankedArm, list[Cell]] = {}
+        for by in ("validation", ROLLING, "test"):
             best = analysis.chosen(dataset, by=by)
             if best is None:
                 continue
             arm = RankedArm(best["predictor"], best["attention"])
-            chosen = analysis.chosen(dataset)
-            if by == "test" and chosen is not None and arm == RankedArm(chosen["predictor"], chosen["attention"]):
-                rows[-1][1] = Cell("validation", mark="chosen", note="and the lowest test MSE")
+            if arm in said:  # chosen twice, in one row
+                known = said[arm][1]
+                word = "the lowest test MSE" if by == "test" else by
+                note = f"{known.note}, {word}" if known.note else f"and {word}"
+                said[arm][1] = Cell(known.text, mark=known.mark, note=note)
                 continue
             without = f"{best['without']}: {score_pair(best['without_mse'], best['without_mae'])}"
             rows.append(
                 [
                     Cell(dataset),
-                    Cell(by, mark="chosen") if by == "validation" else Cell("test", mark="dim", note="not a choice"),
-                    Cell(str(arm), mark="strong" if by == "validation" else "dim"),
+                    Cell("test", mark="dim", note="not a choice") if by == "test" else Cell(by, mark="chosen"),
+                    Cell(str(arm), mark="dim" if by == "test" else "strong"),
                     number_cell(best["weight"], f"{best['weight']:.2g}"),
                     number_cell(best["mse"], score_pair(best["mse"], best["mae"])),
                     number_cell(best["without_mse"], without if best["without"] else "nothing is left"),
@@ -92,12 +96,20 @@ def chosen_section(analysis: Analysis) -> Section:
                     _verdict_cell(analysis.verdict(dataset, arm, RIDGE)),
                 ]
             )
+            said[arm] = rows[-1]
     text = [
         "For each data set, the arm with the lowest validation MSE among those that hold a trained attention, alone "
         "or in an ensemble with a weight of 0.25 or more. Its test errors had no part in that choice. The arm with "
         "the lowest test MSE, where it is another, stands under it; nobody could have chosen it, and its errors are "
         "flattered.",
     ]
+    if analysis.origins is not None and len(analysis.origins):
+        blocks = listed(sorted({str(len(one)) for one in analysis.origins["origins"]}))
+        steps = listed(sorted({str(one) for one in analysis.origins["horizon"]}))
+        text.append(
+            f"Rolling origins are the second selector: every arm with its first seed, fitted before each of {blocks} "
+            f"blocks of rows that end where the test part begins, and validated on it, at horizon {steps} alone."
+        )
     lacking = [name for name in analysis.board.datasets if analysis.chosen(name) is None]
     if lacking:
         text.append(f"Nothing is chosen on {listed(lacking)}: no arm with an attention is done at all horizons yet.")

@@ -56,8 +56,9 @@ inline Extent extent_of(const int32_t* first, const int32_t* end, int begin, int
   return e;
 }
 
-inline Plan make_plan(const TsattnProblem& p, int64_t layout, int width) {
-  Plan plan;
+// Cuts the queries of a layout into blocks, for which `take(block)` is called as soon as their tiles end `plan.tiles`.
+template <class Take>
+inline void cut_queries(const TsattnProblem& p, int64_t layout, int width, Plan& plan, const Take& take) {
   const int keys = (int)p.keys, levels = (int)p.levels, ordinary = (int)p.queries - p.global_queries[layout];
   plan.num_tiles = (keys + TILE_KEYS - 1) / TILE_KEYS;
   plan.block_first = p.block_first + layout * levels * keys;
@@ -93,15 +94,17 @@ inline Plan make_plan(const TsattnProblem& p, int64_t layout, int width) {
         }
         plan.tiles.push_back(tile);
       }
-      plan.blocks.push_back(block);
+      take(block);
     }
   }
-  return plan;
 }
 
 inline std::vector<Plan> make_plans(const TsattnProblem& p, int width) {
-  std::vector<Plan> plans;
-  for (int64_t layout = 0; layout < p.layouts; layout++) plans.push_back(make_plan(p, layout, width));
+  std::vector<Plan> plans(p.layouts);
+  for (int64_t layout = 0; layout < p.layouts; layout++) {
+    Plan& plan = plans[layout];
+    cut_queries(p, layout, width, plan, [&](const QueryBlock& block) { plan.blocks.push_back(block); });
+  }
   return plans;
 }
 

@@ -11,11 +11,11 @@ namespace tsattn {
 // are counted for the components that there are.
 inline double count_work(const TsattnProblem& p, int vectors, bool backward) {
   const int width = vectors * LANES;
-  const std::vector<Plan> plans = make_plans(p, width);
   std::vector<double> of_layout;
-  for (const Plan& plan : plans) {
+  for (int64_t layout = 0; layout < p.layouts; layout++) {
     double total = 0;
-    for (const QueryBlock& block : plan.blocks) {
+    Plan plan;
+    cut_queries(p, layout, width, plan, [&](const QueryBlock& block) {
       const double queries = block.end - block.first;
       for (int t = block.tile_begin; t < block.tile_end; t++) {
         const Tile& tile = plan.tiles_of(block)[t];
@@ -35,7 +35,8 @@ inline double count_work(const TsattnProblem& p, int vectors, bool backward) {
         total += keys * (scored + width * p.value_width);
         if (backward) total += keys * (scored + queries * (tile.prefix + p.value_width) + part);
       }
-    }
+      plan.tiles.clear();  // those of all blocks together would be as many as the pairs
+    });
     of_layout.push_back(2 * total);
   }
   double all = 0;

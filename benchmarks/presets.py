@@ -1,0 +1,123 @@
+"""The configurations that are named after data sets, from the records of a leaderboard.
+
+    python benchmarks/presets.py benchmarks/results/leaderboard/ett
+
+For each data set of the records: the arm that validation chose over all horizons, of those that hold a trained
+attention alone or with a quarter of the weight or more, as it was run with the first seed at the shortest horizon.
+Written are `etth1.yaml` and so on, with nothing in them that is a default anyway.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from tsattn.experiments import Experiment
+from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.standings import RankedArm, Standings
+from tsattn.leaderboard.summaries import choices, horizon_means, scores
+
+KEPT = (
+    "class_path",
+    "name",
+    "prediction_length",
+    "kind",
+    "backbone",
+    "data",
+    "model",
+    "trainer",
+)  # what a reader looks for
+FOLDER = Path(__file__).parents[1] / "configs"
+
+
+def presets(folder: Path) -> dict[str, str]:
+    """The content of each file, by its name."""
+    board = Standings(Records.read(folder))
+    found = choices(horizon_means(board, scores(board)))
+    found = found[(found["among"] == "attention") & (found["by"] == "validation")]
+    return {f"{row['dataset'].lower()}.yaml": preset(board, row) for _, row in found.iterrows()}
+
+
+def preset(board: Standings, row: pd.Series[Any]) -> str:
+    """The content of one."""
+    arm, dataset = RankedArm(row["predictor"], row["attention"]), str(row["dataset"])
+    done = board.done
+    done = done[
+        (done["dataset"] == dataset) & (done["predictor"] == arm.predictor) & (done["attention"] == arm.attention)
+    ]
+    horizon = min(board.horizons(dataset))
+    run = done[done["horizon"] == horizon].sort_values("seed").iloc[0]
+    head = (
+        f"# {dataset}: {arm}, which has the lowest validation MSE over the horizons "
+        f"{', '.join(map(str, board.horizons(dataset)))}\n"
+        f"# in the suite {run['suite']}; another one with --data.prediction_length.\n"
+    )
+    return head + yaml.safe_dump(shortest(yaml.safe_load(run["experiment"])), sort_keys=False, width=110)
+
+
+def shortest(content: dict[str, Any]) -> dict[str, Any]:
+    """The experiment without what it would have anyway; the machine is left to choose the accelerator."""
+    content["trainer"].pop("accelerator", None)
+    content["data"]["class_path"] = content["data"]["class_path"].rpartition(".")[2]
+    meant = Experiment.of(content).to_dict()
+    data = content["data"]
+    named = {"class_path": data["class_path"], "init_args": {"name": data["init_args"]["name"]}}
+    usual = Experiment.of({"data": named, "model": {"backbone": content["model"]["backbone"]}}).to_dict()
+    for part, defaults in ((content, usual), *((content[name], usual[name]) for name in ("model", "trainer"))):
+        _drop(part, defaults)
+    _drop(data["init_args"], usual["data"]["init_args"])
+    for path in [*paths(content["model"]["backbone"], ("model", "backbone"))]:  # whose defaults its kinds know
+        without = copy.deepcopy(content)
+        part = without
+        for name in path[:-1]:
+            part = part[name]
+        del part[path[-1]]
+        if path[-1] not in KEPT and same(without, meant):
+            content = without
+    assert same(content, meant)
+    return content
+
+
+def _drop(part: dict[str, Any], defaults: dict[str, Any]) -> None:
+    for name in [name for name, value in part.items() if name not in KEPT and value == defaults.get(name, KEPT)]:
+        del part[name]
+
+
+def same(content: dict[str, Any], meant: dict[str, Any]) -> bool:
+    try:
+        return Experiment.of(content).to_dict() == meant
+    except Exception:  # whatever is wrong with it, it is not the same
+        return False
+
+
+def paths(part: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Of everything inside, the innermost first."""
+    for name, value in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
+        yield from paths(value, (*above, name))
+        if isinstance(part, dict):
+            yield (*above, name)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "records", type=Path, nargs="+", help="folders with records.parquet, as `benchmark` writes them"
+    )
+    parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write into")
+    options = parser.parse_args()
+    for folder in options.records:
+        for name, content in presets(folder).items():
+            (options.output / name).write_text(content)
+            print(options.output / name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Arms are scored on rolling origins: each once, members of a mix not a second time, and the test part never."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.leaderboard.cases import bench, few
+from tsattn.cli import main
+from tsattn.errors import UserError
+from tsattn.experiments import Experiment, run
+from tsattn.leaderboard.origins import read_origins
+from tsattn.tuning import HeldData
+from tsattn.tuning.rolling import Fold
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    made = bench(tmp_path_factory.mktemp("origins"), **few())
+    assert made.run("--origins", "2") == 0
+    return made
+
+
+def test_each_arm_has_the_errors_of_its_folds(scored: Any) -> None:
+    found = read_origins([scored.out]).set_index(["predictor", "attention"])
+    assert set(found.index) == {("ridge", ""), ("patchtst", "standard"), ("patchtst+ridge", "standard")}
+    entries = scored.records().frame.set_index(["predictor", "attention"])
+    for arm, row in found.iterrows():
+        assert (row["dataset"], row["horizon"]) == ("co2", 8)
+        experiment = Experiment.of(yaml.safe_load(entries.loc[arm, "experiment"]))
+        held = HeldData()
+        expected = [
+            run(experiment, data=held.of(experiment, Fold(number, 2)), test=False).fit["validation_error"]
+            for number in range(2)
+        ]
+        assert row["origins"] == pytest.approx(expected, rel=1e-12)
+        assert row["error"] == pytest.approx(sum(expected) / 2)
+        assert expected[0] != expected[1]
+
+
+def test_a_mix_takes_its_members_as_they_were_fitted_in_the_same_fold(scored: Any) -> None:
+    key = scored.records().frame.query("predictor == 'patchtst+ridge'")["key"].iloc[0]
+    for number in (1, 2):
+        place = scored.runs / "origins" / key[:24] / f"{number}_of_2" / "run"
+        facts = json.loads((place / "metrics.json").read_text())
+        fits = [fit for member in facts["members"] for fit in member]
+        assert any(fit.get("earlier_fit_seconds") is not None for fit in fits)
+        assert "test" not in facts or not facts["test"]
+
+
+def test_what_is_scored_is_not_scored_again(
+    scored: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {file: file.stat().st_mtime_ns for file in scored.runs.glob("origins/*/*/error.json")}
+    assert len(times) == 6
+    lost = min(times)
+    lost.unlink()
+    capsys.readouterr()
+    before = json.loads((scored.out / "origins.json").read_text())
+    assert scored.run("--origins", "2") == 0
+    said = capsys.readouterr().out
+    assert said.count(" of 3  co2 8: ") == 1
+    after = {file: file.stat().st_mtime_ns for file in scored.runs.glob("origins/*/*/error.json")}
+    assert [file for file in times if times[file] != after[file]] == [lost]
+    assert json.loads((scored.out / "origins.json").read_text()) == before
+
+
+def test_means_over_other_blocks_are_no_rivals(scored: Any) -> None:
+    file = scored.out / "origins.json"
+    before = file.read_text()
+    rows = json.loads(before)
+    others = [{**rows[0], "predictor": "elsewhere"}, {**rows[0], "predictor": "other", "origins": [0.0], "error": 0.0}]
+    file.write_text(json.dumps([*rows, *others]))
+    assert scored.run("--origins", "2") == 0
+    names = [row["predictor"] for row in json.loads(file.read_text())]
+    assert sorted(names) == ["elsewhere", "patchtst", "patchtst+ridge", "ridge"]
+    file.write_text(before)
+
+
+def test_the_report_shows_both_selectors(scored: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(scored.out)]) == 0
+    text = (scored.out / "report.md").read_text()
+    assert "Rolling origins are the second selector" in text
+    chosen = text.partition("## What validation chose")[2].partition("\n## ")[0]
+    assert "rolling origins" in chosen.partition("| --- |")[2]
+
+
+def test_an_arm_that_fails_leaves_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = bench(tmp_path, **few(broken={"backbone": "tests.leaderboard.cases.Refused"}))
+    assert made.run("--origins", "1") == 0
+    assert "broken: failed: it will not be fitted to this" in capsys.readouterr().out
+    assert len(read_origins([made.out])) == 3
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "origins.json").write_text("[{}]")
+    with pytest.raises(UserError, match=r"origins.json is damaged: delete it, and score the arms anew"):
+        read_origins([tmp_path])
+    assert len(read_origins([tmp_path / "else" / "where"])) == 0

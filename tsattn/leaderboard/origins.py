@@ -1,0 +1,152 @@
+"""The second way to choose an arm: its error on rolling origins, several blocks of rows before the test part.
+
+One validation part may mislead, as a single year is no sample of years. Here every arm of a suite is fitted anew before
+each of several blocks and validated on it (`tsattn.tuning.rolling`); the test part is never read.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from tsattn.errors import UserError, number_of
+from tsattn.experiments import Hooks, RunFolder, run
+from tsattn.leaderboard.board import Board
+from tsattn.leaderboard.entry_run import finished_members
+from tsattn.leaderboard.plan import Entry
+from tsattn.leaderboard.standings import RankedArm
+from tsattn.leaderboard.whole_files import write_text
+from tsattn.leaderboard.working_folder import WorkingFolder
+from tsattn.tuning import HeldData
+from tsattn.tuning.rolling import Fold
+
+__all__ = ["ORIGINS", "OriginScores", "read_origins", "score_on_origins"]
+
+ORIGINS = "origins.json"
+_COLUMNS = ["dataset", "horizon", "predictor", "attention", "origins", "error"]
+_LABELS = ["dataset", "predictor", "attention"]
+
+
+class OriginScores:
+    """Errors on rolling origins, fold by fold, in a working folder: what is there is never computed again.
+
+    Args:
+        folder: to work in.
+        folds: how many blocks.
+        threads: of torch.
+    """
+
+    def __init__(self, folder: WorkingFolder, folds: int, threads: int = 1) -> None:
+        self.folder = folder
+        self.folds = folds
+        self.threads = threads
+        self._held = HeldData()
+
+    def known(self, entry: Entry) -> list[float]:
+        """The errors of the first folds that are there."""
+        files = [self._place(entry.key, number) / "error.json" for number in range(self.folds)]
+        return [json.loads(file.read_text())["error"] for file in files if file.exists()]
+
+    def compute(self, entry: Entry) -> bool:
+        """Compute what is not there; whether all is there then, or another process has it under way."""
+        with self.folder.held(f"origins-{entry.key}") as free:
+            for number in range(self.folds) if free else ():
+                place = self._place(entry.key, number)
+                if not (place / "error.json").exists():
+                    error = self._error(entry, number)
+                    write_text(place / "error.json", json.dumps({"error": error}) + "\n")
+            return free
+
+    def _error(self, entry: Entry, number: int) -> float:
+        assert entry.experiment is not None
+        torch.set_num_threads(self.threads)
+        place = RunFolder(self._place(entry.key, number) / "run")
+        if place.path.exists():  # it was killed
+            shutil.rmtree(place.path)
+        members = [self._place(key, number) / "run" for key in entry.members]
+        data = self._held.of(entry.experiment, Fold(number, self.folds))
+        hooks = Hooks(fitted=finished_members(str(path) for path in members if (path / "metrics.json").exists()))
+        facts = run(entry.experiment, place.path, data=data, test=False, hooks=hooks).fit
+        return float(facts["validation_error"])
+
+    def _place(self, key: str, number: int) -> Path:
+        return self.folder.path / "origins" / key[:24] / f"{number + 1}_of_{self.folds}"
+
+
+def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> None:
+    """Score every arm of a board, with its first seed, at the horizon at which values are chosen, and write `ORIGINS`.
+
+    Args:
+        board: whose entries are known.
+        folds: rolling origins.
+        say: takes a line for each arm, also for one that fails.
+    """
+    suite, entries = board.narrowed, _scored(board)
+    scores = OriginScores(board.folder, folds, board.options.threads)
+    for number, entry in enumerate(entries, 1):
+        if len(scores.known(entry)) < folds:
+            say(f"origins {number} of {len(entries)}  {entry.name}: {_computed(scores, entry)}")
+    rows = [
+        {**{name: entry.labels[name] for name in _COLUMNS[:4]}, "origins": found, "error": sum(found) / folds}
+        for entry in entries
+        if len(found := scores.known(entry)) == folds
+    ]
+    file = board.output / ORIGINS
+    before = json.loads(file.read_text()) if file.exists() else []
+    again = {tuple(row[name] for name in _LABELS) for row in rows}
+    # means over other blocks are no rivals of these
+    like = [row for row in before if len(row["origins"]) == folds]
+    rows += [row for row in like if tuple(row[name] for name in _LABELS) not in again]
+    write_text(file, json.dumps(rows, indent=1) + "\n")
+    say(f"{suite.name}: {number_of(len(rows), 'arm')} scored on {folds} rolling origins: {file}")
+
+
+def _computed(scores: OriginScores, entry: Entry) -> str:
+    """Compute what is not there, and say what came of it, whatever it is: the others go on."""
+    try:
+        if not scores.compute(entry):
+            return "another process has it"
+    except UserError as error:
+        return f"failed: {error}"
+    return ", ".join(f"{error:.4f}" for error in scores.known(entry))
+
+
+def _scored(board: Board) -> list[Entry]:
+    """One entry an arm and data set; members come before the mixes of them."""
+    selection = board.narrowed.selection
+    horizon = board.narrowed.horizons[0] if selection is None else selection.horizon
+    first = board.narrowed.first_seed
+    entries = [entry for entry in board.mine() if entry.horizon == horizon and entry.seed in (None, first)]
+    held = [
+        entry
+        for entry in entries
+        if entry.experiment is not None and not RankedArm(entry.predictor, entry.attention).is_ablation
+    ]
+    return sorted(held, key=lambda entry: bool(entry.members))
+
+
+def read_origins(sources: Sequence[str | Path]) -> pd.DataFrame:
+    """What was scored on rolling origins, beside some tables of records; a row an arm and data set.
+
+    Returns:
+        The columns ``dataset``, ``horizon``, ``predictor``, ``attention``, ``origins`` (the error of each) and
+        ``error`` (their mean); no rows where nothing was scored.
+
+    Raises:
+        UserError: for a file that is damaged.
+    """
+    rows: list[dict[str, Any]] = []
+    for source in map(Path, sources):
+        file = (source if source.is_dir() else source.parent) / ORIGINS
+        if file.exists():
+            try:
+                rows += [{name: row[name] for name in _COLUMNS} for row in json.loads(file.read_text())]
+            except (ValueError, KeyError, TypeError) as error:
+                raise UserError(f"{file} is damaged: delete it, and score the arms anew") from error
+    return pd.DataFrame(rows, columns=_COLUMNS)
