@@ -30,7 +30,7 @@ from torch import Tensor
 
 from tsattn.backbones import Transformer
 from tsattn.batch import Batch
-from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
+from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, rate_schedule
 from tsattn.task import Output, Task
 
 CONTEXT, HORIZON, BATCH = 32, 8, 16
@@ -71,7 +71,7 @@ def train(kind: str, rule: str, width: int, learning_rate: float, seed: int) -> 
         optimizer = torch.optim.AdamW(mup_groups(model, learning_rate, 0.0, base_width=WIDTHS[0]))
     else:
         optimizer = adamw([model], learning_rate, 0.0, fused=False)
-    schedule = warmup_cosine(optimizer, WARMUP, STEPS)
+    schedule = rate_schedule(optimizer, WARMUP, STEPS)
     for batch in draw_batches(STEPS, seed):
         optimizer.zero_grad()
         squared_error(model, batch).backward()  # type: ignore[no-untyped-call]

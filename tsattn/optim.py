@@ -20,11 +20,22 @@ from torch import Tensor, nn
 
 from tsattn.errors import UserError
 
-__all__ = ["MupModule", "adamw", "cap_rms_", "mup_groups", "mup_init_", "warmup_cosine"]
+__all__ = ["BETAS", "SCHEDULES", "MupModule", "adamw", "cap_rms_", "mup_groups", "mup_init_", "rate_schedule"]
+
+BETAS = (0.9, 0.999)
+"""How slowly AdamW forgets past gradients, and their squares: PyTorch's own."""
+
+SCHEDULES = ("cosine", "constant")
+"""What the learning rate does after its warm-up."""
 
 
 def adamw(
-    modules: Iterable[nn.Module], learning_rate: float, weight_decay: float, *, fused: bool = True
+    modules: Iterable[nn.Module],
+    learning_rate: float,
+    weight_decay: float,
+    *,
+    betas: tuple[float, float] = BETAS,
+    fused: bool = True,
 ) -> torch.optim.AdamW:
     """AdamW over all parameters, with weight decay on matrices only: not on biases, norms and positions."""
     parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
@@ -32,7 +43,8 @@ def adamw(
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, fused=fused)
+    groups = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=fused)
 
 
 class MupModule(Protocol):
@@ -121,17 +133,20 @@ def cap_rms_(module: nn.Module) -> None:
         parameter.mul_(factor.clamp(max=1.0))  # nothing waits for the device
 
 
-def warmup_cosine(
-    optimizer: torch.optim.Optimizer, warmup_steps: int, total_steps: float
+def rate_schedule(
+    optimizer: torch.optim.Optimizer, warmup_steps: int, total_steps: float, schedule: str = "cosine"
 ) -> torch.optim.lr_scheduler.LambdaLR:
     """The learning rate rises linearly over `warmup_steps`, then falls along half a cosine to zero at `total_steps`.
 
-    Where the end is not known (`total_steps` infinite, as when training is bounded by time) it stays at its peak.
+    With `schedule` ``constant``, or where the end is not known (`total_steps` infinite, as when training is bounded by
+    time), it stays at its peak.
     """
 
     def factor(step: int) -> float:
         if step < warmup_steps:
             return (step + 1) / (warmup_steps + 1)
+        if schedule == "constant":
+            return 1.0
         done = (step - warmup_steps) / max(1, total_steps - warmup_steps)
         return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 

@@ -16,7 +16,7 @@ from tsattn.errors import UserError
 from tsattn.evaluation import measure
 from tsattn.figures import plot_test_forecasts
 from tsattn.forecaster import future_frame
-from tsattn.optim import adamw, warmup_cosine
+from tsattn.optim import adamw, rate_schedule
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
@@ -142,7 +142,7 @@ def test_warm_up_then_cosine() -> None:
     layer = torch.nn.Linear(3, 3)
     optimizer = adamw([layer], learning_rate=1.0, weight_decay=0.1)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
-    schedule = warmup_cosine(optimizer, warmup_steps=4, total_steps=20)
+    schedule = rate_schedule(optimizer, warmup_steps=4, total_steps=20)
     rates = []
     for _ in range(20):
         rates.append(optimizer.param_groups[0]["lr"])
@@ -152,3 +152,5 @@ def test_warm_up_then_cosine() -> None:
     assert max(rates) == rates[4] == 1.0
     assert rates[4:] == sorted(rates[4:], reverse=True)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0, abs=1e-12)
+    constant = rate_schedule(optimizer, warmup_steps=4, total_steps=20, schedule="constant")
+    assert [constant.lr_lambdas[0](step) for step in (1, 4, 5, 19, 100)] == [0.4, 1, 1, 1, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,8 @@ class TestKey:
         [
             ("seed_everything", 2),
             ("model.learning_rate", 0.01),
+            ("model.schedule", "constant"),
+            ("model.betas", [0.9, 0.95]),
             ("attention.ranks", [1, 3]),
             ("trainer.max_steps", 13),
             ("trainer.gradient_clip_val", 0.5),
@@ -136,6 +139,12 @@ class TestKey:
         other = tmp_path / "other.csv"
         change(golden.sales()).to_csv(other, index=False)
         assert before.with_values({"data.path": str(other)}).key != before.key
+
+    def test_what_came_after_records_had_been_kept_leaves_their_keys(self, content: dict[str, Any]) -> None:
+        whole = Experiment.of(content)
+        older = {name: value for name, value in whole.model.items() if name not in ("schedule", "betas")}
+        assert len(older) == len(whole.model) - 2
+        assert replace(whole, model=older).key == whole.key
 
     def test_the_version_of_the_results_is_in_it(
         self, content: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -33,10 +33,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("learning_rate", 0.003),
         ("loss", "huber"),
-        ("weight_decay", 0.2),
-        ("warmup_steps", 2),
         ("mup", True),
         ("activation_checkpointing", True),
     ],
@@ -44,6 +41,18 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_an_option_of_the_module_reaches_it(option: str, value: Any, trained: list[Any]) -> None:
     Forecaster(**QUICK, quantiles=None, **{option: value}).fit(frame_of({"a": 200}))
     assert getattr(trained[0][0], option) == value
+
+
+def test_the_choices_of_an_optimizer_reach_it(trained: list[Any]) -> None:
+    choices = {"learning_rate": 0.003, "weight_decay": 0.2, "warmup_steps": 2, "betas": [0.8, 0.9]}
+    Forecaster(**QUICK, quantiles=None, **choices, schedule="constant").fit(frame_of({"a": 200}))
+    module, trainer = trained[0]
+    assert {name: getattr(module.optimization, name) for name in choices} == choices
+    (optimizer,), (schedule,) = trainer.optimizers, trainer.lr_scheduler_configs
+    assert [group["betas"] for group in optimizer.param_groups] == [(0.8, 0.9)] * 2
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.2, 0.0]
+    factor = schedule.scheduler.lr_lambdas[0]
+    assert [factor(step) for step in (0, 1, 2, 3, 99)] == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1, 1, 1]
 
 
 @pytest.mark.parametrize(("selection", "metric"), [(None, "crps_scaled"), ("mae", "mae_scaled"), ("mse", "mse_scaled")])
@@ -78,6 +87,8 @@ def test_arguments_of_the_trainer_reach_it(trained: list[Any]) -> None:
         ({"loss": "cake", "quantiles": None}, "unknown loss 'cake'; valid: mse, mae, huber, pinball"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
         ({"warmup_steps": -1}, "warmup_steps must be at least 0"),
+        ({"schedule": "linear"}, "schedule must be one of cosine, constant, not 'linear'"),
+        ({"betas": [0.9, 1.0]}, r"betas must be two numbers of at least 0 and below 1, not \[0.9, 1.0\]"),
         ({"compile_mode": "fast"}, "compile_mode must be one of default"),
         ({"selection": "crps", "quantiles": None}, "weights are selected by crps only with quantiles"),
         ({"trainer": {"max_stepz": 3}}, "max_stepz"),

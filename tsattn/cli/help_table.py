@@ -102,6 +102,7 @@ GROUPS = (
             Option("--model.loss", "NAME", "mse, mae, huber or pinball (default: mse; pinball with quantiles)"),
             Option("--model.weight_decay", "RATE", "of AdamW, on matrices only", "0.01"),
             Option("--model.warmup_steps", "N", "until the highest rate (default: a tenth of all, at most 100)"),
+            Option("--model.schedule", "NAME", "of the rate from then: cosine, down to 0, or constant", "cosine"),
         ),
     ),
     Group(

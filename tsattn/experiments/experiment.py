@@ -28,6 +28,7 @@ __all__ = ["OF_DATA", "RESULTS_VERSION", "Experiment"]
 RESULTS_VERSION = 3
 """Raised in the commit that changes any number of a result: results of other versions are not comparable."""
 
+_NONE = object()
 _FILES = ("path", "root", "folder")  # arguments of data sets that say where files lie
 
 # of the Trainer, what says where and how it computes or writes, not what comes out
@@ -36,6 +37,8 @@ _NOT_IN_KEY = (
     *("log_every_n_steps", "profiler", "default_root_dir", "benchmark", "inference_mode", "detect_anomaly"),
     *("enable_autolog_hparams", "model_registry"),
 )
+# arguments that came after records had been kept, with what those were trained by: so their keys stay
+_CAME_LATER = {"schedule": "cosine", "betas": [0.9, 0.999]}
 OF_DATA = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
 
 
@@ -162,7 +165,7 @@ class Experiment:
         splits = [[split.train_end, split.val_end, split.test_end] for split in data.splits]
         content = {
             "version": RESULTS_VERSION,
-            "model": self.model,
+            "model": {name: value for name, value in self.model.items() if _CAME_LATER.get(name, _NONE) != value},
             "trainer": trainer,
             "seed": self.seed,
             "data": {name: getattr(data, name) for name in OF_DATA},

@@ -30,7 +30,7 @@ SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", 
 _SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
 MODEL = (
     *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
-    "selection",
+    *("selection", "schedule", "betas"),
 )
 _OWN = ("accelerator", "max_steps")  # of the Trainer, what the Forecaster has arguments for
 

@@ -48,8 +48,8 @@ class Forecaster:
     and time stamps called as in the frame that they start from: ``unique_id`` for the columns of a wide frame, ``ds``
     for an index without a name.
 
-    Time is time stamps, dates, periods (read as their first time stamps), text, or whole numbers that count steps (an
-    index of them, too, beside columns of numbers).
+    Time is time stamps, dates, periods (read as their first time stamps), text, or whole numbers that count steps, also
+    as an index.
 
     What is done to a frame beyond that (rows sorted, columns not used) is logged to the logger ``tsattn``, once for
     each frame. Frames that come after `fit` may have another time zone than what was fitted: they are converted to it.
@@ -65,11 +65,10 @@ class Forecaster:
             which a ridge forecasts the rows for validation best.
         prediction_length: steps that it is trained to forecast, T.
         quantiles: levels to forecast, rising, with 0.5 among them; none, or None, for a point forecast. ``auto`` is
-            0.1, 0.5 and 0.9 where the predictor forecasts quantiles, else none.
+            0.1, 0.5 and 0.9 where it forecasts quantiles.
         id_column: of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
-        target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long frame, all
-            columns without another role in a wide one.
+        target: the columns to forecast; found if named ``y`` or ``target`` in a long frame, all others in a wide one.
         past_covariates: columns known for the past only.
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
@@ -90,22 +89,21 @@ class Forecaster:
         test_from: the first time stamp for testing.
         learning_rate: peak learning rate of AdamW.
         weight_decay: of AdamW, on matrices only.
-        warmup_steps: steps over which the learning rate rises, before it falls along a cosine to zero. By default a
-            tenth of all, and at most 100.
-        loss: ``mse``, ``mae`` or ``huber`` of a point forecast; quantiles are trained by ``pinball``. By default
-            ``mse``, or ``pinball``.
+        warmup_steps: steps over which the learning rate rises. By default a tenth of all, and at most 100.
+        schedule: what it does then: ``cosine``, it falls along a cosine to zero, or ``constant``, it stays.
+        betas: of AdamW: what its means of past gradients and of their squares keep of themselves at each step.
+        loss: ``mse`` (the default), ``mae`` or ``huber`` of a point forecast; quantiles are trained by ``pinball``.
         mup: whether to follow the muP learning rules, under which one learning rate serves every width.
-        activation_checkpointing: whether to compute activations anew in the backward pass, which saves memory.
-        compile_mode: of torch.compile, by which a network is compiled while it is trained; None does not.
+        activation_checkpointing: whether activations are computed anew in the backward pass, to save memory.
+        compile_mode: of torch.compile, which compiles a network while it is trained; None does not.
         selection: the validation error by which the best weights are chosen, ``mse``, ``mae`` or ``crps``; by default
             that of what is trained.
         max_steps: optimizer steps. By default about 20 epochs, but 400 steps at least and 1000 at most, and fewer where
             the validation error no longer falls.
         batch_size: windows in a training batch.
         eval_batch_size: windows in a batch of forecasts: what bounds the memory of `predict`.
-        val_windows: validation windows that are scored each time, to choose the best weights: ``all``, a number of
-            them, or ``auto``, as many as take less than a quarter of the time of training. Fewer than all are spread
-            over all series and their time, the same ones each time.
+        val_windows: validation windows scored each time, to choose the best weights: ``all``, a number of them, spread
+            over all series and their time, or ``auto``, as many as take less than a quarter of the time of training.
         seed: of weights, order and dropout.
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         progress: whether training shows a bar.
@@ -153,6 +151,8 @@ class Forecaster:
         learning_rate: float = 1e-3,
         weight_decay: float = 0.01,
         warmup_steps: int | None = None,
+        schedule: str = "cosine",
+        betas: Sequence[float] = (0.9, 0.999),
         loss: str | None = None,
         mup: bool = False,
         activation_checkpointing: bool = False,

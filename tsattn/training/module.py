@@ -23,7 +23,7 @@ from tsattn.errors import UserError, one_of
 from tsattn.evaluation.selection import selection_metric
 from tsattn.evaluation.totals import ErrorTotals
 from tsattn.layers import Encoder, T5Stack
-from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_, warmup_cosine
+from tsattn.optim import cap_rms_, mup_init_
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
 from tsattn.training.checkpoint_content import CheckpointContent, read_content
@@ -36,8 +36,8 @@ from tsattn.training.compilation import (
     stop_compiled,
     uses_cuda_graphs,
 )
-from tsattn.training.length import choose_warmup
 from tsattn.training.losses import choose_loss, masked_loss
+from tsattn.training.optimization import Optimization
 
 __all__ = ["ForecastingModule", "check_weights"]
 
@@ -58,8 +58,7 @@ class ForecastingModule(LightningModule):
         backbone: description of the backbone: its kind, or ``{kind: transformer, attention: mlr, ...}``.
         learning_rate: peak learning rate of AdamW.
         weight_decay: weight decay of AdamW, on matrices only.
-        warmup_steps: steps over which the learning rate rises; then it falls along a cosine to zero. By default a tenth
-            of all steps, and at most 100.
+        warmup_steps: steps over which the learning rate rises. By default a tenth of all steps, and at most 100.
         loss: ``mse``, ``mae`` or ``huber``, over observed targets on the scale of the data; by default ``mse``, and
             ``pinball`` with quantiles, which no other loss trains. A pretrained network is trained by its own.
         mup: follow the muP learning rules of `tsattn.optim`, under which one learning rate serves every width: each
@@ -75,6 +74,9 @@ class ForecastingModule(LightningModule):
             backbone is not compiled, nor is it outside `fit`.
         selection: the validation error by which the best weights are chosen: ``mse``, ``mae`` or ``crps``; by default
             that of what is trained, see `tsattn.evaluation.selection`.
+        schedule: what the learning rate does after its warm-up: ``cosine``, it falls along a cosine to zero, or
+            ``constant``, it stays.
+        betas: of AdamW: the share that its mean of past gradients, and that of their squares, keeps at each step.
 
     Attributes:
         output: what is asked of the model: a point forecast or quantiles.
@@ -98,21 +100,17 @@ class ForecastingModule(LightningModule):
         activation_checkpointing: bool = False,
         compile_mode: str | None = None,
         selection: str | None = None,
+        schedule: str = "cosine",
+        betas: Sequence[float] = (0.9, 0.999),
     ) -> None:
         super().__init__()
-        if not learning_rate > 0:
-            raise UserError(f"learning_rate must be above 0, not {learning_rate}")
-        for name, value in (("weight_decay", weight_decay), ("warmup_steps", warmup_steps)):
-            if value is not None and not value >= 0:
-                raise UserError(f"{name} must be at least 0, not {value}")
+        betas = list(betas)  # plain data, as all that is saved
+        self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
         check_compile_mode(compile_mode)
         self.output = Output(tuple(quantiles))
-        quantiles = list(self.output.quantiles)  # plain data, as all that is saved
+        quantiles = list(self.output.quantiles)
         self.save_hyperparameters(logger=False)
         self.description = complete_backbone(backbone)
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.warmup_steps = warmup_steps
         self.loss = choose_loss(loss, quantiles)
         self.selection = selection_metric(self.loss, quantiles, selection)
         self.has_own_loss = backbone_class(self.description["kind"]).has_own_loss
@@ -295,17 +293,11 @@ class ForecastingModule(LightningModule):
 
     @override
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """AdamW with warm-up and cosine decay over the whole training."""
+        """AdamW, and a schedule over the whole training."""
         assert self.backbone is not None
-        fused = not self._scales_loss  # a fused optimizer would unscale after the clipping
-        if self.mup:
-            groups = mup_groups(self.backbone, self.learning_rate, self.weight_decay)
-            optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, fused=fused)
-        else:
-            optimizer = adamw([self.backbone], self.learning_rate, self.weight_decay, fused=fused)
         steps = self.trainer.estimated_stepping_batches
-        warmup = choose_warmup(steps) if self.warmup_steps is None else self.warmup_steps
-        schedule = warmup_cosine(optimizer, warmup, steps)
+        # a fused optimizer would unscale after the clipping
+        optimizer, schedule = self.optimization.begin(self.backbone, steps, fused=not self._scales_loss)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     @override
