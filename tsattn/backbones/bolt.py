@@ -24,6 +24,8 @@ from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.layers import DistanceBias, ResidualMLP, T5Stack, WindowScale
+from tsattn.layers.residual_mlp import TokenNetwork
+from tsattn.layers.t5_stack import T5Block
 from tsattn.task import Output, Task
 
 __all__ = ["UNSCALED", "ChronosBolt"]
@@ -209,20 +211,19 @@ class ChronosBolt(Backbone):
             for part in stack.modules():
                 if isinstance(part, nn.Linear):
                     nn.init.normal_(part.weight, std=part.in_features**-0.5)
-            for attention in stack.modules():
-                if isinstance(attention, Attention) and isinstance(attention.projection, LowRankProjection):
-                    attention.projection.query.weight.div_(math.sqrt(attention.projection.width) * attention.scale)
-            for block in stack.blocks:
-                block.attention.output.weight.mul_(_SMALL)
-                block.network.output.weight.mul_(_SMALL)
-        for block in self.encoder.blocks:
-            if isinstance(block.attention.projection, LowRankProjection):
-                block.attention.projection.query.weight.mul_(_SMALL)
+            for branch in stack.modules():
+                if isinstance(branch, Attention):
+                    branch.output.weight.mul_(_SMALL)
+                    if isinstance(branch.projection, LowRankProjection):
+                        unit = math.sqrt(branch.projection.width) * branch.scale
+                        branch.projection.query.weight.mul_((_SMALL if stack is self.encoder else 1) / unit)
+                elif isinstance(branch, TokenNetwork):
+                    branch.output.weight.mul_(_SMALL)
         self.encoder.relative_bias.look_at_distances_(_PEAK)
         self.decoder.relative_bias.weight.zero_()
-        if self.reg_token:
-            for block in self.decoder.blocks:
-                self._take_over_window(block.across)
+        for part in self.decoder.modules() if self.reg_token else ():
+            if isinstance(part, T5Block) and part.across is not None:
+                self._take_over_window(part.across)
         directions = self.head.skip.weight.new_empty(self.num_steps, self.head.skip.in_features)
         self.head.skip.weight.copy_(_GAIN * nn.init.orthogonal_(directions).repeat(self.num_outputs, 1))
 

@@ -1,9 +1,9 @@
 """Series drawn from Gaussian processes with the seasons, levels and noise that measured series have.
 
-The compositions of `kernel_synth` have few seasons that last: products of kernels dim them. Here each process is a sum of
-a season whose form changes slowly (quasi-periodic, Rasmussen & Williams, *Gaussian Processes for Machine Learning*, 2006,
-section 5.4.3), often of a second one, of a smooth level, of short memory (Ornstein-Uhlenbeck) and of noise, each of
-random weight. Some series are exponentials of such, as what cannot be negative.
+The compositions of `kernel_synth` have few seasons that last: products of kernels dim them. Here each process is a sum
+of a season whose form changes slowly (quasi-periodic: Rasmussen & Williams, *Gaussian Processes for Machine Learning*,
+2006, section 5.4.3), often of a second one, of a smooth level, of short memory (Ornstein-Uhlenbeck) and of noise, each
+of random weight. Some series are exponentials of such, as what cannot be negative.
 """
 
 from __future__ import annotations
