@@ -274,7 +274,10 @@ def test_a_pretrained_model_is_chosen_and_scored(
 ) -> None:
     sizes = {"context_length": 32, "prediction_length": 8, "length": 64, "shortest": 4}
     content = {
-        "data": {"class_path": "PretrainingDataModule", "init_args": {**sizes, "synthetic": 12, "mixed": 4}},
+        "data": {
+            "class_path": "PretrainingDataModule",
+            "init_args": {**sizes, "synthetic": 6, "seasonal": 6, "mixed": 4},
+        },
         "model": {
             "backbone": {"kind": "chronos_bolt", "patch_len": 8, "d_model": 16, "d_ff": 16},
             "quantiles": [0.1, 0.5, 0.9],

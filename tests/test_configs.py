@@ -42,7 +42,7 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
     limits = ["--trainer.limit_val_batches=1", "--data.eval_batch_size=512", "--trainer.accelerator=cpu"]
     # the size of a GPU, with as many features a head
     size = ["d_model=64", "num_heads=1", "d_ff=64"] if "paper" in config.name else []
-    few = ["--data.synthetic=8", "--data.mixed=4"] if "pretrain" in config.name else []
+    few = ["--data.synthetic=5", "--data.seasonal=3", "--data.mixed=4"] if "pretrain" in config.name else []
     if "chronos_mlr" in config.name:  # small weights of random numbers in the place of its own, and their horizon
         size, few = [f"weights={small_weights()}", "calibrate=2"], ["--data.prediction_length=6"]
     assert main([*words, *limits, *few, *(f"--model.backbone.{option}" for option in size)]) == 0

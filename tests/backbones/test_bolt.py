@@ -254,18 +254,27 @@ def test_under_mup_reads_in_at_the_plain_rate_and_starts_from_the_mean_of_the_wi
     torch.testing.assert_close(backbone(Batch(past)), past.mean(1, keepdim=True).expand(5, 3, 1))
 
 
-@pytest.mark.parametrize("num_heads", [1, 4])
-def test_heads_start_with_slopes_from_one_to_a_sixty_fourth(num_heads: int) -> None:
-    bias = DistanceBias(num_heads)
-    bias.fall_with_distance_()
-    found = bias(6)[0]
-    distance = (torch.arange(6)[None] - torch.arange(6)[:, None]).abs()
-    torch.testing.assert_close(found[0], -distance.float())
-    if num_heads > 1:
-        torch.testing.assert_close(found[-1], -distance / 64)
-        torch.testing.assert_close(found[1], -distance / 4)
-    far = bias(300)[0, 0, 0]
-    assert (far.diff() <= 0).all()
-    past = DistanceBias(num_heads, both_ways=False)
-    past.fall_with_distance_()
-    assert torch.equal(past(3)[0, 0], -torch.tensor([[0.0, 0, 0], [1, 0, 0], [2, 1, 0]]))
+@pytest.mark.parametrize("num_heads", [1, 4, 20])
+def test_each_head_starts_at_a_distance_of_its_own(num_heads: int) -> None:
+    bias = DistanceBias(num_heads, num_buckets=64)
+    bias.look_at_distances_(6.0)
+    found = bias(40)[0]
+    behind = torch.arange(40)[:, None] - torch.arange(40)
+    for head in range(min(num_heads, 15)):  # those with a bucket each
+        assert torch.equal(found[head], 6.0 * (behind == head + 1))
+    if num_heads > 15:
+        assert found[19, 39, 20] == 6.0
+        assert not found[19, :16].any()
+
+
+def test_a_network_starts_with_its_eyes_on_the_last_patches() -> None:
+    task = Task("toy", 64, 4, ("a",), "h", 24)
+    description = {"kind": "chronos_bolt", "patch_len": 4, "d_model": 32, "num_heads": 4, "num_buckets": 64}
+    backbone = build_backbone({**description, "num_layers": 1}, task, Output((0.1, 0.5, 0.9))).double().eval()
+    out = backbone(Batch(torch.randn(3, 64, 1, dtype=torch.float64)))
+    # one direction for all quantiles of a step
+    assert out.std(-1).mean() < 0.2 * out[..., 1].std()
+    tokens = torch.randn(1, 17, 32, dtype=torch.float64, requires_grad=True)
+    (seen,) = torch.autograd.grad(backbone.encoder(tokens)[:, -1].square().sum(), tokens)
+    size = seen[0].square().sum(-1).sqrt()
+    assert size[12:16].min() > 2 * size[:12].max(), "one head for each of four patches"

@@ -24,6 +24,8 @@ from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.layers import DistanceBias, ResidualMLP, T5Stack, WindowScale
+from tsattn.layers.residual_mlp import TokenNetwork
+from tsattn.layers.t5_stack import T5Block
 from tsattn.task import Output, Task
 
 __all__ = ["UNSCALED", "ChronosBolt"]
@@ -32,7 +34,10 @@ UNSCALED: Description = {"kind": "standard", "scaling": 1.0}
 """The attention of the T5 models, whose logits have no factor."""
 
 _START, _REG = 0, 1  # places in the table of special tokens
-_QUIET = 0.05  # the head starts near zero: from the mean of the window, whatever the tokens say
+# at the start
+_PEAK = 6.0  # logit of what a head looks at, beside some zero for the rest
+_SMALL = 0.1  # share of their size by T5's rules that branches have which add to what is there
+_GAIN = 2.0  # of the head, so that small steps of what it reads are steps of the forecast
 
 
 class ChronosBolt(Backbone):
@@ -189,25 +194,49 @@ class ChronosBolt(Backbone):
 
     @torch.no_grad()
     def _initialise(self) -> None:
-        """As T5 does: each map keeps the scale of its inputs, and queries make up for the factor of the logits.
+        """As T5 does, each map keeping the scale of its inputs; but what a forecast is made of is there from the start.
 
-        The relative bias alone starts otherwise: from T5's, near zero, a network takes hundreds of steps to tell near
-        patches from far ones, and forecasts the mean of the window until then.
+        From T5's own start, a network that sees each window once takes thousands of steps to find out where a patch
+        lies, and forecasts little more than the mean of the window until then. Here each head of the encoder looks at
+        one distance, the token of the decoder takes over the one of the whole window, all quantiles of a step read the
+        same direction of it, and all other branches add little.
         """
         nn.init.normal_(self.special.weight)
-        for name, mlp in (("patch", self.patch_mlp), ("head", self.head)):
+        for mlp in (self.patch_mlp, self.head):
             for linear in (mlp.hidden, mlp.output, mlp.skip):
-                factor = _QUIET if name == "head" and linear is not mlp.hidden else 1.0
-                nn.init.normal_(linear.weight, std=factor * linear.in_features**-0.5)
+                nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
                 nn.init.zeros_(linear.bias)
+            mlp.output.weight.mul_(_SMALL)
         for stack in (self.encoder, self.decoder):
-            stack.relative_bias.fall_with_distance_()
             for part in stack.modules():
                 if isinstance(part, nn.Linear):
                     nn.init.normal_(part.weight, std=part.in_features**-0.5)
-            for attention in stack.modules():
-                if isinstance(attention, Attention) and isinstance(attention.projection, LowRankProjection):
-                    attention.projection.query.weight.div_(math.sqrt(attention.projection.width) * attention.scale)
+            for branch in stack.modules():
+                if isinstance(branch, Attention):
+                    branch.output.weight.mul_(_SMALL)
+                    if isinstance(branch.projection, LowRankProjection):
+                        unit = math.sqrt(branch.projection.width) * branch.scale
+                        branch.projection.query.weight.mul_((_SMALL if stack is self.encoder else 1) / unit)
+                elif isinstance(branch, TokenNetwork):
+                    branch.output.weight.mul_(_SMALL)
+        self.encoder.relative_bias.look_at_distances_(_PEAK)
+        self.decoder.relative_bias.weight.zero_()
+        for part in self.decoder.modules() if self.reg_token else ():
+            if isinstance(part, T5Block) and part.across is not None:
+                self._take_over_window(part.across)
+        directions = self.head.skip.weight.new_empty(self.num_steps, self.head.skip.in_features)
+        self.head.skip.weight.copy_(_GAIN * nn.init.orthogonal_(directions).repeat(self.num_outputs, 1))
+
+    def _take_over_window(self, across: Attention) -> None:
+        """Let the decoder's token see little beside the token of the whole window, and take that as it is."""
+        projection = across.projection
+        assert isinstance(projection, LowRankProjection)
+        start, window = (token * token.square().mean().rsqrt() for token in self.special.weight[[_START, _REG]])
+        queries = (projection.query.weight @ start).unflatten(0, (-1, projection.width))
+        keys = _PEAK / across.scale * queries / queries.square().sum(-1, keepdim=True)
+        projection.key.weight.add_(torch.outer(keys.flatten(), window / window.square().sum()))
+        nn.init.orthogonal_(across.value.weight)
+        across.output.weight.copy_(across.value.weight.T)
 
 
 def _with_width(description: Description, head_dim: int) -> Description:

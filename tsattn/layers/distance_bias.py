@@ -50,20 +50,15 @@ class DistanceBias(nn.Module):
         return self.weight[self.buckets(place[None, :] - place[:, None])].permute(2, 0, 1)[None]
 
     @torch.no_grad()
-    def fall_with_distance_(self) -> None:
-        """Start with heads that look from very near to far: each bias falls in proportion to the distance.
+    def look_at_distances_(self, peak: float) -> None:
+        """Start with heads that look back: the first at the token before, the second at the one before that, and so on.
 
-        The slopes of the heads fall from 1 to 1/64 a token, evenly by ratio, as those of Press et al., *Train Short,
-        Test Long* (ICLR 2022), ALiBi.
+        Args:
+            peak: the bias there; it is 0 elsewhere.
         """
-        last = 2 * self.max_distance
-        ahead = torch.arange(-last, last + 1 if self.both_ways else 1, device=self.weight.device)
-        buckets, distances = self.buckets(ahead), ahead.abs().to(self.weight.dtype)
-        sums = torch.zeros_like(self.weight[:, 0]).index_add(0, buckets, distances)
-        counts = torch.zeros_like(sums).index_add(0, buckets, torch.ones_like(distances)).clamp(min=1)
         heads = torch.arange(self.weight.shape[1], device=self.weight.device)
-        slopes = 64.0 ** -(heads / max(1, len(heads) - 1))
-        self.weight.copy_(-(sums / counts)[:, None] * slopes)
+        self.weight.zero_()
+        self.weight[self.buckets(-1 - heads), heads] = peak
 
     def buckets(self, ahead: Tensor) -> Tensor:
         """The bucket of each whole number of tokens that a key lies ahead of its query, in any shape."""

@@ -21,7 +21,7 @@ SIZES: dict[str, Any] = {"context_length": 32, "prediction_length": 8, "length":
 
 
 def small(**changes: Any) -> PretrainingDataModule:
-    return PretrainingDataModule(**{**SIZES, "synthetic": 12, "mixed": 5, "public": ["co2"], **changes})
+    return PretrainingDataModule(**{**SIZES, "synthetic": 8, "seasonal": 4, "mixed": 5, "public": ["co2"], **changes})
 
 
 def test_series_are_cut_into_parts_of_windows() -> None:
@@ -62,7 +62,7 @@ def test_the_shipped_configuration_reads_no_ett_and_no_vic_electricity(monkeypat
     monkeypatch.setattr(PublicDataModule, "load_frame", load_frame)
     path = Path(__file__).parents[3] / "configs" / "chronos_tiny_pretrain.yaml"
     arguments = yaml.safe_load(path.read_text())["data"]["init_args"]
-    data = PretrainingDataModule(**{**arguments, "synthetic": 4, "mixed": 30})
+    data = PretrainingDataModule(**{**arguments, "synthetic": 3, "seasonal": 1, "mixed": 30})
     data.setup("fit")
     assert sorted(read) == ["exchange_rate", "national_illness", "weather"]
     assert len(data.panel or ()) == 34
@@ -125,7 +125,10 @@ def test_training_windows_alone_are_changed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(PretrainingDataModule, "on_before_batch_transfer", watched)
     content = {
         "seed_everything": 1,
-        "data": {"class_path": "PretrainingDataModule", "init_args": {**SIZES, "synthetic": 12, "mixed": 0}},
+        "data": {
+            "class_path": "PretrainingDataModule",
+            "init_args": {**SIZES, "synthetic": 6, "seasonal": 6, "mixed": 0},
+        },
         "model": {
             "backbone": {"kind": "chronos_bolt", "patch_len": 4, "d_model": 16},
             "quantiles": [0.1, 0.5, 0.9],
@@ -148,12 +151,13 @@ def test_training_windows_alone_are_changed(tmp_path: Path, monkeypatch: pytest.
     ("wrong", "message"),
     [
         ({"length": 50}, "length 50 is too short: context_length 32 and three times prediction_length 8, .* 56 steps"),
-        ({"synthetic": 0, "mixed": 0}, "no series to train on"),
+        ({"synthetic": 0, "seasonal": 0, "mixed": 0}, "no series to train on"),
         ({"public": []}, "mixed series need public data sets"),
         ({"public": ["weather", "tides"]}, "unknown data set 'tides'; valid: ETTh1"),
         ({"shortened": 1.5}, "shortened must be a share from 0 to 1, not 1.5"),
         ({"shortest": 33}, "shortest must be at most context_length 32, not 33"),
         ({"synthetic": -1}, "synthetic must be at least 0"),
+        ({"seasonal": -1}, "seasonal must be at least 0"),
     ],
 )
 def test_what_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:

@@ -21,6 +21,7 @@ from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
 from tsattn.data.pretraining.kernel_synth import synthetic_series
 from tsattn.data.pretraining.mixed_series import mixed_series
+from tsattn.data.pretraining.seasonal_series import seasonal_series
 from tsattn.data.public.cards import CARDS, card_of
 from tsattn.data.public.co2 import CO2DataModule
 from tsattn.data.public.public_data import PublicDataModule
@@ -44,6 +45,7 @@ class PretrainingDataModule(ForecastDataModule):
         context_length: past steps that a model sees, L.
         prediction_length: steps that it forecasts, T.
         synthetic: series that are drawn from Gaussian processes, see `synthetic_series`.
+        seasonal: series that are drawn from those with seasons, see `seasonal_series`.
         mixed: series that are mixed from real ones, see `mixed_series`.
         length: steps of a series.
         public: names of the data sets whose training parts are mixed.
@@ -61,7 +63,8 @@ class PretrainingDataModule(ForecastDataModule):
         self,
         context_length: int = 512,
         prediction_length: int = 64,
-        synthetic: int = 8000,
+        synthetic: int = 4000,
+        seasonal: int = 4000,
         mixed: int = 2000,
         length: int = 1024,
         public: Sequence[str] = ("weather", "exchange_rate", "national_illness", _EMBEDDED),
@@ -73,6 +76,7 @@ class PretrainingDataModule(ForecastDataModule):
     ) -> None:
         super().__init__("pretraining", context_length, prediction_length, **sizes)
         self.synthetic = whole_number("synthetic", synthetic, least=0)
+        self.seasonal = whole_number("seasonal", seasonal, least=0)
         self.mixed = whole_number("mixed", mixed, least=0)
         self.length = whole_number("length", length)
         self.public = tuple(public)
@@ -88,8 +92,8 @@ class PretrainingDataModule(ForecastDataModule):
                 f"length {length} is too short: context_length {context_length} and three times prediction_length "
                 f"{prediction_length}, for training, validation and testing, take {least} steps"
             )
-        if not self.synthetic + self.mixed:
-            raise UserError("synthetic and mixed are both 0: there is no series to train on")
+        if not self.synthetic + self.seasonal + self.mixed:
+            raise UserError("synthetic, seasonal and mixed are all 0: there is no series to train on")
         if self.mixed and not self.public:
             raise UserError("mixed series need public data sets to be mixed from")
         if not 0 <= shortened <= 1:
@@ -105,7 +109,10 @@ class PretrainingDataModule(ForecastDataModule):
 
     @override
     def load_panel(self) -> Panel:
-        series = [*synthetic_series(self.synthetic, self.length, seed=self.data_seed)]
+        series = [
+            *synthetic_series(self.synthetic, self.length, seed=self.data_seed),
+            *seasonal_series(self.seasonal, self.length, seed=self.data_seed),
+        ]
         if self.mixed:
             sources = {name: self._training_part(name) for name in self.public}
             series += mixed_series(sources, self.mixed, self.length, seed=self.data_seed)
