@@ -3,6 +3,7 @@
 # make test-fast  the daily loop: everything that takes no more than seconds
 # make wheel      a wheel in dist/, with the kernels compiled for this machine's architecture where there is a compiler
 # make test-pandas2  the data tests under pandas 2.3
+# make paper      the experiments of the paper at their small size, two runs at once; run it again to go on
 # make peers      an environment of its own, .venv-peers, for neuralforecast and statsforecast, which `fit` and the tests
 #                 then find; it takes minutes and 2 GB
 
@@ -16,7 +17,7 @@ VENV_PEERS := .venv-peers
 STAMP_PEERS := $(VENV_PEERS)/.installed
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: install fit lint test test-fast test-pandas2 peers wheel clean
+.PHONY: install fit lint test test-fast test-pandas2 paper peers wheel clean
 
 install: $(STAMP)
 
@@ -41,6 +42,10 @@ test-fast: lint
 
 wheel: $(STAMP)
 	$(BIN)/python -m hatchling build --target wheel --directory dist
+
+paper: $(STAMP)
+	$(BIN)/python benchmarks/paper/mup_transfer.py --jobs 2
+	$(BIN)/python benchmarks/paper/in_context.py --jobs 2
 
 # pandas is the one package that the constraints must not pin here
 $(STAMP2): pyproject.toml constraints.txt

@@ -1,0 +1,111 @@
+"""The frame of an experiment of the paper: its suites are run by the leaderboard, its report is made of the records."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from benchmarks.paper.claims import PaperReport
+
+__all__ = ["PaperExperiment"]
+
+_ROOT = Path(__file__).parents[2]
+_SIZES = ("small", "full")
+
+_DESCRIPTION = """\
+{doc}
+
+Runs what is left of the suite {suite} (small or full), and reports its records. Run it again to go on: what is
+finished is never repeated. The suite alone: python -m tsattn benchmark --suite {suite}."""
+
+_ENDING = """\
+All other options are those of `python -m tsattn benchmark`: --shard I/N, --ray ADDRESS, --threads N, --retry-failed,
+--add RECORDS, --folder DIR, and those for a part of the suite.
+
+The output folder holds records.parquet and windows.parquet, as the leaderboard writes them; report.md, table.csv and
+figure.png are made of these."""
+
+
+@dataclass(frozen=True)
+class PaperExperiment:
+    """One experiment.
+
+    Attributes:
+        name: of its suites, ``suites/NAME_small.yaml`` and ``suites/NAME_full.yaml``, and of the folder of its results.
+        doc: what it is about.
+        report: makes the report of the runs, see `benchmarks.paper.claims.runs_of`.
+        suites: the folder of the suites.
+    """
+
+    name: str
+    doc: str
+    report: Callable[[pd.DataFrame], PaperReport]
+    suites: Path = Path(__file__).parent / "suites"
+
+    def main(self, words: Sequence[str] | None = None) -> int:
+        """Run it from the command line; the exit code is that of `python -m tsattn benchmark`.
+
+        Args:
+            words: of the command; those of this process by default.
+        """
+        options, others = self._parser().parse_known_args(sys.argv[1:] if words is None else words)
+        suite = f"{self.name}_{options.size}"
+        output = options.output or _ROOT / "benchmarks/results/paper" / (
+            self.name if options.size == "small" else suite
+        )
+        if not options.report_only:
+            from tsattn.cli import main as tsattn
+
+            how = ["--jobs", str(options.jobs), *(["--dry-run"] if options.dry_run else []), *others]
+            if not any(word.split("=")[0] == "--folder" for word in others):
+                how += ["--folder", str(Path("runs", "paper", suite))]
+            file = self.suites / f"{suite}.yaml"
+            shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+            code = tsattn(["benchmark", "--suite", str(shown), "--output", str(output), "--no-report", *how])
+            if code or options.dry_run:
+                return code
+        elif others:
+            self._parser().error(f"with --report-only nothing is run: leave {others[0]} out")
+        return self._write_report(output, suite)
+
+    def _write_report(self, output: Path, suite: str) -> int:
+        from benchmarks.paper.claims import runs_of, write_report
+        from tsattn.errors import UserError
+        from tsattn.leaderboard.records import Records
+
+        try:
+            runs = runs_of(Records.read(output))
+            write_report(output, self.report(runs), runs, f"python benchmarks/paper/{self.name}.py", suite)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        print(f"report: {output / 'report.md'}")
+        return 0
+
+    def _parser(self) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(
+            prog=f"python benchmarks/paper/{self.name}.py",
+            description=_DESCRIPTION.format(
+                doc=self.doc.strip(), suite=f"benchmarks/paper/suites/{self.name}_SIZE.yaml"
+            ),
+            epilog=_ENDING,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("--size", choices=_SIZES, default="small", help="small for two cores, full for a GPU")
+        parser.add_argument("--jobs", default=1, metavar="N", help="runs at once (default: 1)")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="list what would be run and how long it takes, and end"
+        )
+        parser.add_argument("--report-only", action="store_true", help="make the report of the records that are there")
+        parser.add_argument(
+            "--output", type=Path, metavar="DIR", help=f"of the records (default: benchmarks/results/paper/{self.name})"
+        )
+        return parser

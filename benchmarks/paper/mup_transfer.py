@@ -1,0 +1,165 @@
+"""The best learning rate of a narrow transformer is the best of one four times as wide by the muP rules, and not else.
+
+    python benchmarks/paper/mup_transfer.py [--size small|full] [--jobs N] [--dry-run] [--report-only] [--output DIR]
+
+Transformers with BTT and bilinear MLR attention are trained on drawn waves, never the same twice, at both widths with
+every rate of a grid of factor 2: by the muP rules with `scaling: mup`, and as PyTorch initialises and trains, with one
+rate for all and the plain scaling.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+if not __package__:  # run as a file, which finds what lies beside it but not the folder above
+    sys.path[0] = str(Path(__file__).parents[2])
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from benchmarks.paper.claims import LEAST_SEEDS, Claim, PaperReport, described_by
+from benchmarks.paper.experiment import PaperExperiment
+from tsattn.leaderboard.report.wording import with_spread
+
+__all__ = ["COST", "EXPERIMENT", "main", "report"]
+
+COST = 1.05
+"""What the narrow model's best rate may cost the wide one, over its least error, where it counts as the best too."""
+
+_NAMES = {"btt": "BTT", "bilinear_mlr": "bilinear MLR", "standard": "standard", "mlr": "MLR"}
+_RULES = {True: "muP", False: "plain"}
+
+
+def report(runs: pd.DataFrame) -> PaperReport:
+    """The report of the runs, see `benchmarks.paper.claims.runs_of`."""
+    runs = described_by(
+        runs,
+        kind="model.backbone.attention.kind",
+        width="model.backbone.d_model",
+        mup="model.mup",
+        rate="model.learning_rate",
+        steps="trainer.max_steps",
+    )
+    runs = runs[runs["kind"].notna()]
+    means = _means(runs)
+    kinds = list(dict.fromkeys(means["kind"]))
+    steps = ", ".join(f"{value:g}" for value in sorted(runs["steps"].unique()))
+    return PaperReport(
+        title="muP: whether learning rates go from narrow to wide",
+        about=[" ".join((__doc__ or "").split("\n\n")[-1].split())],
+        claims=[_claim(means, kind, mup) for kind in kinds for mup in (True, False)],
+        table=_table(means),
+        legend="`error` is the squared error on new waves, mean of the seeds, and `spread` its standard deviation over "
+        "them; it is infinite where a run diverged. A muP rate is that of a hidden weight with 768 inputs.",
+        figure=_figure(means),
+        caption="The error on new waves by learning rate; a star marks the rate with the least validation error.",
+        differs=[
+            f"A forecaster of waves, {steps} steps, in the place of language models and prompts: this asks whether the "
+            "rules of the package keep what they promise.",
+            "Widths 64 and 256: one step by a factor of 4.",
+        ],
+    )
+
+
+def _means(runs: pd.DataFrame) -> pd.DataFrame:
+    """Mean and spread over seeds of each rate; infinite where a run failed, as one that diverged."""
+    rows = []
+    for (kind, mup, width, rate), part in runs.groupby(["kind", "mup", "width", "rate"], sort=False):
+        is_whole = bool((part["status"] == "done").all())
+        errors = part["mse"].astype("float64")
+        rows.append(
+            {
+                "kind": kind,
+                "mup": bool(mup),
+                "width": int(width),
+                "rate": float(rate),
+                "error": errors.mean() if is_whole else math.inf,
+                "spread": errors.std() if is_whole else math.nan,
+                "validation": part["validation_mse"].astype("float64").mean() if is_whole else math.inf,
+                "seeds": len(part),
+            }
+        )
+    return pd.DataFrame(rows).sort_values(["kind", "mup", "width", "rate"], ignore_index=True)
+
+
+def _claim(means: pd.DataFrame, kind: str, mup: bool) -> Claim:
+    part = means[(means["kind"] == kind) & (means["mup"] == mup)]
+    widths = sorted(part["width"].unique())
+    text = f"{_NAMES.get(kind, kind)}: the best rate of the narrow model is the best of the wide one"
+    text += " by the muP rules." if mup else ", which it is not without the muP rules."
+    rule = "the rates with the least validation error; the narrow model's costs the wide one "
+    rule += f"{'less' if mup else 'at least'} {100 * (COST - 1):.0f} % of its error"
+    if len(widths) < 2:
+        return Claim(text, "runs of one width alone", None, rule)
+    narrow, wide = (part[part["width"] == width].set_index("rate") for width in (widths[0], widths[-1]))
+    first, second = float(narrow["validation"].idxmin()), float(wide["validation"].idxmin())
+    if first not in wide.index or not math.isfinite(float(wide.loc[second, "error"])):
+        return Claim(text, "no rate was run at both widths without a failure", None, rule)
+    cost = float(wide.loc[first, "error"] / wide.loc[second, "error"])
+    edge = [rate for rate in (first, second) if rate in (part["rate"].min(), part["rate"].max())]
+    least = with_spread(float(wide.loc[second, "error"]), float(wide.loc[second, "spread"]))
+    costs = "diverge" if math.isinf(cost) else f"{cost:.3f} of its least error"
+    found = (
+        f"best at {widths[0]}: {_power(first)}, at {widths[-1]}: {_power(second)} ({least}); the former costs the wide "
+        f"model {costs}"
+    )
+    if math.isinf(cost):
+        found = found.replace("costs the wide model diverge", "makes the wide model diverge")
+    if edge:
+        found += f"; {_power(edge[0])} is at the edge of the grid"
+    is_known = int(part["seeds"].min()) >= LEAST_SEEDS
+    transfers = cost < COST
+    return Claim(text, found, (transfers if mup else not transfers) if is_known else None, rule)
+
+
+def _power(rate: float) -> str:
+    """``2^-9``, or ``0.003`` for what is no power of 2."""
+    power = math.log2(rate)
+    return f"2^{round(power)}" if abs(power - round(power)) < 1e-6 else f"{rate:g}"
+
+
+def _table(means: pd.DataFrame) -> pd.DataFrame:
+    table = means.assign(
+        attention=[_NAMES.get(kind, kind) for kind in means["kind"]],
+        rules=[_RULES[mup] for mup in means["mup"]],
+        rate=[_power(rate) for rate in means["rate"]],
+    )
+    return table[["attention", "rules", "width", "rate", "error", "spread", "seeds"]]
+
+
+def _figure(means: pd.DataFrame) -> Figure:
+    kinds = list(dict.fromkeys(means["kind"]))
+    figure = Figure(figsize=(9, 3.4 * max(1, len(kinds))), layout="constrained")
+    axes = figure.subplots(max(1, len(kinds)), 2, sharey=True, squeeze=False)
+    for kind, line in zip(kinds, axes, strict=False):
+        for (mup, name), ax in zip(_RULES.items(), line, strict=True):
+            part = means[(means["kind"] == kind) & (means["mup"] == mup)]
+            for number, (width, of_width) in enumerate(part.groupby("width")):
+                finite = of_width[of_width["error"] < math.inf]
+                colour = f"C{number}"
+                ax.errorbar(
+                    finite["rate"], finite["error"], finite["spread"], marker="o", ms=4, color=colour, capsize=2,
+                    label=f"width {width}",
+                )  # fmt: skip
+                if len(finite):
+                    best = finite.loc[finite["validation"].idxmin()]
+                    ax.plot(best["rate"], best["error"], marker="*", ms=16 - 6 * number, color=colour)
+            ax.set(yscale="log", title=f"{_NAMES.get(kind, kind)}, {name} rules", xlabel="learning rate")
+            ax.set_xscale("log", base=2)
+            ax.spines[["top", "right"]].set_visible(False)
+        line[0].set_ylabel("squared error on new waves")
+    axes[0, 0].legend(frameon=False, fontsize=9)
+    return figure
+
+
+EXPERIMENT = PaperExperiment("mup_transfer", __doc__ or "", report)
+
+
+def main() -> int:
+    return EXPERIMENT.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""The transformer that reads a prompt token by token, and forecasts each value at the token of its point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor, nn
+from typing_extensions import override
+
+from benchmarks.paper.prompts import dimensions_of, pairs_of
+from tsattn.attention import attention_per_layer, build_attention
+from tsattn.backbones.base import Backbone, check_sizes
+from tsattn.batch import Batch
+from tsattn.descriptions import Description
+from tsattn.layers import Encoder, TokenEmbedding
+from tsattn.task import Output, Task
+
+__all__ = ["PromptTransformer"]
+
+
+class PromptTransformer(Backbone):
+    """A causal transformer on the tokens `(x_1, 0), (0, y_1), (x_2, 0), ...` of a prompt.
+
+    Args:
+        task: the sizes of the prompts.
+        output: a point forecast.
+        d_model: D, the width of the tokens.
+        num_layers: encoder blocks.
+        num_heads: H, heads of each attention.
+        d_ff: hidden width of the token-wise networks; 4 D by default.
+        attention: a kind of attention, its description, or a list of these, one a layer.
+        positions: ``learned``, ``rotary`` or ``none``.
+
+    Raises:
+        UserError: for a task that is none of prompts.
+    """
+
+    mup_roles: ClassVar[dict[str, str]] = {"value": "output"}  # see tsattn.optim
+
+    def __init__(
+        self,
+        task: Task,
+        output: Output,
+        *,
+        d_model: int = 64,
+        num_layers: int = 6,
+        num_heads: int = 8,
+        d_ff: int | None = None,
+        attention: Description | Sequence[Description] = "standard",
+        positions: str = "learned",
+    ) -> None:
+        super().__init__()
+        check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=0.0)
+        self.dimensions = dimensions_of(task)
+        N = 2 * task.prediction_length - 1
+        self.tokens = TokenEmbedding(self.dimensions + 1, d_model, N, positions, 0.0)
+        self.encoder = Encoder(
+            [
+                build_attention(
+                    layer,
+                    d_model=d_model,
+                    num_heads=num_heads,
+                    max_length=N,
+                    rope=positions == "rotary",
+                    causal=True,
+                )
+                for layer in attention_per_layer(attention, num_layers)
+            ],
+            4 * d_model if d_ff is None else d_ff,
+            0.0,
+        )
+        self.value = nn.Linear(d_model, 1)
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        x, y = pairs_of(batch, self.dimensions)
+        B, n, d = x.shape
+        tokens = x.new_zeros(B, 2 * n - 1, d + 1)
+        tokens[:, 0::2, :d] = x
+        tokens[:, 1::2, d] = y
+        out: Tensor = self.value(self.encoder(self.tokens(tokens))[:, 0::2])
+        return out

@@ -1,0 +1,106 @@
+"""In-context linear regression as a forecasting task: a window is a prompt laid flat.
+
+Source: Garg et al., *What Can Transformers Learn In-Context?* (2022); Kuang et al. (ICML 2025), section 4.
+
+Shape letters: B prompts, n pairs, d dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from benchmarks.paper.drawn_data import Drawn, DrawnDataModule
+from tsattn.batch import Batch
+from tsattn.errors import UserError, whole_number
+from tsattn.task import Task
+
+__all__ = ["PromptDataModule", "dimensions_of", "flat_prompts", "pairs_of"]
+
+
+def flat_prompts(x: Tensor, y: Tensor) -> Tensor:
+    """`x_1, y_1, x_2, y_2, ..., x_n` of points `(B, n, d)` and their values `(B, n)` as `(B, n (d + 1) - 1)`.
+
+    The last value is not there: it is what a prompt asks for.
+    """
+    return torch.cat([x, y[..., None]], dim=-1).flatten(1)[:, :-1]
+
+
+def pairs_of(batch: Batch, dimensions: int) -> tuple[Tensor, Tensor]:
+    """The points `(B, n, d)` and values `(B, n - 1)` of flat prompts."""
+    flat = batch.past[..., 0]
+    rows = torch.cat([flat, flat.new_zeros(len(flat), 1)], dim=1).unflatten(1, (-1, dimensions + 1))
+    return rows[..., :-1], rows[:, :-1, -1]
+
+
+def dimensions_of(task: Task) -> int:
+    """d of prompts with the sizes of a task.
+
+    Raises:
+        UserError: if the task is none of prompts.
+    """
+    n = task.prediction_length
+    d, rest = divmod(task.context_length + 1 - n, n)
+    if rest or d < 1 or task.num_channels != 1:
+        raise UserError(
+            f"prompts of {n} pairs in d dimensions are one channel with context_length {n} (d + 1) - 1, "
+            f"not {task.num_channels} with {task.context_length}"
+        )
+    return d
+
+
+class PromptDataModule(DrawnDataModule):
+    """Prompts of points `x_i` and values `y_i = w . x_i`, with x and w standard normal, w anew in each prompt.
+
+    All values are forecast, each from the pairs before it; in training all count, in validation and testing the last.
+
+    In the first steps of a training prompts have fewer dimensions, the others being 0, and fewer pairs: d / 4 (at least
+    one) at first, then one more after equal numbers of steps, and twice as many pairs as dimensions.
+
+    Args:
+        dimensions: d.
+        prediction_length: n, the pairs of a prompt; 2 d by default.
+        curriculum: the share of the training after which prompts are whole; 0 for whole ones from the start.
+        **options: see `DrawnDataModule`.
+
+    Raises:
+        UserError: for no dimension, or a share that is none.
+    """
+
+    def __init__(
+        self, dimensions: int = 8, prediction_length: int | None = None, curriculum: float = 0.06, **options: Any
+    ) -> None:
+        self.dimensions = d = whole_number("dimensions", dimensions)
+        n = 2 * d if prediction_length is None else whole_number("prediction_length", prediction_length)
+        if not 0 <= curriculum <= 1:
+            raise UserError(f"curriculum must be a share from 0 to 1, not {curriculum}")
+        self.curriculum = curriculum
+        how = f"values in {d} dimensions, fewer in the first {curriculum:g} of the training"
+        super().__init__("prompts", n * (d + 1) - 1, n, how, **options)
+
+    def dimensions_at(self, done: float) -> int:
+        """How many dimensions there are after a share of the training."""
+        d = self.dimensions
+        first = max(1, d // 4)
+        if done >= self.curriculum:
+            return d
+        return first + math.floor((d - first) * done / self.curriculum)
+
+    @override
+    def draw(self, count: int, generator: torch.Generator | None = None, done: float | None = None) -> Drawn:
+        n, d = self.prediction_length, self.dimensions
+        x = torch.randn(count, n, d, generator=generator)
+        w = torch.randn(count, d, 1, generator=generator)
+        if done is None:
+            scored = torch.arange(n) == n - 1
+        else:
+            known = self.dimensions_at(done)
+            x[..., known:] = 0
+            # which pairs follow those that count makes no difference to a model that sees no later token
+            scored = torch.arange(n) < max(1, n * known // d)
+        y = (x @ w)[..., 0]
+        return Drawn(flat_prompts(x, y), y, scored)

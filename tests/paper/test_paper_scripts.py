@@ -1,0 +1,131 @@
+"""Each experiment runs from its suite to its report, in small, where the figures mean nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from benchmarks.paper import in_context, mup_transfer
+from benchmarks.paper.experiment import PaperExperiment
+from tsattn.leaderboard.planner import Planner
+from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.suite_file import read_suite
+
+ROOT = Path(__file__).parents[2]
+SUITES = ROOT / "benchmarks" / "paper" / "suites"
+EXPERIMENTS = {"in_context": in_context.EXPERIMENT, "mup_transfer": mup_transfer.EXPERIMENT}
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Callable[..., tuple[PaperExperiment, Path]]:
+    """Makes an experiment whose small suite has few predictors, attentions, steps and windows."""
+
+    def made(name: str, predictors: list[str], attentions: list[str], **values: Any) -> tuple[PaperExperiment, Path]:
+        content = yaml.safe_load((SUITES / f"{name}_small.yaml").read_text())
+        for key, names in (("predictors", predictors), ("attentions", attentions)):
+            content[key] = {one: content[key][one] for one in names}
+        for predictor in content["predictors"].values():
+            if "attentions" in predictor:
+                predictor["attentions"] = [one for one in predictor["attentions"] if one in attentions]
+        content["seeds"] = 1
+        content["values"] |= {"trainer.max_steps": 4, "trainer.val_check_interval": 2}
+        content["values"] |= {"data.val_draws": 6, "data.test_draws": 9, **values}
+        (tmp_path / f"{name}_small.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+        return replace(EXPERIMENTS[name], suites=tmp_path), tmp_path / "results"
+
+    return made
+
+
+@pytest.mark.slow
+def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    predictors = ["least_squares", "w16_slow", "one_head_w16_slow"]
+    experiment, output = toy("in_context", predictors, ["standard", "btt_1"], **{"data.batch_size": 4})
+    words = ["--output", str(output), "--folder", str(tmp_path / "runs")]
+    assert experiment.main([*words, "--dry-run"]) == 0
+    assert "in_context_small: 4 entries: 4 to be run" in capsys.readouterr().out
+    assert not output.exists()
+    assert experiment.main([*words, "--jobs", "2"]) == 0
+    frame = Records.read(output).frame
+    assert frame["status"].tolist() == ["done"] * 4
+    assert set(frame["windows"]) == {9}
+    solved = frame.set_index("predictor")["mse"]["least_squares"]
+    assert solved < 1e-6, "the last value follows from the pairs"
+    assert frame["key"].nunique() == 4
+    assert frame["flops"].notna().sum() == 4
+    table = pd.read_csv(output / "table.csv")
+    arms = ["standard, low-rank heads", "standard, one head of full rank", "btt_1", "least squares"]
+    assert table["arm"].tolist() == arms
+    assert table["rank"].tolist()[:3] == [2, 16, 16]
+    text = (output / "report.md").read_text()
+    assert text.count("not decided") >= 3, "one seed"
+    assert "d 8, widths 16, 3 layers, 4 steps of 4 prompts" in text
+    # again: nothing is run, the report is made anew
+    (output / "report.md").unlink()
+    capsys.readouterr()
+    assert experiment.main(["--report-only", "--output", str(output)]) == 0
+    assert (output / "report.md").read_text() == text
+    assert experiment.main([*words, "--dry-run"]) == 0
+    assert "4 entries: 4 done" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_rates_run_to_their_report(toy: Any, tmp_path: Path) -> None:
+    predictors = ["mup_w64_2^-13", "mup_w64_2^-12", "mup_w256_2^-13", "mup_w256_2^-12"]
+    experiment, output = toy("mup_transfer", predictors, ["btt_mup"])
+    assert experiment.main(["--output", str(output), "--folder", str(tmp_path / "runs"), "--jobs", "2"]) == 0
+    table = pd.read_csv(output / "table.csv")
+    assert table[["attention", "rules", "width", "rate"]].to_numpy().tolist() == [
+        ["BTT", "muP", width, rate] for width in (64, 256) for rate in ("2^-13", "2^-12")
+    ]
+    assert table["error"].nunique() == 4
+    assert "| not decided |" in (output / "report.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(SUITES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_suite_can_be_run(path: Path) -> None:
+    suite = read_suite(path)
+    values = {**suite.values, "data.init_args.val_draws": 1, "data.init_args.test_draws": 1}
+    least = next(name for name, one in suite.data.items() if one.limits.horizons in (None, (32,), (16,), (8,)))
+    entries = Planner({}).plan(replace(suite, values=values, seeds=1).narrowed(data=[least])).entries
+    reasons = {entry.reason for entry in entries if entry.reason}
+    # four levels of equal ranks need heads of four components
+    assert all("do not share the head size 2" in reason for reason in reasons), reasons
+    assert len({entry.key for entry in entries if not entry.reason}) == len(entries) - sum(
+        bool(entry.reason) for entry in entries
+    ), "no two arms are one experiment"
+
+
+def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    experiment = in_context.EXPERIMENT
+    assert experiment.main(["--report-only", "--output", str(tmp_path)]) == 2
+    assert f"error: there are no records in {tmp_path}" in capsys.readouterr().err
+    for words, said in (
+        (["--report-only", "--shard", "1/2"], "with --report-only nothing is run: leave --shard out"),
+        (["--size", "huge"], "invalid choice: 'huge'"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            experiment.main(words)
+        assert stop.value.code == 2
+        assert said in capsys.readouterr().err
+    assert experiment.main(["--jobs", "none"]) == 2
+    assert "--jobs must be a whole number of at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_is_a_command(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "paper" / f"{name}.py"), "--report-only", "--output", "none"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (2, f"error: there are no records in none: {_VALID}\n")
+
+
+_VALID = "valid is a folder with records.parquet, or that file"
