@@ -46,8 +46,8 @@ class DrawnDataModule(ForecastDataModule):
     """Windows of one channel that a subclass draws; nothing is scaled.
 
     Each window of validation and testing is a series of its own, drawn from `data_seed`. In training others are drawn
-    in the place of those of the loader at each step, from torch's generator, so that a training that is resumed draws
-    on as it would have.
+    in the place of those of the loader at each step. Seed and step decide them, so that a training that is resumed
+    draws on as it would have, and all arms of one seed are trained on the same.
 
     Args:
         name: of the data set.
@@ -79,12 +79,12 @@ class DrawnDataModule(ForecastDataModule):
         self.data_seed = whole_number("data_seed", data_seed, least=0)
 
     @abstractmethod
-    def draw(self, count: int, generator: torch.Generator | None = None, done: float | None = None) -> Drawn:
+    def draw(self, count: int, generator: torch.Generator, done: float | None = None) -> Drawn:
         """New windows.
 
         Args:
             count: B.
-            generator: draws them; torch's own by default.
+            generator: draws them.
             done: the share of the training that is done, from 0 to 1; None for validation and testing.
         """
 
@@ -157,7 +157,7 @@ class DrawnDataModule(ForecastDataModule):
         if not np.isfinite(steps):
             raise UserError(f"how {self.name} are drawn goes by the share of the training: give trainer.max_steps")
         # the last batch of an epoch of the loader may be smaller, which means nothing here
-        drawn = self.draw(self.batch_size, done=self.trainer.global_step / steps)
+        drawn = self.draw(self.batch_size, self._generator(), self.trainer.global_step / steps)
         shape = self.batch_size, self.prediction_length, 1
         new = Batch(
             past=drawn.past[..., None],
@@ -165,3 +165,13 @@ class DrawnDataModule(ForecastDataModule):
             target_observed=None if drawn.scored is None else drawn.scored[:, None].expand(shape),
         )
         return new.to(batch.past.device)
+
+    def _generator(self) -> torch.Generator:
+        """Of the windows of this step, on this process.
+
+        Torch's own would not do: where a training is resumed its state is set only after the first batch was drawn.
+        """
+        assert self.trainer is not None
+        numbers = [torch.initial_seed(), self.trainer.global_rank, self.trainer.global_step]
+        (seed,) = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+        return torch.Generator().manual_seed(int(seed) >> 1)

@@ -91,7 +91,7 @@ class PromptDataModule(DrawnDataModule):
         return first + math.floor((d - first) * done / self.curriculum)
 
     @override
-    def draw(self, count: int, generator: torch.Generator | None = None, done: float | None = None) -> Drawn:
+    def draw(self, count: int, generator: torch.Generator, done: float | None = None) -> Drawn:
         n, d = self.prediction_length, self.dimensions
         x = torch.randn(count, n, d, generator=generator)
         w = torch.randn(count, d, 1, generator=generator)

@@ -46,7 +46,7 @@ class WaveDataModule(DrawnDataModule):
         super().__init__("waves", context_length, prediction_length, how, **options)
 
     @override
-    def draw(self, count: int, generator: torch.Generator | None = None, done: float | None = None) -> Drawn:
+    def draw(self, count: int, generator: torch.Generator, done: float | None = None) -> Drawn:
         L, T = self.context_length, self.prediction_length
         heights, phases = torch.rand(2, count, 1, len(self.periods), generator=generator)
         turns = torch.arange(L + T)[:, None] / torch.tensor(self.periods)

@@ -17,7 +17,7 @@ from benchmarks.paper.waves import WaveDataModule
 from tsattn import run
 from tsattn.batch import Batch
 from tsattn.errors import UserError
-from tsattn.experiments.running import Hooks
+from tsattn.experiments import Hooks, resume
 
 
 def set_up(data: DrawnDataModule) -> DrawnDataModule:
@@ -98,7 +98,7 @@ def test_dimensions_rise_in_equal_stages(d: int, share: float, at: dict[float, i
 
 def test_training_begins_with_fewer_dimensions_and_pairs() -> None:
     data = PromptDataModule(dimensions=8)
-    drawn = data.draw(64, done=0.0301)  # five dimensions
+    drawn = data.draw(64, torch.Generator().manual_seed(1), 0.0301)  # five dimensions
     x, _ = pairs_of(Batch(drawn.past[..., None]), 8)
     assert x[..., :5].abs().min() > 0
     assert x[..., 5:].abs().max() == 0
@@ -106,27 +106,30 @@ def test_training_begins_with_fewer_dimensions_and_pairs() -> None:
     assert drawn.scored.tolist() == [True] * 10 + [False] * 6
     # what five weights make, of variance 5, not 8
     assert float(drawn.target.var()) == pytest.approx(5, rel=0.25)
-    whole = data.draw(64, done=0.5)
+    whole = data.draw(64, torch.Generator().manual_seed(1), 0.5)
     assert whole.scored is not None
     assert whole.scored.all()
 
 
 class Seen(Callback):
-    """Keeps the batches of a training."""
+    """Keeps the batches of a training, which it may interrupt."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 1000) -> None:
+        self.most = most
         self.batches: list[Batch] = []
         self.validated: list[Batch] = []
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if len(self.batches) == self.most:
+            raise KeyboardInterrupt
         self.batches.append(batch)
 
     def on_validation_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, *_: Any) -> None:
         self.validated.append(batch)
 
 
-def trained(folder: Path | None, steps: int = 6, **data: Any) -> list[Batch]:
-    seen = Seen()
+def trained(folder: Path | None = None, seen: Seen | None = None, **data: Any) -> list[Batch]:
+    seen = seen or Seen()
     experiment = {
         "data": {
             "class_path": "benchmarks.paper.prompts.PromptDataModule",
@@ -140,7 +143,7 @@ def trained(folder: Path | None, steps: int = 6, **data: Any) -> list[Batch]:
                 "num_heads": 2,
             }
         },
-        "trainer": {"max_steps": steps, "val_check_interval": 2, "accelerator": "cpu"},
+        "trainer": {"max_steps": 6, "val_check_interval": 2, "accelerator": "cpu"},
     }
     run(experiment, folder, hooks=Hooks(callbacks=[seen], beside=False))
     validated = [batch.past for batch in seen.validated]
@@ -149,7 +152,7 @@ def trained(folder: Path | None, steps: int = 6, **data: Any) -> list[Batch]:
 
 
 def test_a_training_sees_new_prompts_at_each_step_those_of_its_seed() -> None:
-    batches, again = trained(None), trained(None)
+    batches, again = trained(), trained()
     assert len(batches) == 6
     assert [len(batch) for batch in batches] == [3] * 6
     rows = torch.cat([batch.past[..., 0] for batch in batches])
@@ -162,11 +165,23 @@ def test_a_training_sees_new_prompts_at_each_step_those_of_its_seed() -> None:
     assert batches[-1].target_observed.all()
 
 
+def test_a_training_that_goes_on_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
+    whole = trained(curriculum=0.5)
+    before, after = Seen(most=5), Seen()
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "run", before, curriculum=0.5)
+    resume(tmp_path / "run", hooks=Hooks(callbacks=[after], beside=False))
+    done = 6 - len(after.batches)
+    assert 0 < done <= 5
+    for one, other in zip(whole, [*before.batches[:done], *after.batches], strict=True):
+        assert torch.equal(one.past, other.past)
+
+
 def test_a_curriculum_of_all_steps_is_followed_in_training() -> None:
-    batches = trained(None, curriculum=1.0)
+    batches = trained(curriculum=1.0)
     dimensions = [int((pairs_of(batch, 2)[0].abs().amax((0, 1)) > 0).sum()) for batch in batches]
     assert dimensions == [1] * 6, "the second dimension comes at the end"
-    batches = trained(None, curriculum=0.5)
+    batches = trained(curriculum=0.5)
     dimensions = [int((pairs_of(batch, 2)[0].abs().amax((0, 1)) > 0).sum()) for batch in batches]
     assert dimensions == [1, 1, 1, 2, 2, 2]
     scored = [int(batch.target_observed[0].sum()) for batch in batches if batch.target_observed is not None]
