@@ -75,6 +75,8 @@ def _described(runs: pd.DataFrame) -> pd.DataFrame:
         batch_size="data.init_args.batch_size",
         curriculum="data.init_args.curriculum",
         alpha="model.backbone.alpha",
+        schedule="model.schedule",
+        mup="model.mup",
     )
     error = runs["mse"].astype("float64") / runs["dimensions"].astype("float64")
     arms = [_arm(*row) for row in runs[["kind", "heads", "attention"]].itertuples(index=False)]
@@ -253,6 +255,11 @@ def _differences(chosen: pd.DataFrame) -> list[str]:
         f"d {each('dimensions')}, widths {each('width')}, {each('layers')} layers, {each('steps')} steps of "
         f"{each('batch_size')} prompts, and learning rates among which {each('learning_rate')} were chosen; the paper "
         "has d from 16 to 128, widths from 16 to 1024, 6 layers and 500,000 steps of 64.",
+        "The learning rate "
+        + ("falls along a cosine after its warm-up." if "cosine" in set(chosen["schedule"]) else "is constant.")
+        + " The structured arms "
+        + ("follow" if chosen["mup"].any() else "do not follow")
+        + " the muP rules.",
         "The weights with the least validation error are scored, on 3200 prompts that are the same for all arms.",
         "Gradients are clipped to a norm of 1.",
         "A prompt of fewer pairs, in the curriculum, is one whose later values do not count.",

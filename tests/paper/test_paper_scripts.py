@@ -66,7 +66,7 @@ def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, caps
     assert table["rank"].tolist()[:3] == [2, 16, 16]
     text = (output / "report.md").read_text()
     assert text.count("not decided") >= 3, "one seed"
-    assert "d 8, widths 16, 3 layers, 4 steps of 4 prompts" in text
+    assert "d 4, widths 16, 3 layers, 4 steps of 4 prompts" in text
     # again: nothing is run, the report is made anew
     (output / "report.md").unlink()
     capsys.readouterr()
@@ -78,12 +78,12 @@ def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, caps
 
 @pytest.mark.slow
 def test_rates_run_to_their_report(toy: Any, tmp_path: Path) -> None:
-    predictors = ["mup_w64_2^-13", "mup_w64_2^-12", "mup_w256_2^-13", "mup_w256_2^-12"]
+    predictors = ["mup_w64_2^-11", "mup_w64_2^-10", "mup_w256_2^-11", "mup_w256_2^-10"]
     experiment, output = toy("mup_transfer", predictors, ["btt_mup"])
     assert experiment.main(["--output", str(output), "--folder", str(tmp_path / "runs"), "--jobs", "2"]) == 0
     table = pd.read_csv(output / "table.csv")
     assert table[["attention", "rules", "width", "rate"]].to_numpy().tolist() == [
-        ["BTT", "muP", width, rate] for width in (64, 256) for rate in ("2^-13", "2^-12")
+        ["BTT", "muP", width, rate] for width in (64, 256) for rate in ("2^-11", "2^-10")
     ]
     assert table["error"].nunique() == 4
     assert "| not decided |" in (output / "report.md").read_text()
