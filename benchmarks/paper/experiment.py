@@ -22,8 +22,10 @@ _SIZES = ("small", "full")
 _DESCRIPTION = """\
 {doc}
 
-Runs what is left of the suite {suite} (small or full), and reports its records. Run it again to go on: what is
-finished is never repeated. The suite alone: python -m tsattn benchmark --suite {suite}."""
+Runs what is left of its suite, and reports the records. Run it again to go on: what is finished is never repeated.
+The suite alone:
+
+    python -m tsattn benchmark --suite {suite}"""
 
 _ENDING = """\
 All other options are those of `python -m tsattn benchmark`: --shard I/N, --ray ADDRESS, --threads N, --retry-failed,
@@ -56,6 +58,9 @@ class PaperExperiment:
             words: of the command; those of this process by default.
         """
         options, others = self._parser().parse_known_args(sys.argv[1:] if words is None else words)
+        names = {word.split("=")[0] for word in others}
+        if "--suite" in names:
+            self._parser().error("the suite is that of the experiment: --size small or --size full")
         suite = f"{self.name}_{options.size}"
         output = options.output or _ROOT / "benchmarks/results/paper" / (
             self.name if options.size == "small" else suite
@@ -64,12 +69,12 @@ class PaperExperiment:
             from tsattn.cli import main as tsattn
 
             how = ["--jobs", str(options.jobs), *(["--dry-run"] if options.dry_run else []), *others]
-            if not any(word.split("=")[0] == "--folder" for word in others):
+            if "--folder" not in names:
                 how += ["--folder", str(Path("runs", "paper", suite))]
             file = self.suites / f"{suite}.yaml"
             shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
             code = tsattn(["benchmark", "--suite", str(shown), "--output", str(output), "--no-report", *how])
-            if code or options.dry_run:
+            if code or options.dry_run or "--slurm" in names:
                 return code
         elif others:
             self._parser().error(f"with --report-only nothing is run: leave {others[0]} out")

@@ -111,11 +111,14 @@ def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     for words, said in (
         (["--report-only", "--shard", "1/2"], "with --report-only nothing is run: leave --shard out"),
         (["--size", "huge"], "invalid choice: 'huge'"),
+        (["--suite=ett"], "the suite is that of the experiment: --size small or --size full"),
     ):
         with pytest.raises(SystemExit) as stop:
             experiment.main(words)
         assert stop.value.code == 2
         assert said in capsys.readouterr().err
+    assert experiment.main(["--jobs", "2", "--slurm", "3"]) == 0
+    assert "--suite benchmarks/paper/suites/in_context_small.yaml" in capsys.readouterr().out
     assert experiment.main(["--jobs", "none"]) == 2
     assert "--jobs must be a whole number of at least 1" in capsys.readouterr().err
 
