@@ -59,6 +59,7 @@ def report(runs: pd.DataFrame) -> PaperReport:
             f"A forecaster of waves, {steps} steps, in the place of language models and prompts: this asks whether the "
             "rules of the package keep what they promise.",
             "Widths 64 and 256: one step by a factor of 4.",
+            "Gradients are not clipped, which would hide rates that are too high.",
         ],
     )
 
