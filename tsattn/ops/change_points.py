@@ -45,29 +45,36 @@ def change_point_block_ids(values: Tensor, numbers: Sequence[int], counts: Tenso
     weights = values.isfinite().long()
     weights = weights if counts is None else weights * counts
     parts = _parts(values.to(real), weights)
-    sums, counted = _sums_before(weights * parts), _sums_before(weights)
+    sums, counted = _running(weights * parts, real), _running(weights, real)
     squares = (weights * parts.square()).sum(1, keepdim=True).to(real)
-    whole = squares - sums[:, -1:].to(real).square() / counted[:, -1:].clamp(min=1)
+    share = 1 / (squares - sums[:, -1:].square() / counted[:, -1:].clamp(min=1)).clamp(min=1)
     place = torch.arange(values.shape[1], device=values.device).expand(values.shape[:2])  # of a cut before each token
     cuttable = (weights > 0).any(-1)
-    first, end = torch.zeros_like(place), torch.full_like(place, values.shape[1])  # of the block of each token
-    cuts = [torch.zeros_like(place)]
+    # of the block that each token lies in: its first token, the one after its last, and the sums before these
+    first, end = torch.zeros_like(place), torch.full_like(place, values.shape[1])
+    sums_first, counted_first = torch.zeros_like(sums[:, :-1]), torch.zeros_like(sums[:, :-1])
+    sums_end, counted_end = (t[:, -1:].expand_as(sums_first) for t in (sums, counted))
+    sums, counted = sums[:, :-1], counted[:, :-1]
+    ids = [torch.zeros_like(place)]
     for _ in range(1, max(numbers)):
-        left, right = (
-            (_at(sums, last) - _at(sums, begin), _at(counted, last) - _at(counted, begin))
-            for begin, last in ((first, place), (place, end))
-        )
-        difference = _mean(*left, real) - _mean(*right, real)
+        left, right = counted - counted_first, counted_end - counted
+        gains = (sums - sums_first) / left.clamp(min=1) - (sums_end - sums) / right.clamp(min=1)
         # 0 where one side has nothing
-        shared = left[1].to(real) * right[1].to(real) / (left[1] + right[1]).clamp(min=1)
-        gains = (difference.square() * shared / whole.clamp(min=1)).sum(-1).float()
-        gains = torch.where(cuttable & (place > first), gains, 0.0)
-        cut = gains.argmax(-1, keepdim=True)  # the first of the largest
-        inside = (gains.gather(1, cut) > 0) & (place >= first.gather(1, cut)) & (place < end.gather(1, cut))
-        later = inside & (place >= cut)
-        first, end = torch.where(later, cut, first), torch.where(inside & ~later, cut, end)
-        cuts.append(cuts[-1] + ((gains.gather(1, cut) > 0) & (place >= cut)))
-    return torch.stack([cuts[number - 1] for number in numbers])
+        gains = gains.square() * (left * right / (counted_end - counted_first).clamp(min=1) * share)
+        gains = torch.where(cuttable & (place > first), gains.sum(-1).float(), 0.0)
+        gain, cut = gains.max(-1, keepdim=True)  # the first of the largest
+        is_later = (gain > 0) & (place >= cut)
+        ids.append(ids[-1] + is_later)
+        later = is_later & (place < end.gather(1, cut))
+        earlier = (gain > 0) & (place < cut) & (place >= first.gather(1, cut))
+        first, end = torch.where(later, cut, first), torch.where(earlier, cut, end)
+        at_cut = cut[..., None].expand(-1, 1, sums.shape[2])
+        sums_cut, counted_cut = sums.gather(1, at_cut), counted.gather(1, at_cut)
+        later, earlier = later[..., None], earlier[..., None]
+        sums_first, sums_end = torch.where(later, sums_cut, sums_first), torch.where(earlier, sums_cut, sums_end)
+        counted_first = torch.where(later, counted_cut, counted_first)
+        counted_end = torch.where(earlier, counted_cut, counted_end)
+    return torch.stack([ids[number - 1] for number in numbers])
 
 
 def _parts(values: Tensor, weights: Tensor) -> Tensor:
@@ -79,15 +86,6 @@ def _parts(values: Tensor, weights: Tensor) -> Tensor:
     return (share * PARTS).round().long()
 
 
-def _sums_before(numbers: Tensor) -> Tensor:
-    """`(B, S + 1, C)`: the sums of `(B, S, C)` up to before each token, and of all."""
-    return F.pad(numbers.cumsum(1), (0, 0, 1, 0))
-
-
-def _at(sums: Tensor, place: Tensor) -> Tensor:
-    """The sums `(B, S + 1, C)` before each token of `place (B, S)`."""
-    return sums.gather(1, place[..., None].expand(-1, -1, sums.shape[2]))
-
-
-def _mean(sums: Tensor, counted: Tensor, dtype: torch.dtype) -> Tensor:
-    return sums.to(dtype) / counted.clamp(min=1)
+def _running(numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    """`(B, S + 1, C)`: the sums of `(B, S, C)` int64 before each token, and of all."""
+    return F.pad(numbers.cumsum(1), (0, 0, 1, 0)).to(dtype)
