@@ -11,6 +11,7 @@ from typing import Unpack
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor
 from typing_extensions import override
 
@@ -86,10 +87,10 @@ class LinearPattern(Pattern):
 
 
 def _causal_sums(features: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """`sum over j' <= j of (features_j . keys_j') values_j'` of `(B, H, T, r)` and values `(B, H, T, E)`, like these."""
+    """`sum over j' <= j of (features_j . keys_j') values_j'` of `(B, H, T, r)` and values `(B, H, T, E)`, as these."""
     T = features.shape[2]
     features, keys, values = (
-        F.pad(t, (0, 0, 0, -T % CHUNK)).unflatten(2, (-1, CHUNK)) for t in (features, keys, values)
+        rearrange(F.pad(t, (0, 0, 0, -T % CHUNK)), "B H (n c) r -> B H n c r", c=CHUNK) for t in (features, keys, values)
     )
     own = keys.mT @ values
     before = own.cumsum(2) - own
