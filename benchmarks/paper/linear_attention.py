@@ -90,7 +90,8 @@ def _causal_sums(features: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """`sum over j' <= j of (features_j . keys_j') values_j'` of `(B, H, T, r)` and values `(B, H, T, E)`, as these."""
     T = features.shape[2]
     features, keys, values = (
-        rearrange(F.pad(t, (0, 0, 0, -T % CHUNK)), "B H (n c) r -> B H n c r", c=CHUNK) for t in (features, keys, values)
+        rearrange(F.pad(t, (0, 0, 0, -T % CHUNK)), "B H (n c) r -> B H n c r", c=CHUNK)
+        for t in (features, keys, values)
     )
     own = keys.mT @ values
     before = own.cumsum(2) - own
