@@ -263,7 +263,7 @@ def test_what_change_points_cannot_do_is_refused() -> None:
         build([4, 2])
     with pytest.raises(UserError, match="must have one entry for each of the 2 ranks"):
         build([4])
-    with pytest.raises(UserError, match=r"\{numbers: .*\} or \{lengths: .*\} or \{calendar: .*\} or \{change_points: "):
+    with pytest.raises(UserError, match=r"\{numbers: .*\}, \{lengths: .*\}, \{calendar: .*\} or \{change_points: "):
         build_attention({"kind": "mlr", "blocks": {"changes": [1, 4]}}, d_model=16, num_heads=4)
     with pytest.raises(UserError, match="blocks by change points come from the values of the series, which are not"):
         build([1, 3])(torch.randn(1, 5, 16))
@@ -273,6 +273,8 @@ def test_what_change_points_cannot_do_is_refused() -> None:
         MultiLevelPattern([2, 2], change_points=[1, 3]).new_cache(1, None)
     with pytest.raises(UserError, match=r"change points depends on the values of the data; .* the least: \[1, 4\]"):
         attention_cost(POINTS, d_model=16, num_heads=2, tokens=48)
+    with pytest.raises(UserError, match="chronos_bolt finds no blocks by change points: give numbers or lengths"):
+        build_backbone({"kind": "chronos_bolt", "d_model": 16, "num_heads": 2, "attention": POINTS}, TASK)
     with pytest.raises(UserError, match="attention mlr favours near tokens, and the channels"):
         build_backbone({"kind": "itransformer", "d_model": 16, "num_heads": 2, "attention": POINTS}, TASK)
     groups = ["all", {"first": ["a"], "second": ["b"]}]

@@ -94,8 +94,8 @@ def _blocks(blocks: Sequence[int] | Mapping[str, Sequence[int | str]] | None, nu
     levels: Any = blocks
     if isinstance(blocks, Mapping):
         if len(blocks) != 1 or next(iter(blocks)) not in WAYS:
-            ways = " or ".join(f"{{{way}: [...]}}" for way in WAYS)
-            raise UserError(f"blocks must be a list of numbers, or {ways}, not {blocks}")
+            *ways, last = (f"{{{way}: [...]}}" for way in WAYS)
+            raise UserError(f"blocks must be a list of numbers, {', '.join(ways)} or {last}, not {blocks}")
         way, levels = next(iter(blocks.items()))
     is_list = isinstance(levels, Sequence) and not isinstance(levels, str)
     if way == "calendar" and not (is_list and all(isinstance(unit, str) for unit in levels)):

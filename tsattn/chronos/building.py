@@ -99,7 +99,7 @@ def build_swapped(
         rope=rope,
         causal=around.layout is None,
     )
-    if isinstance(attention.pattern, MultiLevelPattern) and attention.pattern.data_blocks is not None:
+    if attention.pattern.data_blocks is not None:
         if attention.pattern.reads_values:
             raise UserError(
                 "blocks by change points need the values of the tokens, which Chronos does not hand to its attention; "

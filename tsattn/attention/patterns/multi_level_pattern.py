@@ -87,6 +87,8 @@ class MultiLevelPattern(Pattern):
         self.calendar = None if calendar is None else tuple(calendar)
         self.change_points = None if change_points is None else tuple(change_points)
         self.reads_values = change_points is not None
+        if self.reads_values or self.calendar is not None:
+            self.data_blocks = "change points" if self.calendar is None else ", ".join(self.calendar)
         # where the data make the blocks, positions only order the tokens
         self.align = align if self.data_blocks is None else "start"
         self.needs_max_length = numbers is not None or self.align == "end"
@@ -103,13 +105,6 @@ class MultiLevelPattern(Pattern):
         # of each level, relative to the first: equal ranks cost nothing, and halved ones under mup are not rounded
         power = {"head": 0.0, "level": 0.5, "mup": 1.0}[scaling]
         self._factors = [(first / rank) ** power for rank in self.ranks]
-
-    @property
-    def data_blocks(self) -> str | None:
-        """By what the blocks are, where the data make them; None for blocks by position."""
-        if self.change_points is not None:
-            return "change points"
-        return None if self.calendar is None else ", ".join(self.calendar)
 
     def _find_blocks(self, tokens: Tokens) -> Tensor:
         """The blocks `(levels, B | 1, S)` that were handed in, else those of the positions."""

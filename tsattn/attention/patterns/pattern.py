@@ -65,7 +65,8 @@ class Pattern(ABC):
         align: where positions are counted from, see `tsattn.ops.masks.real_positions`.
         takes_context: whether queries may attend to another sequence.
         takes_blocks: whether explicit blocks may be handed in.
-        reads_values: whether `blocks_of` needs the values that the tokens stand for.
+        data_blocks: by what the blocks are that `blocks_of` finds in the data, in words; None if it finds none.
+        reads_values: whether it finds them in the values that the tokens stand for.
         needs_max_length: whether `max_length` must be known.
         is_local: whether near tokens are scored otherwise than far ones, so that their order must mean something.
         component_groups: sizes of the groups that the r components fall into, or None for one group.
@@ -75,6 +76,7 @@ class Pattern(ABC):
     align: str = "start"
     takes_context: bool = False
     takes_blocks: bool = False
+    data_blocks: str | None = None
     reads_values: bool = False
     needs_max_length: bool = False
     is_local: bool = False
