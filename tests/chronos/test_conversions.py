@@ -173,6 +173,11 @@ def test_structures_are_compared_at_equal_parameters() -> None:
         ({"kind": "swa", "qk_norm": True}, "copy", "cannot have qk_norm"),
         ({"kind": "mlr", "align": "start"}, "copy", "of a Chronos encoder has align=end"),
         ({"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["month", "day"]}}, "copy", "calendar need time"),
+        (
+            {"kind": "mlr", "ranks": [4, 4], "blocks": {"change_points": [1, 4]}},
+            "copy",
+            "change points need the values",
+        ),
         (["mlr", "swa"], "copy", "lists 2 kinds for 3 layers"),
     ],
 )

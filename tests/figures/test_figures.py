@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tsattn.attention import KINDS, build_attention
 from tsattn.attention.maps import attention_map
+from tsattn.attention.patterns import TokenOrigin
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
@@ -119,7 +120,7 @@ def test_maps_of_a_model_are_of_what_its_layer_is_given() -> None:
     seen: list[Tensor] = []
     block.attention_norm.register_forward_hook(lambda module, args, out: seen.append(out))
     backbone(batch)
-    blocks = block.attention.pattern.blocks_at(batch.time[:, :L])
+    blocks = block.attention.pattern.blocks_of(TokenOrigin(batch.time[:, :L]))
     expected = attention_map(block.attention, seen[0], blocks=blocks)[2]
     np.testing.assert_allclose(drawn_maps(figure), expected, rtol=1e-4, atol=1e-7)
 

@@ -83,6 +83,7 @@ MLR = {"kind": "mlr", "ranks": [4, 2, 2], "scaling": "mup"}
 KINDS: dict[str, Any] = {
     "mlr": MLR,
     "mlr by the calendar": {"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["month", "day"]}},
+    "mlr by change points": {"kind": "mlr", "ranks": [4, 4], "blocks": {"change_points": [1, 4]}},
     "standard": "standard",
     "swa": {"kind": "swa", "window_size": 3},
     "global_swa": {"kind": "global_swa", "window_size": 3},
@@ -150,8 +151,8 @@ def test_no_operation_of_a_step_waits(
         assert waits(watch.found)
 
 
-# on a CPU blocks by the calendar are laid out batch by batch, by the host itself; Triton needs no such plan
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("mlr", "mlr by the calendar")])
+# on a CPU blocks that the data make are laid out batch by batch, by the host itself; Triton needs no such plan
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("mlr")])
 def test_no_attention_waits(toy_frame: pd.DataFrame, tmp_path: Path, kind: str) -> None:
     fitted, windows = trainer(tmp_path, accelerator="cpu"), data(toy_frame, tmp_path)
     train_as_one_epoch(fitted, windows)

@@ -183,8 +183,13 @@ def _(
     Level l scores the pairs of each block; generating, it has places for the keys of the largest one, and of k - 1 more
     to rewind by k.
     """
-    if pattern.calendar is not None:
-        raise UserError(f"the cost of blocks by {', '.join(pattern.calendar)} depends on the time stamps of the data")
+    if pattern.change_points is not None:
+        raise UserError(
+            "the cost of blocks by change points depends on the values of the data; as many of equal length cost the "
+            f"least: {list(pattern.change_points)}"
+        )
+    if pattern.data_blocks is not None:
+        raise UserError(f"the cost of blocks by {pattern.data_blocks} depends on the time stamps of the data")
     every = torch.ones(1, tokens, dtype=torch.bool)
     positions = real_positions(every, align=pattern.align, max_length=max_length)
     blocks = level_block_ids(positions, numbers=pattern.numbers, lengths=pattern.lengths, max_length=max_length)

@@ -13,7 +13,7 @@ from tsattn.ops.calendar_blocks import CALENDAR_UNITS
 
 __all__ = ["MLRAttention"]
 
-WAYS = ("numbers", "lengths", "calendar")  # in which blocks are given
+WAYS = ("numbers", "lengths", "calendar", "change_points")  # in which blocks are given
 
 
 class MLRAttention(Attention):
@@ -26,7 +26,9 @@ class MLRAttention(Attention):
             components for every pair, the rest shared by the finer levels.
         blocks: the blocks of each level, coarse to fine: a list of numbers of blocks (1, 2, 4, ... by default);
             ``{lengths: [...]}``, steps in a block; or ``{calendar: [month, day]}``, units of the calendar, of ``all``
-            (one block), ``year``, ``quarter``, ``month``, ``week`` (from Monday), ``day`` and ``hour``.
+            (one block), ``year``, ``quarter``, ``month``, ``week`` (from Monday), ``day`` and ``hour``; or
+            ``{change_points: [1, 4]}``, numbers of blocks that are cut, window by window, where the level of the
+            context changes most. These need the whole context, so that no token can be causal.
         align: of blocks by number or length. ``end``: the last token closes the last block (encoders); ``start``: the
             first opens the first one.
         scaling: factor of the products of a level's r_l components: ``head``, `1 / sqrt(r)` for all of them, so that
@@ -62,6 +64,11 @@ class MLRAttention(Attention):
             scaling=scaling,
             divide_by=divide_by,
         )
+        if pattern.reads_values and options.get("causal"):
+            raise UserError(
+                "blocks by change points are found from the whole context, later tokens too, which causal attention "
+                "must not see; give numbers, lengths or calendar"
+            )
         projection = LowRankProjection(d_model, num_heads, options.get("num_kv_heads"), head_dim)
         super().__init__(d_model, num_heads, projection=projection, pattern=pattern, **options)
 
@@ -87,8 +94,8 @@ def _blocks(blocks: Sequence[int] | Mapping[str, Sequence[int | str]] | None, nu
     levels: Any = blocks
     if isinstance(blocks, Mapping):
         if len(blocks) != 1 or next(iter(blocks)) not in WAYS:
-            ways = " or ".join(f"{{{way}: [...]}}" for way in WAYS)
-            raise UserError(f"blocks must be a list of numbers, or {ways}, not {blocks}")
+            *ways, last = (f"{{{way}: [...]}}" for way in WAYS)
+            raise UserError(f"blocks must be a list of numbers, {', '.join(ways)} or {last}, not {blocks}")
         way, levels = next(iter(blocks.items()))
     is_list = isinstance(levels, Sequence) and not isinstance(levels, str)
     if way == "calendar" and not (is_list and all(isinstance(unit, str) for unit in levels)):

@@ -122,7 +122,9 @@ class ChronosBolt(Backbone):
         layers = [_with_width(one, width) for one in attention_per_layer(attention, num_layers)]
         self.encoder = T5Stack(
             [
-                build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=self.max_patches)
+                _without_data_blocks(
+                    build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=self.max_patches)
+                )
                 for layer in layers
             ],
             [],
@@ -237,6 +239,15 @@ class ChronosBolt(Backbone):
         projection.key.weight.add_(torch.outer(keys.flatten(), window / window.square().sum()))
         nn.init.orthogonal_(across.value.weight)
         across.output.weight.copy_(across.value.weight.T)
+
+
+def _without_data_blocks(attention: Attention) -> Attention:
+    """The attention itself, whose blocks must come from positions."""
+    if attention.pattern.data_blocks is not None:
+        raise UserError(
+            f"backbone chronos_bolt finds no blocks by {attention.pattern.data_blocks}: give numbers or lengths"
+        )
+    return attention
 
 
 def _with_width(description: Description, head_dim: int) -> Description:

@@ -111,7 +111,7 @@ class ITransformer(Backbone):
         tokens = self.tokens(past.transpose(1, 2), self.covariates.add_categories(batch))
         tokens = self.covariates.append(tokens, batch)
         blocks, global_tokens = (None, None) if self.groups is None else self.groups.blocks(past.device)
-        tokens = self.encoder(tokens, None, blocks, global_tokens)
+        tokens = self.encoder(tokens, blocks=blocks, global_tokens=global_tokens)
         tokens = rearrange(tokens[:, :C], "B C D -> (B C) 1 D")
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         raw = rearrange(raw, "(B C) T Q -> B T C Q", C=C)

@@ -14,6 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.attention import attention_per_layer, build_attention
+from tsattn.attention.patterns import TokenOrigin
 from tsattn.backbones.base import Backbone, check_sizes
 from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
@@ -92,6 +93,14 @@ class PatchTST(Backbone):
     def warm_start(self, batches: Iterable[Batch]) -> None:
         self.linear_path.warm_start(batches)
 
+    def _values(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
+        """Values and counts of a `TokenOrigin`, `(B C, N, 1)` each, where an attention reads them."""
+        if not self.encoder.reads_values:
+            return None, None
+        observed = None if batch.past_observed is None else rearrange(batch.past_observed, "B L C -> (B C) L")
+        values, counts = self.patches.means(rearrange(batch.past, "B L C -> (B C) L"), observed)
+        return values[..., None], counts[..., None]
+
     @override
     def forward(self, batch: Batch) -> Tensor:
         norm = InstanceNorm(batch.past, batch.past_observed)
@@ -101,7 +110,7 @@ class PatchTST(Backbone):
         L, C = past.shape[1:]
         # a patch lies in the block of its last step
         time = None if batch.time is None else self.patches.ends(batch.time[:, :L]).repeat_interleave(C, dim=0)
-        tokens = self.encoder(tokens, time)
+        tokens = self.encoder(tokens, TokenOrigin(time, *self._values(batch)))
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         raw = rearrange(raw, "(B C) T Q -> B T C Q", C=C)
         median = self.linear_path(past, raw[..., 0])

@@ -14,6 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.attention import attention_per_layer, build_attention
+from tsattn.attention.patterns import TokenOrigin
 from tsattn.backbones.base import Backbone, check_sizes
 from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
@@ -95,6 +96,16 @@ class Transformer(Backbone):
     def warm_start(self, batches: Iterable[Batch]) -> None:
         self.linear_path.warm_start(batches)
 
+    def _values(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
+        """Values and counts of a `TokenOrigin`: all channels of a step, or those of each by themselves."""
+        values, counts = batch.past, batch.past_observed
+        if not self.encoder.reads_values:
+            return None, None
+        if self.independent:
+            values = rearrange(values, "B L C -> (B C) L 1")
+            counts = None if counts is None else rearrange(counts, "B L C -> (B C) L 1")
+        return values, None if counts is None else counts.long()
+
     @override
     def forward(self, batch: Batch) -> Tensor:
         norm = InstanceNorm(batch.past, batch.past_observed)
@@ -104,7 +115,8 @@ class Transformer(Backbone):
         time = None if batch.time is None else batch.time[:, : past.shape[1]]
         if time is not None and self.independent:
             time = time.repeat_interleave(C, dim=0)
-        tokens = self.encoder(self.tokens(steps, self.covariates.embed(batch)), time)
+        tokens = self.tokens(steps, self.covariates.embed(batch))
+        tokens = self.encoder(tokens, TokenOrigin(time, *self._values(batch)))
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         shape = "(B C) T Q -> B T C Q" if self.independent else "B T (C Q) -> B T C Q"
         raw = rearrange(raw, shape, C=C)

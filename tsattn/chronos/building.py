@@ -99,7 +99,12 @@ def build_swapped(
         rope=rope,
         causal=around.layout is None,
     )
-    if isinstance(attention.pattern, MultiLevelPattern) and attention.pattern.calendar is not None:
+    if attention.pattern.data_blocks is not None:
+        if attention.pattern.reads_values:
+            raise UserError(
+                "blocks by change points need the values of the tokens, which Chronos does not hand to its attention; "
+                "give numbers or lengths"
+            )
         raise UserError("blocks by the calendar need time stamps, which Chronos does not know; give numbers or lengths")
     if not fresh:
         attention.scale = 1.0

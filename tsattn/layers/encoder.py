@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tsattn.attention import Attention
+from tsattn.attention.patterns import TokenOrigin
 from tsattn.layers.dropout_layer import Dropout
 from tsattn.layers.token_norm import computing_anew, token_norm
 
@@ -41,7 +42,6 @@ class EncoderBlock(nn.Module):
     def forward(
         self,
         x: Tensor,
-        time: Tensor | None = None,
         blocks: Tensor | None = None,
         global_tokens: Tensor | None = None,
     ) -> Tensor:
@@ -49,13 +49,9 @@ class EncoderBlock(nn.Module):
 
         Args:
             x: the tokens.
-            time: `(B, N)` time stamps in seconds, for blocks by the calendar.
-            blocks: `(levels, B | 1, N)` explicit blocks instead, for an attention that takes some.
+            blocks: `(levels, B | 1, N)` explicit blocks, for an attention that takes some.
             global_tokens: `(N,)` bool, tokens that lie in each of these blocks.
         """
-        pattern = self.attention.pattern
-        if blocks is None or not pattern.takes_blocks:
-            blocks, global_tokens = pattern.blocks_at(time), None
         x = self.dropout(self.attention(self.attention_norm(x), blocks=blocks, global_tokens=global_tokens), x)
         out: Tensor = self.dropout(self.feedforward(self.feedforward_norm(x)), x)
         return out
@@ -75,6 +71,7 @@ class Encoder(nn.Module):
             same dropout. Source: Chen et al., *Training Deep Nets with Sublinear Memory Cost* (2016). False at first;
             no part of the architecture.
         counts: whether running averages of the tokens are kept.
+        reads_values: whether an attention finds its blocks from the values of the tokens, see `TokenOrigin`.
     """
 
     def __init__(self, attentions: Sequence[Attention], d_ff: int, dropout: float, norm: str = "layer") -> None:
@@ -83,18 +80,30 @@ class Encoder(nn.Module):
         self.norm = token_norm(norm, attentions[0].d_model)
         self.counts = norm == "batch"
         self.recompute = False
+        self.reads_values = any(attention.pattern.reads_values for attention in attentions)
 
     def forward(
         self,
         x: Tensor,
-        time: Tensor | None = None,
+        origin: TokenOrigin | None = None,
         blocks: Tensor | None = None,
         global_tokens: Tensor | None = None,
     ) -> Tensor:
-        """Map `(B, N, D)` to `(B, N, D)`; see `EncoderBlock`."""
+        """Map `(B, N, D)` to `(B, N, D)`.
+
+        Args:
+            x: the tokens.
+            origin: what they stand for, from which each attention finds its blocks.
+            blocks: `(levels, B | 1, N)` explicit blocks instead, for each attention that takes some.
+            global_tokens: `(N,)` bool, tokens that lie in each of these blocks.
+        """
         recompute = self.recompute and torch.is_grad_enabled()
+        origin = TokenOrigin() if origin is None else origin
         for block in self.blocks:
-            known = (time, blocks, global_tokens)
+            assert isinstance(block, EncoderBlock)
+            pattern = block.attention.pattern
+            given = blocks is not None and pattern.takes_blocks
+            known = (blocks, global_tokens) if given else (pattern.blocks_of(origin), None)
             if recompute:
                 # a compiler takes no contexts of ours, so there are none where nothing is counted
                 contexts: dict[str, Any] = {"context_fn": _first_and_anew} if self.counts else {}

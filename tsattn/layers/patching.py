@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -45,6 +46,23 @@ class Patches:
         """Map `(B, L)` to `(B, N, patch_len)`."""
         padded = F.pad(series[:, None], (self.padding, 0), mode="replicate")[:, 0] if self.padding else series
         return padded.unfold(1, self.patch_len, self.stride)
+
+    def means(self, series: Tensor, observed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The mean of the observed steps of each patch, 0 without any, and their number.
+
+        Steps that repeat the first one at the front do not count.
+
+        Args:
+            series: `(B, L)`.
+            observed: `(B, L)` bool; None if all is observed.
+
+        Returns:
+            `(B, N)`, and `(B, N)` int64.
+        """
+        observed = torch.ones_like(series, dtype=torch.bool) if observed is None else observed
+        known = F.pad(torch.where(observed, series, 0.0), (self.padding, 0)).unfold(1, self.patch_len, self.stride)
+        counts = F.pad(observed.long(), (self.padding, 0)).unfold(1, self.patch_len, self.stride).sum(-1)
+        return known.sum(-1) / counts.clamp(min=1), counts
 
     def ends(self, steps: Tensor) -> Tensor:
         """From values of every step `(B, L)`, such as time stamps, those of the last step of each patch, `(B, N)`."""

@@ -5,6 +5,7 @@ query or key, E components of a value, L levels.
 """
 
 from tsattn.ops.calendar_blocks import CALENDAR_UNITS, calendar_block_ids
+from tsattn.ops.change_points import change_point_block_ids
 from tsattn.ops.flops import executed_flops
 from tsattn.ops.full import full_attention
 from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
@@ -15,6 +16,7 @@ __all__ = [
     "CALENDAR_UNITS",
     "allowed_pairs",
     "calendar_block_ids",
+    "change_point_block_ids",
     "executed_flops",
     "full_attention",
     "level_block_ids",

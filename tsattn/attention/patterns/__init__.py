@@ -3,7 +3,7 @@
 from tsattn.attention.patterns.fixed_mixing_pattern import FixedMixingPattern
 from tsattn.attention.patterns.full_pattern import FullPattern
 from tsattn.attention.patterns.multi_level_pattern import MultiLevelPattern
-from tsattn.attention.patterns.pattern import Pattern, Tokens
+from tsattn.attention.patterns.pattern import Pattern, TokenOrigin, Tokens
 from tsattn.attention.patterns.unscored_patterns import IdentityPattern, UniformPattern
 from tsattn.attention.patterns.window_patterns import GlobalSlidingWindowPattern, SlidingWindowPattern
 
@@ -15,6 +15,7 @@ __all__ = [
     "MultiLevelPattern",
     "Pattern",
     "SlidingWindowPattern",
+    "TokenOrigin",
     "Tokens",
     "UniformPattern",
 ]

@@ -12,9 +12,10 @@ from typing_extensions import override
 
 from tsattn.attention.caches import Cache, MultiLevelCache, NewTokens, own_cache
 from tsattn.attention.patterns.decoding import mix, pair_scores, seen_by
-from tsattn.attention.patterns.pattern import Pattern, Tokens
+from tsattn.attention.patterns.pattern import Pattern, TokenOrigin, Tokens
 from tsattn.errors import UserError, one_of
 from tsattn.ops.calendar_blocks import calendar_block_ids
+from tsattn.ops.change_points import change_point_block_ids
 from tsattn.ops.masks import floor_divide, level_block_ids
 from tsattn.ops.multilevel import DIVIDING_IMPLS, IMPLS, multilevel_attention
 from tsattn.ops.regular_blocks import RegularBlocks
@@ -33,6 +34,8 @@ class MultiLevelPattern(Pattern):
         calendar: units of the calendar at each level instead, see `calendar_block_ids`. The blocks then come from the
             time stamps of the tokens, not from their positions; where they do not nest, as weeks in months, a pair is
             scored with the set of levels that it shares, and `tiles` refuses.
+        change_points: numbers of blocks at each level instead, none below the one before, see
+            `change_point_block_ids`. The blocks then come from the values that the tokens stand for, row by row.
         align: ``end`` (encoders: the last token closes the last block) or ``start`` (decoding).
         scaling: what a level of r_l of the W components multiplies its products by. ``head``: the `scale` of the call
             for all levels alike; ``level``: that times `sqrt(W / r_l)`; ``mup``: that times `sqrt(W) / r_l` (the
@@ -59,6 +62,7 @@ class MultiLevelPattern(Pattern):
         numbers: Sequence[int] | None = None,
         lengths: Sequence[int] | None = None,
         calendar: Sequence[str] | None = None,
+        change_points: Sequence[int] | None = None,
         align: str = "end",
         scaling: str = "head",
         divide_by: str = "none",
@@ -68,19 +72,25 @@ class MultiLevelPattern(Pattern):
                 raise UserError(f"{name} must be one of {one_of(valid)}, not {value!r}")
         if align not in ("start", "end"):
             raise UserError(f"align must be start or end, not {align!r}")
-        levels = next((given for given in (numbers, lengths, calendar) if given is not None), None)
+        levels = next((given for given in (numbers, lengths, calendar, change_points) if given is not None), None)
         if levels is None or len(levels) != len(ranks):
             raise UserError(f"blocks must have one entry for each of the {len(ranks)} ranks, not {levels}")
-        if calendar is None:
-            _check_nested(numbers, lengths)
-        else:
+        if calendar is not None:
             calendar_block_ids(torch.zeros(1, 1, dtype=torch.long), calendar)
+        elif change_points is not None:
+            _check_rising(change_points)
+        else:
+            _check_nested(numbers, lengths)
         self.ranks = tuple(ranks)
         self.numbers = None if numbers is None else tuple(numbers)
         self.lengths = None if lengths is None else tuple(lengths)
         self.calendar = None if calendar is None else tuple(calendar)
-        # where the calendar makes the blocks, positions only order the tokens
-        self.align = align if calendar is None else "start"
+        self.change_points = None if change_points is None else tuple(change_points)
+        self.reads_values = change_points is not None
+        if self.reads_values or self.calendar is not None:
+            self.data_blocks = "change points" if self.calendar is None else ", ".join(self.calendar)
+        # where the data make the blocks, positions only order the tokens
+        self.align = align if self.data_blocks is None else "start"
         self.needs_max_length = numbers is not None or self.align == "end"
         self.component_groups = self.ranks
         self.scaling = scaling
@@ -102,16 +112,15 @@ class MultiLevelPattern(Pattern):
             if tokens.blocks.shape[0] != len(self.ranks):
                 raise UserError(f"blocks must have {len(self.ranks)} levels, not {tokens.blocks.shape[0]}")
             return tokens.blocks
-        if self.calendar is not None:
-            raise UserError(
-                f"blocks by {', '.join(self.calendar)} come from the tokens' time stamps, which are not given here"
-            )
+        if self.data_blocks is not None:
+            source = "values of the series" if self.reads_values else "tokens' time stamps"
+            raise UserError(f"blocks by {self.data_blocks} come from the {source}, which are not given here")
         return level_block_ids(
             tokens.key_positions, numbers=self.numbers, lengths=self.lengths, max_length=tokens.max_length
         )
 
     def _num_blocks(self, tokens: Tokens, length: int) -> Sequence[int] | None:
-        """The most blocks of each level that counted positions can lie in; None where the calendar makes them."""
+        """The most blocks of each level that counted positions can lie in; None where the data make them."""
         if self.lengths is None:
             return self.numbers
         last = tokens.max_length if self.align == "end" and tokens.max_length is not None else length
@@ -119,12 +128,16 @@ class MultiLevelPattern(Pattern):
         return [-(-last // size) for size in self.lengths] if isinstance(last, int) else None
 
     @override
-    def blocks_at(self, time: Tensor | None) -> Tensor | None:
+    def blocks_of(self, origin: TokenOrigin) -> Tensor | None:
+        if self.change_points is not None:
+            if origin.values is None:
+                raise UserError("attention with blocks by change points needs the values that its tokens stand for")
+            return change_point_block_ids(origin.values, self.change_points, origin.counts)
         if self.calendar is None:
             return None
-        if time is None:
-            raise UserError(f"attention with blocks by {', '.join(self.calendar)} needs data with time stamps")
-        return calendar_block_ids(time, self.calendar)
+        if origin.time is None:
+            raise UserError(f"attention with blocks by {self.data_blocks} needs data with time stamps")
+        return calendar_block_ids(origin.time, self.calendar)
 
     @override
     def __call__(
@@ -142,7 +155,7 @@ class MultiLevelPattern(Pattern):
     ) -> Tensor:
         blocks = self._find_blocks(tokens)
         regular = None
-        if tokens.by_default and self.calendar is None:
+        if tokens.by_default and self.data_blocks is None:
             length = q.shape[2]
             first = 0 if self.align == "start" or tokens.max_length is None else tokens.max_length - length
             regular = RegularBlocks(first, length, self.numbers, self.lengths, tokens.max_length)
@@ -168,10 +181,9 @@ class MultiLevelPattern(Pattern):
 
     @override
     def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> MultiLevelCache:
-        if self.calendar is not None:
-            raise UserError(
-                f"blocks by {', '.join(self.calendar)} cannot decode step by step: a cache knows no time stamps"
-            )
+        if self.data_blocks is not None:
+            unknown = "later change points" if self.reads_values else "time stamps"
+            raise UserError(f"blocks by {self.data_blocks} cannot decode step by step: a cache knows no {unknown}")
         if self.lengths is not None:
             blocks = [(1, length) for length in self.lengths]
         else:
@@ -235,6 +247,14 @@ def _check_nested(numbers: Sequence[int] | None, lengths: Sequence[int] | None) 
         whole, part = (coarse, fine) if numbers is None else (fine, coarse)
         if whole % part:
             raise UserError(f"block {what} must nest: {part} does not divide {whole} in {list(sizes)}")
+
+
+def _check_rising(numbers: Sequence[int]) -> None:
+    """Refuse numbers of blocks of which one level has fewer than the one before."""
+    if any(number < 1 for number in numbers) or any(fine < coarse for coarse, fine in itertools.pairwise(numbers)):
+        raise UserError(
+            f"change_points must be numbers of blocks of at least 1, none below the one before, not {list(numbers)}"
+        )
 
 
 def _share(queries: Tensor, keys: Tensor, block: tuple[int, int]) -> Tensor:

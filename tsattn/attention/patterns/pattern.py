@@ -13,7 +13,23 @@ from torch import Tensor
 from tsattn.attention.caches import Cache, NewTokens
 from tsattn.errors import UserError
 
-__all__ = ["Pattern", "Tokens"]
+__all__ = ["Pattern", "TokenOrigin", "Tokens"]
+
+
+@dataclass(frozen=True)
+class TokenOrigin:
+    """What the tokens of a sequence stand for, from which a pattern may find blocks.
+
+    Attributes:
+        time: `(B, S)` int64, seconds since 1970-01-01 on the clock of the data; None where there are none.
+        values: `(B, S, C)`, of each token the mean of its observed steps in the context; None where no pattern reads
+            them.
+        counts: `(B, S, C)` int64, the number of these steps; None for one each.
+    """
+
+    time: Tensor | None = None
+    values: Tensor | None = None
+    counts: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +65,8 @@ class Pattern(ABC):
         align: where positions are counted from, see `tsattn.ops.masks.real_positions`.
         takes_context: whether queries may attend to another sequence.
         takes_blocks: whether explicit blocks may be handed in.
+        data_blocks: by what the blocks are that `blocks_of` finds in the data, in words; None if it finds none.
+        reads_values: whether it finds them in the values that the tokens stand for.
         needs_max_length: whether `max_length` must be known.
         is_local: whether near tokens are scored otherwise than far ones, so that their order must mean something.
         component_groups: sizes of the groups that the r components fall into, or None for one group.
@@ -58,18 +76,17 @@ class Pattern(ABC):
     align: str = "start"
     takes_context: bool = False
     takes_blocks: bool = False
+    data_blocks: str | None = None
+    reads_values: bool = False
     needs_max_length: bool = False
     is_local: bool = False
     component_groups: tuple[int, ...] | None = None
 
-    def blocks_at(self, time: Tensor | None) -> Tensor | None:
-        """The blocks `(levels, B, S)` that this pattern finds from the time stamps of the tokens, or None.
-
-        Args:
-            time: `(B, S)` int64, seconds since 1970-01-01; None where there are none.
+    def blocks_of(self, origin: TokenOrigin) -> Tensor | None:
+        """The blocks `(levels, B, S)` that this pattern finds from what the tokens stand for, or None.
 
         Raises:
-            UserError: if it needs time stamps and there are none.
+            UserError: if it needs time stamps or values and there are none.
         """
         return None
 

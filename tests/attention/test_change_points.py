@@ -1,0 +1,284 @@
+"""Blocks by change points: each cut the best of all, as trying every cut finds it, and scored as any blocks are."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tsattn.attention import build_attention
+from tsattn.attention.cost import attention_cost
+from tsattn.attention.patterns import MultiLevelPattern, TokenOrigin
+from tsattn.backbones import build_backbone
+from tsattn.batch import Batch
+from tsattn.errors import UserError
+from tsattn.layers import Encoder, Patches
+from tsattn.ops import change_point_block_ids, multilevel_attention
+from tsattn.ops.native.library import why_no_kernels
+from tsattn.ops.tiling import find_layouts
+from tsattn.task import Task
+
+POINTS = {"kind": "mlr", "ranks": [4, 4], "blocks": {"change_points": [1, 4]}}
+TASK = Task("toy", 48, 8, ("a", "b"), "h", 24)
+
+
+def distances(values: list[list[Fraction]], counts: list[list[int]], channel: int, first: int, end: int) -> Fraction:
+    """The sum of squared distances of one channel of a block to its mean, over all steps."""
+    steps = [values[t][channel] for t in range(first, end) for _ in range(counts[t][channel])]
+    mean = sum(steps, Fraction(0)) / max(1, len(steps))
+    return sum(((step - mean) ** 2 for step in steps), Fraction(0))
+
+
+def cut_by_trying(values: Any, counts: Any, numbers: list[int]) -> list[list[int]]:
+    """The ids of one row at each level, in exact fractions."""
+    S, C = np.shape(values)
+    values = [[Fraction(float(one)) for one in token] for token in values]
+    whole = [distances(values, counts, channel, 0, S) for channel in range(C)]
+
+    def error(edges: list[int]) -> Fraction:
+        """Of blocks between these edges, each channel's as a share of that of one block."""
+        return sum(
+            (
+                distances(values, counts, channel, first, end) / whole[channel]
+                for channel in range(C)
+                if whole[channel]
+                for first, end in itertools.pairwise(edges)
+            ),
+            Fraction(0),
+        )
+
+    edges, levels = [0, S], []
+    for number in numbers:
+        while len(edges) - 1 < number:
+            places = [t for t in range(1, S) if t not in edges and any(counts[t])]
+            gains = [np.float32(float(error(edges) - error(sorted([*edges, t])))) for t in places]
+            if not gains or max(gains) <= 0:
+                break
+            edges = sorted([*edges, places[int(np.argmax(gains))]])
+        levels.append([sum(edge <= t for edge in edges[1:-1]) for t in range(S)])
+    return levels
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("length", [1, 2, 7, 29])
+def test_each_cut_is_the_best_of_all(length: int, channels: int) -> None:
+    generator = np.random.default_rng(length + channels)
+    values = generator.normal(size=(3, length, channels)).astype(np.float32) * [0.1, 1, 300][:channels] + 5
+    values[1, length // 2 :] += 4
+    counts = generator.integers(0, 3, size=values.shape)
+    numbers = [1, 2, 4, 4, 7]
+    found = change_point_block_ids(torch.from_numpy(values), numbers, torch.from_numpy(counts))
+    plain = change_point_block_ids(torch.from_numpy(values), numbers)
+    assert found.shape == (5, 3, length)
+    for row in range(3):
+        assert found[:, row].tolist() == cut_by_trying(values[row], counts[row].tolist(), numbers), row
+        assert plain[:, row].tolist() == cut_by_trying(values[row], np.ones_like(counts[row]).tolist(), numbers), row
+    assert find_layouts(found, torch.arange(length)[None]) != "the blocks are not nested"
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=1, max_size=12))
+def test_of_equal_cuts_the_earliest_is_made(tokens: list[tuple[int, int]]) -> None:
+    # a range of 4, so that the values are exact parts of it
+    values = [[one] for one, _ in tokens] + [[0], [4]]
+    counts = [[count] for _, count in tokens] + [[1], [1]]
+    found = change_point_block_ids(torch.tensor([values]).float(), [1, 3, 5], torch.tensor([counts]))
+    assert found[:, 0].tolist() == cut_by_trying(values, counts, [1, 3, 5])
+
+
+def test_known_changes_are_found_at_any_level_and_scale() -> None:
+    levels = torch.tensor([0.0] * 5 + [3.0] * 11 + [2.0] * 3 + [0.5] * 6)
+    expected = [[0] * 25, [0] * 5 + [1] * 14 + [2] * 6, [0] * 5 + [1] * 11 + [2] * 3 + [3] * 6]
+    for factor, shift in ((1.0, 0.0), (-1e-6, 1.0), (1e9, -7e9)):
+        found = change_point_block_ids((levels * factor + shift)[None, :, None].double(), [1, 3, 4])
+        assert found[:, 0].tolist() == expected, factor
+    # a row that has no more changes has no more blocks, and a constant one has one
+    assert change_point_block_ids(levels[None, :, None], [9])[0, 0].tolist() == expected[2]
+    assert not change_point_block_ids(torch.full((2, 9, 2), 0.1), [1, 5]).any()
+    assert change_point_block_ids(torch.zeros(2, 0, 1), [1, 5]).shape == (2, 2, 0)
+
+
+def test_what_is_missing_counts_for_nothing() -> None:
+    torch.manual_seed(0)
+    values = torch.randn(4, 40, 2)
+    seen = torch.rand(4, 40, 2) > 0.3
+    seen[:, :6] = False
+    seen[3] = False
+    found = change_point_block_ids(values, [2, 6], seen.long())
+    other = torch.where(seen, values, torch.tensor([1e6, torch.nan]))
+    assert torch.equal(change_point_block_ids(other, [2, 6], seen.long()), found)
+    assert torch.equal(change_point_block_ids(torch.where(seen, values, torch.inf), [2, 6]), found)
+    assert not found[:, :, :6].any(), "tokens in front of the first observed one lie in its block"
+    assert not found[:, 3].any()
+    begins = found[1].diff(dim=-1) > 0
+    assert not (begins & ~seen[:, 1:].any(-1)).any(), "no block begins with a missing token"
+    for row in range(4):  # alone, and in other company
+        alone = change_point_block_ids(values[row : row + 1], [2, 6], seen[row : row + 1].long())
+        assert torch.equal(alone[:, 0], found[:, row])
+
+
+@pytest.mark.parametrize("length", [1, 3, 33, 97, 130])
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_path_scores_them_as_the_definition_does(length: int, causal: bool) -> None:
+    torch.manual_seed(length)
+    ids = change_point_block_ids(torch.randn(3, length, 1).cumsum(1), [1, 3, 8])
+    ranks = [2, 4, 2]
+    q, k, v = (torch.randn(3, 2, length, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    logits = sum(
+        torch.where(
+            (one[:, :, None] == one[:, None])[:, None],
+            torch.split(q, ranks, -1)[level] @ torch.split(k, ranks, -1)[level].mT,
+            0.0,
+        )
+        for level, one in enumerate(ids)
+    )
+    assert isinstance(logits, Tensor)
+    logits = logits * 8**-0.5
+    if causal:
+        logits = logits.masked_fill(torch.ones(length, length, dtype=torch.bool).triu(1), -torch.inf)
+    expected = logits.softmax(-1) @ v
+    gradients = torch.autograd.grad(expected.square().sum(), (q, k, v))
+    impls = ["reference", "sdpa", "tiles", "auto"]
+    if not why_no_kernels():
+        impls.append("native")
+    for impl in impls:
+        dtype, tolerance = (torch.float32, 2e-5) if impl == "native" else (torch.float64, 1e-10)
+        parts = [t.detach().to(dtype).requires_grad_() for t in (q, k, v)]
+        out = multilevel_attention(*parts, ranks=ranks, blocks=ids, causal=causal, impl=impl)
+        found = torch.autograd.grad(out.square().sum(), parts)
+        for one, other in zip((out, *found), (expected, *gradients), strict=True):
+            size = max(1.0, other.detach().abs().max().item())
+            torch.testing.assert_close(one.double(), other, atol=tolerance * size, rtol=0, msg=impl)
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+def test_means_of_patches_are_those_of_their_observed_steps(padding: int) -> None:
+    patches = Patches(20 - padding, 4, 4)
+    series, observed = torch.randn(3, 20 - padding), torch.rand(3, 20 - padding) > 0.4
+    values, counts = patches.means(series, observed)
+    for row in range(3):
+        for token in range(5):
+            steps = range(max(0, 4 * token - padding), 4 * token + 4 - padding)
+            known = [series[row, step] for step in steps if observed[row, step]]
+            assert counts[row, token] == len(known)
+            torch.testing.assert_close(values[row, token], sum(known, torch.tensor(0.0)) / max(1, len(known)))
+    assert patches.means(series)[1][:, 0].tolist() == [4 - padding] * 3
+
+
+@pytest.mark.parametrize(
+    ("backbone", "channels"),
+    [
+        ({"kind": "transformer"}, 2),
+        ({"kind": "transformer", "channels": "independent"}, 1),
+        ({"kind": "patchtst", "patch_len": 1, "stride": 1}, 1),
+        ({"kind": "patchtst", "patch_len": 6, "stride": 3}, 1),
+    ],
+    ids=str,
+)
+def test_a_backbone_finds_them_in_the_context_of_each_row(backbone: dict[str, Any], channels: int) -> None:
+    torch.manual_seed(0)
+    model = build_backbone({**backbone, "d_model": 16, "num_heads": 2, "attention": [POINTS, "standard"]}, TASK).eval()
+    seen: list[Tensor] = []
+    attention = model.encoder.blocks[0].attention
+    attention.register_forward_pre_hook(lambda module, args, given: seen.append(given["blocks"]), with_kwargs=True)
+    past = torch.randn(5, 48, 2).cumsum(1)
+    observed = torch.rand(5, 48, 2) > 0.2
+    out = model(Batch(past, past_observed=observed, target=torch.randn(5, 8, 2)))
+    rows = 5 if channels == 2 else 10
+    assert seen[0].shape[:2] == (2, rows)
+    if backbone.get("patch_len", 1) == 1:
+        series = past if channels == 2 else past.transpose(1, 2).reshape(10, 48, 1)
+        known = observed if channels == 2 else observed.transpose(1, 2).reshape(10, 48, 1)
+        assert torch.equal(seen[0], change_point_block_ids(series, [1, 4], known.long()))
+    assert (seen[0][1].amax(-1) == 3).all()
+    # not of the target, not of the rows beside it, and not of training or forecasting
+    model.train()
+    model(Batch(past, past_observed=observed))
+    assert torch.equal(seen[1], seen[0])
+    model.eval()
+    alone = model(Batch(past[2:3], past_observed=observed[2:3]))
+    torch.testing.assert_close(alone[0], out[2])
+    # no gradient of the blocks, and one through the rest
+    past.requires_grad_()
+    assert torch.autograd.grad(model(Batch(past)).square().sum(), past)[0].isfinite().all()
+
+
+def test_each_layer_takes_its_own() -> None:
+    torch.manual_seed(0)
+    day = {"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["all", "day"]}}
+    numbers = {"kind": "mlr", "ranks": [4, 4]}
+    encoder = Encoder(
+        [build_attention(one, d_model=16, num_heads=2, max_length=48) for one in (POINTS, day, numbers)], 32, 0.0
+    )
+    x, time = torch.randn(2, 48, 16), torch.arange(48).expand(2, -1) * 3600
+    values = torch.randn(2, 48, 1)
+    assert encoder.reads_values
+    first = encoder(x, TokenOrigin(time, values))
+    encoder.recompute = True
+    torch.testing.assert_close(encoder(x, TokenOrigin(time, values)), first)
+    assert not torch.allclose(encoder(x, TokenOrigin(time, values.flip(1))), first)
+    with pytest.raises(UserError, match="change points needs the values that its tokens stand for"):
+        encoder(x, TokenOrigin(time))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transformer", "patchtst"])
+def test_compiled_they_are_the_same(kind: str) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    values, counts = torch.randn(3, 50, 2), torch.randint(0, 3, (3, 50, 2))
+    compiled = torch.compile(change_point_block_ids, fullgraph=True)
+    assert torch.equal(compiled(values, [1, 5], counts), change_point_block_ids(values, [1, 5], counts))
+    backbone = build_backbone({"kind": kind, "d_model": 16, "num_heads": 2, "attention": POINTS}, TASK).eval()
+    batch = Batch(torch.randn(3, 48, 2), past_observed=torch.rand(3, 48, 2) > 0.1)
+    expected = backbone(batch)
+    backbone.compile(backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(backbone(batch), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_cuda_finds_the_same() -> None:
+    values, counts = torch.randn(8, 500, 3).cumsum(1), torch.randint(0, 3, (8, 500, 3))
+    values[4:] = values[4:].round()
+    found = change_point_block_ids(values.cuda(), [1, 4, 32], counts.cuda())
+    assert torch.equal(found.cpu(), change_point_block_ids(values, [1, 4, 32], counts))
+
+
+def test_what_change_points_cannot_do_is_refused() -> None:
+    def build(levels: object, **more: Any) -> Any:
+        description = {"kind": "mlr", "ranks": [2, 2], "blocks": {"change_points": levels}}
+        return build_attention(description, d_model=16, num_heads=4, **more)  # type: ignore[arg-type]
+
+    for wrong in ("4", ["day", 7], 3, [0, 4], [1, 2.5]):
+        with pytest.raises(UserError, match="blocks must be positive whole numbers, coarse to fine"):
+            build(wrong)
+    with pytest.raises(UserError, match=r"must be numbers of blocks .* none below the one before, not \[4, 2\]"):
+        build([4, 2])
+    with pytest.raises(UserError, match="must have one entry for each of the 2 ranks"):
+        build([4])
+    with pytest.raises(UserError, match=r"\{numbers: .*\}, \{lengths: .*\}, \{calendar: .*\} or \{change_points: "):
+        build_attention({"kind": "mlr", "blocks": {"changes": [1, 4]}}, d_model=16, num_heads=4)
+    with pytest.raises(UserError, match="blocks by change points come from the values of the series, which are not"):
+        build([1, 3])(torch.randn(1, 5, 16))
+    with pytest.raises(UserError, match="found from the whole context, later tokens too, which causal attention must"):
+        build([1, 3], causal=True)
+    with pytest.raises(UserError, match="cannot decode step by step: a cache knows no later change points"):
+        MultiLevelPattern([2, 2], change_points=[1, 3]).new_cache(1, None)
+    with pytest.raises(UserError, match=r"change points depends on the values of the data; .* the least: \[1, 4\]"):
+        attention_cost(POINTS, d_model=16, num_heads=2, tokens=48)
+    with pytest.raises(UserError, match="chronos_bolt finds no blocks by change points: give numbers or lengths"):
+        build_backbone({"kind": "chronos_bolt", "d_model": 16, "num_heads": 2, "attention": POINTS}, TASK)
+    with pytest.raises(UserError, match="attention mlr favours near tokens, and the channels"):
+        build_backbone({"kind": "itransformer", "d_model": 16, "num_heads": 2, "attention": POINTS}, TASK)
+    groups = ["all", {"first": ["a"], "second": ["b"]}]
+    with pytest.raises(UserError, match="attention mlr has its blocks from groups here"):
+        build_backbone(
+            {"kind": "itransformer", "d_model": 16, "num_heads": 2, "attention": POINTS, "groups": groups}, TASK
+        )

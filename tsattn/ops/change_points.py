@@ -1,0 +1,91 @@
+"""Blocks of tokens found from their values: cut where the level of the series changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["change_point_block_ids"]
+
+# Values are rounded to this part of the range of their row and channel. Whole numbers of it, and their squares, have
+# exact sums over a million steps: the same in any order, so on any device and in any batch.
+PARTS = 2**21
+
+
+@torch.no_grad()
+def change_point_block_ids(values: Tensor, numbers: Sequence[int], counts: Tensor | None = None) -> Tensor:
+    """The block of every token at every level, cut where the mean of the values changes most.
+
+    Each row is cut by binary segmentation (Scott and Knott, *A Cluster Analysis Method for Grouping Means in the
+    Analysis of Variance*, Biometrics 1974): of all places where one more cut could be made, the one is taken that
+    lowers the sum of squared distances of the values to the means of their blocks most. A level of n blocks has the
+    first n - 1 cuts: levels nest, each cut is the best one after those before it, and blocks have any length; another
+    set of n - 1 cuts may be better as a whole. This is a partition as Kuang et al. (ICML 2025, section 4) leave to
+    others. Time and memory of a cut are linear in the tokens; gradients do not pass.
+
+    The squared distances of a channel count as a share of those of the undivided row, summed over channels: its level
+    and scale decide nothing. A block begins with an observed token: tokens of which nothing is observed lie in the
+    block of the token before, and those in front of the first observed one in the first block. Of cuts that are equal
+    in float32 the earliest is made, and none that lowers nothing: a constant row is one block.
+
+    Args:
+        values: `(B, S, C)`: of each token and channel the mean of its observed steps.
+        numbers: of blocks at each level, coarse to fine, none below the one before. Rows may have fewer.
+        counts: `(B, S, C)` int: of how many steps each is the mean, 0 where none is observed; 1 by default.
+
+    Returns:
+        `(L, B, S)` int64; ids rise with time, from 0 in each row.
+    """
+    if not values.shape[1]:
+        return torch.zeros(len(numbers), *values.shape[:2], dtype=torch.int64, device=values.device)
+    real = torch.float32 if values.device.type == "mps" else torch.float64  # which has no wider type
+    weights = values.isfinite().long()
+    weights = weights if counts is None else weights * counts
+    parts = _parts(values.to(real), weights)
+    sums, counted = _running(weights * parts, real), _running(weights, real)
+    squares = (weights * parts.square()).sum(1, keepdim=True).to(real)
+    share = 1 / (squares - sums[:, -1:].square() / counted[:, -1:].clamp(min=1)).clamp(min=1)
+    place = torch.arange(values.shape[1], device=values.device).expand(values.shape[:2])  # of a cut before each token
+    cuttable = (weights > 0).any(-1)
+    # of the block that each token lies in: its first token, the one after its last, and the sums before these
+    first, end = torch.zeros_like(place), torch.full_like(place, values.shape[1])
+    sums_first, counted_first = torch.zeros_like(sums[:, :-1]), torch.zeros_like(sums[:, :-1])
+    sums_end, counted_end = (t[:, -1:].expand_as(sums_first) for t in (sums, counted))
+    sums, counted = sums[:, :-1], counted[:, :-1]
+    ids = [torch.zeros_like(place)]
+    for _ in range(1, max(numbers)):
+        left, right = counted - counted_first, counted_end - counted
+        gains = (sums - sums_first) / left.clamp(min=1) - (sums_end - sums) / right.clamp(min=1)
+        # 0 where one side has nothing
+        gains = gains.square() * (left * right / (counted_end - counted_first).clamp(min=1) * share)
+        gains = torch.where(cuttable & (place > first), gains.sum(-1).float(), 0.0)
+        gain, cut = gains.max(-1, keepdim=True)  # the first of the largest
+        is_later = (gain > 0) & (place >= cut)
+        ids.append(ids[-1] + is_later)
+        later = is_later & (place < end.gather(1, cut))
+        earlier = (gain > 0) & (place < cut) & (place >= first.gather(1, cut))
+        first, end = torch.where(later, cut, first), torch.where(earlier, cut, end)
+        at_cut = cut[..., None].expand(-1, 1, sums.shape[2])
+        sums_cut, counted_cut = sums.gather(1, at_cut), counted.gather(1, at_cut)
+        later, earlier = later[..., None], earlier[..., None]
+        sums_first, sums_end = torch.where(later, sums_cut, sums_first), torch.where(earlier, sums_cut, sums_end)
+        counted_first = torch.where(later, counted_cut, counted_first)
+        counted_end = torch.where(earlier, counted_cut, counted_end)
+    return torch.stack([ids[number - 1] for number in numbers])
+
+
+def _parts(values: Tensor, weights: Tensor) -> Tensor:
+    """The values of each row and channel in `PARTS` of their range, `(B, S, C)` int64; 0 where nothing is observed."""
+    observed = weights > 0
+    low, high = (values.masked_fill(~observed, bound) for bound in (torch.inf, -torch.inf))
+    low, high = low.amin(1, keepdim=True), high.amax(1, keepdim=True)
+    share = torch.where(observed & (high > low), (values - low) / (high - low), 0.0)
+    return (share * PARTS).round().long()
+
+
+def _running(numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    """`(B, S + 1, C)`: the sums of `(B, S, C)` int64 before each token, and of all."""
+    return F.pad(numbers.cumsum(1), (0, 0, 1, 0)).to(dtype)
