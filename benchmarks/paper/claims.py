@@ -26,6 +26,7 @@ __all__ = [
     "PaperReport",
     "chosen_by_validation",
     "described_by",
+    "how_made",
     "runs_of",
     "table_of",
     "write_report",
@@ -67,6 +68,7 @@ class PaperReport:
         figure: of it.
         caption: of the figure.
         differs: what is not as in the paper.
+        asked_by: who makes the claims, as their table says it.
     """
 
     title: str
@@ -77,6 +79,7 @@ class PaperReport:
     figure: Figure
     caption: str
     differs: Sequence[str]
+    asked_by: str = "the paper"
 
 
 def runs_of(records: Records) -> pd.DataFrame:
@@ -146,19 +149,17 @@ def table_of(frame: pd.DataFrame) -> ReportTable:
     return ReportTable("table", "", columns, rows)
 
 
-def write_report(folder: Path, report: PaperReport, runs: pd.DataFrame, command: str, suite: str) -> None:
+def write_report(folder: Path, report: PaperReport, made: str) -> None:
     """Write ``report.md``, ``table.csv`` and ``figure.png`` into the folder of the records.
 
     Args:
         folder: of the records.
         report: what the experiment came to.
-        runs: all entries, from `runs_of`.
-        command: that does all of it.
-        suite: the name of the suite.
+        made: how, and where, as Markdown, see `how_made`.
     """
     claims = pd.DataFrame(
         [(one.text, one.found, _WORDS[one.holds], one.rule) for one in report.claims],
-        columns=["the paper", "here", "", "decided by"],
+        columns=[report.asked_by, "here", "", "decided by"],
     )
     parts = [
         f"# {report.title}",
@@ -173,7 +174,7 @@ def write_report(folder: Path, report: PaperReport, runs: pd.DataFrame, command:
         "## What differs from the paper",
         "\n".join(f"- {one}" for one in report.differs),
         "## How it was made",
-        _provenance(runs, command, suite),
+        made,
     ]
     write_text(folder / "table.csv", report.table.to_csv(index=False))
     write_whole(folder / "figure.png", lambda file: report.figure.savefig(file, format="png", dpi=130))
@@ -186,7 +187,14 @@ def _plain_table(frame: pd.DataFrame) -> str:
     return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
 
 
-def _provenance(runs: pd.DataFrame, command: str, suite: str) -> str:
+def how_made(runs: pd.DataFrame, command: str, suite: str) -> str:
+    """How the runs of a suite were made, on what, and which of them failed.
+
+    Args:
+        runs: all entries, from `runs_of`.
+        command: that does all of it.
+        suite: the name of the suite.
+    """
     counts = runs["status"].value_counts()
     done = runs[runs["status"] == "done"]
     versions = json.loads(done.iloc[-1]["versions"] or "{}")

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from benchmarks.paper.claims import PaperReport
+    from tsattn.leaderboard.records import Records
 
 __all__ = ["PaperExperiment"]
 
@@ -42,13 +41,13 @@ class PaperExperiment:
     Attributes:
         name: of its suites, ``suites/NAME_small.yaml`` and ``suites/NAME_full.yaml``, and of the folder of its results.
         doc: what it is about.
-        report: makes the report of the runs, see `benchmarks.paper.claims.runs_of`.
+        report: makes the report of the records.
         suites: the folder of the suites.
     """
 
     name: str
     doc: str
-    report: Callable[[pd.DataFrame], PaperReport]
+    report: Callable[[Records], PaperReport]
     suites: Path = Path(__file__).parent / "suites"
 
     def main(self, words: Sequence[str] | None = None) -> int:
@@ -81,13 +80,14 @@ class PaperExperiment:
         return self._write_report(output, suite)
 
     def _write_report(self, output: Path, suite: str) -> int:
-        from benchmarks.paper.claims import runs_of, write_report
+        from benchmarks.paper.claims import how_made, runs_of, write_report
         from tsattn.errors import UserError
         from tsattn.leaderboard.records import Records
 
         try:
-            runs = runs_of(Records.read(output))
-            write_report(output, self.report(runs), runs, f"python benchmarks/paper/{self.name}.py", suite)
+            records = Records.read(output)
+            made = how_made(runs_of(records), f"python benchmarks/paper/{self.name}.py", suite)
+            write_report(output, self.report(records), made)
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

@@ -24,8 +24,10 @@ from benchmarks.paper.claims import (
     PaperReport,
     chosen_by_validation,
     described_by,
+    runs_of,
 )
 from benchmarks.paper.experiment import PaperExperiment
+from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.wording import with_spread
 
 __all__ = ["EXPERIMENT", "main", "report"]
@@ -38,9 +40,9 @@ _ARM = ["dimensions", "width", "arm"]
 _KIND = {"btt": "BTT", "bilinear_mlr": "bilinear MLR"}
 
 
-def report(runs: pd.DataFrame) -> PaperReport:
-    """The report of the runs, see `benchmarks.paper.claims.runs_of`."""
-    runs = _described(runs)
+def report(records: Records) -> PaperReport:
+    """The report of the records."""
+    runs = _described(runs_of(records))
     solved = runs[runs["kind"].isna() & (runs["status"] == "done")]
     chosen = chosen_by_validation(runs[runs["kind"].notna()], _ARM, ["learning_rate"])
     places = [{_HEADS: 0, _ONE_HEAD: 1}.get(arm, 2) for arm in chosen["arm"]]

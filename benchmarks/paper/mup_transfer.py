@@ -19,8 +19,9 @@ if not __package__:  # run as a file, which finds what lies beside it but not th
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import LEAST_SEEDS, Claim, PaperReport, described_by
+from benchmarks.paper.claims import LEAST_SEEDS, Claim, PaperReport, described_by, runs_of
 from benchmarks.paper.experiment import PaperExperiment
+from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.wording import with_spread
 
 __all__ = ["COST", "EXPERIMENT", "main", "report"]
@@ -32,10 +33,10 @@ _NAMES = {"btt": "BTT", "bilinear_mlr": "bilinear MLR", "standard": "standard", 
 _RULES = {True: "muP", False: "plain"}
 
 
-def report(runs: pd.DataFrame) -> PaperReport:
-    """The report of the runs, see `benchmarks.paper.claims.runs_of`."""
+def report(records: Records) -> PaperReport:
+    """The report of the records."""
     runs = described_by(
-        runs,
+        runs_of(records),
         kind="model.backbone.attention.kind",
         width="model.backbone.d_model",
         mup="model.mup",

@@ -10,7 +10,15 @@ import pandas as pd
 import pytest
 
 from benchmarks.paper import in_context, mup_transfer
-from benchmarks.paper.claims import Claim, chosen_by_validation, described_by, runs_of, table_of, write_report
+from benchmarks.paper.claims import (
+    Claim,
+    chosen_by_validation,
+    described_by,
+    how_made,
+    runs_of,
+    table_of,
+    write_report,
+)
 from tests.paper.made_up import made_up, records_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.records import Record
@@ -62,7 +70,7 @@ def closed_form() -> Record:
 
 
 def claims_of(*runs: list[Record]) -> dict[str, Claim]:
-    report = in_context.report(runs_of(records_of(closed_form(), *(one for part in runs for one in part))))
+    report = in_context.report(records_of(closed_form(), *(one for part in runs for one in part)))
     names = ("btt", "bilinear_mlr", "rank", "cost")
     return dict(zip(names, report.claims, strict=True))
 
@@ -169,7 +177,7 @@ def mup_claims(plain_wide: dict[int, float], mup_wide: dict[int, float], seeds: 
         *wave_runs("btt", False, 64, narrow, seeds),
         *wave_runs("btt", False, 256, plain_wide, seeds),
     ]
-    with_mup, without = mup_transfer.report(runs_of(records_of(*records))).claims
+    with_mup, without = mup_transfer.report(records_of(*records)).claims
     return with_mup, without
 
 
@@ -207,8 +215,9 @@ def test_two_seeds_decide_nothing_of_rates() -> None:
 
 def test_a_report_is_written_of_records(tmp_path: Path) -> None:
     parts = [LOW, prompt_runs("btt_1", "btt", [0.1, 0.2, 0.3]), prompt_runs("btt_2", "btt", [0.1], status="failed")]
-    runs = runs_of(records_of(closed_form(), *(one for part in parts for one in part)))
-    write_report(tmp_path, in_context.report(runs), runs, "python x.py", "in_context_small")
+    records = records_of(closed_form(), *(one for part in parts for one in part))
+    made = how_made(runs_of(records), "python x.py", "in_context_small")
+    write_report(tmp_path, in_context.report(records), made)
     text = (tmp_path / "report.md").read_text()
     assert "| Where heads have a rank below d, they fail, and BTT of the same width learns. | d 8, width 16" in text
     assert "| **holds** |" in text
