@@ -25,6 +25,7 @@ from tsattn.task import Task
 __all__ = ["Drawn", "DrawnDataModule"]
 
 _TRAIN, _VAL, _TEST = range(3)  # the step that the time of a series begins with, by which its part is known
+_NAMES = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,18 @@ class DrawnDataModule(ForecastDataModule):
         Args:
             count: B.
             generator: draws them.
-            done: the share of the training that is done, from 0 to 1; None for validation and testing.
+            done: the share of the training that is done, from 0 to 1; None outside of it.
         """
+
+    def held_out(self, part: str, count: int, generator: torch.Generator) -> Drawn:
+        """The windows of a part, which are always the same; by default others of the kind that training draws.
+
+        Args:
+            part: ``val`` or ``test``; of ``train`` a single window, which is never trained on.
+            count: B.
+            generator: decided by part and `data_seed`.
+        """
+        return self.draw(count, generator)
 
     @override
     def load_panel(self) -> Panel:
@@ -95,7 +106,7 @@ class DrawnDataModule(ForecastDataModule):
         length = self.context_length + self.prediction_length
         values = []
         for part, count in counts.items():
-            one = self.draw(count, torch.Generator().manual_seed(len(counts) * self.data_seed + part))
+            one = self.held_out(_NAMES[part], count, torch.Generator().manual_seed(len(counts) * self.data_seed + part))
             target = one.target.double()
             if one.scored is not None:
                 target = target.masked_fill(~one.scored, torch.nan)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,12 +44,15 @@ class PaperExperiment:
         doc: what it is about.
         report: makes the report of the records.
         suites: the folder of the suites.
+        data_options: options of the command that are arguments of the data, by name what they say in its help. With one
+            of them the suite is another, of its own name, folder and records.
     """
 
     name: str
     doc: str
     report: Callable[[Records], PaperReport]
     suites: Path = Path(__file__).parent / "suites"
+    data_options: Mapping[str, str] = field(default_factory=dict)
 
     def main(self, words: Sequence[str] | None = None) -> int:
         """Run it from the command line; the exit code is that of `python -m tsattn benchmark`.
@@ -60,34 +64,38 @@ class PaperExperiment:
         names = {word.split("=")[0] for word in others}
         if "--suite" in names:
             self._parser().error("the suite is that of the experiment: --size small or --size full")
-        suite = f"{self.name}_{options.size}"
-        output = options.output or _ROOT / "benchmarks/results/paper" / (
-            self.name if options.size == "small" else suite
-        )
+        given = {name: getattr(options, name) for name in self.data_options if getattr(options, name) is not None}
+        file = self.suites / f"{self.name}_{options.size}.yaml"
+        words = [*map(_word, given.values())]
+        suite = "_".join([self.name, options.size, *words])
+        place = "_".join([self.name, *([] if options.size == "small" else [options.size]), *words])
+        output = options.output or _ROOT / "benchmarks/results/paper" / place
+        command = [f"python benchmarks/paper/{self.name}.py", *([] if options.size == "small" else ["--size full"])]
+        command += [f"--{name} {value}" for name, value in given.items()]
         if not options.report_only:
             from tsattn.cli import main as tsattn
 
+            if given:
+                file = _with_data(file, given, Path("runs", "paper", f"{suite}.yaml"))
             how = ["--jobs", str(options.jobs), *(["--dry-run"] if options.dry_run else []), *others]
             if "--folder" not in names:
                 how += ["--folder", str(Path("runs", "paper", suite))]
-            file = self.suites / f"{suite}.yaml"
             shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
             code = tsattn(["benchmark", "--suite", str(shown), "--output", str(output), "--no-report", *how])
             if code or options.dry_run or "--slurm" in names:
                 return code
         elif others:
             self._parser().error(f"with --report-only nothing is run: leave {others[0]} out")
-        return self._write_report(output, suite)
+        return self._write_report(output, suite, " ".join(command))
 
-    def _write_report(self, output: Path, suite: str) -> int:
+    def _write_report(self, output: Path, suite: str, command: str) -> int:
         from benchmarks.paper.claims import how_made, runs_of, write_report
         from tsattn.errors import UserError
         from tsattn.leaderboard.records import Records
 
         try:
             records = Records.read(output)
-            made = how_made(runs_of(records), f"python benchmarks/paper/{self.name}.py", suite)
-            write_report(output, self.report(records), made)
+            write_report(output, self.report(records), how_made(runs_of(records), command, suite))
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
@@ -113,4 +121,23 @@ class PaperExperiment:
         parser.add_argument(
             "--output", type=Path, metavar="DIR", help=f"of the records (default: benchmarks/results/paper/{self.name})"
         )
+        for name, words in self.data_options.items():
+            parser.add_argument(f"--{name}", help=words)
         return parser
+
+
+def _word(value: str) -> str:
+    """What a value is called in the name of a suite: the stem of a file."""
+    return re.sub(r"\W+", "_", Path(value).stem)
+
+
+def _with_data(suite: Path, given: Mapping[str, str], file: Path) -> Path:
+    """Write a suite with other arguments of its data sets into a file."""
+    import yaml
+
+    content = yaml.safe_load(suite.read_text())
+    for data in content["data"]:
+        data["init_args"] = {**data.get("init_args", {}), **given}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    return file

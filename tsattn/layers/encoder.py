@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tsattn.attention import Attention
+from tsattn.attention.caches import Cache
 from tsattn.attention.patterns import TokenOrigin
 from tsattn.layers.dropout_layer import Dropout
 from tsattn.layers.token_norm import computing_anew, token_norm
@@ -44,6 +45,7 @@ class EncoderBlock(nn.Module):
         x: Tensor,
         blocks: Tensor | None = None,
         global_tokens: Tensor | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
         """Map `(B, N, D)` to `(B, N, D)`.
 
@@ -51,8 +53,10 @@ class EncoderBlock(nn.Module):
             x: the tokens.
             blocks: `(levels, B | 1, N)` explicit blocks, for an attention that takes some.
             global_tokens: `(N,)` bool, tokens that lie in each of these blocks.
+            cache: of the attention, with the tokens before these.
         """
-        x = self.dropout(self.attention(self.attention_norm(x), blocks=blocks, global_tokens=global_tokens), x)
+        mixed = self.attention(self.attention_norm(x), blocks=blocks, global_tokens=global_tokens, cache=cache)
+        x = self.dropout(mixed, x)
         out: Tensor = self.dropout(self.feedforward(self.feedforward_norm(x)), x)
         return out
 
@@ -88,6 +92,7 @@ class Encoder(nn.Module):
         origin: TokenOrigin | None = None,
         blocks: Tensor | None = None,
         global_tokens: Tensor | None = None,
+        caches: Sequence[Cache] | None = None,
     ) -> Tensor:
         """Map `(B, N, D)` to `(B, N, D)`.
 
@@ -96,7 +101,14 @@ class Encoder(nn.Module):
             origin: what they stand for, from which each attention finds its blocks.
             blocks: `(levels, B | 1, N)` explicit blocks instead, for each attention that takes some.
             global_tokens: `(N,)` bool, tokens that lie in each of these blocks.
+            caches: from `new_caches`, with the tokens before these, for decoding step by step; nothing else is given
+                with them.
         """
+        if caches is not None:
+            for block, cache in zip(self.blocks, caches, strict=True):
+                x = block(x, cache=cache)
+            decoded: Tensor = self.norm(x)
+            return decoded
         recompute = self.recompute and torch.is_grad_enabled()
         origin = TokenOrigin() if origin is None else origin
         for block in self.blocks:
@@ -112,6 +124,23 @@ class Encoder(nn.Module):
                 x = block(x, *known)
         out: Tensor = self.norm(x)
         return out
+
+    def new_caches(self, batch_size: int) -> list[Cache]:
+        """Empty caches, one a layer, see `Attention.new_cache`.
+
+        Args:
+            batch_size: B.
+
+        Raises:
+            UserError: for an attention that cannot decode step by step, as one that is not causal.
+        """
+        return [attention.new_cache(batch_size) for attention in self.attentions]
+
+    @property
+    def attentions(self) -> list[Attention]:
+        """Those of the layers, the first layer's first."""
+        blocks = [block for block in self.blocks if isinstance(block, EncoderBlock)]
+        return [block.attention for block in blocks]
 
 
 def _first_and_anew() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:

@@ -1,0 +1,120 @@
+"""A causal transformer that reads a text character by character, and writes one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from typing_extensions import override
+
+from benchmarks.paper.text_windows import SYMBOLS, check_text_task
+from tsattn.attention import attention_per_layer, build_attention
+from tsattn.attention.caches import Cache
+from tsattn.backbones.base import Backbone, check_sizes
+from tsattn.batch import Batch
+from tsattn.descriptions import Description
+from tsattn.errors import UserError
+from tsattn.layers import Encoder
+from tsattn.task import Output, Task
+
+__all__ = ["CharacterTransformer"]
+
+
+class CharacterTransformer(Backbone):
+    """Answers a piece of a text with its surprise at each character, see `benchmarks.paper.text_windows`.
+
+    Args:
+        task: the sizes of the pieces.
+        output: a point forecast.
+        d_model: D, the width of the tokens.
+        num_layers: encoder blocks.
+        num_heads: H, heads of each attention; of 64 components each by default.
+        d_ff: hidden width of the token-wise networks; 4 D by default.
+        attention: a kind of attention, its description, or a list of these, one a layer.
+
+    Raises:
+        UserError: for a task that is none of texts, or a width that the heads do not share.
+    """
+
+    mup_roles: ClassVar[dict[str, str]] = {  # see tsattn.optim
+        "embedding": "input",
+        "position": "input",
+        "logits": "output",
+    }
+
+    def __init__(
+        self,
+        task: Task,
+        output: Output,
+        *,
+        d_model: int = 128,
+        num_layers: int = 6,
+        num_heads: int | None = None,
+        d_ff: int | None = None,
+        attention: Description | Sequence[Description] = "standard",
+    ) -> None:
+        super().__init__()
+        num_heads = max(1, d_model // 64) if num_heads is None else num_heads
+        check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=0.0)
+        T = check_text_task(task)
+        self.embedding = nn.Embedding(SYMBOLS, d_model)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        self.position = nn.Parameter(0.02 * torch.randn(T, d_model))
+        self.encoder = Encoder(
+            [
+                build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=T, causal=True)
+                for layer in attention_per_layer(attention, num_layers)
+            ],
+            4 * d_model if d_ff is None else d_ff,
+            0.0,
+        )
+        self.logits = nn.Linear(d_model, SYMBOLS)
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        text = batch.past[..., 0].long()
+        logits = self.scores(text[:, :-1])
+        return F.cross_entropy(logits.mT.float(), text[:, 1:], reduction="none")[..., None]
+
+    def scores(self, text: Tensor, caches: Sequence[Cache] | None = None) -> Tensor:
+        """The logits `(B, n, SYMBOLS)` of what follows each character.
+
+        Args:
+            text: `(B, n)` int, at most T with those before.
+            caches: from `Encoder.new_caches`, with the characters before.
+        """
+        before = 0 if caches is None else caches[0].length
+        tokens = self.embedding(text) + self.position[before : before + text.shape[1]]
+        scores: Tensor = self.logits(self.encoder(tokens, caches=caches))
+        return scores
+
+    @torch.no_grad()
+    def write(
+        self, text: Tensor, count: int, *, caches: Sequence[Cache] | None, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The text `(B, n)` with the characters that follow it, `(B, n + count)`.
+
+        Args:
+            text: `(B, n)` int, at least one character.
+            count: characters to write, at most as many as are left of T.
+            caches: empty, from `Encoder.new_caches`; None computes the whole text anew for each character.
+            generator: draws each by its probability; None takes the most probable one.
+
+        Raises:
+            UserError: if that is longer than T.
+        """
+        T = len(self.position)
+        if text.shape[1] < 1 or text.shape[1] + count > T:
+            raise UserError(f"a text of 1 to {T - count} characters can be followed by {count}, not {text.shape[1]}")
+        new = text
+        for _ in range(count):
+            last = self.scores(text if caches is None else new, caches)[:, -1]
+            if generator is None:
+                new = last.argmax(-1, keepdim=True)
+            else:
+                new = torch.multinomial(last.softmax(-1), 1, generator=generator)
+            text = torch.cat([text, new], dim=1)
+        return text
