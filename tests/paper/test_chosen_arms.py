@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from benchmarks.paper import blocks, mlbtc
+from benchmarks.paper import blocks, etth1, mlbtc
 from benchmarks.paper.chosen_arms import arms_table, beside, best_of, chosen_arms, compared_claim, relative_figure
 from benchmarks.paper.claims import Claim, PaperReport
 from tests.paper.made_up import forecasts, made_up, records_of
@@ -155,3 +155,21 @@ def test_forms_of_mlbtc_are_compared_family_by_family() -> None:
     assert answers(report) == [True, True, False, True, False]
     assert report.claims[0].found.endswith("better (levels beside standard)")
     assert "(btt beside low)" in report.claims[2].found, "chosen on validation, not on the test part"
+
+
+def test_levels_are_compared_with_standard_attention_at_each_horizon() -> None:
+    runs = [
+        one
+        for horizon, factor in ((96, 0.9), (192, 0.8))
+        for one in (
+            *forecasts("standard", 1.0, horizon=horizon),
+            *forecasts("mlr_2", factor, horizon=horizon),
+            *forecasts("mlr_4", 1.2 - 0.01 * horizon / 96, horizon=horizon),
+        )
+    ]
+    report = etth1.report(records_of(*runs))
+    assert answers(report) == [None, None], "320 windows are too few blocks of 192"
+    assert "made_up, 96: \N{MINUS SIGN}10.0 %" in report.claims[0].found
+    report = etth1.report(records_of(*(run for run in runs if run.row["horizon"] == 96)))
+    assert answers(report) == [True, False]
+    assert report.table["MAE"].tolist() == pytest.approx([0.526, 0.9 * 0.526, 1.19 * 0.526], rel=0.01)
