@@ -46,8 +46,12 @@ wheel: $(STAMP)
 paper: $(STAMP)
 	$(BIN)/python benchmarks/paper/mup_transfer.py --jobs 2
 	$(BIN)/python benchmarks/paper/in_context.py --jobs 2
+	$(BIN)/python benchmarks/paper/etth1.py --jobs 2
+	$(BIN)/python benchmarks/paper/language.py --jobs 2
 	$(BIN)/python benchmarks/paper/blocks.py --jobs 2
 	$(BIN)/python benchmarks/paper/mlbtc.py --jobs 2
+	$(BIN)/python benchmarks/paper/generation.py
+	$(BIN)/python benchmarks/paper/wall_clock.py
 
 # pandas is the one package that the constraints must not pin here
 $(STAMP2): pyproject.toml constraints.txt

@@ -22,6 +22,8 @@ from tsattn.task import Output, Task
 
 __all__ = ["CharacterTransformer"]
 
+STD = 0.02
+
 
 class CharacterTransformer(Backbone):
     """Answers a piece of a text with its surprise at each character, see `benchmarks.paper.text_windows`.
@@ -61,8 +63,8 @@ class CharacterTransformer(Backbone):
         check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=0.0)
         T = check_text_task(task)
         self.embedding = nn.Embedding(SYMBOLS, d_model)
-        nn.init.normal_(self.embedding.weight, std=0.02)
-        self.position = nn.Parameter(0.02 * torch.randn(T, d_model))
+        nn.init.normal_(self.embedding.weight, std=STD)
+        self.position = nn.Parameter(STD * torch.randn(T, d_model))
         self.encoder = Encoder(
             [
                 build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=T, causal=True)

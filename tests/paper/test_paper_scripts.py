@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from benchmarks.paper import blocks, in_context, mlbtc, mup_transfer
+from benchmarks.paper import blocks, etth1, in_context, language, mlbtc, mup_transfer
 from benchmarks.paper.experiment import PaperExperiment
 from tsattn.leaderboard.planner import Planner
 from tsattn.leaderboard.records import Records
@@ -21,9 +21,10 @@ from tsattn.leaderboard.suite_file import read_suite
 
 ROOT = Path(__file__).parents[2]
 SUITES = ROOT / "benchmarks" / "paper" / "suites"
-EXPERIMENTS = {one.name: one for one in (module.EXPERIMENT for module in (blocks, in_context, mlbtc, mup_transfer))}
+MODULES = (blocks, etth1, in_context, language, mlbtc, mup_transfer)
+EXPERIMENTS = {module.EXPERIMENT.name: module.EXPERIMENT for module in MODULES}
 SHORT = {"data.context_length": 24}
-DRAWN = ("in_context", "mup_transfer")
+DRAWN = ("in_context", "language", "mup_transfer")
 
 
 @pytest.fixture
@@ -91,6 +92,47 @@ def test_rates_run_to_their_report(toy: Any, tmp_path: Path) -> None:
     ]
     assert table["error"].nunique() == 4
     assert "| not decided |" in (output / "report.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+def test_forecasts_of_etth1_run_to_their_report(toy: Any, tmp_path: Path) -> None:
+    experiment, output = toy("etth1", ["transformer_2e-4", "transformer_5e-3"], ["standard", "mlr_2"], **SHORT)
+    words = ["--output", str(output), "--folder", str(tmp_path / "runs"), "--horizon", "96", "--jobs", "2"]
+    assert experiment.main(words) == 0
+    table = pd.read_csv(output / "table.csv")
+    assert table["arm"].tolist() == ["standard", "mlr_2"]
+    assert table["rates"].tolist() == [2, 2]
+    assert "MLR attention of two levels has a lower MAE" in (output / "report.md").read_text()
+
+
+@pytest.mark.slow
+def test_language_models_of_a_text_run_to_their_report(
+    toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("some words.txt").write_text("the quick fox jumps over the lazy dog, " * 400)
+    small = {"data.batch_size": 2, "model.backbone.num_layers": 1}
+    experiment, _ = toy("language", ["w64", "w128"], ["standard", "mlr"], **small)
+    monkeypatch.setattr("benchmarks.paper.experiment._ROOT", tmp_path)
+    words = ["--text", "some words.txt"]
+    assert experiment.main([*words, "--jobs", "2"]) == 0
+    output = tmp_path / "benchmarks" / "results" / "paper" / "language_some_words"
+    frame = Records.read(output).frame
+    assert frame["status"].tolist() == ["done"] * 4
+    assert set(frame["suite"]) == {"language_small_some_words"}
+    assert frame["mae"].between(1, 7).all(), "nats"
+    text = (output / "report.md").read_text()
+    assert "`python benchmarks/paper/language.py --text some words.txt`, the suite `language_small_some_words`" in text
+    table = pd.read_csv(output / "table.csv")
+    assert table[["width", "arm"]].to_numpy().tolist() == [
+        [width, arm] for width in (64, 128) for arm in ("mlr", "standard")
+    ]
+    assert experiment.main([*words, "--report-only"]) == 0
+    assert (output / "report.md").read_text() == text
+    # without a text it is another suite, of which there are no records
+    assert experiment.main(["--report-only"]) == 2
+    assert "results/paper/language" in capsys.readouterr().err
 
 
 @pytest.mark.slow
