@@ -22,7 +22,7 @@ from tsattn.task import Output, Task
 
 __all__ = ["CharacterTransformer"]
 
-STD = 0.02
+_STD = 0.2  # of characters and places at first: with GPT-2's 0.02 it takes hundreds of steps to tell neighbours apart
 
 
 class CharacterTransformer(Backbone):
@@ -36,11 +36,13 @@ class CharacterTransformer(Backbone):
         num_heads: H, heads of each attention; of 64 components each by default.
         d_ff: hidden width of the token-wise networks; 4 D by default.
         attention: a kind of attention, its description, or a list of these, one a layer.
+        positions: ``rotary``, or ``learned``, a vector for each place of a piece.
 
     Raises:
         UserError: for a task that is none of texts, or a width that the heads do not share.
     """
 
+    POSITIONS = ("rotary", "learned")
     mup_roles: ClassVar[dict[str, str]] = {  # see tsattn.optim
         "embedding": "input",
         "position": "input",
@@ -57,17 +59,27 @@ class CharacterTransformer(Backbone):
         num_heads: int | None = None,
         d_ff: int | None = None,
         attention: Description | Sequence[Description] = "standard",
+        positions: str = "rotary",
     ) -> None:
         super().__init__()
         num_heads = max(1, d_model // 64) if num_heads is None else num_heads
         check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=0.0)
-        T = check_text_task(task)
+        if positions not in self.POSITIONS:
+            raise UserError(f"positions must be one of {', '.join(self.POSITIONS)}, not {positions!r}")
+        self.length = T = check_text_task(task)
         self.embedding = nn.Embedding(SYMBOLS, d_model)
-        nn.init.normal_(self.embedding.weight, std=STD)
-        self.position = nn.Parameter(STD * torch.randn(T, d_model))
+        nn.init.normal_(self.embedding.weight, std=_STD)
+        self.position = nn.Parameter(_STD * torch.randn(T, d_model)) if positions == "learned" else None
         self.encoder = Encoder(
             [
-                build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=T, causal=True)
+                build_attention(
+                    layer,
+                    d_model=d_model,
+                    num_heads=num_heads,
+                    max_length=T,
+                    causal=True,
+                    rope=positions == "rotary",
+                )
                 for layer in attention_per_layer(attention, num_layers)
             ],
             4 * d_model if d_ff is None else d_ff,
@@ -88,8 +100,10 @@ class CharacterTransformer(Backbone):
             text: `(B, n)` int, at most T with those before.
             caches: from `Encoder.new_caches`, with the characters before.
         """
-        before = 0 if caches is None else caches[0].length
-        tokens = self.embedding(text) + self.position[before : before + text.shape[1]]
+        tokens = self.embedding(text)
+        if self.position is not None:
+            before = 0 if caches is None else caches[0].length
+            tokens = tokens + self.position[before : before + text.shape[1]]
         scores: Tensor = self.logits(self.encoder(tokens, caches=caches))
         return scores
 
@@ -108,7 +122,7 @@ class CharacterTransformer(Backbone):
         Raises:
             UserError: if that is longer than T.
         """
-        T = len(self.position)
+        T = self.length
         if text.shape[1] < 1 or text.shape[1] + count > T:
             raise UserError(f"a text of 1 to {T - count} characters can be followed by {count}, not {text.shape[1]}")
         new = text

@@ -44,8 +44,8 @@ class PaperExperiment:
         doc: what it is about.
         report: makes the report of the records.
         suites: the folder of the suites.
-        data_options: options of the command that are arguments of the data, by name what they say in its help. With one
-            of them the suite is another, of its own name, folder and records.
+        data_options: options of the command that name a file for an argument of the data, by name what its help says.
+            With one of them the suite is another, of its own name, folder and records.
     """
 
     name: str
@@ -75,6 +75,8 @@ class PaperExperiment:
         if not options.report_only:
             from tsattn.cli import main as tsattn
 
+            for name in (name for name, value in given.items() if not Path(value).is_file()):
+                self._parser().error(f"--{name} must be a file, and {given[name]} is none")
             if given:
                 file = _with_data(file, given, Path("runs", "paper", f"{suite}.yaml"))
             how = ["--jobs", str(options.jobs), *(["--dry-run"] if options.dry_run else []), *others]
@@ -122,7 +124,7 @@ class PaperExperiment:
             "--output", type=Path, metavar="DIR", help=f"of the records (default: benchmarks/results/paper/{self.name})"
         )
         for name, words in self.data_options.items():
-            parser.add_argument(f"--{name}", help=words)
+            parser.add_argument(f"--{name}", metavar="FILE", help=words)
         return parser
 
 

@@ -97,12 +97,12 @@ def measured(lengths: Sequence[int], width: int, timing: Timing, *, layers: int 
 def _write(model: CharacterTransformer, with_caches: bool) -> torch.Tensor:
     """A whole piece."""
     caches = model.encoder.new_caches(1) if with_caches else None
-    return model.write(torch.full((1, 1), ord("T")), len(model.position) - 1, caches=caches)
+    return model.write(torch.full((1, 1), ord("T")), model.length - 1, caches=caches)
 
 
 def _check(name: str, model: CharacterTransformer) -> None:
     start = torch.full((1, 1), ord("T"))
-    count = min(_CHECKED, len(model.position) - 1)
+    count = min(_CHECKED, model.length - 1)
     generators = (torch.Generator().manual_seed(1) for _ in range(2))
     one = model.write(start, count, caches=model.encoder.new_caches(1), generator=next(generators))
     other = model.write(start, count, caches=None, generator=next(generators))

@@ -164,7 +164,7 @@ EXPERIMENT = PaperExperiment(
     "language",
     __doc__ or "",
     report,
-    data_options={"text": "a text to learn, a file; by default the documentation strings of Python's library"},
+    data_options={"text": "a text to learn; by default the documentation strings of Python's library"},
 )
 
 

@@ -130,6 +130,9 @@ def test_language_models_of_a_text_run_to_their_report(
     ]
     assert experiment.main([*words, "--report-only"]) == 0
     assert (output / "report.md").read_text() == text
+    with pytest.raises(SystemExit):
+        experiment.main(["--text", "none.txt"])
+    assert "--text must be a file, and none.txt is none" in capsys.readouterr().err
     # without a text it is another suite, of which there are no records
     assert experiment.main(["--report-only"]) == 2
     assert "results/paper/language" in capsys.readouterr().err
