@@ -60,7 +60,7 @@ def report(records: Records) -> PaperReport:
             f"Weights are taken after that multiple of {each('interval')} steps, up to {each('steps')}, which has the "
             "least validation error of the run; the paper tries 200 and 1000 steps.",
             "The learning rate is the best of 1e-5, 2e-4 and 5e-3, in the mean of the seeds.",
-            "Intervals are over time and seeds, corrected for the number of comparisons with standard attention.",
+            "Intervals are over time and seeds; verdicts are corrected for the number of comparisons.",
         ],
     )
 
