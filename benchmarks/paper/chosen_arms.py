@@ -31,8 +31,8 @@ TABLES = ["dataset", "horizon"]
 """What runs must have in common to be compared."""
 
 RULE = (
-    "better in one table at least and worse in none: by the interval of 95 % over windows, which are paired, and seeds, and "
-    "by its p-value, corrected for the number of comparisons (Holm)"
+    "better in one table at least and worse in none: by the interval of 95 % over windows, which are paired, and "
+    "seeds, and by its p-value, corrected for the number of comparisons (Holm)"
 )
 
 
