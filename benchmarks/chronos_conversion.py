@@ -39,6 +39,7 @@ from random_chronos import save_random
 
 from tsattn.checksums import sha256
 from tsattn.errors import UserError
+from tsattn.experiments import RESULTS_VERSION
 from tsattn.leaderboard.whole_files import write_text
 
 FOLDER = Path(__file__).parent / "results" / "chronos"
@@ -64,14 +65,12 @@ def planned(weights: Sequence[str], sizes: Sizes, parts: Sequence[str]) -> dict[
 
 
 def digest(weights: str) -> str:
-    """What tells weights apart: of a file its own, of a folder that of its safetensors."""
+    """What tells weights apart: of a file its own, of a folder those of its safetensors."""
     path = Path(weights)
-    if path.is_file():
-        return sha256(path)
-    files = sorted(path.glob("*.safetensors"))
+    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
     if not files:
         raise UserError(f"there are no weights in {weights}: valid is a .safetensors file, or the folder of a model")
-    return sha256(files[0])
+    return " ".join(map(sha256, files))
 
 
 def done(file: Path, known: dict[str, Any]) -> dict[str, Any] | None:
@@ -162,9 +161,10 @@ def record_file(runs: Path, key: Key) -> Path:
 
 
 def known_by(key: Key, hashes: Sequence[str], sizes: Sizes) -> dict[str, Any]:
-    """What a record is of: the weights, and the sizes that decide it, as JSON reads them."""
+    """What a record is of: the weights, the sizes that decide it, and the version of results, as JSON reads them."""
     own = {name: value for name, value in asdict(sizes).items() if name != "data"}
-    return json.loads(json.dumps({"weights": hashes[key[1] - 1], **own}))  # type: ignore[no-any-return]
+    known = {"weights": hashes[key[1] - 1], "version": RESULTS_VERSION, **own}
+    return json.loads(json.dumps(known))  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":
