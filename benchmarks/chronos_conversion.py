@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speed.machine import describe
+from attention_speed.machine import describe, this_command
 from conversion.arms import FINE_TUNED, ORIGINAL, SIZES, TOY, ZERO_SHOT, Sizes
 from conversion.markdown import report
 from conversion.runs import attention_flops, fine_tuned, structure_errors, trained_on, zero_shot
@@ -132,7 +131,7 @@ def main() -> int:
     packages = ("tsattn", "torch", "lightning", "transformers", "chronos-forecasting", "numpy")
     each = zip(weights, hashes, seen, strict=True)
     record = {
-        "command": shlex.join(["python", "benchmarks/chronos_conversion.py", *named(sys.argv[1:])]),
+        "command": this_command(),
         "dry_run": options.dry_run,
         "machine": {**describe("cpu", torch.float32), "cores": os.cpu_count(), "threads": 1},
         "versions": {name: version(name) for name in packages},
@@ -148,11 +147,6 @@ def main() -> int:
     write_text(options.output / "conversion.md", report(record))
     print(report(record))
     return 0
-
-
-def named(words: Sequence[str]) -> list[str]:
-    """Arguments with the names of files and folders alone: where they lay is of no use to a reader."""
-    return [Path(word).name if "/" in word else word for word in words]
 
 
 def record_file(runs: Path, key: Key) -> Path:

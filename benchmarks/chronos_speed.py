@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speed.machine import describe, slug_of
+from attention_speed.machine import describe, slug_of, this_command
 from attention_speed.timing import Timing, cpu_clock, take_turns
 from random_chronos import PRETRAINED, TINY, random_model, random_t5, save_random
 from transformers import DynamicCache, EncoderDecoderCache
@@ -287,7 +287,7 @@ def main() -> int:
     for name in options.parts:
         parts[name] = measures[name]()
         record = {
-            "command": "python benchmarks/chronos_speed.py",
+            "command": this_command(),
             "dry_run": toy,
             "machine": machine,
             "versions": {one: version(one) for one in ("tsattn", "torch", "transformers", "chronos-forecasting")},

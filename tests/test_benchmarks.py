@@ -303,11 +303,16 @@ def test_a_pretrained_model_is_chosen_and_scored(
     code = run("chronos_tiny", [*words, "--data", "national_illness", "exchange_rate"], monkeypatch)
     assert code == 0, "no set that it has not seen"
     record = json.loads((tmp_path / "chronos_tiny.json").read_text())
-    assert [row["model"] for row in record["rows"]] == ["small", "seasonal_naive"] * 2
+    assert [row["model"] for row in record["rows"]] == ["seasonal_naive", "small"] * 2
+    assert record["beats_naive"] is None
+    assert "nothing here is zero-shot" in (tmp_path / "chronos_tiny.md").read_text()
     assert all(row["seen"] and row["mase"] > 0 and row["wql"] > 0 for row in record["rows"])
+    words[1:3] = ["--weights", str(file), "chronos-tiny"]
     assert run("chronos_tiny", [*words, "--data", "ETTh1"], monkeypatch) == 1, "two steps of training beat nothing"
     record = json.loads((tmp_path / "chronos_tiny.json").read_text())
-    assert not record["beats_naive"]
+    assert [row["model"] for row in record["rows"]] == ["seasonal_naive", "small", "chronos-tiny"]
+    assert record["beats_naive"] is False
+    assert [*record["weights"]] == ["small", "chronos-tiny"]
     assert not any(row["seen"] for row in record["rows"])
 
 
