@@ -360,7 +360,7 @@ def test_without_an_extra_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) 
 def test_lost_weights_are_one_sentence(tmp_path: Path) -> None:
     for weights, message in {
         "chronos-huge": "weights must be .*the folder of a Chronos model.*not 'chronos-huge'",
-        "./no-folder": "there is no folder ./no-folder",
+        "./no-folder": "weights must be .*, not './no-folder'",
         str(tmp_path): "is no folder of a Chronos model in safetensors",
     }.items():
         with pytest.raises(UserError, match=message):

@@ -206,7 +206,7 @@ def unfitted(options: ChronosOptions) -> ChronosForecasts:
     Raises:
         UserError: where the weights are not there, or do not look back so far.
     """
-    file = bolt_file(options.weights)
+    file = bolt_file(options.weights, options.revision)
     forecasts: ChronosForecasts
     if file is not None and options.attention is None:
         forecasts = NativeBolt(file, read_model(file))

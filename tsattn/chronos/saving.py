@@ -24,7 +24,9 @@ from tsattn.checks import folder_path
 from tsattn.checksums import sha256
 from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
 from tsattn.chronos.families import FAMILIES
-from tsattn.chronos.pipelines import RECORD, check_extra, first_line
+from tsattn.chronos.named_weights import RECORD
+from tsattn.chronos.pipelines import check_extra
+from tsattn.data.files import first_line
 from tsattn.errors import UserError
 
 __all__ = ["add_biases", "load_adapted", "plain_record", "rebuilt", "save_adapted"]
