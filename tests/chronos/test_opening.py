@@ -17,11 +17,15 @@ from torch import Tensor
 
 from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
-from tests.pretrained.small_models import save_small
+from tests.pretrained.small_models import save_small, small_weights
+from tests.toy_windows import toy_task
 from tsattn import Forecaster
 from tsattn.chronos import adapt, open_pipeline
+from tsattn.chronos.chronos_network import ChronosNetwork
 from tsattn.chronos.named_weights import NamedWeights, bolt_file, open_weights
 from tsattn.errors import UserError
+from tsattn.predictors import build_predictor
+from tsattn.task import Output
 
 
 @pytest.fixture
@@ -94,6 +98,45 @@ def test_only_a_model_on_the_hub_has_revisions(tmp_path: Path) -> None:
             Forecaster({"kind": "chronos", "weights": weights, "revision": "abc"}, prediction_length=2).predict(
                 pd.DataFrame({"y": range(30)}, index=pd.date_range("2024", periods=30, freq="D"))
             )
+
+
+@pytest.mark.parametrize("weights", [weights_of("bolt"), weights_of("chronos2"), small_weights()])
+def test_a_number_of_paths_is_refused_where_none_are_drawn(weights: str, toy_frame: pd.DataFrame) -> None:
+    described = {"kind": "chronos", "weights": weights, "num_samples": 7}
+    for more in ({}, {"attention": {"kind": "swa", "window_size": 2}}, {"trained": "all"}):
+        with pytest.raises(
+            UserError, match=r"num_samples is of Chronos-T5, which draws paths: .*; leave num_samples out"
+        ):
+            Forecaster({**described, **more}, prediction_length=2, context_length=20, max_steps=1).fit(toy_frame)
+
+
+def test_an_adapted_folder_keeps_its_swap(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
+    adapt(weights_of("bolt"), {"kind": "swa", "window_size": 2}, where=[1]).save(tmp_path / "adapted")
+    weights = str(tmp_path / "adapted")
+    described = {"kind": "chronos", "weights": weights}
+    sizes = {"context_length": 24, "prediction_length": 4, "max_steps": 1}
+    with pytest.raises(UserError, match="adapted: its swapped layers are those that are trained; leave where out"):
+        Forecaster({**described, "trained": "attention", "where": [0]}, **sizes).fit(toy_frame)
+    for trained in (None, "lora"):
+        with pytest.raises(
+            UserError, match="is adapted already, by attention of its own: leave attention out, or give"
+        ):
+            Forecaster({**described, "trained": trained, "attention": "mlr"}, **sizes).fit(toy_frame)
+    names = [
+        name
+        for name, part in ChronosNetwork(toy_task(), Output(), weights=weights, trained="attention").named_parameters()
+        if part.requires_grad
+    ]
+    assert names
+    assert all("encoder.block.1." in name for name in names)
+
+
+@pytest.mark.parametrize("trained", ["attention", "lora"])
+def test_layers_are_named_where_none_is_swapped(trained: str) -> None:
+    predictor = build_predictor({"kind": "chronos", "weights": weights_of("bolt"), "trained": trained, "where": [2]})
+    predictor.build(toy_task(24, 6, 2), Output())
+    assert predictor.num_parameters == {"attention": 4 * 24 * 24, "lora": 4 * 2 * 8 * 24}[trained]
+    assert predictor.forecasts.steps_at_once == 8
 
 
 def changed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -116,15 +117,15 @@ def _bolt(file: Path, device: str, dtype: str) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Without the progress of reading weights, which takes a moment, and the report on them; downloads still show."""
-    from transformers.utils import logging
+    from transformers.utils import logging as theirs
 
     def hidden(make: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         return make(*args, **{**options, "disable": True})
 
-    before, level = logging.set_tqdm_hook(hidden), logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
+    before, level = theirs.set_tqdm_hook(hidden), theirs.get_verbosity()
+    theirs.set_verbosity(logging.ERROR)
     try:
         yield
     finally:
-        logging.set_tqdm_hook(before)
-        logging.set_verbosity(level)
+        theirs.set_tqdm_hook(before)
+        theirs.set_verbosity(level)
