@@ -275,14 +275,14 @@ def family_of(pipeline: Any) -> ChronosFamily:
 
 
 def chosen_sites(sites: Sequence[AttentionSite], where: str | Sequence[int | str]) -> list[AttentionSite]:
-    """The sites that `where` names, in the order of the model.
+    """The sites that `where` names: those of a list in its order, else in that of the model.
 
     Args:
         sites: all of them.
         where: ``encoder``, ``decoder``, ``all``, or a list of layers: numbers of the encoder's, ``decoder.0``.
 
     Raises:
-        UserError: for a layer that is not there, none, or anything else.
+        UserError: for a layer that is not there or named twice, none, or anything else.
     """
     stacks = [stack for stack in STACKS if any(site.stack == stack for site in sites)]
     if where == "all":
@@ -294,8 +294,10 @@ def chosen_sites(sites: Sequence[AttentionSite], where: str | Sequence[int | str
     valid = [site.name for site in sites]
     if not isinstance(where, Sequence) or not where:
         raise UserError(f"where must be one of {one_of([*stacks, 'all'])} or a list of layers, not {where!r}")
-    names = [f"encoder.{layer}" if is_whole_number(layer) else layer for layer in where]
+    names = [f"encoder.{layer}" if is_whole_number(layer) else str(layer) for layer in where]
     for name in names:
         if name not in valid:
             raise UserError(f"where names the layer {name}, which this model does not have; valid: {one_of(valid)}")
-    return [site for site in sites if site.name in names]
+        if names.count(name) > 1:
+            raise UserError(f"where names the layer {name} more than once")
+    return [sites[valid.index(name)] for name in names]
