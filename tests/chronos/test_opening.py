@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import shutil
@@ -19,8 +20,8 @@ from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tests.pretrained.small_models import save_small, small_weights
 from tests.toy_windows import toy_task
-from tsattn import Forecaster
-from tsattn.chronos import adapt, open_pipeline
+from tsattn import Forecaster, load
+from tsattn.chronos import adapt, load_adapted, open_pipeline
 from tsattn.chronos.chronos_network import ChronosNetwork
 from tsattn.chronos.named_weights import NamedWeights, bolt_file, open_weights
 from tsattn.errors import UserError
@@ -137,6 +138,22 @@ def test_layers_are_named_where_none_is_swapped(trained: str) -> None:
     predictor.build(toy_task(24, 6, 2), Output())
     assert predictor.num_parameters == {"attention": 4 * 24 * 24, "lora": 4 * 2 * 8 * 24}[trained]
     assert predictor.forecasts.steps_at_once == 8
+
+
+def test_what_was_fitted_says_which_extra_it_needs(
+    toy_frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = {"kind": "chronos", "weights": weights_of("bolt"), "trained": "attention"}
+    made = Forecaster(described, prediction_length=4, context_length=24, max_steps=1).fit(toy_frame)
+    made.save(tmp_path / "model")
+    adapt(weights_of("bolt"), "swa").save(tmp_path / "adapted")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "chronos" else find(name))
+    for opening, folder in ((load, "model"), (load_adapted, "adapted")):
+        with pytest.raises(
+            UserError, match=r"^Chronos models need chronos-forecasting: pip install 'tsattn\[chronos\]'$"
+        ):
+            opening(tmp_path / folder)
 
 
 def changed(

@@ -184,6 +184,8 @@ class ChronosNetwork(Backbone):
                 assert self.model is not None
                 inner = f"{prefix}model."
                 add_biases(self.model, [name[len(inner) :] for name in state_dict if name.startswith(inner)])
+            except UserError:
+                raise
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise RuntimeError(f"its model cannot be built: {error}") from error
             state_dict |= {

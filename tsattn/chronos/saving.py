@@ -83,7 +83,6 @@ def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> Adapted
     Raises:
         UserError: for another folder, one that is damaged, or where the extra `chronos` is not installed.
     """
-    check_extra()
     path = folder_path(folder)
     if not (path / RECORD).exists():
         raise UserError(f"{path} is not the folder of an adapted model: it has no {RECORD}")
@@ -126,8 +125,10 @@ def rebuilt(record: dict[str, Any]) -> AdaptedChronos:
     """The model of a `plain_record`, with its attention in place, in eval mode; its weights mean nothing.
 
     Raises:
+        UserError: where the extra `chronos` is not installed.
         KeyError: for a record that lacks something; also other errors of Python, for one that is damaged.
     """
+    check_extra()
     family = FAMILIES[record["family"]]
     with torch.random.fork_rng():
         pipeline = family.unloaded(record["config"], record["attention_implementation"])
