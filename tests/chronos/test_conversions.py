@@ -181,6 +181,19 @@ def test_what_does_not_go_together_is_refused(attention: Any, convert: str, mess
         adapt(tiny_pipeline("bolt"), attention, convert=convert)
 
 
+@pytest.mark.parametrize(
+    ("where", "order"),
+    [([2, 0], ["encoder.2", "encoder.0"]), (["decoder.1", 1], ["decoder.1", "encoder.1"])],
+)
+def test_a_list_of_attentions_follows_the_layers_as_they_are_named(where: Any, order: list[str]) -> None:
+    attentions = [{"kind": "swa", "window_size": size} for size in (2, 9)]
+    adapted = adapt(tiny_pipeline("t5"), attentions, where)
+    found = {name: module.attention.pattern.window_size for name, module in adapted.swapped.items()}
+    assert found == dict(zip(order, (2, 9), strict=True))
+    frame = compare_structures(tiny_pipeline("t5"), where)
+    assert [*frame["layer"].unique()] == order
+
+
 def test_an_adapted_model_is_not_adapted_again() -> None:
     pipeline = adapt(tiny_pipeline("bolt"), "mlr").pipeline
     with pytest.raises(UserError, match="adapted already: adapt its original"):
@@ -194,6 +207,8 @@ def test_an_adapted_model_is_not_adapted_again() -> None:
         ("bolt", "cross", "where must be one of encoder, decoder, all"),
         ("bolt", [7], "the layer encoder.7, which this model does not have; valid: encoder.0, "),
         ("bolt", [], "where must be"),
+        ("bolt", [0, 2, "encoder.0"], "where names the layer encoder.0 more than once"),
+        ("bolt", [True], "which this model does not have"),
     ],
 )
 def test_layers_that_are_not_there_are_refused(family: str, where: Any, message: str) -> None:

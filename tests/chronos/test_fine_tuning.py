@@ -326,6 +326,9 @@ def test_a_damaged_state_is_refused(toy_frame: pd.DataFrame, tmp_path: Path) -> 
         ({"lora_rank": 0}, "lora_rank must be at least 1"),
         ({"num_samples": "many"}, "num_samples must be a whole number"),
         ({"ranks": 3}, "has no argument 'ranks'; valid: weights, revision"),
+        ({"where": [0]}, "where is of a swapped attention, or of trained: attention or lora; .*, or leave it out"),
+        ({"where": "nonsense", "trained": "all"}, "where is of a swapped attention, or of trained"),
+        ({"kind": "chronos-tiny"}, "predictor chronos-tiny has weights of its own: leave weights out, or give another"),
     ],
     ids=str,
 )
@@ -360,8 +363,8 @@ def test_without_an_extra_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) 
 def test_lost_weights_are_one_sentence(tmp_path: Path) -> None:
     for weights, message in {
         "chronos-huge": "weights must be .*the folder of a Chronos model.*not 'chronos-huge'",
-        "./no-folder": "there is no folder ./no-folder",
-        str(tmp_path): "is no folder of a Chronos model in safetensors",
+        "./no-folder": "weights must be .*, not './no-folder'",
+        str(tmp_path): "cannot be opened as a Chronos model",
     }.items():
         with pytest.raises(UserError, match=message):
             build_predictor({"kind": "chronos", "weights": weights}).build(toy_task(), Output(LEVELS))

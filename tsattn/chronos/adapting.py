@@ -46,7 +46,8 @@ def adapt(
 
     Args:
         pipeline_or_path: a pipeline, which stays as it is, or what `open_pipeline` takes.
-        attention: a kind or description, ``{kind: swa, window_size: 16}``, or a list of one for each layer.
+        attention: a kind or description, ``{kind: swa, window_size: 16}``, or a list of one for each layer, in the
+            order of `where`.
         where: ``encoder``, ``decoder``, ``all``, or a list of layers: numbers of the encoder's, ``decoder.0``.
         convert: what becomes of the trained weights. ``copy``: queries, keys, values and outputs are kept, by
             ``standard``, ``swa``, ``mlr`` and ``global_swa``; where these score every pair with all components, as with

@@ -66,11 +66,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         if isinstance(self.backbone, ChronosNetwork) and (not self.needs_fit or self.backbone.model is not None):
             return self.backbone.forecasts
         if not self._unfitted:
-            alone = {**self.arguments, "trained": None, "calibrate": 0}
-            if self.options.convert == "fresh":
-                alone |= {"attention": None, "convert": "copy"}
             task = Task("weights", 1, 1, ("y",), "1", 1)
-            self._unfitted = (ChronosNetwork(task, Output(), **alone).forecasts,)
+            self._unfitted = (ChronosNetwork(task, Output(), **self.options.unfitted).forecasts,)
         return self._unfitted[0]
 
     @property

@@ -13,9 +13,11 @@ from typing_extensions import override
 from tsattn.chronos.token_layout import TokenLayout
 from tsattn.errors import UserError, is_whole_number, one_of
 
-__all__ = ["FAMILIES", "AttentionSite", "ChronosFamily", "chosen_sites", "family_of"]
+__all__ = ["FAMILIES", "AttentionSite", "ChronosFamily", "chosen_sites", "configured_family", "family_of"]
 
 STACKS = ("encoder", "decoder")
+
+_DECODERS_ONLY = "Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can"
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,17 @@ class ChronosFamily(ABC):
         """Tokens that follow the context of the encoder in `run`."""
 
     @abstractmethod
+    def model_class(self) -> Any:
+        """The class of the models, of transformers or chronos-forecasting."""
+
+    @abstractmethod
+    def around(self, model: Any) -> Any:
+        """The pipeline of a model."""
+
     def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
         """A pipeline of a configuration, whose weights are still to be filled in."""
+        cls = self.model_class()
+        return self.around(cls(cls.config_class.from_dict(config, attn_implementation=implementation)))
 
     def rope_base(self, model: Any) -> float | None:
         """The base of rotary positions, None without them."""
@@ -119,14 +130,18 @@ class T5Family(ChronosFamily):
         model(input_ids=ids, attention_mask=mask, labels=labels.to(model.device), use_cache=False)
 
     @override
-    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
+    def model_class(self) -> Any:
+        from transformers import T5ForConditionalGeneration
+
+        return T5ForConditionalGeneration
+
+    @override
+    def around(self, model: Any) -> Any:
         from chronos import ChronosConfig, ChronosPipeline
         from chronos.chronos import ChronosModel
-        from transformers import T5Config, T5ForConditionalGeneration
 
-        settings = ChronosConfig(**config["chronos_config"])
-        inner = T5ForConditionalGeneration(T5Config.from_dict(config, attn_implementation=implementation))
-        return ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, inner))
+        settings = ChronosConfig(**model.config.chronos_config)
+        return ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, model))
 
 
 class BoltFamily(T5Family):
@@ -148,13 +163,16 @@ class BoltFamily(T5Family):
         pipeline.inner_model(context=windows.to(pipeline.inner_model.device))
 
     @override
-    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
-        from chronos import ChronosBoltPipeline
+    def model_class(self) -> Any:
         from chronos.chronos_bolt import ChronosBoltModelForForecasting
-        from transformers import T5Config
 
-        settings = T5Config.from_dict(config, attn_implementation=implementation)
-        return ChronosBoltPipeline(ChronosBoltModelForForecasting(settings))
+        return ChronosBoltModelForForecasting
+
+    @override
+    def around(self, model: Any) -> Any:
+        from chronos import ChronosBoltPipeline
+
+        return ChronosBoltPipeline(model)
 
 
 class Chronos2Family(ChronosFamily):
@@ -186,13 +204,16 @@ class Chronos2Family(ChronosFamily):
         model(context=windows.to(model.device), num_output_patches=_future_patches(pipeline))
 
     @override
-    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
-        from chronos import Chronos2Pipeline
+    def model_class(self) -> Any:
         from chronos.chronos2 import Chronos2Model
-        from chronos.chronos2.config import Chronos2CoreConfig
 
-        settings = Chronos2CoreConfig.from_dict(config, attn_implementation=implementation)
-        return Chronos2Pipeline(Chronos2Model(settings))
+        return Chronos2Model
+
+    @override
+    def around(self, model: Any) -> Any:
+        from chronos import Chronos2Pipeline
+
+        return Chronos2Pipeline(model)
 
     @override
     def rope_base(self, model: Any) -> float:
@@ -214,6 +235,26 @@ def _patches(chronos: Any) -> int:
     return int((length - chronos.input_patch_size) // chronos.input_patch_stride + 1)
 
 
+def configured_family(config: Any) -> ChronosFamily:
+    """The family of the model that a configuration of transformers describes.
+
+    Raises:
+        UserError: for one of another kind.
+    """
+    if not isinstance(getattr(config, "chronos_config", None), dict):
+        raise UserError("its config.json has no chronos_config, as that of every Chronos model does")
+    named = getattr(config, "chronos_pipeline_class", "ChronosPipeline")  # of the first models, which do not say
+    classes = {"ChronosPipeline": "t5", "ChronosBoltPipeline": "bolt", "Chronos2Pipeline": "chronos2"}
+    if named not in classes:
+        raise UserError(f"its pipeline is {named!r}; valid: {one_of(classes)}")
+    family = FAMILIES[classes[named]]
+    if config.chronos_config.get("model_type") == "causal":
+        raise UserError(_DECODERS_ONLY)
+    if config.model_type != family.model_class().config_class.model_type:
+        raise UserError(f"its model_type is {config.model_type!r}, which is none of {named}")
+    return family
+
+
 def family_of(pipeline: Any) -> ChronosFamily:
     """The family of a pipeline.
 
@@ -228,20 +269,20 @@ def family_of(pipeline: Any) -> ChronosFamily:
         return FAMILIES["bolt"]
     if isinstance(pipeline, ChronosPipeline):
         if pipeline.model.config.model_type != "seq2seq":
-            raise UserError("Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can")
+            raise UserError(_DECODERS_ONLY)
         return FAMILIES["t5"]
     raise UserError(f"a pipeline of chronos-forecasting is needed, or its name or folder, not a {type(pipeline)}")
 
 
 def chosen_sites(sites: Sequence[AttentionSite], where: str | Sequence[int | str]) -> list[AttentionSite]:
-    """The sites that `where` names, in the order of the model.
+    """The sites that `where` names: those of a list in its order, else in that of the model.
 
     Args:
         sites: all of them.
         where: ``encoder``, ``decoder``, ``all``, or a list of layers: numbers of the encoder's, ``decoder.0``.
 
     Raises:
-        UserError: for a layer that is not there, none, or anything else.
+        UserError: for a layer that is not there or named twice, none, or anything else.
     """
     stacks = [stack for stack in STACKS if any(site.stack == stack for site in sites)]
     if where == "all":
@@ -253,8 +294,10 @@ def chosen_sites(sites: Sequence[AttentionSite], where: str | Sequence[int | str
     valid = [site.name for site in sites]
     if not isinstance(where, Sequence) or not where:
         raise UserError(f"where must be one of {one_of([*stacks, 'all'])} or a list of layers, not {where!r}")
-    names = [f"encoder.{layer}" if is_whole_number(layer) else layer for layer in where]
+    names = [f"encoder.{layer}" if is_whole_number(layer) else str(layer) for layer in where]
     for name in names:
         if name not in valid:
             raise UserError(f"where names the layer {name}, which this model does not have; valid: {one_of(valid)}")
-    return [site for site in sites if site.name in names]
+        if names.count(name) > 1:
+            raise UserError(f"where names the layer {name} more than once")
+    return [sites[valid.index(name)] for name in names]

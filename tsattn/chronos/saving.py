@@ -24,7 +24,9 @@ from tsattn.checks import folder_path
 from tsattn.checksums import sha256
 from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
 from tsattn.chronos.families import FAMILIES
-from tsattn.chronos.pipelines import RECORD, check_extra, first_line
+from tsattn.chronos.named_weights import RECORD
+from tsattn.chronos.pipelines import check_extra
+from tsattn.data.files import first_line
 from tsattn.errors import UserError
 
 __all__ = ["add_biases", "load_adapted", "plain_record", "rebuilt", "save_adapted"]
@@ -81,7 +83,6 @@ def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> Adapted
     Raises:
         UserError: for another folder, one that is damaged, or where the extra `chronos` is not installed.
     """
-    check_extra()
     path = folder_path(folder)
     if not (path / RECORD).exists():
         raise UserError(f"{path} is not the folder of an adapted model: it has no {RECORD}")
@@ -124,8 +125,10 @@ def rebuilt(record: dict[str, Any]) -> AdaptedChronos:
     """The model of a `plain_record`, with its attention in place, in eval mode; its weights mean nothing.
 
     Raises:
+        UserError: where the extra `chronos` is not installed.
         KeyError: for a record that lacks something; also other errors of Python, for one that is damaged.
     """
+    check_extra()
     family = FAMILIES[record["family"]]
     with torch.random.fork_rng():
         pipeline = family.unloaded(record["config"], record["attention_implementation"])
