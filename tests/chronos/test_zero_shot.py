@@ -18,7 +18,7 @@ from tests.chronos.tiny_models import FAMILIES, series
 from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
-from tsattn.batch import Batch
+from tsattn.batch import Batch, WindowUnits
 from tsattn.chronos import adapt, open_pipeline
 from tsattn.errors import UserError
 from tsattn.predictors import Predictor, build_predictor
@@ -50,8 +50,8 @@ def windows(contexts: list[Tensor], length: int, mean: float = 0.0, scale: float
     past = torch.full((len(contexts), length, 1), torch.nan, dtype=torch.float64)
     for row, one in enumerate(contexts):
         past[row, -min(len(one), length) :, 0] = one[-length:].double()
-    units = {name: torch.full((len(past), 1), value).double() for name, value in {"mean": mean, "scale": scale}.items()}
-    return Batch(((past - mean) / scale).nan_to_num(-7.0), past_observed=~past.isnan(), **units)
+    units = WindowUnits(torch.full((len(past), 1), mean), torch.full((len(past), 1), scale))
+    return Batch(((past - mean) / scale).nan_to_num(-7.0), past_observed=~past.isnan(), units=units)
 
 
 @families

@@ -67,16 +67,13 @@ class ChannelRows:
 def to_batch_scale(values: Tensor, batch: Batch) -> Tensor:
     """`(B, C, T, Q)` of `ChannelRows` as `(B, T, C, Q)` on the scale of a batch, in its precision."""
     values = rearrange(values.to(batch.past.device), "B C T Q -> B T C Q")
-    if batch.mean is not None and batch.scale is not None:
-        mean, scale = (part[:, None, :, None] for part in (batch.mean, batch.scale))
-        values = (values.to(mean.dtype) - mean) / scale
+    if batch.units is not None:
+        values = batch.units.normalise(values)
     return values.to(batch.past.dtype)
 
 
 def _channels(values: Tensor, observed: Tensor | None, batch: Batch) -> Tensor:
-    if batch.mean is not None and batch.scale is not None:
-        values = values.to(batch.mean.dtype) * batch.scale[:, None] + batch.mean[:, None]
-    values = values.float()
+    values = (values if batch.units is None else batch.units.restore(values)).float()
     if observed is not None:
         values = torch.where(observed, values, torch.nan)
     return rearrange(values, "B L C -> B C L")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from tsattn.batch import Batch
+from tsattn.batch import Batch, WindowUnits
 from tsattn.errors import UserError
 
 __all__ = ["Series", "WindowDataset"]
@@ -126,8 +126,7 @@ class Series:
             future_covariates=known,
             static=None if self.static is None else self.static[numbers],
             series_id=numbers,
-            mean=self._of_series(self.mean, numbers),
-            scale=self._of_series(self.scale, numbers),
+            units=WindowUnits(self._of_series(self.mean, numbers), self._of_series(self.scale, numbers)),
         )
 
     def _of_series(self, units: Tensor, numbers: Tensor) -> Tensor:
