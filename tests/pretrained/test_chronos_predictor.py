@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -166,6 +167,34 @@ def test_names_stand_for_descriptions() -> None:
     assert complete_predictor({"kind": "chronos-tiny", "context_length": 9})["context_length"] == 9
     with pytest.raises(UserError, match=r"valid: transformer, .*chronos-tiny, ridge"):
         build_predictor("chronos-tinny")
+
+
+@pytest.mark.usefixtures("undrawn", "short_ridge")
+def test_it_says_what_its_pretraining_has_seen(
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {"kind": "chronos", "weights": str(save_small(tmp_path / "known.safetensors"))}
+    plain = {"kind": "chronos", "weights": "amazon/chronos-bolt-tiny"}
+    said = {data: build_predictor(known).pretraining(data) for data in ("weather", "ETTh1")}
+    assert said == {"weather": "seen", "ETTh1": "unseen"}
+    assert build_predictor(plain).pretraining("ETTh1") == "unknown"
+    assert build_predictor("ridge").pretraining("weather") == ""
+    for members, word in (([known, "ridge"], "seen"), ([plain, "ridge"], "unknown"), (["ridge", "persistence"], "")):
+        assert build_predictor({"kind": "ensemble", "members": members}).pretraining("weather") == word
+    lines = []
+    for name in ("weather", "ETTh1"):
+        file = tmp_path / f"{name}.csv"
+        file.write_bytes(toy_csv.read_bytes())
+        data = [
+            "--data",
+            "CSVDataModule",
+            f"--data.path={file}",
+            "--data.context_length=24",
+            "--data.prediction_length=6",
+        ]
+        assert main(["fit", *data, f"--model.backbone={json.dumps(known)}", "--run", str(tmp_path / name)]) == 0
+        lines += [line for line in capsys.readouterr().out.splitlines() if "pretraining" in line]
+    assert lines == ["the pretraining of known saw the training part of the public data set weather"]
 
 
 def test_what_it_cannot_do_is_refused(tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ from tsattn.batch import Batch
 from tsattn.chronos.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.chronos_network import ChronosNetwork
 from tsattn.chronos.chronos_options import ChronosOptions
+from tsattn.chronos.named_weights import bolt_file
 from tsattn.chronos.pipeline_forecasts import PipelineForecasts
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors.any_horizon import AnyHorizon
 from tsattn.predictors.contexts import last_context
 from tsattn.predictors.network import NetworkPredictor
+from tsattn.pretrained.bolt_file import read_model
 from tsattn.task import Output, Task
 from tsattn.training.random_state import own_random_state
 
@@ -100,6 +102,16 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     def summary(self) -> str:
         done = f", calibrated in {self.options.calibrate} steps" if self.options.calibrate else ""
         return f"{self.name}: {self.num_parameters:,} parameters, pretrained{done}"
+
+    @override
+    def pretraining(self, data: str) -> str:
+        try:
+            file = bolt_file(self.options.weights)
+        except UserError:  # a predictor that was saved outlives the file that it began with
+            file = None
+        if file is None:
+            return "unknown"
+        return "seen" if data in read_model(file).trained_on else "unseen"
 
     @override
     def check_output(self, output: Output) -> None:
@@ -193,6 +205,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         assert self.task is not None
         task = self.task
         L, T = task.context_length, task.prediction_length
+        if self.pretraining(task.data) == "seen":
+            say(f"the pretraining of {self.name} saw the training part of the public data set {task.data}")
         if self.needs_fit and forecasts.context_length < L:
             say(f"{self.name} looks at the last {forecasts.context_length} of {L} past steps")
         if forecasts.steps_at_once < T:
