@@ -437,11 +437,14 @@ def test_the_speed_of_chronos_is_measured(
     # at the last of 12 tokens in 1, 2 and 4 blocks of 3: 4, 2 and 2 components of all, of 6 and of 3 tokens
     assert decoded["key_bytes"]["original"] == 12 * 8 * 2 * 2 * 20 * 4
     assert decoded["key_bytes"]["mlr"] == (12 * 4 + 6 * 2 + 3 * 2) * 2 * 2 * 20 * 4
-    assert record["parts"]["forecaster"]["random_weights"]
-    assert [one["at_most"] for one in record["targets"]] == [1.0, 0.9, 10.0]
+    assert record["parts"]["forecaster"]["weights"] == "random.safetensors"
+    assert [one["at_most"] for one in record["targets"]] == [1.0, 1.0, 0.9, 0.9, 10.0]
+    assert [one["target"].partition("mlr, native over ")[2] for one in record["targets"]] == [
+        *("original", "standard, native", "standard, sdpa", "standard, native", "")
+    ]
     text = file.with_suffix(".md").read_text()
     assert "A dry run of toy sizes" in text
-    assert "random weights of the size of chronos-tiny" in text
+    assert "Forecaster, random.safetensors" in text
     # a part that is measured anew leaves the others; weights may be given
     words = [*words, "--parts", "forecaster", "--weights", small_weights()]
     assert run("chronos_speed", words, monkeypatch) == 0
