@@ -18,9 +18,9 @@ from tsattn.chronos.adapted_chronos import AdaptedChronos
 from tsattn.chronos.adapting import adapt
 from tsattn.chronos.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.chronos_options import ChronosOptions, plain_attention
-from tsattn.chronos.family_tasks import Sampling
 from tsattn.chronos.named_weights import bolt_file, open_weights
 from tsattn.chronos.native_bolt import NativeBolt
+from tsattn.chronos.path_sampling import Sampling
 from tsattn.chronos.pipeline_forecasts import PipelineForecasts
 from tsattn.chronos.saving import add_biases, plain_record, rebuilt
 from tsattn.chronos.trained_parts import prepare_training
@@ -56,7 +56,7 @@ class ChronosNetwork(Backbone):
             alone, and ``lora`` low-rank adapters of its linear maps, by peft.
         lora_rank: of these adapters, whose outputs are doubled.
         num_samples: paths that Chronos-T5 draws for a series; as many as the model says by default.
-        sampling_seed: of these, for every batch anew.
+        sampling_seed: of these, for every series anew: other series beside it decide nothing.
 
     Raises:
         UserError: for weights that are not there, or arguments that do not go with them.
