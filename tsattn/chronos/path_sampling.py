@@ -61,6 +61,7 @@ class _AlikeForEachSeries(TorchFunctionMode):
     def _drawn(self, probabilities: Tensor, num_samples: int) -> Tensor:
         """One token `(R, 1)` for each row of `(R, V)`, drawn as PyTorch draws one: the first of exponential waits."""
         assert num_samples == 1, "a path goes on by one token at a time"
-        each = probabilities.unflatten(0, (self.count, -1))
+        each = probabilities.view(self.count, -1, probabilities.shape[-1])
         waits = torch.empty_like(each[0]).exponential_(generator=self.generator)
-        return (each / waits).argmax(-1).flatten()[:, None]
+        tokens: Tensor = (each / waits).argmax(-1)
+        return tokens.flatten()[:, None]
