@@ -36,7 +36,7 @@ def project_scores(around: Surroundings, swapped: SwappedAttention, seed: int) -
         seed: of the restarts of fits of several levels.
 
     Returns:
-        `(H,)`: the Frobenius norm of the difference of the forms, as a share of that of the original's (see `share_of`).
+        `(H,)`: the Frobenius norm of the difference of the forms, as a share of that of the original's, see `share_of`.
 
     Raises:
         UserError: for an attention without a structured form.
