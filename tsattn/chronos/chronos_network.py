@@ -85,8 +85,19 @@ class ChronosNetwork(Backbone):
         sampling_seed: int = 1,
     ) -> None:
         super().__init__()
-        given = {name: value for name, value in locals().items() if name in ChronosOptions.__dataclass_fields__}
-        self.options = ChronosOptions(**given)
+        self.options = ChronosOptions(
+            weights=weights,
+            revision=revision,
+            context_length=context_length,
+            attention=attention,
+            where=where,
+            convert=convert,
+            calibrate=calibrate,
+            trained=trained,
+            lora_rank=lora_rank,
+            num_samples=num_samples,
+            sampling_seed=sampling_seed,
+        )
         self.horizon = task.prediction_length
         self.levels = output.quantiles
         self.model: nn.Module | None = None
