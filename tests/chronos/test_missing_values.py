@@ -84,6 +84,15 @@ def test_covariates_before_the_first_observed_value_are_seen() -> None:
     assert np.abs(found - own(past[20:])).max() > 1e-3
 
 
+@pytest.mark.parametrize("rows", [40, 50, 61])
+def test_a_covariate_that_never_changes_says_nothing(rows: int) -> None:
+    """As a flag that is 0 throughout: what it is scaled to is no round number."""
+    past = frame(200, "a").assign(x=lambda part: (np.arange(200) < 30).astype(float))
+    described = {"kind": "chronos", "weights": weights_of("chronos2"), "context_length": rows}
+    found = Forecaster(described, prediction_length=4, scaling="series", past_covariates=["x"]).predict(past)
+    np.testing.assert_allclose(numbers(found), own(past[-rows:]), rtol=1e-5, atol=1e-4)
+
+
 def test_training_sees_missing_covariates_too() -> None:
     from tsattn.chronos.chronos_network import ChronosNetwork
 

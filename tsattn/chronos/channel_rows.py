@@ -64,7 +64,9 @@ class ChannelRows:
             ahead = _channels(batch.future_covariates, batch.future_covariates_observed)
         contexts = [part[..., start:L] for part in (past, known, ahead) if part is not None]
         start += first_seen(torch.cat(contexts, 1).isfinite().flatten(0, 1))
-        known, ahead = (None if part is None else part[..., start:] for part in (known, ahead))
+        known, ahead = (
+            None if part is None else _from_constant(part[..., start:], L - start) for part in (known, ahead)
+        )
         return cls(past[..., start:], units, target, known, ahead)
 
     @property
@@ -84,6 +86,18 @@ def first_seen(observed: Tensor) -> int:
     """The first step at which a series of `observed (R, L)` was observed; the last step if none ever was."""
     seen = observed.any(0)
     return int(seen.int().argmax()) if bool(seen.any()) else len(seen) - 1
+
+
+def _from_constant(covariates: Tensor, length: int) -> Tensor:
+    """Covariates `(B, P, L)` counted from what each is throughout the first `length` steps, where it is one number.
+
+    A model takes the mean away and divides by the deviation. Of a flag that is 0 throughout these are 0 and 0; of the
+    same flag as it is scaled, what rounding makes of them.
+    """
+    context = covariates[..., :length]
+    low = context.nan_to_num(nan=torch.inf).amin(-1, keepdim=True)
+    high = context.nan_to_num(nan=-torch.inf).amax(-1, keepdim=True)
+    return torch.where(low == high, covariates - low, covariates)
 
 
 def _channels(values: Tensor, observed: Tensor | None, units: WindowUnits | None = None) -> Tensor:
