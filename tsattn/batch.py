@@ -58,6 +58,9 @@ class Batch:
         time: `(B, L + T)` int64 time stamps, in seconds since 1970-01-01 by the clock of the data.
         past_covariates: `(B, L, P)` scaled covariates known for the context only, gaps imputed.
         future_covariates: `(B, L + T, F)` scaled covariates known for context and horizon, gaps imputed.
+        past_covariates_observed: `(B, L, P)` bool, False where `past_covariates` was imputed; None if none is missing.
+        future_covariates_observed: `(B, L + T, F)` bool, False where `future_covariates` was imputed; None if none is
+            missing.
         static: `(B, K)` int64 numbers of the categories of the series, see `Task.categories`.
         series_id: `(B,)` int64 number of the series that a window was cut from.
         units: of `past` and `target`; None where they are in original units.
@@ -70,6 +73,8 @@ class Batch:
     time: Tensor | None = None
     past_covariates: Tensor | None = None
     future_covariates: Tensor | None = None
+    past_covariates_observed: Tensor | None = None
+    future_covariates_observed: Tensor | None = None
     static: Tensor | None = None
     series_id: Tensor | None = None
     units: WindowUnits | None = None

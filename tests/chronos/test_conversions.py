@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,39 @@ def test_far_errors_are_those_of_scores(family: str) -> None:
     torch.testing.assert_close((rotated * keys).sum(-1), exact, rtol=1e-3, atol=1e-3)
     found = ((rotated * keys)[..., 4:].sum(-1).square().mean(0) / exact.square().mean(0)).sqrt()
     torch.testing.assert_close(found, torch.tensor(adapted.score_errors[site.name]), rtol=0.1, atol=0.01)
+
+
+@pytest.mark.parametrize("convert", ["copy", "rotate"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_far_pairs_keep_the_levels_that_hold_them_all(family: str, convert: str) -> None:
+    """No level: nothing of their scores; two: the components of both."""
+    pipeline = tiny_pipeline(family)
+
+    def errors(ranks: list[int], blocks: Any) -> torch.Tensor:
+        described = {"kind": "mlr", "ranks": ranks, "blocks": blocks}
+        return torch.tensor(list(adapt(pipeline, described, convert=convert).score_errors.values()))
+
+    none = errors([4, 2, 2], [2, 4, 8])
+    torch.testing.assert_close(none, torch.ones_like(none))
+    torch.testing.assert_close(errors([4, 2, 2], {"lengths": [8, 4, 2]}), none)
+    two = errors([4, 2, 2], [1, 1, 8])
+    torch.testing.assert_close(two, errors([6, 2], [1, 8]))
+    assert (two < errors([4, 2, 2], [1, 2, 8])).any()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("attention", [MLR, {"kind": "btt", "tt_rank": 2}], ids=["mlr", "btt"])
+def test_a_head_that_scores_nothing_has_no_error(family: str, attention: Any, tmp_path: Path) -> None:
+    pipeline = tiny_pipeline(family)
+    with torch.no_grad():
+        pipeline.inner_model.get_submodule(sites(pipeline)[0].path).q.weight[:8] = 0
+    for convert in ("copy", "rotate") if attention is MLR else ("project",):
+        adapted = adapt(pipeline, attention, convert=convert)
+        errors = torch.tensor(adapted.score_errors["encoder.0"])
+        assert errors[0] == 0
+        assert (errors[1:] > 0.01).all()
+        assert forecast(adapted.pipeline, series(40)).isfinite().all()
+        adapted.save(tmp_path / convert)
 
 
 def test_rotation_brings_the_outputs_nearer() -> None:

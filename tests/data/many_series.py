@@ -45,7 +45,7 @@ def everything(batches: Sequence[Batch]) -> dict[str, torch.Tensor]:
     whole: dict[str, list[torch.Tensor]] = {}
     for batch in batches:
         tensors = tensors_of(batch)
-        known = [name for name in ("past", "target") if name in tensors]
+        known = [n for n in ("past", "target", "past_covariates", "future_covariates") if n in tensors]
         masks = {f"{name}_observed": torch.ones_like(tensors[name], dtype=torch.bool) for name in known}
         for name, part in {**masks, **tensors}.items():
             whole.setdefault(name, []).append(part)

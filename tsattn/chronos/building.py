@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
 from tsattn.attention import Attention, attention_class, build_attention
 from tsattn.attention.patterns import (
     FullPattern,
@@ -21,6 +19,7 @@ from tsattn.chronos.swapped_attention import SwappedAttention, SwappedT5Attentio
 from tsattn.chronos.token_layout import TokenLayout
 from tsattn.descriptions import Description, keyword_arguments
 from tsattn.errors import UserError
+from tsattn.layers.t5_stack import without_biases
 
 __all__ = ["Surroundings", "build_swapped"]
 
@@ -146,13 +145,6 @@ def completed(description: Description, around: Surroundings, fresh: bool) -> tu
         if chosen.setdefault("align", align) != align:
             raise UserError(f"attention {kind} of a Chronos {around.site.stack} has align={align}: leave it out")
     return kind, chosen
-
-
-def without_biases(attention: Attention) -> None:
-    """Take the biases of queries, keys, values and outputs away, which Chronos has none of."""
-    for module in attention.modules():
-        if isinstance(module, nn.Linear):
-            module.register_parameter("bias", None)
 
 
 def _block_length(kind: str, around: Surroundings) -> int:

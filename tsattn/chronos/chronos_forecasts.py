@@ -10,7 +10,9 @@ from torch import Tensor
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 
-__all__ = ["ChronosForecasts"]
+__all__ = ["ROWS_AT_ONCE", "ChronosForecasts"]
+
+ROWS_AT_ONCE = 1024  # series that are forecast at once: what bounds the memory
 
 
 class ChronosForecasts(ABC):

@@ -18,9 +18,9 @@ from tsattn.chronos.adapted_chronos import AdaptedChronos
 from tsattn.chronos.adapting import adapt
 from tsattn.chronos.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.chronos_options import EVERY, ChronosOptions, plain_attention
-from tsattn.chronos.family_tasks import Sampling
 from tsattn.chronos.named_weights import bolt_file, open_weights
 from tsattn.chronos.native_bolt import NativeBolt
+from tsattn.chronos.path_sampling import Sampling
 from tsattn.chronos.pipeline_forecasts import PipelineForecasts
 from tsattn.chronos.saving import add_biases, plain_record, rebuilt
 from tsattn.chronos.trained_parts import prepare_training
@@ -57,7 +57,7 @@ class ChronosNetwork(Backbone):
             alone, and ``lora`` low-rank adapters of its linear maps, by peft.
         lora_rank: of these adapters, whose outputs are doubled.
         num_samples: paths that Chronos-T5 draws for a series; as many as the model says by default.
-        sampling_seed: of these, for every batch anew.
+        sampling_seed: of these, for every series anew: other series beside it decide nothing.
 
     Raises:
         UserError: for weights that are not there, or arguments that do not go with them.
@@ -86,8 +86,19 @@ class ChronosNetwork(Backbone):
         sampling_seed: int = 1,
     ) -> None:
         super().__init__()
-        given = {name: value for name, value in locals().items() if name in ChronosOptions.__dataclass_fields__}
-        self.options = ChronosOptions(**given)
+        self.options = ChronosOptions(
+            weights=weights,
+            revision=revision,
+            context_length=context_length,
+            attention=attention,
+            where=where,
+            convert=convert,
+            calibrate=calibrate,
+            trained=trained,
+            lora_rank=lora_rank,
+            num_samples=num_samples,
+            sampling_seed=sampling_seed,
+        )
         self.horizon = task.prediction_length
         self.levels = output.quantiles
         self.model: nn.Module | None = None

@@ -19,7 +19,7 @@ from tsattn.chronos.swapped_attention import SwappedAttention
 from tsattn.errors import UserError
 from tsattn.structured import BTT, fit_levels
 
-__all__ = ["mean_form", "project_scores"]
+__all__ = ["mean_form", "project_scores", "share_of"]
 
 # fits of several levels are alternated; later sweeps, and calibration, gain less than they cost at a model's width
 RESTARTS = 1
@@ -36,7 +36,7 @@ def project_scores(around: Surroundings, swapped: SwappedAttention, seed: int) -
         seed: of the restarts of fits of several levels.
 
     Returns:
-        `(H,)`: the Frobenius norm of the difference of the forms, as a share of that of the original's.
+        `(H,)`: the Frobenius norm of the difference of the forms, as a share of that of the original's, see `share_of`.
 
     Raises:
         UserError: for an attention without a structured form.
@@ -55,8 +55,12 @@ def project_scores(around: Surroundings, swapped: SwappedAttention, seed: int) -
     else:
         raise UserError("project is for structured forms, btt, bilinear_mlr and mlbtc: convert this by copy or fresh")
     error = torch.linalg.matrix_norm(form - projection.to_dense().double())
-    errors: Tensor = (error.square() + left_out).sqrt() / norm
-    return errors
+    return share_of((error.square() + left_out).sqrt(), norm)
+
+
+def share_of(error: Tensor, whole: Tensor) -> Tensor:
+    """An error as a share of the whole: 0 where that is 0, as in a head whose queries are, and nothing can be wrong."""
+    return torch.where(whole == 0, 0.0, error / whole)
 
 
 def mean_form(around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:

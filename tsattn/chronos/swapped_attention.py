@@ -21,6 +21,8 @@ from tsattn.ops.full import full_attention
 
 __all__ = ["SwappedAttention", "SwappedT5Attention", "SwappedTimeAttention"]
 
+_NO_WEIGHTS = "swapped attention gives no weights; tsattn.attention.maps computes those of an attention"
+
 
 class SwappedAttention(nn.Module):
     """An attention of this package among the tokens of a Chronos model.
@@ -78,10 +80,13 @@ class SwappedT5Attention(SwappedAttention):
         """What `T5Attention.forward` takes; the output `(B, N, D)`, the bias for the layers to come, and no weights.
 
         Raises:
-            UserError: for other tokens to attend to, or a cache that this attention cannot decode with.
+            UserError: for other tokens to attend to, a cache that this attention cannot decode with, or where weights
+                are asked for.
         """
         if key_value_states is not None:
             raise UserError("swapped attention is self-attention: it takes no key_value_states")
+        if kwargs.get("output_attentions"):
+            raise UserError(_NO_WEIGHTS)
         cache = getattr(past_key_values, "self_attention_cache", past_key_values)
         seen = 0 if cache is None else int(cache.get_seq_length(self.layer))
         count = hidden_states.shape[1]
@@ -147,7 +152,7 @@ class SwappedTimeAttention(SwappedAttention):
         if encoder_states is not None:
             raise UserError("swapped attention is self-attention: it takes no encoder_states")
         if output_attentions:
-            raise UserError("swapped attention gives no weights; tsattn.attention.maps computes those of an attention")
+            raise UserError(_NO_WEIGHTS)
         key_mask, bias = real_keys(mask), None
         if key_mask is None or self.as_original or bool(key_mask.all()):
             key_mask, bias = None, mask if self.as_original else None
