@@ -33,14 +33,19 @@ def save_random(path: Path, seed: int) -> Path:
     return path
 
 
-def random_t5(sizes: dict[str, int], context_length: int, prediction_length: int) -> Any:
-    """The pipeline of a Chronos-T5 of given sizes: `d_model`, `d_kv`, `num_heads`, `d_ff`, `num_layers`."""
+def random_t5(
+    sizes: dict[str, int], context_length: int, prediction_length: int, *, tokens: int = 4096, limit: float = 15.0
+) -> Any:
+    """The pipeline of a Chronos-T5 of given sizes: `d_model`, `d_kv`, `num_heads`, `d_ff`, `num_layers`.
+
+    Its tokens are bins of values from `-limit` to `limit` times the mean absolute value of a context.
+    """
     chronos = {
         "tokenizer_class": "MeanScaleUniformBins",
-        "tokenizer_kwargs": {"low_limit": -15.0, "high_limit": 15.0},
+        "tokenizer_kwargs": {"low_limit": -limit, "high_limit": limit},
         "context_length": context_length,
         "prediction_length": prediction_length,
-        "n_tokens": 4096,
+        "n_tokens": tokens,
         "n_special_tokens": 2,
         "pad_token_id": 0,
         "eos_token_id": 1,
@@ -53,7 +58,7 @@ def random_t5(sizes: dict[str, int], context_length: int, prediction_length: int
     }
     config = {
         **sizes,
-        "vocab_size": 4096,
+        "vocab_size": tokens,
         "num_decoder_layers": sizes["num_layers"],
         "dropout_rate": 0.0,
         "pad_token_id": 0,
