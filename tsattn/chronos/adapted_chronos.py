@@ -87,7 +87,7 @@ class AdaptedChronos:
             swap = self.swaps[site.name]
             around = Surroundings.of(self.family, self.model, site, layout)
             module = build_swapped(
-                swap.attention, around, fresh=swap.convert == "fresh", position_free=swap.convert == "project"
+                swap.attention, around, fresh=swap.convert == "fresh", position_free=swap.convert.startswith("project")
             )
             module.train(around.original.training)
             parent, _, name = site.path.rpartition(".")

@@ -19,12 +19,13 @@ from tsattn.chronos.families import chosen_sites, family_of
 from tsattn.chronos.pipelines import check_extra, open_pipeline
 from tsattn.chronos.projecting import project_scores
 from tsattn.chronos.rotating import far_errors, rotate_scores
+from tsattn.chronos.special_cases import SPECIAL_CASES
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 
 __all__ = ["CONVERSIONS", "adapt"]
 
-CONVERSIONS = ("copy", "rotate", "project", "fresh")
+CONVERSIONS = ("copy", "rotate", "project", *(f"project:{name}" for name in SPECIAL_CASES), "fresh")
 
 
 def adapt(
@@ -55,7 +56,9 @@ def adapt(
             with queries and keys in a basis in which far pairs keep most of theirs (see `tsattn.chronos.rotating`).
             ``project``, of ``btt``, ``bilinear_mlr`` and ``mlbtc``: the nearest form of that structure; without rotary
             positions (see `tsattn.chronos.projecting`). ``btt`` scores with as many components as the model is wide by
-            default, r of these before: `attention.projection.width` says. ``fresh``: all are drawn anew.
+            default, r of these before: `attention.projection.width` says. ``project:kronecker``, ``project:butterfly``,
+            ``project:monarch``, ``project:low_rank``: near a member of this special case, where the attention can hold
+            it: `btt` the first three, `mlbtc` of one level the last. ``fresh``: all are drawn anew.
         data: series, as `predict` of the pipeline takes them, from which `rotate` learns which directions tokens have
             and the errors of scores are counted; without, every direction counts alike.
         revision: of a model on the hub, see `open_pipeline`.
@@ -95,8 +98,9 @@ def _convert(
     if convert == "fresh":
         return None
     copy_values(around, swapped)
-    if convert == "project":
-        return project_scores(around, swapped, seed)
+    how, _, special_case = convert.partition(":")
+    if how == "project":
+        return project_scores(around, swapped, seed, special_case or None)
     if convert == "rotate":
         rotate_scores(around, swapped, moments)
     else:
