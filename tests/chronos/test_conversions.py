@@ -253,8 +253,9 @@ def test_an_adapted_model_is_not_adapted_again() -> None:
 @pytest.mark.parametrize(
     ("family", "where", "message"),
     [
-        ("chronos2", "decoder", "where must be one of encoder, all or a list of layers"),
-        ("bolt", "cross", "where must be one of encoder, decoder, all"),
+        ("chronos2", "decoder", "where must be one of encoder, group, all or a list of layers"),
+        ("bolt", "group", "where must be one of encoder, decoder, cross, all"),
+        ("chronos2", ["cross.0"], "the layer cross.0, which this model does not have; valid: .*, group.2$"),
         ("bolt", [7], "the layer encoder.7, which this model does not have; valid: encoder.0, "),
         ("bolt", [], "where must be"),
         ("bolt", [0, 2, "encoder.0"], "where names the layer encoder.0 more than once"),

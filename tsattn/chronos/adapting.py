@@ -40,7 +40,9 @@ def adapt(
 ) -> AdaptedChronos:
     """A copy of a Chronos model in which self-attention over time is of another kind.
 
-    Cross-attention, and the attention of Chronos-2 among the series of a group, stay as they are. Scores keep the
+    Cross-attention, and the attention of Chronos-2 among the series of a group, stay as they are unless `where` names
+    them: where tokens have no positions, or queries and keys not the same, only attention that scores every pair makes
+    sense, `standard`, `btt`, `bilinear_mlr` and `mlbtc`, which keeps the original's mask there. Scores keep the
     original's scale, relative bias and rotary positions, missing and padded values are seen by nothing, and the tokens
     that end a context (end of sequence, REG, patches of the future) see and are seen by everything. Windows and blocks
     count tokens: values for Chronos-T5, patches for the others.
@@ -49,7 +51,8 @@ def adapt(
         pipeline_or_path: a pipeline, which stays as it is, or what `open_pipeline` takes.
         attention: a kind or description, ``{kind: swa, window_size: 16}``, or a list of one for each layer, in the
             order of `where`.
-        where: ``encoder``, ``decoder``, ``all``, or a list of layers: numbers of the encoder's, ``decoder.0``.
+        where: ``encoder``, ``decoder``, ``all`` of both, ``group`` (of Chronos-2), ``cross`` (of the others), or a list
+            of layers: numbers of the encoder's, ``decoder.0``, ``group.0``, ``cross.0``.
         convert: what becomes of the trained weights. ``copy``: queries, keys, values and outputs are kept, by
             ``standard``, ``swa``, ``mlr`` and ``global_swa``; where these score every pair with all components, as with
             an unlimited window or one level, the outputs are the original's. ``rotate``, of ``mlr``: the same scores,
@@ -76,11 +79,12 @@ def adapt(
     elif revision is not None:
         raise UserError("revision is of a model on the hub: a pipeline that is open has its weights")
     family = family_of(original)
-    sites = chosen_sites(family.sites(original.inner_model), where)
+    sites = chosen_sites(family, original.inner_model, where)
     described = attention_per_layer(attention, len(sites))
     swaps = {site.name: Swap(one, convert) for site, one in zip(sites, described, strict=True)}
     adapted = AdaptedChronos(copy.deepcopy(original), original, family, swaps)
-    moments = {} if data is None else input_moments(family, original, sites, data, seed)
+    over_time = [site for site in sites if site.is_over_time]
+    moments = {} if data is None else input_moments(family, original, over_time, data, seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for around in adapted.swap():

@@ -54,7 +54,7 @@ def compare_structures(
     share = positive_number("share", share)
     family, model = family_of(pipeline), pipeline.inner_model
     rows = []
-    for site in chosen_sites(family.sites(model), where):
+    for site in chosen_sites(family, model, where):
         around = Surroundings.of(family, model, site, family.layout(model))
         form, left_out, norm = mean_form(around)
         width = form.shape[-1]

@@ -30,7 +30,7 @@ def prepare_training(adapted: AdaptedChronos, trained: str | None, where: object
     adapted.model.requires_grad_(trained == "all")
     if trained is None or trained == "all":
         return
-    sites = adapted.sites or chosen_sites(adapted.family.sites(adapted.model), where)  # type: ignore[arg-type]
+    sites = adapted.sites or chosen_sites(adapted.family, adapted.model, where)  # type: ignore[arg-type]
     _TRAINERS[trained](adapted, sites, lora_rank)
 
 
