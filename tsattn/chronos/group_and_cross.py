@@ -12,44 +12,23 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.attention import Attention
-from tsattn.chronos.swapped_attention import SwappedAttention, merged
+from tsattn.chronos.swapped_attention import SwappedAttention, SwappedMHA, merged
 from tsattn.errors import UserError
 from tsattn.ops.full import full_attention
 
 __all__ = ["SwappedCrossAttention", "SwappedGroupAttention"]
 
 
-class SwappedGroupAttention(SwappedAttention):
-    """In the place of the `MHA` of Chronos-2 that attends over the series of a group, at each place in time."""
+class SwappedGroupAttention(SwappedMHA):
+    """In the place of the `MHA` of Chronos-2 that attends over the series of a group, at each place in time.
+
+    Its tokens are `(P, B, D)`, those of B series at P places, and its mask says which series are of one group and have
+    something there.
+    """
 
     @override
-    def forward(
-        self,
-        hidden_states: Tensor,
-        mask: Tensor,
-        encoder_states: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        output_attentions: bool = False,
-    ) -> Any:
-        """What `MHA.forward` takes, and its `AttentionOutput`.
-
-        Args:
-            hidden_states: `(P, B, D)`, the tokens of B series at P places.
-            mask: `(P, 1, B, B)`, added to the scores: which series are of one group, and have something there.
-            encoder_states: must be None.
-            position_ids: not used, as series have no order.
-            output_attentions: must be False.
-
-        Raises:
-            UserError: for other tokens to attend to, or where weights are asked for.
-        """
-        from chronos.chronos2.layers import AttentionOutput
-
-        if encoder_states is not None:
-            raise UserError("swapped attention among series takes no encoder_states")
-        if output_attentions:
-            raise UserError("swapped attention gives no weights; tsattn.attention.maps computes those of an attention")
-        return AttentionOutput(hidden_states=self.attend(hidden_states, key_mask=None, bias=mask))
+    def seen(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.attend(x, key_mask=None, bias=mask)
 
 
 class SwappedCrossAttention(SwappedAttention):
