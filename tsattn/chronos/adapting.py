@@ -53,15 +53,18 @@ def adapt(
             order of `where`.
         where: ``encoder``, ``decoder``, ``all`` of both, ``group`` (of Chronos-2), ``cross`` (of the others), or a list
             of layers: numbers of the encoder's, ``decoder.0``, ``group.0``, ``cross.0``.
-        convert: what becomes of the trained weights. ``copy``: queries, keys, values and outputs are kept, by
-            ``standard``, ``swa``, ``mlr`` and ``global_swa``; where these score every pair with all components, as with
-            an unlimited window or one level, the outputs are the original's. ``rotate``, of ``mlr``: the same scores,
-            with queries and keys in a basis in which far pairs keep most of theirs (see `tsattn.chronos.rotating`).
-            ``project``, of ``btt``, ``bilinear_mlr`` and ``mlbtc``: the nearest form of that structure; without rotary
-            positions (see `tsattn.chronos.projecting`). ``btt`` scores with as many components as the model is wide by
-            default, r of these before: `attention.projection.width` says. ``project:kronecker``, ``project:butterfly``,
-            ``project:monarch``, ``project:low_rank``: near a member of this special case, where the attention can hold
-            it: `btt` the first three, `mlbtc` of one level the last. ``fresh``: all are drawn anew.
+        convert: what becomes of the trained weights. All but ``fresh`` keep values and outputs; of queries and keys,
+
+            - ``copy`` keeps them, for `standard`, `swa`, `mlr` and `global_swa`. Where these score every pair with all
+              components, as with an unlimited window or one level, outputs are the original's.
+            - ``rotate``, for `mlr`, keeps all scores, in a basis in which far pairs lose least of theirs (see
+              `tsattn.chronos.rotating`).
+            - ``project``, for `btt`, `bilinear_mlr` and `mlbtc`, takes the nearest form of that structure, without
+              rotary positions (see `tsattn.chronos.projecting`). `btt` has more components than a head of the
+              original, by default as many as the model is wide: `AdaptedChronos.cost` counts what they cost.
+            - ``project:kronecker``, ``project:butterfly``, ``project:monarch`` and ``project:low_rank`` take one of
+              these special cases that is near. `btt` can hold the first three, `mlbtc` of one level the last.
+            - ``fresh``, for every kind, draws all weights anew.
         data: series, as `predict` of the pipeline takes them, from which `rotate` learns which directions tokens have
             and the errors of scores are counted; without, every direction counts alike.
         revision: of a model on the hub, see `open_pipeline`.
