@@ -41,11 +41,12 @@ def adapt(
     """A copy of a Chronos model in which self-attention over time is of another kind.
 
     Cross-attention, and the attention of Chronos-2 among the series of a group, stay as they are unless `where` names
-    them: where tokens have no positions, or queries and keys not the same, only attention that scores every pair makes
-    sense, `standard`, `btt`, `bilinear_mlr` and `mlbtc`, which keeps the original's mask there. Scores keep the
-    original's scale, relative bias and rotary positions, missing and padded values are seen by nothing, and the tokens
-    that end a context (end of sequence, REG, patches of the future) see and are seen by everything. Windows and blocks
-    count tokens: values for Chronos-T5, patches for the others.
+    them. There tokens have no positions, or keys others than queries, so that only attention that scores every pair
+    makes sense: `standard`, `btt`, `bilinear_mlr` and `mlbtc`, within the original's mask.
+
+    Scores keep the original's scale, relative bias and rotary positions, missing and padded values are seen by nothing,
+    and the tokens that end a context (end of sequence, REG, patches of the future) see and are seen by everything.
+    Windows and blocks count tokens: values for Chronos-T5, patches for the others.
 
     Args:
         pipeline_or_path: a pipeline, which stays as it is, or what `open_pipeline` takes.
