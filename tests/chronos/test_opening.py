@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
-from tests.pretrained.small_models import save_small, small_weights
+from tests.pretrained.small_models import save_small, small_model, small_weights
 from tests.toy_windows import toy_task
 from tsattn import Forecaster, load
 from tsattn.chronos import adapt, load_adapted, open_pipeline
@@ -26,6 +26,7 @@ from tsattn.chronos.chronos_network import ChronosNetwork
 from tsattn.chronos.named_weights import NamedWeights, bolt_file, open_weights
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
+from tsattn.pretrained.bolt_file import load_bolt
 from tsattn.task import Output
 
 
@@ -222,6 +223,18 @@ def test_decoders_alone_are_refused(tmp_path: Path) -> None:
     folder = changed(tmp_path / "model", "t5", lambda config: config["chronos_config"].update(model_type="causal"))
     with pytest.raises(UserError, match="decoders only cannot be adapted"):
         open_pipeline(folder)
+
+
+@pytest.mark.parametrize("feed_forward", ["gelu", "gated-gelu", "gated-gelu_tanh", "gated-silu"])
+def test_a_file_is_opened_with_its_own_functions(feed_forward: str, tmp_path: Path) -> None:
+    model = small_model(description={"feed_forward": feed_forward, "stride": 2})
+    file = save_small(tmp_path / "small.safetensors", model)
+    pipeline = open_pipeline(file)
+    context = torch.stack(series(24, 24))
+    with torch.no_grad():
+        found = pipeline.inner_model(context=context).quantile_preds
+        expected = load_bolt(file).quantiles_of(context, None)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

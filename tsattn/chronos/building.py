@@ -14,6 +14,7 @@ from tsattn.attention.patterns import (
 )
 from tsattn.attention.projections import LowRankProjection
 from tsattn.chronos.families import AttentionSite, ChronosFamily
+from tsattn.chronos.group_and_cross import SwappedCrossAttention, SwappedGroupAttention
 from tsattn.chronos.pair_rotation import PairRotation
 from tsattn.chronos.swapped_attention import SwappedAttention, SwappedT5Attention, SwappedTimeAttention
 from tsattn.chronos.token_layout import TokenLayout
@@ -33,8 +34,8 @@ class Surroundings:
     Attributes:
         site: where it lies.
         original: the module there.
-        layout: the tokens of the encoder, None for a site of the decoder.
-        max_tokens: the most tokens that it sees.
+        layout: the tokens of the encoder, None for a site that is not in its self-attention.
+        max_tokens: the most tokens that it sees; among series, as many as of a series, as any number of them goes.
         rope_base: of rotary positions, None without.
         implementation: how the original computes attention, ``sdpa`` or ``eager``.
     """
@@ -55,8 +56,10 @@ class Surroundings:
             site,
             model.get_submodule(site.path),
             layout if in_encoder else None,
-            longest.context_tokens + longest.special_tokens if in_encoder else family.decoder_tokens(model),
-            family.rope_base(model),
+            family.decoder_tokens(model)
+            if site.stack == "decoder"
+            else longest.context_tokens + longest.special_tokens,
+            family.rope_base(model) if site.is_over_time else None,
             model.config._attn_implementation,
         )
 
@@ -96,8 +99,14 @@ def build_swapped(
         num_heads=around.num_heads,
         max_length=_block_length(kind, around),
         rope=rope,
-        causal=around.layout is None,
+        causal=around.site.stack == "decoder",
     )
+    if not around.site.is_over_time and type(attention.pattern) is not FullPattern:
+        why = "series of a group have no order" if around.site.stack == "group" else "keys are tokens of the encoder"
+        raise UserError(
+            f"attention {kind} of {around.site.name} would go by positions, and {why}; valid there: standard, btt, "
+            "bilinear_mlr, mlbtc"
+        )
     if isinstance(attention.pattern, MultiLevelPattern) and attention.pattern.calendar is not None:
         raise UserError("blocks by the calendar need time stamps, which Chronos does not know; give numbers or lengths")
     if not fresh:
@@ -117,6 +126,10 @@ def build_swapped(
             attention.impl = {"sdpa": "sdpa", "eager": "reference"}[around.implementation]
     weight = around.original.q.weight
     attention.to(device=weight.device, dtype=weight.dtype)
+    if around.site.stack == "group":
+        return SwappedGroupAttention(attention, None, as_original=is_full)
+    if around.site.stack == "cross":
+        return SwappedCrossAttention(attention, as_original=is_full, layer=around.original.layer_idx)
     if around.rope_base is not None:
         return SwappedTimeAttention(attention, around.layout, as_original=is_full)
     return SwappedT5Attention(attention, around.layout, as_original=is_full, original=around.original)

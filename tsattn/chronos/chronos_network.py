@@ -54,7 +54,8 @@ class ChronosNetwork(Backbone):
         calibrate: steps in which swapped attention learns to give the original's outputs on training windows, before
             anything else is trained.
         trained: None leaves the weights as they are; ``all`` trains them, ``attention`` those of attention over time
-            alone, and ``lora`` low-rank adapters of its linear maps, by peft.
+            alone, and ``lora`` low-rank adapters of its linear maps, by peft, and what of it is none: the factors of
+            structured scores (`btt`, `bilinear_mlr`, `mlbtc`), which no adapter stands beside.
         lora_rank: of these adapters, whose outputs are doubled.
         num_samples: paths that Chronos-T5 draws for a series; as many as the model says by default.
         sampling_seed: of these, for every series anew: other series beside it decide nothing.

@@ -41,8 +41,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     """A `ChronosNetwork`, whose arguments are its own.
 
     Without `trained` and `calibrate` there is nothing to fit: it forecasts straight away, with as much context as the
-    model takes. Quantiles between the model's levels are interpolated, those beyond the outermost refused, and such as
-    cross are put in order. Horizons beyond what it forecasts at once are continued as its family does.
+    model takes. Quantiles between the model's levels are interpolated, those beyond the outermost are refused, and
+    quantiles that cross are sorted. Horizons beyond what it forecasts at once are continued as its family does.
 
     Args:
         backbone: the description of a `ChronosNetwork`.

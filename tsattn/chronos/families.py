@@ -16,16 +16,18 @@ from tsattn.errors import UserError, is_whole_number, one_of
 __all__ = ["FAMILIES", "AttentionSite", "ChronosFamily", "chosen_sites", "configured_family", "family_of"]
 
 STACKS = ("encoder", "decoder")
+BETWEEN = ("group", "cross")  # attention among series, and of a decoder to its encoder: swapped only where it is named
 
 _DECODERS_ONLY = "Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can"
 
 
 @dataclass(frozen=True)
 class AttentionSite:
-    """One self-attention of a model.
+    """One attention of a model.
 
     Attributes:
-        stack: ``encoder`` or ``decoder``.
+        stack: ``encoder`` or ``decoder``, of attention over time; ``group``, among the series of a group at one place
+            in time; ``cross``, of a decoder to the states of its encoder.
         layer: its number there, from 0.
         path: the name of the module in the model.
     """
@@ -39,9 +41,14 @@ class AttentionSite:
         """``encoder.0``, as people and files name it."""
         return f"{self.stack}.{self.layer}"
 
+    @property
+    def is_over_time(self) -> bool:
+        """Whether its tokens are those of one series, which stand at positions."""
+        return self.stack not in BETWEEN
+
 
 class ChronosFamily(ABC):
-    """What differs between the families. Attention over the batch (groups) and cross-attention are never sites.
+    """What differs between the families.
 
     Attributes:
         name: ``t5``, ``bolt`` or ``chronos2``.
@@ -52,6 +59,10 @@ class ChronosFamily(ABC):
     @abstractmethod
     def sites(self, model: nn.Module) -> list[AttentionSite]:
         """Every self-attention over time, the encoder's first."""
+
+    @abstractmethod
+    def sites_between(self, model: nn.Module) -> list[AttentionSite]:
+        """Every attention that is not over time."""
 
     @abstractmethod
     def layout(self, model: Any) -> TokenLayout:
@@ -99,6 +110,11 @@ class T5Family(ChronosFamily):
             for stack in STACKS
             for layer in range(len(getattr(model, stack).block))
         ]
+
+    @override
+    def sites_between(self, model: Any) -> list[AttentionSite]:
+        layers = range(len(model.decoder.block))
+        return [AttentionSite("cross", at, f"decoder.block.{at}.layer.1.EncDecAttention") for at in layers]
 
     @override
     def layout(self, model: Any) -> TokenLayout:
@@ -184,6 +200,11 @@ class Chronos2Family(ChronosFamily):
     def sites(self, model: Any) -> list[AttentionSite]:
         layers = range(len(model.encoder.block))
         return [AttentionSite("encoder", at, f"encoder.block.{at}.layer.0.self_attention") for at in layers]
+
+    @override
+    def sites_between(self, model: Any) -> list[AttentionSite]:
+        layers = range(len(model.encoder.block))
+        return [AttentionSite("group", at, f"encoder.block.{at}.layer.1.self_attention") for at in layers]
 
     @override
     def layout(self, model: Any) -> TokenLayout:
@@ -274,26 +295,27 @@ def family_of(pipeline: Any) -> ChronosFamily:
     raise UserError(f"a pipeline of chronos-forecasting is needed, or its name or folder, not a {type(pipeline)}")
 
 
-def chosen_sites(sites: Sequence[AttentionSite], where: str | Sequence[int | str]) -> list[AttentionSite]:
-    """The sites that `where` names: those of a list in its order, else in that of the model.
+def chosen_sites(family: ChronosFamily, model: nn.Module, where: str | Sequence[int | str]) -> list[AttentionSite]:
+    """The sites of a model that `where` names: those of a list in its order, else in that of the model.
 
     Args:
-        sites: all of them.
-        where: ``encoder``, ``decoder``, ``all``, or a list of layers: numbers of the encoder's, ``decoder.0``.
+        family: the model's.
+        model: the model.
+        where: ``encoder``, ``decoder``, ``all`` of both, ``group``, ``cross``, or a list of layers: numbers of the
+            encoder's, ``decoder.0``, ``group.0``, ``cross.0``.
 
     Raises:
         UserError: for a layer that is not there or named twice, none, or anything else.
     """
-    stacks = [stack for stack in STACKS if any(site.stack == stack for site in sites)]
+    sites = [*family.sites(model), *family.sites_between(model)]
+    stacks = [stack for stack in (*STACKS, *BETWEEN) if any(site.stack == stack for site in sites)]
     if where == "all":
-        return [*sites]
-    if isinstance(where, str):
-        if where not in stacks:
-            raise UserError(f"where must be one of {one_of([*stacks, 'all'])} or a list of layers, not {where!r}")
+        return [site for site in sites if site.is_over_time]
+    if isinstance(where, str) and where in stacks:
         return [site for site in sites if site.stack == where]
-    valid = [site.name for site in sites]
-    if not isinstance(where, Sequence) or not where:
+    if isinstance(where, str) or not isinstance(where, Sequence) or not where:
         raise UserError(f"where must be one of {one_of([*stacks, 'all'])} or a list of layers, not {where!r}")
+    valid = [site.name for site in sites]
     names = [f"encoder.{layer}" if is_whole_number(layer) else str(layer) for layer in where]
     for name in names:
         if name not in valid:

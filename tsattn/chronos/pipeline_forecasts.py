@@ -21,7 +21,7 @@ __all__ = ["PipelineForecasts"]
 
 
 class PipelineForecasts(ChronosForecasts):
-    """What a pipeline's own `predict_quantiles` gives, with quantiles that cross put in order.
+    """What a pipeline's own `predict_quantiles` gives; quantiles that cross are sorted.
 
     Args:
         pipeline: of a family; its model goes to the device of what it is given.
