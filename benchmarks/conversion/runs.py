@@ -121,11 +121,12 @@ def _by_origin(errors: ErrorTable) -> dict[str, Any]:
 
 
 def structure_errors(weights: str) -> dict[str, Any]:
-    """The mean error of each structure over layers and heads, at most at the parameters of queries and keys."""
+    """The mean errors of each structure, and of a low-rank matrix of its size, over layers and heads."""
     table = compare_structures(open_weights(weights).pipeline)
     rows = {}
     for name, part in table.groupby("structure", sort=False):
-        rows[str(name)] = {"parameters": int(part["parameters"].max()), "error": float(part["error"].mean())}
+        errors = {column: float(part[column].mean()) for column in ("error", "low_rank_error")}
+        rows[str(name)] = {"parameters": int(part["parameters"].max()), **errors}
     return {"structures": rows}
 
 

@@ -101,7 +101,10 @@ def _structures(records: Records, seeds: Sequence[int]) -> dict[str, Any]:
         name: {
             "parameters": max(one[name]["parameters"] for one in runs.values() if name in one),
             "by_seed": {seed: one[name]["error"] for seed, one in runs.items() if name in one},
-            "error": statistics.fmean(one[name]["error"] for one in runs.values() if name in one),
+            **{
+                column: statistics.fmean(one[name][column] for one in runs.values() if name in one)
+                for column in ("error", "low_rank_error")
+            },
         }
         for name in names
     }

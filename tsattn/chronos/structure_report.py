@@ -13,7 +13,7 @@ from tsattn.checks import positive_number
 from tsattn.chronos.building import Surroundings
 from tsattn.chronos.families import chosen_sites, family_of
 from tsattn.chronos.pipelines import check_extra
-from tsattn.chronos.projecting import RESTARTS, SWEEPS, mean_form
+from tsattn.chronos.projecting import RESTARTS, SWEEPS, mean_form, share_of
 from tsattn.chronos.special_cases import SPECIAL_CASES, butterfly_radices
 from tsattn.structured import (
     BTT,
@@ -63,10 +63,10 @@ def compare_structures(
         for name, fit in _fits(width, budget, seed).items():
             matrix = fit(form)
             error = torch.linalg.matrix_norm(form - matrix.to_dense())
-            errors = ((error.square() + left_out).sqrt() / norm).tolist()
+            errors = share_of((error.square() + left_out).sqrt(), norm).tolist()
             parameters = matrix.num_params() // around.num_heads
             rank = min(parameters // (2 * width), width)
-            equal = ((tails[:, rank] + left_out).sqrt() / norm).tolist()
+            equal = share_of((tails[:, rank] + left_out).sqrt(), norm).tolist()
             rows += [
                 (site.name, head, name, parameters, *both) for head, both in enumerate(zip(errors, equal, strict=True))
             ]
