@@ -337,7 +337,7 @@ def test_conversions_are_compared(
     low, mean, high = ({r["arm"]: r for r in record["fine_tuned"]["rows"]}["mlr"][k] for k in ("low", "ratio", "high"))
     assert low < mean < high
     assert all(row["counted"] == row["closed_form"] < row["original"] for row in record["attention_flops"]["layers"])
-    assert {"low_rank", "btt", "kronecker"} <= record["structures"].keys()
+    assert {"low_rank, 1", "btt, 1", "kronecker, 1", "low_rank, 0.5"} <= record["structures"].keys()
     text = (tmp_path / "conversion.md").read_text()
     assert "A dry run of toy sizes" in text
     assert f"| MLR, `copy` | {errors['copy']:.4f} |" in text
