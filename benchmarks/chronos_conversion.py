@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speed.machine import describe
+from attention_speed.machine import describe, this_command
 from conversion.arms import FINE_TUNED, ORIGINAL, SIZES, TOY, ZERO_SHOT, Sizes
 from conversion.markdown import report
 from conversion.runs import attention_flops, fine_tuned, structure_errors, trained_on, zero_shot
@@ -39,6 +38,7 @@ from random_chronos import save_random
 
 from tsattn.checksums import sha256
 from tsattn.errors import UserError
+from tsattn.experiments import RESULTS_VERSION
 from tsattn.leaderboard.whole_files import write_text
 
 FOLDER = Path(__file__).parent / "results" / "chronos"
@@ -64,14 +64,12 @@ def planned(weights: Sequence[str], sizes: Sizes, parts: Sequence[str]) -> dict[
 
 
 def digest(weights: str) -> str:
-    """What tells weights apart: of a file its own, of a folder that of its safetensors."""
+    """What tells weights apart: of a file its own, of a folder those of its safetensors."""
     path = Path(weights)
-    if path.is_file():
-        return sha256(path)
-    files = sorted(path.glob("*.safetensors"))
+    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
     if not files:
         raise UserError(f"there are no weights in {weights}: valid is a .safetensors file, or the folder of a model")
-    return sha256(files[0])
+    return " ".join(map(sha256, files))
 
 
 def done(file: Path, known: dict[str, Any]) -> dict[str, Any] | None:
@@ -133,7 +131,7 @@ def main() -> int:
     packages = ("tsattn", "torch", "lightning", "transformers", "chronos-forecasting", "numpy")
     each = zip(weights, hashes, seen, strict=True)
     record = {
-        "command": shlex.join(["python", "benchmarks/chronos_conversion.py", *named(sys.argv[1:])]),
+        "command": this_command(),
         "dry_run": options.dry_run,
         "machine": {**describe("cpu", torch.float32), "cores": os.cpu_count(), "threads": 1},
         "versions": {name: version(name) for name in packages},
@@ -151,20 +149,16 @@ def main() -> int:
     return 0
 
 
-def named(words: Sequence[str]) -> list[str]:
-    """Arguments with the names of files and folders alone: where they lay is of no use to a reader."""
-    return [Path(word).name if "/" in word else word for word in words]
-
-
 def record_file(runs: Path, key: Key) -> Path:
     """``zero_shot-1-ETTh1-copy.json``."""
     return runs / f"{'-'.join(map(str, key))}.json"
 
 
 def known_by(key: Key, hashes: Sequence[str], sizes: Sizes) -> dict[str, Any]:
-    """What a record is of: the weights, and the sizes that decide it, as JSON reads them."""
+    """What a record is of: the weights, the sizes that decide it, and the version of results, as JSON reads them."""
     own = {name: value for name, value in asdict(sizes).items() if name != "data"}
-    return json.loads(json.dumps({"weights": hashes[key[1] - 1], **own}))  # type: ignore[no-any-return]
+    known = {"weights": hashes[key[1] - 1], "version": RESULTS_VERSION, **own}
+    return json.loads(json.dumps(known))  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

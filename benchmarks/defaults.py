@@ -27,7 +27,7 @@ from typing import Any
 import pandas as pd
 import psutil  # type: ignore[import-untyped,unused-ignore]
 import torch
-from attention_speed.machine import describe, slug_of
+from attention_speed.machine import describe, slug_of, this_command
 from peer_speed.tables import row_of
 
 from tsattn import CO2DataModule, Forecaster, PublicDataModule
@@ -188,7 +188,7 @@ def main() -> int:
     for name in options.data:
         found[name] = compare(name, options.seeds, peers=not options.without_peers, most=2 if options.dry_run else None)
         record = {
-            "command": "python benchmarks/defaults.py",
+            "command": this_command(),
             "machine": machine,
             "seeds": options.seeds,
             "data": {one: found[one] for one in CASES if one in found},

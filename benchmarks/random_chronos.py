@@ -10,26 +10,19 @@ import torch
 from tsattn.chronos.families import FAMILIES
 from tsattn.pretrained.bolt_file import BoltModel, save_bolt
 
-__all__ = ["PRETRAINED", "TINY", "random_model", "random_t5", "save_random"]
+__all__ = ["random_t5", "save_random"]
 
 QUANTILES = tuple(number / 10 for number in range(1, 10))
 UNSCALED = {"kind": "standard", "scaling": 1.0}
 TINY: dict[str, Any] = {"patch_len": 4, "d_model": 16, "num_heads": 2, "d_ff": 16}
-PRETRAINED: dict[str, Any] = {"patch_len": 16, "d_model": 128, "num_heads": 4, "d_ff": 256, "num_layers": 4}
-"""The sizes of `chronos_tiny_pretrain.yaml`."""
 
 
-def random_model(sizes: dict[str, Any], context_length: int, prediction_length: int) -> BoltModel:
-    """What the file of such a model says."""
-    described = {"kind": "chronos_bolt", "attention": UNSCALED, "dropout": 0.0, **sizes}
-    return BoltModel(described, context_length, prediction_length, QUANTILES)
-
-
-def save_random(path: Path, seed: int, model: BoltModel | None = None) -> Path:
-    """A file of random weights, by default of a toy model; what is there stays."""
+def save_random(path: Path, seed: int) -> Path:
+    """A file of random weights of a toy Chronos-Bolt; what is there stays."""
     if path.exists():
         return path
-    model = random_model(TINY, 32, 8) if model is None else model
+    described = {"kind": "chronos_bolt", "attention": UNSCALED, "dropout": 0.0, **TINY}
+    model = BoltModel(described, 32, 8, QUANTILES)
     generator = torch.Generator().manual_seed(seed)
     state = {}
     for name, part in model.build().state_dict().items():
@@ -40,14 +33,19 @@ def save_random(path: Path, seed: int, model: BoltModel | None = None) -> Path:
     return path
 
 
-def random_t5(sizes: dict[str, int], context_length: int, prediction_length: int) -> Any:
-    """The pipeline of a Chronos-T5 of given sizes: `d_model`, `d_kv`, `num_heads`, `d_ff`, `num_layers`."""
+def random_t5(
+    sizes: dict[str, int], context_length: int, prediction_length: int, *, tokens: int = 4096, limit: float = 15.0
+) -> Any:
+    """The pipeline of a Chronos-T5 of given sizes: `d_model`, `d_kv`, `num_heads`, `d_ff`, `num_layers`.
+
+    Its tokens are bins of values from `-limit` to `limit` times the mean absolute value of a context.
+    """
     chronos = {
         "tokenizer_class": "MeanScaleUniformBins",
-        "tokenizer_kwargs": {"low_limit": -15.0, "high_limit": 15.0},
+        "tokenizer_kwargs": {"low_limit": -limit, "high_limit": limit},
         "context_length": context_length,
         "prediction_length": prediction_length,
-        "n_tokens": 4096,
+        "n_tokens": tokens,
         "n_special_tokens": 2,
         "pad_token_id": 0,
         "eos_token_id": 1,
@@ -60,7 +58,7 @@ def random_t5(sizes: dict[str, int], context_length: int, prediction_length: int
     }
     config = {
         **sizes,
-        "vocab_size": 4096,
+        "vocab_size": tokens,
         "num_decoder_layers": sizes["num_layers"],
         "dropout_rate": 0.0,
         "pad_token_id": 0,

@@ -303,11 +303,16 @@ def test_a_pretrained_model_is_chosen_and_scored(
     code = run("chronos_tiny", [*words, "--data", "national_illness", "exchange_rate"], monkeypatch)
     assert code == 0, "no set that it has not seen"
     record = json.loads((tmp_path / "chronos_tiny.json").read_text())
-    assert [row["model"] for row in record["rows"]] == ["small", "seasonal_naive"] * 2
+    assert [row["model"] for row in record["rows"]] == ["seasonal_naive", "small"] * 2
+    assert record["beats_naive"] is None
+    assert "nothing here is zero-shot" in (tmp_path / "chronos_tiny.md").read_text()
     assert all(row["seen"] and row["mase"] > 0 and row["wql"] > 0 for row in record["rows"])
+    words[1:3] = ["--weights", str(file), "chronos-tiny"]
     assert run("chronos_tiny", [*words, "--data", "ETTh1"], monkeypatch) == 1, "two steps of training beat nothing"
     record = json.loads((tmp_path / "chronos_tiny.json").read_text())
-    assert not record["beats_naive"]
+    assert [row["model"] for row in record["rows"]] == ["seasonal_naive", "small", "chronos-tiny"]
+    assert record["beats_naive"] is False
+    assert [*record["weights"]] == ["small", "chronos-tiny"]
     assert not any(row["seen"] for row in record["rows"])
 
 
@@ -332,7 +337,7 @@ def test_conversions_are_compared(
     low, mean, high = ({r["arm"]: r for r in record["fine_tuned"]["rows"]}["mlr"][k] for k in ("low", "ratio", "high"))
     assert low < mean < high
     assert all(row["counted"] == row["closed_form"] < row["original"] for row in record["attention_flops"]["layers"])
-    assert {"low_rank", "btt", "kronecker"} <= record["structures"].keys()
+    assert {"low_rank, 1", "btt, 1", "kronecker, 1", "low_rank, 0.5"} <= record["structures"].keys()
     text = (tmp_path / "conversion.md").read_text()
     assert "A dry run of toy sizes" in text
     assert f"| MLR, `copy` | {errors['copy']:.4f} |" in text
@@ -432,11 +437,14 @@ def test_the_speed_of_chronos_is_measured(
     # at the last of 12 tokens in 1, 2 and 4 blocks of 3: 4, 2 and 2 components of all, of 6 and of 3 tokens
     assert decoded["key_bytes"]["original"] == 12 * 8 * 2 * 2 * 20 * 4
     assert decoded["key_bytes"]["mlr"] == (12 * 4 + 6 * 2 + 3 * 2) * 2 * 2 * 20 * 4
-    assert record["parts"]["forecaster"]["random_weights"]
-    assert [one["at_most"] for one in record["targets"]] == [1.0, 0.9, 10.0]
+    assert record["parts"]["forecaster"]["weights"] == "random.safetensors"
+    assert [one["at_most"] for one in record["targets"]] == [1.0, 1.0, 0.9, 0.9, 10.0]
+    assert [one["target"].partition("mlr, native over ")[2] for one in record["targets"]] == [
+        *("original", "standard, native", "standard, sdpa", "standard, native", "")
+    ]
     text = file.with_suffix(".md").read_text()
     assert "A dry run of toy sizes" in text
-    assert "random weights of the size of chronos-tiny" in text
+    assert "Forecaster, random.safetensors" in text
     # a part that is measured anew leaves the others; weights may be given
     words = [*words, "--parts", "forecaster", "--weights", small_weights()]
     assert run("chronos_speed", words, monkeypatch) == 0

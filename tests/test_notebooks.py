@@ -25,6 +25,15 @@ HURRIED = {
     "attention_tour": {
         "for batch in data.train_dataloader():": "for batch in [next(iter(data.train_dataloader()))]:",
     },
+    "chronos": {
+        "steps=100)": "steps=2)",
+        '"calibrate": 100': '"calibrate": 2',
+        '"max_steps": 200': '"max_steps": 2',
+        'SPLIT = {"val_rows": 2_880, "test_rows": 2_880,': 'SPLIT = {"val_rows": 600, "test_rows": 100,',
+        '"val_windows": 256': '"val_windows": 16',
+        ".evaluate(frame.iloc[-2_880 - 512 :])": ".evaluate(frame.iloc[-600:])",
+        "training = frame.iloc[: int(0.6 * len(frame))]": "training = frame.iloc[:1_000]",
+    },
     "own_data": {
         '"max_steps": 150': '"max_steps": 10',
         '"max_steps": 80': '"max_steps": 5',
@@ -33,7 +42,11 @@ HURRIED = {
     "quickstart": {"max_steps=200)": "max_steps=10)"},
 }
 
-notebooks = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+notebooks = pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.real_data if path.stem == "chronos" else ()) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 
 
 def test_there_are_notebooks() -> None:

@@ -17,6 +17,7 @@ import torch
 
 from tests.leaderboard.invented import records
 from tsattn.attention import KINDS, attention_arguments, attention_class
+from tsattn.checksums import sha256
 from tsattn.cli import main
 from tsattn.cli.benchmark import _parser as benchmark_parser
 from tsattn.cli.benchmark import find_suite
@@ -33,6 +34,7 @@ from tsattn.leaderboard.suite_file import read_suite
 from tsattn.ops.native import chunking, size_tuning
 from tsattn.ops.native.library import set_in_use, why_no_kernels
 from tsattn.predictors import build_predictor
+from tsattn.pretrained.bolt_file import find_weights, read_model
 from tsattn.tuning import HeldData, check_search, comparable, read_search
 
 ROOT = Path(__file__).parents[1]
@@ -185,6 +187,23 @@ def test_the_search_file_is_one_that_tune_takes(toy: tuple[Path, Path], tmp_path
     with session():
         experiment, _ = parse_command("fit", prepare(["fit", *words])[1:])
         check_search(read_search(tmp_path / "search.yaml"), comparable(experiment).to_dict(), HeldData().check)
+
+
+def test_the_pretrained_model_forecasts_as_it_says() -> None:
+    names: dict[str, Any] = {}
+    for block in blocks("A forecast without training"):
+        exec(block, names)
+    assert len(names["forecast"]) == 24
+    assert np.isfinite(names["forecast"][["predictions", "0.1", "0.5", "0.9"]].to_numpy()).all()
+    record = json.loads((ROOT / "benchmarks" / "results" / "chronos" / "chronos_tiny.json").read_text())
+    ships = next(name for name, digest in record["weights"].items() if digest == record["shipped"])
+    text = " ".join(section("A forecast without training").split())
+    for kind, said in ((ships, "its MASE is {} on ETTh1 and {} on"), ("seasonal_naive", "seasonal naive {} and {};")):
+        mase = {row["data"]: row["mase"] for row in record["rows"] if row["model"] == kind}
+        assert said.format(*(f"{mase[name]:.3f}" for name in ("ETTh1", "vic_electricity"))) in text
+    assert record["shipped"] == sha256(find_weights("chronos-tiny"))
+    trained_on = read_model(find_weights("chronos-tiny")).trained_on
+    assert trained_on == ("weather", "exchange_rate", "national_illness", "co2")
 
 
 def test_the_cost_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

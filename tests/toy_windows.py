@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -74,8 +74,13 @@ def toy_windows(
 
 def one_window(windows: Batch, number: int) -> Batch:
     """A window alone."""
-    parts = {field.name: getattr(windows, field.name) for field in fields(Batch)}
-    return Batch(**{name: None if part is None else part[number : number + 1] for name, part in parts.items()})
+    return windows.rows(number, number + 1)
+
+
+def tensors_of(batch: Batch) -> dict[str, Tensor]:
+    """What a batch has, by name, its units as ``mean`` and ``scale``."""
+    parts = {**vars(batch), **({} if batch.units is None else vars(batch.units))}
+    return {name: part for name, part in parts.items() if isinstance(part, Tensor)}
 
 
 def changed_covariates(windows: Batch) -> Iterator[tuple[str, Batch]]:

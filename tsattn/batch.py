@@ -11,7 +11,38 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-__all__ = ["Batch"]
+from tsattn.constants import EXACT
+
+__all__ = ["Batch", "WindowUnits"]
+
+
+class WindowUnits:
+    """The units of windows: ``original = scaled * scale + mean``.
+
+    No dataclass, as the batch is: of those, Lightning casts every tensor to the precision of a training, and in
+    bfloat16 a mean of 10000 is off by tens.
+
+    Args:
+        mean: `(B, C)` of each window and channel, kept in float64 (float32 on a machine whose device has no other).
+        scale: `(B, C)`.
+    """
+
+    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+        self.mean = mean.to(EXACT)
+        self.scale = scale.to(EXACT)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> WindowUnits:
+        """With a function applied to both tensors."""
+        return WindowUnits(function(self.mean), function(self.scale))
+
+    def restore(self, scaled: Tensor) -> Tensor:
+        """Values `(B, T, C)` of the scale of a batch in original units, in the precision of the units."""
+        return scaled.to(self.mean.dtype) * self.scale[:, None] + self.mean[:, None]
+
+    def normalise(self, original: Tensor) -> Tensor:
+        """Quantiles `(B, T, C, Q)` in original units on the scale of a batch, in the precision of the units."""
+        mean, scale = (part[:, None, :, None] for part in (self.mean, self.scale))
+        return (original.to(mean.dtype) - mean) / scale
 
 
 @dataclass  # not frozen: Lightning rewrites the fields of a batch for its precisions
@@ -27,11 +58,12 @@ class Batch:
         time: `(B, L + T)` int64 time stamps, in seconds since 1970-01-01 by the clock of the data.
         past_covariates: `(B, L, P)` scaled covariates known for the context only, gaps imputed.
         future_covariates: `(B, L + T, F)` scaled covariates known for context and horizon, gaps imputed.
+        past_covariates_observed: `(B, L, P)` bool, False where `past_covariates` was imputed; None if none is missing.
+        future_covariates_observed: `(B, L + T, F)` bool, False where `future_covariates` was imputed; None if none is
+            missing.
         static: `(B, K)` int64 numbers of the categories of the series, see `Task.categories`.
         series_id: `(B,)` int64 number of the series that a window was cut from.
-        mean: `(B, C)` float64 means that values of `past` and `target` were scaled by: ``original = scaled * scale +
-            mean``; None where they are in original units.
-        scale: `(B, C)` float64.
+        units: of `past` and `target`; None where they are in original units.
     """
 
     past: Tensor
@@ -41,10 +73,11 @@ class Batch:
     time: Tensor | None = None
     past_covariates: Tensor | None = None
     future_covariates: Tensor | None = None
+    past_covariates_observed: Tensor | None = None
+    future_covariates_observed: Tensor | None = None
     static: Tensor | None = None
     series_id: Tensor | None = None
-    mean: Tensor | None = None
-    scale: Tensor | None = None
+    units: WindowUnits | None = None
 
     def __len__(self) -> int:
         return self.past.shape[0]
@@ -67,4 +100,5 @@ class Batch:
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: function(part) for name, part in parts.items() if part is not None})
+        mapped = {name: function(part) for name, part in parts.items() if isinstance(part, Tensor)}
+        return replace(self, **mapped, units=None if self.units is None else self.units.map(function))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 
 from tsattn.ops.native.library import VARIABLE, find_library
 
-__all__ = ["describe", "has_bfloat16", "slug_of"]
+__all__ = ["describe", "has_bfloat16", "slug_of", "this_command"]
 
 FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 
@@ -50,6 +52,13 @@ def describe(device: str, dtype: torch.dtype) -> dict[str, Any]:
         "torch": torch.__version__,
         "dtype": str(dtype).removeprefix("torch."),
     }
+
+
+def this_command() -> str:
+    """The benchmark that runs, with the names of files and folders alone: where they lay is of no use to a reader."""
+    script, *words = sys.argv
+    given = [Path(word).name if "/" in word else word for word in words]
+    return shlex.join(["python", f"benchmarks/{Path(script).name}", *given])
 
 
 def has_bfloat16(about: dict[str, Any]) -> bool:

@@ -101,11 +101,21 @@ def _structures(record: dict[str, Any], seen: set[str]) -> list[str]:
     if not record["structures"]:
         return []
     rows = [
-        (name, one["parameters"], _of(one["error"], ".4f"), _each(one["by_seed"], ".4f"))
-        for name, one in sorted(record["structures"].items(), key=lambda item: item[1]["error"])
+        (
+            f"{one['share']:.0%}",
+            one["structure"],
+            one["parameters"],
+            _of(one["error"], ".4f"),
+            _of(one["low_rank_error"], ".4f"),
+            _each(one["by_seed"], ".4f"),
+        )
+        for one in sorted(record["structures"].values(), key=lambda one: (-one["share"], one["error"]))
     ]
-    text = "Relative Frobenius error of each head's `W_Q W_K^T`, at most at the parameters that it has, mean of heads."
-    head = ("structure", "parameters of a head", "error", "by seed")
+    text = (
+        "Relative Frobenius error of each head's `W_Q W_K^T`, at most at a share of the parameters that it has, mean "
+        "of heads. That matrix is of low rank, which low rank of the whole size holds exactly."
+    )
+    head = ("at most", "structure", "parameters of a head", "error", "low rank of this size", "by seed")
     return ["## Structures at equal parameters", "", text, "", *table(head, rows)]
 
 

@@ -24,6 +24,8 @@ from tsattn.pretrained.bolt_file import read_model
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions
 
+SHARES = (1.0, 0.5)  # of the parameters of queries and keys, that structures may have at most
+
 __all__ = ["attention_flops", "fine_tuned", "structure_errors", "trained_on", "zero_shot"]
 
 
@@ -121,11 +123,13 @@ def _by_origin(errors: ErrorTable) -> dict[str, Any]:
 
 
 def structure_errors(weights: str) -> dict[str, Any]:
-    """The mean error of each structure over layers and heads, at most at the parameters of queries and keys."""
-    table = compare_structures(open_weights(weights).pipeline)
-    rows = {}
-    for name, part in table.groupby("structure", sort=False):
-        rows[str(name)] = {"parameters": int(part["parameters"].max()), "error": float(part["error"].mean())}
+    """The mean errors of each structure, and of a low-rank matrix of its size, over layers and heads."""
+    rows: dict[str, dict[str, Any]] = {}
+    for share in SHARES:
+        table = compare_structures(open_weights(weights).pipeline, share=share)
+        for name, part in table.groupby("structure", sort=False):
+            errors = {column: float(part[column].mean()) for column in ("error", "low_rank_error")}
+            rows[f"{name}, {share:g}"] = {"share": share, "parameters": int(part["parameters"].max()), **errors}
     return {"structures": rows}
 
 

@@ -94,14 +94,19 @@ def _targets(records: Records, data: Sequence[str], seeds: Sequence[int]) -> dic
 
 
 def _structures(records: Records, seeds: Sequence[int]) -> dict[str, Any]:
-    """By structure: parameters of a head, and the mean error by seed."""
+    """By structure and share of the parameters: parameters of a head, and the mean errors."""
     runs = {seed: records["structures", seed]["structures"] for seed in seeds if ("structures", seed) in records}
     names = [*dict.fromkeys(name for one in runs.values() for name in one)]
     return {
         name: {
+            "structure": name.partition(",")[0],
+            "share": next(one[name]["share"] for one in runs.values() if name in one),
             "parameters": max(one[name]["parameters"] for one in runs.values() if name in one),
             "by_seed": {seed: one[name]["error"] for seed, one in runs.items() if name in one},
-            "error": statistics.fmean(one[name]["error"] for one in runs.values() if name in one),
+            **{
+                column: statistics.fmean(one[name][column] for one in runs.values() if name in one)
+                for column in ("error", "low_rank_error")
+            },
         }
         for name in names
     }

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from tests.backbones.chronos_models import chronos_bolt, theirs
 from tsattn.attention import KINDS
-from tsattn.backbones import build_backbone
+from tsattn.backbones import build_backbone, complete_backbone
 from tsattn.backbones.bolt import UNSCALED, ChronosBolt
-from tsattn.backbones.bolt_weights import bolt_description, from_chronos_bolt, to_chronos_bolt
+from tsattn.backbones.bolt_weights import bolt_config, bolt_description, from_chronos_bolt, to_chronos_bolt
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.layers import DistanceBias, T5Stack, WindowScale
+from tsattn.layers.residual_mlp import FEED_FORWARDS
 from tsattn.optim import mup_groups, mup_init_
 from tsattn.task import Output, Task
 
@@ -127,6 +128,19 @@ def test_weights_that_do_not_fit_are_refused() -> None:
     config = theirs().config.to_dict()
     with pytest.raises(UserError, match=r"none of relu, gelu, gelu_new, silu"):
         bolt_description({**config, "dense_act_fn": "selu"})
+
+
+@pytest.mark.parametrize("feed_forward", FEED_FORWARDS)
+def test_a_configuration_and_a_description_give_each_other(feed_forward: str) -> None:
+    from transformers import T5Config
+
+    description = complete_backbone({"kind": "chronos_bolt", "patch_len": 6, "stride": 3, "feed_forward": feed_forward})
+    sizes = {"context_length": 60, "prediction_length": 5, "quantiles": (0.2, 0.5)}
+    found, again = bolt_description(T5Config.from_dict(bolt_config(description, **sizes)).to_dict())
+    assert again == sizes
+    sizes_of_none = {"head_dim": description["d_model"] // description["num_heads"], "d_ff": 4 * description["d_model"]}
+    for name, value in found.items():
+        assert value == (sizes_of_none[name] if description[name] is None else description[name]), name
 
 
 @torch.no_grad()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
-from tsattn.chronos import adapt, compare_structures
+from tsattn.chronos import adapt, compare_structures, load_adapted
 from tsattn.chronos.activations import attention_calls, input_moments
 from tsattn.chronos.families import family_of
 from tsattn.errors import UserError
+from tsattn.structured import Butterfly, Kronecker, LowRank, Monarch
 
 MLR = {"kind": "mlr", "ranks": [4, 2, 2], "blocks": [1, 2, 8]}
 ONE_BLOCK = {"kind": "mlr", "ranks": [4, 2, 2], "blocks": {"lengths": [400, 200, 100]}}
@@ -82,6 +84,39 @@ def test_far_errors_are_those_of_scores(family: str) -> None:
     torch.testing.assert_close(found, torch.tensor(adapted.score_errors[site.name]), rtol=0.1, atol=0.01)
 
 
+@pytest.mark.parametrize("convert", ["copy", "rotate"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_far_pairs_keep_the_levels_that_hold_them_all(family: str, convert: str) -> None:
+    """No level: nothing of their scores; two: the components of both."""
+    pipeline = tiny_pipeline(family)
+
+    def errors(ranks: list[int], blocks: Any) -> torch.Tensor:
+        described = {"kind": "mlr", "ranks": ranks, "blocks": blocks}
+        return torch.tensor(list(adapt(pipeline, described, convert=convert).score_errors.values()))
+
+    none = errors([4, 2, 2], [2, 4, 8])
+    torch.testing.assert_close(none, torch.ones_like(none))
+    torch.testing.assert_close(errors([4, 2, 2], {"lengths": [8, 4, 2]}), none)
+    two = errors([4, 2, 2], [1, 1, 8])
+    torch.testing.assert_close(two, errors([6, 2], [1, 8]))
+    assert (two < errors([4, 2, 2], [1, 2, 8])).any()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("attention", [MLR, {"kind": "btt", "tt_rank": 2}], ids=["mlr", "btt"])
+def test_a_head_that_scores_nothing_has_no_error(family: str, attention: Any, tmp_path: Path) -> None:
+    pipeline = tiny_pipeline(family)
+    with torch.no_grad():
+        pipeline.inner_model.get_submodule(sites(pipeline)[0].path).q.weight[:8] = 0
+    for convert in ("copy", "rotate") if attention is MLR else ("project",):
+        adapted = adapt(pipeline, attention, convert=convert)
+        errors = torch.tensor(adapted.score_errors["encoder.0"])
+        assert errors[0] == 0
+        assert (errors[1:] > 0.01).all()
+        assert forecast(adapted.pipeline, series(40)).isfinite().all()
+        adapted.save(tmp_path / convert)
+
+
 def test_rotation_brings_the_outputs_nearer() -> None:
     pipeline = tiny_pipeline("bolt")
     copied, rotated = (output_error(adapt(pipeline, MLR, convert=c, data=data())) for c in ("copy", "rotate"))
@@ -145,6 +180,50 @@ def test_rotary_forms_are_fitted_to_their_mean_over_distances() -> None:
     torch.testing.assert_close(left_out, squares - torch.linalg.matrix_norm(mean).square())
 
 
+SPECIAL: dict[str, Any] = {
+    "low_rank": {"kind": "mlbtc", "levels": [{"rank": 8}]},
+    "monarch": "btt",
+    "kronecker": {"kind": "btt", "tt_rank": 2, "side": "both"},
+    "butterfly": {"kind": "mlbtc", "levels": [{"rank": 1, "left_blocks": 6, "right_blocks": 4, "shuffled": True}]},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_cases_of_structures_are_targets_too(family: str, name: str, tmp_path: Path) -> None:
+    pipeline = tiny_pipeline(family)
+    adapted = adapt(pipeline, SPECIAL[name], convert=f"project:{name}")
+    report = compare_structures(pipeline, where=[1]).query("structure == @name")
+    assert len(report) == 3
+    found = torch.tensor(adapted.score_errors["encoder.1"], dtype=torch.float64)
+    torch.testing.assert_close(found, torch.tensor(report["error"].to_numpy()), rtol=1e-4, atol=1e-6)
+    form = adapted.swapped["encoder.1"].attention.projection.to_dense()
+    member = {
+        "low_rank": lambda form: LowRank.project(form, 8),
+        "monarch": Monarch.project,
+        "kronecker": lambda form: Kronecker.project(form, (4, 4)),
+        "butterfly": lambda form: Butterfly.project(form, (2, 2, 2, 3)),
+    }[name](form)
+    torch.testing.assert_close(form, member.to_dense(), rtol=1e-4, atol=1e-4)
+    loaded = load_adapted(adapted.save(tmp_path / "model"))
+    assert torch.equal(forecast(loaded.pipeline, series(60)), forecast(adapted.pipeline, series(60)))
+
+
+@pytest.mark.parametrize("family", ["bolt", "chronos2"])
+def test_every_structure_stands_beside_a_low_rank_of_its_size(family: str) -> None:
+    frame = compare_structures(tiny_pipeline(family), where=[0])
+    assert {"low_rank", "monarch", "kronecker", "butterfly", "btt", "mlbtc", "bilinear_mlr"} == set(frame["structure"])
+    own = frame[frame["structure"] == "low_rank"]
+    assert (own["error"] - own["low_rank_error"]).abs().max() < 1e-6
+    for name, part in frame.groupby("structure"):
+        share = part["parameters"].iloc[0] / (2 * 24 * 8)
+        equal = compare_structures(tiny_pipeline(family), where=[0], share=share).query("structure == 'low_rank'")
+        if len(equal):
+            assert (equal["error"].to_numpy() - part["low_rank_error"].to_numpy() < 1e-6).all(), name
+        else:
+            assert (part["low_rank_error"] - 1).abs().max() < 1e-6, name
+
+
 def test_structures_are_compared_at_equal_parameters() -> None:
     pipeline = tiny_pipeline("bolt")
     frame = compare_structures(pipeline, where=[1], share=1.0)
@@ -165,8 +244,12 @@ def test_structures_are_compared_at_equal_parameters() -> None:
         ("btt", "copy", "copy keeps queries and keys, .*: convert it by project or fresh"),
         ("mlr", "project", "project is for structured forms"),
         ("btt", "rotate", "rotate is for mlr"),
+        ("mlr", "project:butterfly", "project is for structured forms"),
+        ("bilinear_mlr", "project:kronecker", "project:kronecker needs attention that can hold such a matrix"),
+        ("btt", "project:low_rank", "project:low_rank needs .*: btt holds monarch, kronecker and butterfly ones"),
+        ("btt", "project:dense", "convert must be one of copy"),
         ("swa", "rotate", "rotate is for mlr"),
-        ("mlr", "transplant", "convert must be one of copy, rotate, project, fresh"),
+        ("mlr", "transplant", "convert must be one of copy, rotate, project, project:low_rank, .*, fresh, not"),
         ("mlp", "copy", "unknown attention 'mlp'"),
         ({"kind": "mlr", "num_kv_heads": 1}, "copy", "num_kv_heads of attention mlr is the Chronos model's own"),
         ({"kind": "swa", "scaling": "mup"}, "copy", "cannot have scaling"),
@@ -186,6 +269,19 @@ def test_what_does_not_go_together_is_refused(attention: Any, convert: str, mess
         adapt(tiny_pipeline("bolt"), attention, convert=convert)
 
 
+@pytest.mark.parametrize(
+    ("where", "order"),
+    [([2, 0], ["encoder.2", "encoder.0"]), (["decoder.1", 1], ["decoder.1", "encoder.1"])],
+)
+def test_a_list_of_attentions_follows_the_layers_as_they_are_named(where: Any, order: list[str]) -> None:
+    attentions = [{"kind": "swa", "window_size": size} for size in (2, 9)]
+    adapted = adapt(tiny_pipeline("t5"), attentions, where)
+    found = {name: module.attention.pattern.window_size for name, module in adapted.swapped.items()}
+    assert found == dict(zip(order, (2, 9), strict=True))
+    frame = compare_structures(tiny_pipeline("t5"), where)
+    assert [*frame["layer"].unique()] == order
+
+
 def test_an_adapted_model_is_not_adapted_again() -> None:
     pipeline = adapt(tiny_pipeline("bolt"), "mlr").pipeline
     with pytest.raises(UserError, match="adapted already: adapt its original"):
@@ -195,10 +291,13 @@ def test_an_adapted_model_is_not_adapted_again() -> None:
 @pytest.mark.parametrize(
     ("family", "where", "message"),
     [
-        ("chronos2", "decoder", "where must be one of encoder, all or a list of layers"),
-        ("bolt", "cross", "where must be one of encoder, decoder, all"),
+        ("chronos2", "decoder", "where must be one of encoder, group, all or a list of layers"),
+        ("bolt", "group", "where must be one of encoder, decoder, cross, all"),
+        ("chronos2", ["cross.0"], "the layer cross.0, which this model does not have; valid: .*, group.2$"),
         ("bolt", [7], "the layer encoder.7, which this model does not have; valid: encoder.0, "),
         ("bolt", [], "where must be"),
+        ("bolt", [0, 2, "encoder.0"], "where names the layer encoder.0 more than once"),
+        ("bolt", [True], "which this model does not have"),
     ],
 )
 def test_layers_that_are_not_there_are_refused(family: str, where: Any, message: str) -> None:

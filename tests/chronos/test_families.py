@@ -12,6 +12,7 @@ from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn.chronos import adapt
 from tsattn.chronos.relative_bias import RelativeBias
 from tsattn.chronos.swapped_attention import SwappedAttention
+from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {
     "swa": ({"kind": "swa", "window_size": 4}, "copy"),
@@ -228,6 +229,28 @@ def test_series_of_a_group_stay_grouped() -> None:
 def test_longer_horizons_than_the_model_s_are_rolled_as_the_pipeline_does(family: str) -> None:
     model = adapted(family, "mlr")
     assert forecast(model.pipeline, series(64, 30), prediction_length=18).isfinite().all()
+
+
+def test_patches_of_the_future_are_counted_however_they_are_given() -> None:
+    """By position, by name, or left out."""
+    model = adapted("chronos2", "mlr").model
+    context = torch.stack(series(64, 64))
+    for count in (1, 3):
+        by_name = model.encode(context, num_output_patches=count)[0][0]
+        model.token_layout.special_tokens = 0
+        assert torch.equal(model.encode(context, None, None, None, None, count)[0][0], by_name)
+    model.token_layout.special_tokens = 0
+    assert torch.equal(model.encode(context)[0][0], model.encode(context, num_output_patches=1)[0][0])
+
+
+def test_weights_that_are_asked_for_are_refused() -> None:
+    tokens = torch.arange(2, 20)[None]
+    model = adapted("t5", "swa").model
+    assert model.encoder(input_ids=tokens, output_attentions=False)[0].isfinite().all()
+    with pytest.raises(UserError, match=r"gives no weights; tsattn\.attention\.maps computes"):
+        model.encoder(input_ids=tokens, output_attentions=True)
+    with pytest.raises(UserError, match="gives no weights"):
+        adapted("chronos2", "swa").model(torch.stack(series(64)), output_attentions=True)
 
 
 def test_a_whole_missing_series_forecasts_as_the_original_s() -> None:

@@ -176,6 +176,26 @@ def test_attention_alone_or_adapters_alone_are_trained(family: str, attention: s
             assert sum(part.numel() for part in made.parameters() if part.requires_grad) == 2 * 4 * sites * 2 * 24
 
 
+@pytest.mark.parametrize("attention", ["btt", "bilinear_mlr"])
+def test_structured_scores_are_trained_beside_adapters_of_the_rest(
+    attention: str, toy_frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    made = network("bolt", trained="lora", lora_rank=2, **ATTENTIONS[attention])
+    names = [name for name, part in made.named_parameters() if part.requires_grad]
+    factors = [name for name in names if "lora_" not in name]
+    assert len([name for name in factors if ".projection.left" in name or ".projection.right" in name]) == len(factors)
+    assert len(names) - len(factors) == 2 * 2 * (3 if attention == "btt" else 2)
+    own = forecaster(described("bolt", attention, "lora"), max_steps=3).fit(toy_frame)
+    assert own.result is not None
+    fitted = own.result.fitted.predictor.backbone
+    assert isinstance(fitted, ChronosNetwork)
+    before = ChronosNetwork(toy_task(), Output(), weights=weights_of("bolt"), trained="all", **ATTENTIONS[attention])
+    old = dict(before.named_parameters())
+    assert all(not torch.equal(part, old[name]) for name, part in fitted.named_parameters() if name in factors)
+    own.save(tmp_path / "model")
+    same(load(tmp_path / "model").predict(), own.predict())
+
+
 @families
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_fitted_saved_and_loaded_it_forecasts_the_same(
@@ -316,7 +336,7 @@ def test_a_damaged_state_is_refused(toy_frame: pd.DataFrame, tmp_path: Path) -> 
     ("arguments", "message"),
     [
         ({"trained": "some"}, "trained must be null or one of all, attention, lora, not 'some'"),
-        ({"convert": "tune"}, "convert must be one of copy, rotate, project, fresh, not 'tune'"),
+        ({"convert": "tune"}, "convert must be one of copy, rotate, project, .*, fresh, not 'tune'"),
         ({"calibrate": 3}, "calibrate is of a swapped attention: give attention, or leave calibrate out"),
         ({"convert": "rotate"}, "convert is of a swapped attention"),
         ({"attention": "swa", "convert": "fresh"}, "attention that starts afresh forecasts nothing of use"),
@@ -326,6 +346,9 @@ def test_a_damaged_state_is_refused(toy_frame: pd.DataFrame, tmp_path: Path) -> 
         ({"lora_rank": 0}, "lora_rank must be at least 1"),
         ({"num_samples": "many"}, "num_samples must be a whole number"),
         ({"ranks": 3}, "has no argument 'ranks'; valid: weights, revision"),
+        ({"where": [0]}, "where is of a swapped attention, or of trained: attention or lora; .*, or leave it out"),
+        ({"where": "nonsense", "trained": "all"}, "where is of a swapped attention, or of trained"),
+        ({"kind": "chronos-tiny"}, "predictor chronos-tiny has weights of its own: leave weights out, or give another"),
     ],
     ids=str,
 )
@@ -360,8 +383,8 @@ def test_without_an_extra_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) 
 def test_lost_weights_are_one_sentence(tmp_path: Path) -> None:
     for weights, message in {
         "chronos-huge": "weights must be .*the folder of a Chronos model.*not 'chronos-huge'",
-        "./no-folder": "there is no folder ./no-folder",
-        str(tmp_path): "is no folder of a Chronos model in safetensors",
+        "./no-folder": "weights must be .*, not './no-folder'",
+        str(tmp_path): "cannot be opened as a Chronos model",
     }.items():
         with pytest.raises(UserError, match=message):
             build_predictor({"kind": "chronos", "weights": weights}).build(toy_task(), Output(LEVELS))

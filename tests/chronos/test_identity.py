@@ -51,6 +51,23 @@ def test_whole_attention_is_the_original(family: str, attention: Any) -> None:
         assert_alike(found, expected, family)
 
 
+@pytest.mark.parametrize(
+    ("implementation", "dtype"),
+    [("sdpa", torch.bfloat16), ("sdpa", torch.float16), ("eager", torch.float32), ("eager", torch.bfloat16)],
+)
+@pytest.mark.parametrize("family", ["t5", "bolt"])
+def test_whole_attention_in_other_precisions(family: str, implementation: str, dtype: torch.dtype) -> None:
+    """Bit for bit, but where half precision is computed by `eager`, whose every step is rounded."""
+    pipeline = tiny_pipeline(family, implementation=implementation)
+    pipeline.inner_model.to(dtype)
+    adapted = adapt(pipeline, WHOLE["one level"], where="all")
+    for found, expected in zip(adapted.pipeline.embed(inputs())[0], pipeline.embed(inputs())[0], strict=True):
+        if implementation == "eager" and dtype != torch.float32:
+            torch.testing.assert_close(found, expected, rtol=0.1, atol=0.1)
+        else:
+            assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("where", [[1, 2], [0, "decoder.1"]], ids=["later", "some"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_some_whole_layers_among_the_original_s(family: str, where: list[int | str]) -> None:

@@ -140,8 +140,8 @@ def test_what_this_package_has_pretrained_opens(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("./nowhere", {}, r"there is no folder ./nowhere; give that of a Chronos model"),
-        ("a/b/c", {}, "there is no folder a/b/c"),
+        ("./nowhere", {}, r"the folder of a Chronos model or of an adapted one, .*, not './nowhere'"),
+        ("a/b/c", {}, "weights must be .*, not 'a/b/c'"),
         (7, {}, "opened by a name or folder, not by 7"),
         ("amazon/chronos-2", {"dtype": "int8"}, "dtype of a Chronos model must be one of auto, float32, bfloat16"),
     ],
@@ -158,9 +158,9 @@ def test_an_absent_model_gives_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp
     with pytest.raises(UserError, match=r"somebody/model at revision abc is neither a folder, nor in the local cache"):
         open_pipeline("somebody/model", revision="abc")
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="is no folder of a Chronos model in safetensors"):
+    with pytest.raises(UserError, match="cannot be opened as a Chronos model"):
         open_pipeline(tmp_path)
-    with pytest.raises(UserError, match="is a folder, which has no revisions"):
+    with pytest.raises(UserError, match="is no model on the hub, which alone has revisions"):
         open_pipeline(tmp_path, revision="abc")
 
 

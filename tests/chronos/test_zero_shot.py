@@ -18,7 +18,7 @@ from tests.chronos.tiny_models import FAMILIES, series
 from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
-from tsattn.batch import Batch
+from tsattn.batch import Batch, WindowUnits
 from tsattn.chronos import adapt, open_pipeline
 from tsattn.errors import UserError
 from tsattn.predictors import Predictor, build_predictor
@@ -38,11 +38,19 @@ def built(family: str, task: Any = None, levels: tuple[float, ...] = LEVELS, **a
 def own(family: str, contexts: Any, horizon: int, levels: tuple[float, ...] = LEVELS, seed: int = 1) -> Tensor:
     """The pipeline's forecasts `(B, horizon, Q)`, or `(B, C, horizon, Q)` of groups."""
     pipeline = open_pipeline(weights_of(family), dtype="float32")
-    torch.manual_seed(seed)
-    found, _ = pipeline.predict_quantiles(contexts, prediction_length=horizon, quantile_levels=[*levels])
-    found = torch.stack(list(found))
+    found = torch.stack(alone(pipeline, contexts, horizon, levels, seed))
     assert (found.diff(dim=-1) >= 0).all(), "nothing was to be put in order"
     return found[:, 0] if found.dim() == 4 and found.shape[1] == 1 else found
+
+
+def alone(pipeline: Any, contexts: Any, horizon: int, levels: tuple[float, ...], seed: int = 1) -> list[Tensor]:
+    """What a pipeline forecasts, of families that draw paths for each series by itself."""
+    found = []
+    draws = type(pipeline).__name__ == "ChronosPipeline"
+    for some in [[one] for one in contexts] if draws else [contexts]:
+        torch.manual_seed(seed)
+        found += pipeline.predict_quantiles(some, prediction_length=horizon, quantile_levels=[*levels])[0]
+    return found
 
 
 def windows(contexts: list[Tensor], length: int, mean: float = 0.0, scale: float = 1.0) -> Batch:
@@ -50,8 +58,8 @@ def windows(contexts: list[Tensor], length: int, mean: float = 0.0, scale: float
     past = torch.full((len(contexts), length, 1), torch.nan, dtype=torch.float64)
     for row, one in enumerate(contexts):
         past[row, -min(len(one), length) :, 0] = one[-length:].double()
-    units = {name: torch.full((len(past), 1), value).double() for name, value in {"mean": mean, "scale": scale}.items()}
-    return Batch(((past - mean) / scale).nan_to_num(-7.0), past_observed=~past.isnan(), **units)
+    units = WindowUnits(torch.full((len(past), 1), mean), torch.full((len(past), 1), scale))
+    return Batch(((past - mean) / scale).nan_to_num(-7.0), past_observed=~past.isnan(), units=units)
 
 
 @families
@@ -80,10 +88,9 @@ def test_a_shorter_context_of_ones_own_is_what_the_pipeline_sees(family: str) ->
 def test_channels_are_forecast_each_by_itself(family: str) -> None:
     batch = toy_windows(toy_task(30, 5, 3), gaps=True, extra=34)
     both = built(family, toy_task(30, 5, 3))(batch)
-    alone = built(family, toy_task(30, 5, 1))(replace(batch, past=batch.past[..., 1:2], past_observed=None))
-    if family == "bolt":  # what is drawn depends on how many are drawn at once
-        batch = replace(batch, past_observed=None)
-        torch.testing.assert_close(built(family, toy_task(30, 5, 3))(batch)[..., 1:2, :], alone)
+    one = built(family, toy_task(30, 5, 1))(replace(batch, past=batch.past[..., 1:2], past_observed=None))
+    batch = replace(batch, past_observed=None)
+    torch.testing.assert_close(built(family, toy_task(30, 5, 3))(batch)[..., 1:2, :], one)
     assert both.shape == (4, 5, 3, 4)
 
 
@@ -143,6 +150,18 @@ def test_paths_of_t5_are_drawn_from_a_seed() -> None:
     assert not torch.equal(many, found)
 
 
+def test_paths_of_t5_do_not_depend_on_other_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    contexts = [10 + one for one in series(40, 12, 33, 20, 40)]
+    predictor = built("t5", toy_task(40, 15, 1))
+    together = predictor(windows(contexts, 40))
+    for number, one in enumerate(contexts):
+        torch.testing.assert_close(predictor(windows([one], 40))[0], together[number], rtol=1e-5, atol=1e-5)
+    monkeypatch.setattr("tsattn.chronos.family_tasks._MOST_NUMBERS", 2 * 15 * 3)  # two series of three paths at once
+    torch.testing.assert_close(predictor(windows(contexts, 40)), together, rtol=1e-5, atol=1e-5)
+    monkeypatch.setattr("tsattn.chronos.family_tasks._MOST_NUMBERS", 1)
+    torch.testing.assert_close(predictor(windows(contexts, 40)), together, rtol=1e-5, atol=1e-5)
+
+
 @families
 def test_a_point_forecast_is_the_median(family: str) -> None:
     batch = windows(series(40, 50), 70)
@@ -179,9 +198,7 @@ def test_swapped_without_a_fit_is_what_adapt_gives(family: str, kind: dict[str, 
     predictor = built(family, toy_task(60, 4, 1), attention=kind, convert="copy")
     assert predictor.name == f"tiny-{family}_{kind['kind']}"
     adapted = adapt(weights_of(family), kind)
-    torch.manual_seed(1)
-    expected, _ = adapted.pipeline.predict_quantiles(contexts, prediction_length=4, quantile_levels=[*LEVELS])
-    expected = torch.stack(list(expected)).reshape(2, 4, 4)
+    expected = torch.stack(alone(adapted.pipeline, contexts, 4, LEVELS)).reshape(2, 4, 4)
     found = predictor(windows(contexts, 70))[:, :, 0].float()
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(found, built(family, toy_task(60, 4, 1))(windows(contexts, 70))[:, :, 0].float())
@@ -231,9 +248,7 @@ def test_a_frame_is_seen_in_its_own_units(family: str, scaling: str, toy_frame: 
     channels = torch.from_numpy(toy_frame.to_numpy().T.copy()).float()
     contexts: Any = channels[None] if family == "chronos2" else [*channels]
     pipeline = open_pipeline(weights_of(family), dtype="float32")
-    torch.manual_seed(1)
-    expected, _ = pipeline.predict_quantiles(contexts, prediction_length=4, quantile_levels=[0.1, 0.5, 0.9])
-    expected = torch.stack(list(expected)).reshape(2, 4, 3)
+    expected = torch.stack(alone(pipeline, contexts, 4, (0.1, 0.5, 0.9))).reshape(2, 4, 3)
     values = torch.from_numpy(found.set_index("unique_id").loc[["wave", "drift"], ["0.1", "0.5", "0.9"]].to_numpy())
     torch.testing.assert_close(values.reshape(2, 4, 3).float(), expected, rtol=1e-5, atol=1e-5)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from tests.toy_windows import tensors_of
 from tsattn.batch import Batch
 from tsattn.data import FrameDataModule
 
@@ -43,10 +44,9 @@ def everything(batches: Sequence[Batch]) -> dict[str, torch.Tensor]:
     """Batches as one, by the names of their parts, with masks where one of them has a mask."""
     whole: dict[str, list[torch.Tensor]] = {}
     for batch in batches:
-        for name, part in vars(batch).items():
-            if part is None and name.endswith("_observed"):
-                values = getattr(batch, name.removesuffix("_observed"))
-                part = None if values is None else torch.ones_like(values, dtype=torch.bool)
-            if part is not None:
-                whole.setdefault(name, []).append(part)
+        tensors = tensors_of(batch)
+        known = [n for n in ("past", "target", "past_covariates", "future_covariates") if n in tensors]
+        masks = {f"{name}_observed": torch.ones_like(tensors[name], dtype=torch.bool) for name in known}
+        for name, part in {**masks, **tensors}.items():
+            whole.setdefault(name, []).append(part)
     return {name: torch.cat(parts) for name, parts in whole.items()}

@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from tests.data.cases import long_frame
+from tests.toy_windows import tensors_of
 from tsattn.data import ForecastDataModule, FrameDataModule, MappedDataModule
 from tsattn.errors import UserError
 
@@ -48,11 +49,9 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> ForecastDataModule:
 
 
 def everything(data: ForecastDataModule, part: str) -> dict[str, torch.Tensor | None]:
-    batches = list(data.eval_dataloader(part))
-    names = vars(batches[0])
-    return {
-        name: None if names[name] is None else torch.cat([getattr(batch, name) for batch in batches]) for name in names
-    }
+    batches = [tensors_of(batch) for batch in data.eval_dataloader(part)]
+    whole = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+    return {**dict.fromkeys(("target_observed", "past_observed", "static")), **whole}
 
 
 @pytest.mark.parametrize("context", [1, 5, L, 20])

@@ -183,8 +183,8 @@ def test_missing_covariates_are_counted(caplog: pytest.LogCaptureFixture) -> Non
     frame.loc[3, "rain"] = np.nan
     panel_from_frame(frame, **ROLES)
     assert logged(caplog) == [
-        "the frame: covariate rain: 1 of 18 values are missing; the last known one takes their place",
-        "the frame: covariate price: 3 of 18 values are missing; the last known one takes their place",
+        "the frame: covariate rain: 1 of 18 values are missing; a model that needs one sees the last known",
+        "the frame: covariate price: 3 of 18 values are missing; a model that needs one sees the last known",
     ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +15,7 @@ from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader
 
 from tests.data.many_series import COLUMNS, LENGTHS, long_frame
+from tests.toy_windows import tensors_of
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, FrameDataModule, window_loaders
 from tsattn.data.batch_order import OrderedBatches
@@ -51,10 +51,6 @@ def loaders(data: ForecastDataModule) -> list[DataLoader[Batch]]:
     return [data.train_dataloader(), data.val_dataloader(), data.test_dataloader()]
 
 
-def parts_of(batch: Batch) -> dict[str, torch.Tensor]:
-    return {field.name: part for field in fields(batch) if (part := getattr(batch, field.name)) is not None}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_resident_series_give_the_same_batches(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
@@ -67,9 +63,9 @@ def test_resident_series_give_the_same_batches(kind: str, monkeypatch: pytest.Mo
         found = list(loader)
         assert len(found) == len(expected) > 0
         for one, other in zip(found, expected, strict=True):
-            assert parts_of(one).keys() == parts_of(other).keys()
-            for name, part in parts_of(one).items():
-                assert torch.equal(part, parts_of(other)[name]), name
+            assert tensors_of(one).keys() == tensors_of(other).keys()
+            for name, part in tensors_of(one).items():
+                assert torch.equal(part, tensors_of(other)[name]), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,7 +77,7 @@ def test_a_batch_is_made_on_the_device_without_a_look_at_it(kind: str, monkeypat
         windows: Any = loader.dataset
         for numbers in loader.batch_sampler:  # type: ignore[union-attr]
             batch = windows.__getitems__(numbers)
-            assert {part.device.type for part in parts_of(batch).values()} == {"meta"}
+            assert {part.device.type for part in tensors_of(batch).values()} == {"meta"}
             assert data.transfer_batch_to_device(batch, torch.device("meta"), 0) is batch
     with pytest.raises(RuntimeError):
         int(batch.time[0, 0])  # so a look would have failed
@@ -141,7 +137,7 @@ def test_what_is_pinned_is_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = next(iter(prepared("one with missing values", "cpu").train_dataloader()))
     assert not batch.past.is_contiguous()
     assert batch.target is not None
-    held = parts_of(batch.pin_memory())
+    held = tensors_of(batch.pin_memory())
     assert len(pinned) == len(held) > 4
     assert all(part.is_contiguous() for part in held.values())
     assert torch.equal(held["past"], batch.past)
@@ -197,4 +193,4 @@ def test_training_on_a_gpu_is_the_same_resident_and_pinned(tmp_path: Any) -> Non
 @pytest.mark.gpu
 def test_pinned_batches_lie_in_page_locked_memory() -> None:
     for batch in prepared("one with missing values", "cuda", resident_gb=0).train_dataloader():
-        assert all(part.is_pinned() and part.is_contiguous() for part in parts_of(batch).values())
+        assert all(part.is_pinned() and part.is_contiguous() for part in tensors_of(batch).values())

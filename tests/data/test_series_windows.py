@@ -51,6 +51,8 @@ def compared_windows(lengths: list[int], missing: bool, context: int, horizon: i
         scale=torch.ones(S, 2),
         past_covariates=1 + torch.rand(rows, 1),
         future_covariates=1 + torch.rand(rows, 3),
+        past_covariates_observed=torch.rand(rows, 1) > 0.2 if missing else None,
+        future_covariates_observed=torch.rand(rows, 3) > 0.2 if missing else None,
         static=torch.arange(2 * S).view(S, 2),
     )
     ranges = [range(min(1 + n % 3, n), max(1, n - horizon + 1), 1 + n % 2) for n in lengths]
@@ -85,6 +87,11 @@ def compared_windows(lengths: list[int], missing: bool, context: int, horizon: i
             assert pad == 0
         else:
             assert torch.equal(torch.cat([batch.past_observed[place], batch.target_observed[place]]), cut(known))
+        for name in ("past_covariates", "future_covariates"):
+            mask, whole = getattr(batch, f"{name}_observed"), getattr(series, f"{name}_observed")
+            whole = torch.ones_like(getattr(series, name), dtype=torch.bool) if whole is None else whole
+            expected = cut(whole)[: getattr(batch, name).shape[1]]
+            assert (expected if mask is None else mask[place]).equal(expected), name
         assert len(values) == length
     return len(order)
 

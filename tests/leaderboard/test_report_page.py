@@ -184,6 +184,26 @@ def test_old_records_make_the_report_that_they_made(sections: list[Section]) -> 
     assert "WQL" not in cells(table_of(alone, "horizon-table"))[0]
 
 
+def test_what_pretraining_has_seen_is_marked() -> None:
+    words = {"chronos-tiny": "seen", "chronos-bolt-small": "unknown", "ridge": "", "other": "unseen", "older": None}
+    known = [
+        record("weather", horizon, kind, "", None, windows=100, mase=1.0, pretraining=word)
+        for kind, word in words.items()
+        for horizon in (24, 48)
+    ]
+    sections = sections_of(analysed(Records.of(known)))
+    rows = {row["predictor"]: row["pretraining"] for row in cells(table_of(sections, "horizon-table"))}
+    dash = rows.pop("older")
+    assert rows == {"chronos-tiny": "seen", "chronos-bolt-small": "unknown", "ridge": dash, "other": "unseen"}
+    for name in ("headline-table", "scaled-table"):
+        notes = {row[0].text: row[2].note for row in table_of(sections, name).rows}
+        assert "its training part seen in pretraining" in notes["chronos-tiny"], name
+        assert "perhaps seen in pretraining" in notes["chronos-bolt-small"], name
+        assert not any("seen" in notes[kind] for kind in ("ridge", "other", "older")), name
+    alone = sections_of(analysed(Records.of([record("weather", 24, "ridge", "", None, windows=100)])))
+    assert "pretraining" not in cells(table_of(alone, "horizon-table"))[0]
+
+
 def test_a_tie_is_called_one(analysis: Analysis, sections: list[Section]) -> None:
     rows = cells(table_of(sections, "difference-table"))
     assert len(rows) == len(analysis.comparisons)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from tsattn.predictors import build_predictor, complete_predictor
 from tsattn.predictors.any_horizon import AnyHorizon
 from tsattn.pretrained import bolt_file
 from tsattn.pretrained.bolt_file import BoltModel, load_bolt, read_model, save_bolt
+from tsattn.pretrained.continued_quantiles import continued_quantiles, quantiles_of_paths
 from tsattn.task import Output
 
 
@@ -94,8 +96,37 @@ def test_many_series_at_once_are_what_each_is_alone(monkeypatch: pytest.MonkeyPa
     predictor.build(toy_task(24, 20, 3), Output((0.1, 0.5, 0.9)))
     batch = Batch(torch.randn(5, 24, 3, dtype=torch.float64), past_observed=torch.rand(5, 24, 3) > 0.3)
     whole = predictor(batch)
-    monkeypatch.setattr("tsattn.chronos.native_bolt._ROWS", 4)
-    torch.testing.assert_close(predictor(batch), whole)
+    monkeypatch.setattr("tsattn.chronos.native_bolt.ROWS_AT_ONCE", 4)
+    torch.testing.assert_close(predictor(batch), whole, rtol=1e-4, atol=1e-4)
+
+
+def test_paths_have_the_quantiles_of_torch_without_its_limit() -> None:
+    paths = torch.randn(3, 81, 5)
+    levels = [*LEVELS]
+    expected = torch.quantile(paths, torch.tensor(levels), dim=1).transpose(0, 1)
+    torch.testing.assert_close(quantiles_of_paths(paths, levels), expected)
+    many = torch.randn(1, 2**24 + 1, 1)
+    with pytest.raises(RuntimeError, match="too large"):
+        torch.quantile(many, 0.5)
+    assert abs(quantiles_of_paths(many, [0.5])) < 0.01
+
+
+def test_quantiles_are_continued_on_the_device_of_the_series() -> None:
+    network = load_bolt(Path(small_weights())).to("meta")
+    context, observed = torch.empty(2, 24, device="meta"), torch.ones(2, 24, dtype=torch.bool, device="meta")
+    found = continued_quantiles(network, LEVELS, context, observed, 24, 40)
+    assert found.device.type == "meta"
+    assert found.shape == (2, len(LEVELS), 40)
+
+
+def test_half_precision_batches_leave_the_weights_as_they_are() -> None:
+    predictor = build_predictor({"kind": "chronos", "weights": small_weights()})
+    predictor.build(toy_task(24, 4, 1), Output((0.1, 0.5, 0.9)))
+    batch = Batch(torch.randn(2, 24, 1))
+    expected = predictor(batch)
+    for dtype in (torch.bfloat16, torch.float64):
+        assert predictor(Batch(batch.past.to(dtype))).dtype == dtype
+        assert torch.equal(predictor(batch), expected)
 
 
 def test_a_point_forecast_is_the_median() -> None:
@@ -166,6 +197,34 @@ def test_names_stand_for_descriptions() -> None:
     assert complete_predictor({"kind": "chronos-tiny", "context_length": 9})["context_length"] == 9
     with pytest.raises(UserError, match=r"valid: transformer, .*chronos-tiny, ridge"):
         build_predictor("chronos-tinny")
+
+
+@pytest.mark.usefixtures("undrawn", "short_ridge")
+def test_it_says_what_its_pretraining_has_seen(
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {"kind": "chronos", "weights": str(save_small(tmp_path / "known.safetensors"))}
+    plain = {"kind": "chronos", "weights": "amazon/chronos-bolt-tiny"}
+    said = {data: build_predictor(known).pretraining(data) for data in ("weather", "ETTh1")}
+    assert said == {"weather": "seen", "ETTh1": "unseen"}
+    assert build_predictor(plain).pretraining("ETTh1") == "unknown"
+    assert build_predictor("ridge").pretraining("weather") == ""
+    for members, word in (([known, "ridge"], "seen"), ([plain, "ridge"], "unknown"), (["ridge", "persistence"], "")):
+        assert build_predictor({"kind": "ensemble", "members": members}).pretraining("weather") == word
+    lines = []
+    for name in ("weather", "ETTh1"):
+        file = tmp_path / f"{name}.csv"
+        file.write_bytes(toy_csv.read_bytes())
+        data = [
+            "--data",
+            "CSVDataModule",
+            f"--data.path={file}",
+            "--data.context_length=24",
+            "--data.prediction_length=6",
+        ]
+        assert main(["fit", *data, f"--model.backbone={json.dumps(known)}", "--run", str(tmp_path / name)]) == 0
+        lines += [line for line in capsys.readouterr().out.splitlines() if "pretraining" in line]
+    assert lines == ["the pretraining of known saw the training part of the public data set weather"]
 
 
 def test_what_it_cannot_do_is_refused(tmp_path: Path) -> None:

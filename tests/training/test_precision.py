@@ -12,10 +12,12 @@ import torch
 import yaml
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.plugins import MixedPrecision
+from lightning.pytorch.plugins import DoublePrecision, HalfPrecision, MixedPrecision, Precision
 from torch import Tensor
 
+from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster
+from tsattn.batch import WindowUnits
 from tsattn.cli import main
 from tsattn.data import CSVDataModule
 from tsattn.predictors.network import NetworkPredictor
@@ -53,6 +55,20 @@ def test_bfloat16_is_the_default_where_all_devices_are_new(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capabilities[device])
     assert default_precision(accelerator, devices) == precision
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [MixedPrecision("bf16-mixed", "cpu"), HalfPrecision("bf16-true"), HalfPrecision("16-true"), DoublePrecision()],
+)
+def test_units_of_windows_are_never_cast(plugin: Precision) -> None:
+    mean = 10_000 + torch.rand(4, 3, dtype=torch.float64)
+    batch = toy_windows(toy_task(), dtype=torch.float32)
+    batch.units = WindowUnits(mean, mean / 3e5)
+    there = plugin.convert_input(batch).to("cpu").rows(1, 3)
+    assert there.past.dtype != torch.float32 or isinstance(plugin, MixedPrecision)
+    assert torch.equal(there.units.mean, mean[1:3])
+    assert torch.equal(there.units.scale, mean[1:3] / 3e5)
 
 
 class Autocast:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tsattn.errors import UserError, one_of
 
-__all__ = ["bolt_description", "from_chronos_bolt", "to_chronos_bolt"]
+__all__ = ["bolt_config", "bolt_description", "from_chronos_bolt", "to_chronos_bolt"]
 
 _SHARED = "shared.weight"
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")  # of the special tokens, under other names
@@ -25,6 +25,21 @@ _GATED_NETWORK = {"hidden": "wi_0", "gate": "wi_1", "output": "wo"}
 
 # the functions of hidden layers, by the names of transformers
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "silu": "silu"}
+
+# arguments of `ChronosBolt` that a configuration has alike, by its names, there and in its chronos_config
+_SAME = {
+    "d_model": "d_model",
+    "num_layers": "num_layers",
+    "num_decoder_layers": "num_decoder_layers",
+    "num_heads": "num_heads",
+    "head_dim": "d_kv",
+    "d_ff": "d_ff",
+    "num_buckets": "relative_attention_num_buckets",
+    "max_distance": "relative_attention_max_distance",
+    "dropout": "dropout_rate",
+}
+_SAME_OF_CHRONOS = {"patch_len": "input_patch_size", "stride": "input_patch_stride", "reg_token": "use_reg_token"}
+_DEFAULTS = {"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128, "dropout_rate": 0.1}
 
 
 def from_chronos_bolt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -75,25 +90,54 @@ def bolt_description(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     activation = str(config.get("dense_act_fn") or ("gelu_new" if words == ["gated", "gelu"] else words[-1]))
     if activation not in _ACTIVATIONS:
         raise UserError(f"feed_forward_proj {config.get('feed_forward_proj')!r} is none of {one_of(_ACTIVATIONS)}")
-    layers = int(config["num_layers"])
+    given = {**_DEFAULTS, **config}
+    given["num_decoder_layers"] = config.get("num_decoder_layers") or config["num_layers"]
+    there = {"use_reg_token": False, **chronos}
     description = {
         "kind": "chronos_bolt",
-        "patch_len": chronos["input_patch_size"],
-        "stride": chronos["input_patch_stride"],
-        "d_model": config["d_model"],
-        "num_layers": layers,
-        "num_decoder_layers": config.get("num_decoder_layers") or layers,
-        "num_heads": config["num_heads"],
-        "head_dim": config["d_kv"],
-        "d_ff": config["d_ff"],
+        **{ours: given[theirs] for ours, theirs in _SAME.items()},
+        **{ours: there[theirs] for ours, theirs in _SAME_OF_CHRONOS.items()},
         "feed_forward": f"{'gated-' if words[0] == 'gated' else ''}{_ACTIVATIONS[activation]}",
-        "reg_token": bool(chronos.get("use_reg_token", False)),
-        "num_buckets": config.get("relative_attention_num_buckets", 32),
-        "max_distance": config.get("relative_attention_max_distance", 128),
-        "dropout": config.get("dropout_rate", 0.1),
     }
     sizes = {name: chronos[name] for name in ("context_length", "prediction_length")}
     return description, {**sizes, "quantiles": tuple(chronos["quantiles"])}
+
+
+def bolt_config(
+    description: Mapping[str, Any], context_length: int, prediction_length: int, quantiles: Sequence[float]
+) -> dict[str, Any]:
+    """The configuration of a network of this package, from which `bolt_description` gives it again.
+
+    Args:
+        description: of a `chronos_bolt` with the attention of Chronos-Bolt, all arguments written out.
+        context_length: the most past steps that it sees.
+        prediction_length: steps that it forecasts at once.
+        quantiles: the levels that it forecasts.
+    """
+    prefix, _, activation = description["feed_forward"].rpartition("-")
+    function = next(name for name, own in _ACTIVATIONS.items() if own == activation)
+    whole = {
+        **description,
+        "head_dim": description["head_dim"] or description["d_model"] // description["num_heads"],
+        "d_ff": description["d_ff"] or 4 * description["d_model"],
+        "stride": description["stride"] or description["patch_len"],
+    }
+    return {
+        **{theirs: whole[ours] for ours, theirs in _SAME.items()},
+        "feed_forward_proj": f"{prefix}-{function}" if prefix else function,
+        "dense_act_fn": function,  # which transformers would take as gelu_new from gated-gelu
+        "pad_token_id": 0,
+        "decoder_start_token_id": 0,
+        "is_encoder_decoder": True,
+        "architectures": ["ChronosBoltModelForForecasting"],
+        "chronos_pipeline_class": "ChronosBoltPipeline",
+        "chronos_config": {
+            **{theirs: whole[ours] for ours, theirs in _SAME_OF_CHRONOS.items()},
+            "context_length": context_length,
+            "prediction_length": prediction_length,
+            "quantiles": [*quantiles],
+        },
+    }
 
 
 def _names(sizes: tuple[int, int, bool]) -> Iterator[tuple[str, str]]:

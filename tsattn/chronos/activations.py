@@ -68,7 +68,7 @@ def window_length(family: ChronosFamily, pipeline: Any, sites: Sequence[Attentio
 
 def reads_future(family: ChronosFamily, sites: Sequence[AttentionSite]) -> bool:
     """Whether sites lie in a decoder that is given the values to come."""
-    return family.name == "t5" and any(site.stack == "decoder" for site in sites)
+    return family.name == "t5" and any(site.stack in ("decoder", "cross") for site in sites)
 
 
 @torch.no_grad()

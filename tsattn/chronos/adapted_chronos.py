@@ -74,7 +74,8 @@ class AdaptedChronos:
     @property
     def sites(self) -> list[AttentionSite]:
         """Where attention is swapped."""
-        return [site for site in self.family.sites(self.model) if site.name in self.swaps]
+        every = [*self.family.sites(self.model), *self.family.sites_between(self.model)]
+        return [site for site in every if site.name in self.swaps]
 
     def swap(self) -> Iterator[Surroundings]:
         """Put the attentions in their places, one after the other, and give what stood around each."""
@@ -87,7 +88,7 @@ class AdaptedChronos:
             swap = self.swaps[site.name]
             around = Surroundings.of(self.family, self.model, site, layout)
             module = build_swapped(
-                swap.attention, around, fresh=swap.convert == "fresh", position_free=swap.convert == "project"
+                swap.attention, around, fresh=swap.convert == "fresh", position_free=swap.convert.startswith("project")
             )
             module.train(around.original.training)
             parent, _, name = site.path.rpartition(".")
@@ -96,9 +97,17 @@ class AdaptedChronos:
             yield around
 
     def calibrate(self, data: Any, **options: Any) -> pd.DataFrame:
-        """See `tsattn.chronos.calibration.calibrate`."""
+        """See `tsattn.chronos.calibration.calibrate`.
+
+        Raises:
+            UserError: where attention among series is swapped, too.
+        """
         from tsattn.chronos.calibration import calibrate
 
+        if any(site.stack == "group" for site in self.sites):
+            raise UserError(
+                "calibration shows a model each series by itself: attention among series cannot learn from it"
+            )
         return calibrate(self, data, **options)
 
     def cost(self) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from chronos.chronos2 import Chronos2Model
@@ -12,6 +13,9 @@ from tsattn.chronos.token_layout import TokenLayout
 from tsattn.errors import UserError
 
 __all__ = ["AdaptedBoltModel", "AdaptedChronos2Model", "AdaptedT5Model", "mark_adapted"]
+
+
+_ENCODE = inspect.signature(Chronos2Model.encode)
 
 
 class _Adapted:
@@ -44,9 +48,11 @@ class AdaptedChronos2Model(_Adapted, Chronos2Model):  # type: ignore[misc]
     """Chronos-2 with swapped attention, which is told how many tokens of the future follow the context."""
 
     def encode(self, *args: Any, **kwargs: Any) -> Any:
-        """What `Chronos2Model.encode` gives; its number of output patches is a keyword there."""
+        """What `Chronos2Model.encode` gives."""
+        given = _ENCODE.bind(self, *args, **kwargs)
+        given.apply_defaults()
         reg = int(self.chronos_config.use_reg_token)
-        self.token_layout.special_tokens = reg + kwargs.get("num_output_patches", 1)
+        self.token_layout.special_tokens = reg + given.arguments["num_output_patches"]
         return super().encode(*args, **kwargs)
 
 

@@ -19,12 +19,13 @@ from tsattn.chronos.families import chosen_sites, family_of
 from tsattn.chronos.pipelines import check_extra, open_pipeline
 from tsattn.chronos.projecting import project_scores
 from tsattn.chronos.rotating import far_errors, rotate_scores
+from tsattn.chronos.special_cases import SPECIAL_CASES
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 
 __all__ = ["CONVERSIONS", "adapt"]
 
-CONVERSIONS = ("copy", "rotate", "project", "fresh")
+CONVERSIONS = ("copy", "rotate", "project", *(f"project:{name}" for name in SPECIAL_CASES), "fresh")
 
 
 def adapt(
@@ -39,22 +40,32 @@ def adapt(
 ) -> AdaptedChronos:
     """A copy of a Chronos model in which self-attention over time is of another kind.
 
-    Cross-attention, and the attention of Chronos-2 among the series of a group, stay as they are. Scores keep the
-    original's scale, relative bias and rotary positions, missing and padded values are seen by nothing, and the tokens
-    that end a context (end of sequence, REG, patches of the future) see and are seen by everything. Windows and blocks
-    count tokens: values for Chronos-T5, patches for the others.
+    Cross-attention, and the attention of Chronos-2 among the series of a group, stay as they are unless `where` names
+    them. There tokens have no positions, or keys others than queries, so that only attention that scores every pair
+    makes sense: `standard`, `btt`, `bilinear_mlr` and `mlbtc`, within the original's mask.
+
+    Scores keep the original's scale, relative bias and rotary positions, missing and padded values are seen by nothing,
+    and the tokens that end a context (end of sequence, REG, patches of the future) see and are seen by everything.
+    Windows and blocks count tokens: values for Chronos-T5, patches for the others.
 
     Args:
         pipeline_or_path: a pipeline, which stays as it is, or what `open_pipeline` takes.
-        attention: a kind or description, ``{kind: swa, window_size: 16}``, or a list of one for each layer.
-        where: ``encoder``, ``decoder``, ``all``, or a list of layers: numbers of the encoder's, ``decoder.0``.
-        convert: what becomes of the trained weights. ``copy``: queries, keys, values and outputs are kept, by
-            ``standard``, ``swa``, ``mlr`` and ``global_swa``; where these score every pair with all components, as with
-            an unlimited window or one level, the outputs are the original's. ``rotate``, of ``mlr``: the same scores,
-            with queries and keys in a basis in which far pairs keep most of theirs (see `tsattn.chronos.rotating`).
-            ``project``, of ``btt``, ``bilinear_mlr`` and ``mlbtc``: the nearest form of that structure; without rotary
-            positions (see `tsattn.chronos.projecting`). ``btt`` scores with as many components as the model is wide by
-            default, r of these before: `attention.projection.width` says. ``fresh``: all are drawn anew.
+        attention: a kind or description, ``{kind: swa, window_size: 16}``, or a list of one for each layer, in the
+            order of `where`.
+        where: ``encoder``, ``decoder``, ``all`` of both, ``group`` (of Chronos-2), ``cross`` (of the others), or a list
+            of layers: numbers of the encoder's, ``decoder.0``, ``group.0``, ``cross.0``.
+        convert: what becomes of the trained weights. All but ``fresh`` keep values and outputs; of queries and keys,
+
+            - ``copy`` keeps them, for `standard`, `swa`, `mlr` and `global_swa`. Where these score every pair with all
+              components, as with an unlimited window or one level, outputs are the original's.
+            - ``rotate``, for `mlr`, keeps all scores, in a basis in which far pairs lose least of theirs (see
+              `tsattn.chronos.rotating`).
+            - ``project``, for `btt`, `bilinear_mlr` and `mlbtc`, takes the nearest form of that structure, without
+              rotary positions (see `tsattn.chronos.projecting`). `btt` has more components than a head of the
+              original, by default as many as the model is wide: `AdaptedChronos.cost` counts what they cost.
+            - ``project:kronecker``, ``project:butterfly``, ``project:monarch`` and ``project:low_rank`` take one of
+              these special cases that is near. `btt` can hold the first three, `mlbtc` of one level the last.
+            - ``fresh``, for every kind, draws all weights anew.
         data: series, as `predict` of the pipeline takes them, from which `rotate` learns which directions tokens have
             and the errors of scores are counted; without, every direction counts alike.
         revision: of a model on the hub, see `open_pipeline`.
@@ -72,11 +83,12 @@ def adapt(
     elif revision is not None:
         raise UserError("revision is of a model on the hub: a pipeline that is open has its weights")
     family = family_of(original)
-    sites = chosen_sites(family.sites(original.inner_model), where)
+    sites = chosen_sites(family, original.inner_model, where)
     described = attention_per_layer(attention, len(sites))
     swaps = {site.name: Swap(one, convert) for site, one in zip(sites, described, strict=True)}
     adapted = AdaptedChronos(copy.deepcopy(original), original, family, swaps)
-    moments = {} if data is None else input_moments(family, original, sites, data, seed)
+    over_time = [site for site in sites if site.is_over_time]
+    moments = {} if data is None else input_moments(family, original, over_time, data, seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for around in adapted.swap():
@@ -94,8 +106,9 @@ def _convert(
     if convert == "fresh":
         return None
     copy_values(around, swapped)
-    if convert == "project":
-        return project_scores(around, swapped, seed)
+    how, _, special_case = convert.partition(":")
+    if how == "project":
+        return project_scores(around, swapped, seed, special_case or None)
     if convert == "rotate":
         rotate_scores(around, swapped, moments)
     else:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
 from tsattn.attention import Attention, attention_class, build_attention
 from tsattn.attention.patterns import (
     FullPattern,
@@ -16,11 +14,13 @@ from tsattn.attention.patterns import (
 )
 from tsattn.attention.projections import LowRankProjection
 from tsattn.chronos.families import AttentionSite, ChronosFamily
+from tsattn.chronos.group_and_cross import SwappedCrossAttention, SwappedGroupAttention
 from tsattn.chronos.pair_rotation import PairRotation
 from tsattn.chronos.swapped_attention import SwappedAttention, SwappedT5Attention, SwappedTimeAttention
 from tsattn.chronos.token_layout import TokenLayout
 from tsattn.descriptions import Description, keyword_arguments
 from tsattn.errors import UserError
+from tsattn.layers.t5_stack import without_biases
 
 __all__ = ["Surroundings", "build_swapped"]
 
@@ -34,8 +34,8 @@ class Surroundings:
     Attributes:
         site: where it lies.
         original: the module there.
-        layout: the tokens of the encoder, None for a site of the decoder.
-        max_tokens: the most tokens that it sees.
+        layout: the tokens of the encoder, None for a site that is not in its self-attention.
+        max_tokens: the most tokens that it sees; among series, as many as of a series, as any number of them goes.
         rope_base: of rotary positions, None without.
         implementation: how the original computes attention, ``sdpa`` or ``eager``.
     """
@@ -56,8 +56,10 @@ class Surroundings:
             site,
             model.get_submodule(site.path),
             layout if in_encoder else None,
-            longest.context_tokens + longest.special_tokens if in_encoder else family.decoder_tokens(model),
-            family.rope_base(model),
+            family.decoder_tokens(model)
+            if site.stack == "decoder"
+            else longest.context_tokens + longest.special_tokens,
+            family.rope_base(model) if site.is_over_time else None,
             model.config._attn_implementation,
         )
 
@@ -97,8 +99,14 @@ def build_swapped(
         num_heads=around.num_heads,
         max_length=_block_length(kind, around),
         rope=rope,
-        causal=around.layout is None,
+        causal=around.site.stack == "decoder",
     )
+    if not around.site.is_over_time and type(attention.pattern) is not FullPattern:
+        why = "series of a group have no order" if around.site.stack == "group" else "keys are tokens of the encoder"
+        raise UserError(
+            f"attention {kind} of {around.site.name} would go by positions, and {why}; valid there: standard, btt, "
+            "bilinear_mlr, mlbtc"
+        )
     if attention.pattern.data_blocks is not None:
         if attention.pattern.reads_values:
             raise UserError(
@@ -123,6 +131,10 @@ def build_swapped(
             attention.impl = {"sdpa": "sdpa", "eager": "reference"}[around.implementation]
     weight = around.original.q.weight
     attention.to(device=weight.device, dtype=weight.dtype)
+    if around.site.stack == "group":
+        return SwappedGroupAttention(attention, None, as_original=is_full)
+    if around.site.stack == "cross":
+        return SwappedCrossAttention(attention, as_original=is_full, layer=around.original.layer_idx)
     if around.rope_base is not None:
         return SwappedTimeAttention(attention, around.layout, as_original=is_full)
     return SwappedT5Attention(attention, around.layout, as_original=is_full, original=around.original)
@@ -151,13 +163,6 @@ def completed(description: Description, around: Surroundings, fresh: bool) -> tu
         if chosen.setdefault("align", align) != align:
             raise UserError(f"attention {kind} of a Chronos {around.site.stack} has align={align}: leave it out")
     return kind, chosen
-
-
-def without_biases(attention: Attention) -> None:
-    """Take the biases of queries, keys, values and outputs away, which Chronos has none of."""
-    for module in attention.modules():
-        if isinstance(module, nn.Linear):
-            module.register_parameter("bias", None)
 
 
 def _block_length(kind: str, around: Surroundings) -> int:

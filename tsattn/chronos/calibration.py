@@ -44,7 +44,8 @@ def calibrate(
         data: series, as `predict` of the pipeline takes them.
         steps: of training, with Adam, at a rate that rises over the first tenth and falls along half a cosine.
         batch_size: windows a step.
-        learning_rate: by how much a step changes a weight at most, as a share of the root mean square of its tensor.
+        learning_rate: by about how much a step of Adam changes a weight at the height of the rate, as a share of the
+            root mean square of its tensor.
         seed: of the windows.
 
     Returns:

@@ -10,17 +10,20 @@ from torch import Tensor
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 
-__all__ = ["ChronosForecasts"]
+__all__ = ["ROWS_AT_ONCE", "ChronosForecasts"]
+
+ROWS_AT_ONCE = 1024  # series that are forecast at once: what bounds the memory
 
 
 class ChronosForecasts(ABC):
     """Quantiles of any horizon.
 
     Args:
-        context_length: the most past steps that the model looks at: of more it takes the last.
-        steps_at_once: the longest horizon that it forecasts without going on from its own forecasts.
-        levels: that the model forecasts; levels between them are interpolated. None for one that draws samples.
-        takes_covariates: whether it uses covariates; static columns are never used.
+        context_length: the most past steps that the model looks at; of a longer context it sees the last ones.
+        steps_at_once: the longest horizon of one pass; a longer one is continued from the forecasts themselves.
+        levels: the quantile levels that the model forecasts, between which others are interpolated; None for a model
+            that draws samples, and so has every level.
+        takes_covariates: whether past and future covariates are used; static columns never are.
     """
 
     def __init__(

@@ -17,10 +17,10 @@ from tsattn.batch import Batch
 from tsattn.chronos.adapted_chronos import AdaptedChronos
 from tsattn.chronos.adapting import adapt
 from tsattn.chronos.chronos_forecasts import ChronosForecasts
-from tsattn.chronos.chronos_options import ChronosOptions, plain_attention
-from tsattn.chronos.family_tasks import Sampling
+from tsattn.chronos.chronos_options import EVERY, ChronosOptions, plain_attention
 from tsattn.chronos.named_weights import bolt_file, open_weights
 from tsattn.chronos.native_bolt import NativeBolt
+from tsattn.chronos.path_sampling import Sampling
 from tsattn.chronos.pipeline_forecasts import PipelineForecasts
 from tsattn.chronos.saving import add_biases, plain_record, rebuilt
 from tsattn.chronos.trained_parts import prepare_training
@@ -48,15 +48,17 @@ class ChronosNetwork(Backbone):
         revision: the commit, tag or branch of a model on the hub.
         context_length: past steps that it looks at, where nothing is fitted; as many as it can by default.
         attention: takes the place of its self-attention, see `adapt`; None leaves that as it is.
-        where: the layers whose attention is swapped or trained, see `adapt`.
+        where: the layers whose attention is swapped, see `adapt`, or trained where none is; of an adapted folder the
+            swapped ones are trained.
         convert: what becomes of their weights, see `adapt`; `rotate` learns from training windows where it is fitted.
         calibrate: steps in which swapped attention learns to give the original's outputs on training windows, before
             anything else is trained.
         trained: None leaves the weights as they are; ``all`` trains them, ``attention`` those of attention over time
-            alone, and ``lora`` low-rank adapters of its linear maps, by peft.
+            alone, and ``lora`` low-rank adapters of its linear maps, by peft, and what of it is none: the factors of
+            structured scores (`btt`, `bilinear_mlr`, `mlbtc`), which no adapter stands beside.
         lora_rank: of these adapters, whose outputs are doubled.
         num_samples: paths that Chronos-T5 draws for a series; as many as the model says by default.
-        sampling_seed: of these, for every batch anew.
+        sampling_seed: of these, for every series anew: other series beside it decide nothing.
 
     Raises:
         UserError: for weights that are not there, or arguments that do not go with them.
@@ -85,8 +87,19 @@ class ChronosNetwork(Backbone):
         sampling_seed: int = 1,
     ) -> None:
         super().__init__()
-        given = {name: value for name, value in locals().items() if name in ChronosOptions.__dataclass_fields__}
-        self.options = ChronosOptions(**given)
+        self.options = ChronosOptions(
+            weights=weights,
+            revision=revision,
+            context_length=context_length,
+            attention=attention,
+            where=where,
+            convert=convert,
+            calibrate=calibrate,
+            trained=trained,
+            lora_rank=lora_rank,
+            num_samples=num_samples,
+            sampling_seed=sampling_seed,
+        )
         self.horizon = task.prediction_length
         self.levels = output.quantiles
         self.model: nn.Module | None = None
@@ -165,6 +178,7 @@ class ChronosNetwork(Backbone):
         adapted.original = None
         prepare_training(adapted, self.options.trained, self.options.where, self.options.lora_rank)
         forecasts = PipelineForecasts(adapted.pipeline, adapted.family, _sampling(self.options))
+        _check_paths(forecasts, self.options)
         forecasts.check_levels(self.levels, self.options.weights)
         self._adapted, self._forecasts = (adapted,), (forecasts,)
         self._copies = shared_names(adapted.model)
@@ -182,6 +196,8 @@ class ChronosNetwork(Backbone):
                 assert self.model is not None
                 inner = f"{prefix}model."
                 add_biases(self.model, [name[len(inner) :] for name in state_dict if name.startswith(inner)])
+            except UserError:
+                raise
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise RuntimeError(f"its model cannot be built: {error}") from error
             state_dict |= {
@@ -195,7 +211,16 @@ def opened(options: ChronosOptions, series: Sequence[Tensor] | None = None, seed
     """The weights with the attention swapped that is asked for, as the adapter leaves them."""
     plain = open_weights(options.weights, options.revision)
     if options.attention is None:
+        if plain.swaps and options.where != EVERY:
+            raise UserError(
+                f"{options.weights} is adapted: its swapped layers are those that are trained; leave where out"
+            )
         return plain
+    if plain.swaps:
+        raise UserError(
+            f"{options.weights} is adapted already, by attention of its own: leave attention out, or give the weights "
+            "that it was made of"
+        )
     data = series if options.convert == "rotate" else None
     return adapt(plain.pipeline, options.attention, options.where, options.convert, data=data, seed=seed)
 
@@ -206,7 +231,7 @@ def unfitted(options: ChronosOptions) -> ChronosForecasts:
     Raises:
         UserError: where the weights are not there, or do not look back so far.
     """
-    file = bolt_file(options.weights)
+    file = bolt_file(options.weights, options.revision)
     forecasts: ChronosForecasts
     if file is not None and options.attention is None:
         forecasts = NativeBolt(file, read_model(file))
@@ -214,7 +239,16 @@ def unfitted(options: ChronosOptions) -> ChronosForecasts:
         adapted = opened(options)
         adapted.model.eval().requires_grad_(False)
         forecasts = PipelineForecasts(adapted.pipeline, adapted.family, _sampling(options))
+    _check_paths(forecasts, options)
     return forecasts
+
+
+def _check_paths(forecasts: ChronosForecasts, options: ChronosOptions) -> None:
+    """Refuse a number of paths for a model that draws none."""
+    if options.num_samples is not None and forecasts.levels is not None:
+        raise UserError(
+            f"num_samples is of Chronos-T5, which draws paths: {options.weights} gives quantiles; leave num_samples out"
+        )
 
 
 def shared_names(model: nn.Module) -> dict[str, str]:

@@ -11,9 +11,11 @@ from tsattn.chronos.adapting import CONVERSIONS
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of, whole_number
 
-__all__ = ["TRAINED", "ChronosOptions", "plain_attention"]
+__all__ = ["EVERY", "TRAINED", "ChronosOptions", "plain_attention"]
 
 TRAINED = ("all", "attention", "lora")
+
+EVERY = "encoder"  # what `where` is by default
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,29 @@ class ChronosOptions:
         if self.attention is None and (self.calibrate or self.convert != "copy"):
             name = "calibrate" if self.calibrate else "convert"
             raise UserError(f"{name} is of a swapped attention: give attention, or leave {name} out")
+        if not self.names_layers and self.where != EVERY:
+            raise UserError(
+                "where is of a swapped attention, or of trained: attention or lora; give one of these, or leave it out"
+            )
         if self.attention is not None and self.convert == "fresh" and not self.is_fitted:
             raise UserError("attention that starts afresh forecasts nothing of use: give trained or calibrate")
         if self.is_fitted and self.context_length is not None:
             raise UserError(
                 "context_length is of a model that is used as it is: one that is fitted has that of the data"
             )
+
+    @property
+    def names_layers(self) -> bool:
+        """Whether `where` means something: the layers that are swapped, or those whose attention is trained."""
+        return self.attention is not None or self.trained in ("attention", "lora")
+
+    @property
+    def unfitted(self) -> dict[str, Any]:
+        """The arguments of the model before anything is fitted, with its own attention where another starts afresh."""
+        alone = {**vars(self), "trained": None, "calibrate": 0}
+        if self.convert == "fresh":
+            alone |= {"attention": None, "convert": "copy"}
+        return alone if alone["attention"] is not None else {**alone, "where": EVERY}
 
     @property
     def is_fitted(self) -> bool:

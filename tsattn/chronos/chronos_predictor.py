@@ -15,12 +15,14 @@ from tsattn.batch import Batch
 from tsattn.chronos.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.chronos_network import ChronosNetwork
 from tsattn.chronos.chronos_options import ChronosOptions
+from tsattn.chronos.named_weights import bolt_file
 from tsattn.chronos.pipeline_forecasts import PipelineForecasts
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors.any_horizon import AnyHorizon
 from tsattn.predictors.contexts import last_context
 from tsattn.predictors.network import NetworkPredictor
+from tsattn.pretrained.bolt_file import read_model
 from tsattn.task import Output, Task
 from tsattn.training.random_state import own_random_state
 
@@ -39,8 +41,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     """A `ChronosNetwork`, whose arguments are its own.
 
     Without `trained` and `calibrate` there is nothing to fit: it forecasts straight away, with as much context as the
-    model takes. Quantiles between the model's levels are interpolated, those beyond the outermost refused, and such as
-    cross are put in order. Horizons beyond what it forecasts at once are continued as its family does.
+    model takes. Quantiles between the model's levels are interpolated, those beyond the outermost are refused, and
+    quantiles that cross are sorted. Horizons beyond what it forecasts at once are continued as its family does.
 
     Args:
         backbone: the description of a `ChronosNetwork`.
@@ -66,11 +68,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         if isinstance(self.backbone, ChronosNetwork) and (not self.needs_fit or self.backbone.model is not None):
             return self.backbone.forecasts
         if not self._unfitted:
-            alone = {**self.arguments, "trained": None, "calibrate": 0}
-            if self.options.convert == "fresh":
-                alone |= {"attention": None, "convert": "copy"}
             task = Task("weights", 1, 1, ("y",), "1", 1)
-            self._unfitted = (ChronosNetwork(task, Output(), **alone).forecasts,)
+            self._unfitted = (ChronosNetwork(task, Output(), **self.options.unfitted).forecasts,)
         return self._unfitted[0]
 
     @property
@@ -103,6 +102,16 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     def summary(self) -> str:
         done = f", calibrated in {self.options.calibrate} steps" if self.options.calibrate else ""
         return f"{self.name}: {self.num_parameters:,} parameters, pretrained{done}"
+
+    @override
+    def pretraining(self, data: str) -> str:
+        try:
+            file = bolt_file(self.options.weights)
+        except UserError:  # a predictor that was saved outlives the file that it began with
+            file = None
+        if file is None:
+            return "unknown"
+        return "seen" if data in read_model(file).trained_on else "unseen"
 
     @override
     def check_output(self, output: Output) -> None:
@@ -196,6 +205,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         assert self.task is not None
         task = self.task
         L, T = task.context_length, task.prediction_length
+        if self.pretraining(task.data) == "seen":
+            say(f"the pretraining of {self.name} saw the training part of the public data set {task.data}")
         if self.needs_fit and forecasts.context_length < L:
             say(f"{self.name} looks at the last {forecasts.context_length} of {L} past steps")
         if forecasts.steps_at_once < T:

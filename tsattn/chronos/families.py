@@ -13,17 +13,21 @@ from typing_extensions import override
 from tsattn.chronos.token_layout import TokenLayout
 from tsattn.errors import UserError, is_whole_number, one_of
 
-__all__ = ["FAMILIES", "AttentionSite", "ChronosFamily", "chosen_sites", "family_of"]
+__all__ = ["FAMILIES", "AttentionSite", "ChronosFamily", "chosen_sites", "configured_family", "family_of"]
 
 STACKS = ("encoder", "decoder")
+BETWEEN = ("group", "cross")  # attention among series, and of a decoder to its encoder: swapped only where it is named
+
+_DECODERS_ONLY = "Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can"
 
 
 @dataclass(frozen=True)
 class AttentionSite:
-    """One self-attention of a model.
+    """One attention of a model.
 
     Attributes:
-        stack: ``encoder`` or ``decoder``.
+        stack: ``encoder`` or ``decoder``, of attention over time; ``group``, among the series of a group at one place
+            in time; ``cross``, of a decoder to the states of its encoder.
         layer: its number there, from 0.
         path: the name of the module in the model.
     """
@@ -37,9 +41,14 @@ class AttentionSite:
         """``encoder.0``, as people and files name it."""
         return f"{self.stack}.{self.layer}"
 
+    @property
+    def is_over_time(self) -> bool:
+        """Whether its tokens are those of one series, which stand at positions."""
+        return self.stack not in BETWEEN
+
 
 class ChronosFamily(ABC):
-    """What differs between the families. Attention over the batch (groups) and cross-attention are never sites.
+    """What differs between the families.
 
     Attributes:
         name: ``t5``, ``bolt`` or ``chronos2``.
@@ -50,6 +59,10 @@ class ChronosFamily(ABC):
     @abstractmethod
     def sites(self, model: nn.Module) -> list[AttentionSite]:
         """Every self-attention over time, the encoder's first."""
+
+    @abstractmethod
+    def sites_between(self, model: nn.Module) -> list[AttentionSite]:
+        """Every attention that is not over time."""
 
     @abstractmethod
     def layout(self, model: Any) -> TokenLayout:
@@ -68,8 +81,17 @@ class ChronosFamily(ABC):
         """Tokens that follow the context of the encoder in `run`."""
 
     @abstractmethod
+    def model_class(self) -> Any:
+        """The class of the models, of transformers or chronos-forecasting."""
+
+    @abstractmethod
+    def around(self, model: Any) -> Any:
+        """The pipeline of a model."""
+
     def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
         """A pipeline of a configuration, whose weights are still to be filled in."""
+        cls = self.model_class()
+        return self.around(cls(cls.config_class.from_dict(config, attn_implementation=implementation)))
 
     def rope_base(self, model: Any) -> float | None:
         """The base of rotary positions, None without them."""
@@ -88,6 +110,11 @@ class T5Family(ChronosFamily):
             for stack in STACKS
             for layer in range(len(getattr(model, stack).block))
         ]
+
+    @override
+    def sites_between(self, model: Any) -> list[AttentionSite]:
+        layers = range(len(model.decoder.block))
+        return [AttentionSite("cross", at, f"decoder.block.{at}.layer.1.EncDecAttention") for at in layers]
 
     @override
     def layout(self, model: Any) -> TokenLayout:
@@ -119,14 +146,18 @@ class T5Family(ChronosFamily):
         model(input_ids=ids, attention_mask=mask, labels=labels.to(model.device), use_cache=False)
 
     @override
-    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
+    def model_class(self) -> Any:
+        from transformers import T5ForConditionalGeneration
+
+        return T5ForConditionalGeneration
+
+    @override
+    def around(self, model: Any) -> Any:
         from chronos import ChronosConfig, ChronosPipeline
         from chronos.chronos import ChronosModel
-        from transformers import T5Config, T5ForConditionalGeneration
 
-        settings = ChronosConfig(**config["chronos_config"])
-        inner = T5ForConditionalGeneration(T5Config.from_dict(config, attn_implementation=implementation))
-        return ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, inner))
+        settings = ChronosConfig(**model.config.chronos_config)
+        return ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, model))
 
 
 class BoltFamily(T5Family):
@@ -148,13 +179,16 @@ class BoltFamily(T5Family):
         pipeline.inner_model(context=windows.to(pipeline.inner_model.device))
 
     @override
-    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
-        from chronos import ChronosBoltPipeline
+    def model_class(self) -> Any:
         from chronos.chronos_bolt import ChronosBoltModelForForecasting
-        from transformers import T5Config
 
-        settings = T5Config.from_dict(config, attn_implementation=implementation)
-        return ChronosBoltPipeline(ChronosBoltModelForForecasting(settings))
+        return ChronosBoltModelForForecasting
+
+    @override
+    def around(self, model: Any) -> Any:
+        from chronos import ChronosBoltPipeline
+
+        return ChronosBoltPipeline(model)
 
 
 class Chronos2Family(ChronosFamily):
@@ -166,6 +200,11 @@ class Chronos2Family(ChronosFamily):
     def sites(self, model: Any) -> list[AttentionSite]:
         layers = range(len(model.encoder.block))
         return [AttentionSite("encoder", at, f"encoder.block.{at}.layer.0.self_attention") for at in layers]
+
+    @override
+    def sites_between(self, model: Any) -> list[AttentionSite]:
+        layers = range(len(model.encoder.block))
+        return [AttentionSite("group", at, f"encoder.block.{at}.layer.1.self_attention") for at in layers]
 
     @override
     def layout(self, model: Any) -> TokenLayout:
@@ -186,13 +225,16 @@ class Chronos2Family(ChronosFamily):
         model(context=windows.to(model.device), num_output_patches=_future_patches(pipeline))
 
     @override
-    def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
-        from chronos import Chronos2Pipeline
+    def model_class(self) -> Any:
         from chronos.chronos2 import Chronos2Model
-        from chronos.chronos2.config import Chronos2CoreConfig
 
-        settings = Chronos2CoreConfig.from_dict(config, attn_implementation=implementation)
-        return Chronos2Pipeline(Chronos2Model(settings))
+        return Chronos2Model
+
+    @override
+    def around(self, model: Any) -> Any:
+        from chronos import Chronos2Pipeline
+
+        return Chronos2Pipeline(model)
 
     @override
     def rope_base(self, model: Any) -> float:
@@ -214,6 +256,26 @@ def _patches(chronos: Any) -> int:
     return int((length - chronos.input_patch_size) // chronos.input_patch_stride + 1)
 
 
+def configured_family(config: Any) -> ChronosFamily:
+    """The family of the model that a configuration of transformers describes.
+
+    Raises:
+        UserError: for one of another kind.
+    """
+    if not isinstance(getattr(config, "chronos_config", None), dict):
+        raise UserError("its config.json has no chronos_config, as that of every Chronos model does")
+    named = getattr(config, "chronos_pipeline_class", "ChronosPipeline")  # of the first models, which do not say
+    classes = {"ChronosPipeline": "t5", "ChronosBoltPipeline": "bolt", "Chronos2Pipeline": "chronos2"}
+    if named not in classes:
+        raise UserError(f"its pipeline is {named!r}; valid: {one_of(classes)}")
+    family = FAMILIES[classes[named]]
+    if config.chronos_config.get("model_type") == "causal":
+        raise UserError(_DECODERS_ONLY)
+    if config.model_type != family.model_class().config_class.model_type:
+        raise UserError(f"its model_type is {config.model_type!r}, which is none of {named}")
+    return family
+
+
 def family_of(pipeline: Any) -> ChronosFamily:
     """The family of a pipeline.
 
@@ -228,33 +290,36 @@ def family_of(pipeline: Any) -> ChronosFamily:
         return FAMILIES["bolt"]
     if isinstance(pipeline, ChronosPipeline):
         if pipeline.model.config.model_type != "seq2seq":
-            raise UserError("Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can")
+            raise UserError(_DECODERS_ONLY)
         return FAMILIES["t5"]
     raise UserError(f"a pipeline of chronos-forecasting is needed, or its name or folder, not a {type(pipeline)}")
 
 
-def chosen_sites(sites: Sequence[AttentionSite], where: str | Sequence[int | str]) -> list[AttentionSite]:
-    """The sites that `where` names, in the order of the model.
+def chosen_sites(family: ChronosFamily, model: nn.Module, where: str | Sequence[int | str]) -> list[AttentionSite]:
+    """The sites of a model that `where` names: those of a list in its order, else in that of the model.
 
     Args:
-        sites: all of them.
-        where: ``encoder``, ``decoder``, ``all``, or a list of layers: numbers of the encoder's, ``decoder.0``.
+        family: the model's.
+        model: the model.
+        where: ``encoder``, ``decoder``, ``all`` of both, ``group``, ``cross``, or a list of layers: numbers of the
+            encoder's, ``decoder.0``, ``group.0``, ``cross.0``.
 
     Raises:
-        UserError: for a layer that is not there, none, or anything else.
+        UserError: for a layer that is not there or named twice, none, or anything else.
     """
-    stacks = [stack for stack in STACKS if any(site.stack == stack for site in sites)]
+    sites = [*family.sites(model), *family.sites_between(model)]
+    stacks = [stack for stack in (*STACKS, *BETWEEN) if any(site.stack == stack for site in sites)]
     if where == "all":
-        return [*sites]
-    if isinstance(where, str):
-        if where not in stacks:
-            raise UserError(f"where must be one of {one_of([*stacks, 'all'])} or a list of layers, not {where!r}")
+        return [site for site in sites if site.is_over_time]
+    if isinstance(where, str) and where in stacks:
         return [site for site in sites if site.stack == where]
-    valid = [site.name for site in sites]
-    if not isinstance(where, Sequence) or not where:
+    if isinstance(where, str) or not isinstance(where, Sequence) or not where:
         raise UserError(f"where must be one of {one_of([*stacks, 'all'])} or a list of layers, not {where!r}")
-    names = [f"encoder.{layer}" if is_whole_number(layer) else layer for layer in where]
+    valid = [site.name for site in sites]
+    names = [f"encoder.{layer}" if is_whole_number(layer) else str(layer) for layer in where]
     for name in names:
         if name not in valid:
             raise UserError(f"where names the layer {name}, which this model does not have; valid: {one_of(valid)}")
-    return [site for site in sites if site.name in names]
+        if names.count(name) > 1:
+            raise UserError(f"where names the layer {name} more than once")
+    return [sites[valid.index(name)] for name in names]

@@ -19,30 +19,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.chronos.channel_rows import ChannelRows
+from tsattn.chronos.chronos_forecasts import ROWS_AT_ONCE
+from tsattn.chronos.path_sampling import Sampling
 
-__all__ = ["TASKS", "FamilyTask", "Sampling"]
+__all__ = ["TASKS", "FamilyTask"]
 
+_MOST_NUMBERS = 2**24  # of which torch.quantile takes quantiles, as the pipelines do
 _NOT_A_LABEL = -100  # which the cross-entropy of transformers leaves out
-
-
-class Sampling:
-    """How paths are drawn, by families that draw any.
-
-    Args:
-        paths: for each series; as many as the model says by default.
-        seed: of every call: the same contexts get the same paths.
-    """
-
-    def __init__(self, paths: int | None, seed: int) -> None:
-        self.paths = paths
-        self.seed = seed
-
-    @contextlib.contextmanager
-    def seeded(self, device: torch.device) -> Iterator[None]:
-        """PyTorch's generators start from the seed inside, and go on as they were after it."""
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(self.seed)
-            yield
 
 
 class FamilyTask(ABC):
@@ -54,7 +37,7 @@ class FamilyTask(ABC):
     """
 
     takes_covariates: bool = False
-    most_rows: int = 1024
+    most_rows: int = ROWS_AT_ONCE
 
     def steps_at_once(self, pipeline: Any) -> int:
         """The longest horizon that is forecast without going on from forecasts."""
@@ -82,19 +65,30 @@ class _ByChannel(FamilyTask):
     def quantiles(
         self, pipeline: Any, rows: ChannelRows, horizon: int, levels: Sequence[float], sampling: Sampling
     ) -> Tensor:
-        contexts = rows.by_channel
-        with _silent(), sampling.seeded(contexts.device):
+        at_once = max(1, min(self.most_rows, _MOST_NUMBERS // self.numbers(pipeline, horizon, sampling)))
+        with _silent():
             parts = [
-                pipeline.predict_quantiles(
-                    part.cpu(), prediction_length=horizon, quantile_levels=[*levels], **self.options(sampling)
-                )[0]
-                for part in torch.split(contexts, self.most_rows)
+                self.of_contexts(pipeline, part, horizon, levels, sampling)
+                for part in torch.split(rows.by_channel, at_once)
             ]
         return torch.cat(parts).reshape(*rows.past.shape[:2], horizon, len(levels))
+
+    def of_contexts(
+        self, pipeline: Any, contexts: Tensor, horizon: int, levels: Sequence[float], sampling: Sampling
+    ) -> Tensor:
+        """Quantiles `(R, horizon, Q)` of series `(R, L)`."""
+        found: Tensor = pipeline.predict_quantiles(
+            contexts.cpu(), prediction_length=horizon, quantile_levels=[*levels], **self.options(sampling)
+        )[0]
+        return found
 
     def options(self, sampling: Sampling) -> dict[str, Any]:
         """Further arguments of `predict_quantiles`."""
         return {}
+
+    @abstractmethod
+    def numbers(self, pipeline: Any, horizon: int, sampling: Sampling) -> int:
+        """Numbers of a series of which the pipeline takes quantiles at once."""
 
 
 class _T5Task(_ByChannel):
@@ -107,8 +101,19 @@ class _T5Task(_ByChannel):
         return None
 
     @override
+    def of_contexts(
+        self, pipeline: Any, contexts: Tensor, horizon: int, levels: Sequence[float], sampling: Sampling
+    ) -> Tensor:
+        with sampling.of_series(len(contexts), pipeline.inner_model.device):
+            return super().of_contexts(pipeline, contexts, horizon, levels, sampling)
+
+    @override
     def options(self, sampling: Sampling) -> dict[str, Any]:
         return {"num_samples": sampling.paths}
+
+    @override
+    def numbers(self, pipeline: Any, horizon: int, sampling: Sampling) -> int:
+        return horizon * (sampling.paths or int(pipeline.tokenizer.config.num_samples))
 
     @override
     def loss(self, pipeline: Any, rows: ChannelRows) -> Tensor:
@@ -128,6 +133,10 @@ class _T5Task(_ByChannel):
 
 class _BoltTask(_ByChannel):
     """All quantiles of the horizon at once; their quantile loss on the scale of the context."""
+
+    @override
+    def numbers(self, pipeline: Any, horizon: int, sampling: Sampling) -> int:
+        return self.steps_at_once(pipeline) * len(pipeline.quantiles) ** 2
 
     @override
     def loss(self, pipeline: Any, rows: ChannelRows) -> Tensor:

@@ -12,13 +12,12 @@ from typing_extensions import override
 
 from tsattn.backbones.bolt import ChronosBolt
 from tsattn.batch import Batch
-from tsattn.chronos.chronos_forecasts import ChronosForecasts
+from tsattn.chronos.channel_rows import first_seen
+from tsattn.chronos.chronos_forecasts import ROWS_AT_ONCE, ChronosForecasts
 from tsattn.pretrained.bolt_file import BoltModel, load_bolt
 from tsattn.pretrained.continued_quantiles import at_levels, continued_quantiles
 
 __all__ = ["NativeBolt"]
-
-_ROWS = 1024  # series that are forecast at once: what bounds the memory
 
 
 class NativeBolt(ChronosForecasts):
@@ -50,23 +49,15 @@ class NativeBolt(ChronosForecasts):
     @torch.no_grad()
     def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
         assert self.levels is not None
-        network = self.network.to(batch.past.device, batch.past.dtype)
-        context = rearrange(batch.past, "B L C -> (B C) L")
+        network = self.network.to(batch.past.device)
+        context = rearrange(batch.past.float(), "B L C -> (B C) L")
         observed = None if batch.past_observed is None else rearrange(batch.past_observed, "B L C -> (B C) L")
         parts = []
-        for first in range(0, len(context), _ROWS):
-            rows = slice(first, first + _ROWS)
+        for start in range(0, len(context), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
             known = None if observed is None else observed[rows]
-            seen = _from_first(context[rows], known)
-            raw = continued_quantiles(network, self.levels, *seen, self.context_length, horizon)
+            first = 0 if known is None else first_seen(known)  # what nothing was observed in decides nothing
+            known = None if known is None else known[:, first:]
+            raw = continued_quantiles(network, self.levels, context[rows, first:], known, self.context_length, horizon)
             parts.append(at_levels(raw.sort(1).values.transpose(1, 2), self.levels, levels))
         return rearrange(torch.cat(parts), "(B C) T Q -> B T C Q", C=batch.past.shape[-1]).to(batch.past.dtype)
-
-
-def _from_first(context: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The same without the steps at the front in which no series was observed, but for one: they decide nothing."""
-    if observed is None:
-        return context, None
-    seen = observed.any(0)
-    first = int(seen.int().argmax()) if bool(seen.any()) else len(seen) - 1
-    return context[:, first:], observed[:, first:]

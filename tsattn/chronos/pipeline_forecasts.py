@@ -10,17 +10,18 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.chronos.channel_rows import ChannelRows, to_batch_scale
+from tsattn.chronos.channel_rows import ChannelRows
 from tsattn.chronos.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.families import ChronosFamily
-from tsattn.chronos.family_tasks import TASKS, Sampling
+from tsattn.chronos.family_tasks import TASKS
+from tsattn.chronos.path_sampling import Sampling
 from tsattn.pretrained.continued_quantiles import at_levels
 
 __all__ = ["PipelineForecasts"]
 
 
 class PipelineForecasts(ChronosForecasts):
-    """What a pipeline's own `predict_quantiles` gives, with quantiles that cross put in order.
+    """What a pipeline's own `predict_quantiles` gives; quantiles that cross are sorted.
 
     Args:
         pipeline: of a family; its model goes to the device of what it is given.
@@ -51,7 +52,7 @@ class PipelineForecasts(ChronosForecasts):
         rows = self.rows(batch)
         own = levels if self.levels is None else self.levels
         found = self.task.quantiles(self.pipeline, rows, horizon, own, self.sampling).sort(-1).values
-        return to_batch_scale(at_levels(found, own, levels), batch)
+        return rows.on_batch_scale(at_levels(found, own, levels), batch)
 
     def loss(self, batch: Batch) -> Tensor:
         """See `FamilyTask.loss`."""

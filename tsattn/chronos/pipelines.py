@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tsattn.errors import UserError, one_of
-from tsattn.pretrained.bolt_file import find_weights, shipped_names
+from safetensors import SafetensorError
+
+from tsattn.chronos.families import configured_family
+from tsattn.chronos.named_weights import NamedWeights
+from tsattn.data.files import first_line
+from tsattn.errors import UserError, number_of, one_of
 
 __all__ = ["check_extra", "open_pipeline"]
 
 DTYPES = ("auto", "float32", "bfloat16")
 
-WEIGHTS_SUFFIX = ".safetensors"  # of a file of `tsattn.pretrained.bolt_file`
-RECORD = "adapted.json"  # what a folder of an adapted model holds, see `tsattn.chronos.saving`
+# what chronos-forecasting and transformers raise on a configuration that is not right, or weights that do not load
+_DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError, RuntimeError)
 
 
 def check_extra() -> None:
@@ -34,11 +39,12 @@ def check_extra() -> None:
 def open_pipeline(
     name_or_path: str | PathLike[str], *, revision: str | None = None, device: str = "cpu", dtype: str = "auto"
 ) -> Any:
-    """The pipeline of a pretrained model, as chronos-forecasting opens it: from safetensors, running no code from it.
+    """The pipeline of a pretrained model, from safetensors, running no code from it.
 
     Args:
-        name_or_path: a folder, the name of a model on the hub, ``amazon/chronos-bolt-small``, or what
-            `tsattn.pretrained.bolt_file` holds: a name that ships with the package, or a ``.safetensors`` file.
+        name_or_path: a name that ships with the package, ``chronos-tiny``, the path of a ``.safetensors`` file of
+            `tsattn.pretrained.bolt_file`, a folder, or the name of a model on the hub, ``amazon/chronos-bolt-small``:
+            the first of these that there is.
         revision: the commit, tag or branch of a model on the hub; a commit pins the weights.
         device: where it is put.
         dtype: ``auto``, as it was saved, ``float32`` or ``bfloat16``.
@@ -47,71 +53,79 @@ def open_pipeline(
         A `ChronosPipeline`, `ChronosBoltPipeline` or `Chronos2Pipeline`.
 
     Raises:
-        UserError: if chronos-forecasting is not installed, or there is no such model, or it cannot be reached.
+        UserError: if chronos-forecasting is not installed, or there is no such model, it cannot be
+            reached, or its weights are not those that its configuration asks for.
     """
     check_extra()
     if dtype not in DTYPES:
         raise UserError(f"dtype of a Chronos model must be one of {one_of(DTYPES)}, not {dtype!r}")
-    if not isinstance(name_or_path, str | PathLike):
-        raise UserError(f"a Chronos model is opened by a name or folder, not by {name_or_path!r}")
-    name = str(name_or_path)
-    folder = Path(name).expanduser()
-    if name in shipped_names() or (name.endswith(WEIGHTS_SUFFIX) and folder.is_file()):
-        if revision is not None:
-            raise UserError(f"{name} is no model on the hub, which alone has revisions: leave revision out")
-        return _bolt(name if name in shipped_names() else str(folder), device, dtype)
-    if folder.is_dir():
-        if (folder / RECORD).exists():
-            raise UserError(f"{name} holds an adapted model: tsattn.chronos.load_adapted opens it")
-        if revision is not None:
-            raise UserError(f"{name} is a folder, which has no revisions: leave revision out")
-        name = str(folder)
-    elif name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UserError(f"there is no folder {name}; give that of a Chronos model, or a name such as amazon/chronos-2")
-    from chronos import BaseChronosPipeline
+    named = NamedWeights.of(name_or_path, revision)
+    if named.is_adapted:
+        raise UserError(f"{named.name} holds an adapted model: tsattn.chronos.load_adapted opens it")
+    return _theirs(named, device, dtype) if named.file is None else _bolt(named.file, device, dtype)
 
-    pinned = {} if revision is None else {"revision": revision}
+
+def _theirs(named: NamedWeights, device: str, dtype: str) -> Any:
+    """The pipeline of a model of chronos-forecasting."""
+    import chronos  # noqa: F401, which tells transformers of its models
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    where = named.name if named.folder is None else str(named.folder)
+    pinned = {} if named.revision is None else {"revision": named.revision}
+    # weights that lack or that fit nothing are for the sentence below, in place of a table and random numbers
+    options = {"use_safetensors": True, "ignore_mismatched_sizes": True, "output_loading_info": True, **pinned}
     try:
-        with _without_bars():
-            return BaseChronosPipeline.from_pretrained(
-                name, device_map=device, dtype=dtype, use_safetensors=True, trust_remote_code=False, **pinned
-            )
-    except (OSError, ValueError, AssertionError) as error:
-        if folder.is_dir():
-            raise UserError(f"{name} is no folder of a Chronos model in safetensors: {first_line(error)}") from error
-        at = "" if revision is None else f" at revision {revision}"
+        with _quiet():
+            family = configured_family(AutoConfig.from_pretrained(where, trust_remote_code=False, **pinned))
+            model, found = family.model_class().from_pretrained(where, device_map=device, dtype=dtype, **options)
+            pipeline = family.around(model)
+    except OSError as error:
+        if named.folder is not None:
+            raise UserError(f"{where} is no folder of a Chronos model in safetensors: {first_line(error)}") from error
+        at = "" if named.revision is None else f" at revision {named.revision}"
         raise UserError(
-            f"the model {name}{at} is neither a folder, nor in the local cache, nor found on the hub, which may be out "
-            f"of reach: {first_line(error)}"
+            f"the model {where}{at} is neither a folder, nor in the local cache, nor found on the hub, which may be "
+            f"out of reach: {first_line(error)}"
         ) from error
+    except (*_DAMAGE, SafetensorError, StrictDataclassError) as error:
+        why = f"its configuration lacks {error}" if isinstance(error, KeyError) else first_line(error)
+        raise UserError(f"{where} cannot be opened as a Chronos model: {why}") from error
+    for names, what in (
+        (found["missing_keys"], "lacks weights of its model"),
+        (found["unexpected_keys"], "holds weights that its model has not got"),
+        ([name for name, *_ in found["mismatched_keys"]], "holds weights of other shapes than its model"),
+    ):
+        if names:
+            some = sorted(names)
+            more = f" and {number_of(len(some) - 2, 'other')}" if len(some) > 2 else ""
+            raise UserError(f"{where} is damaged: it {what}, {one_of(some[:2])}{more}")
+    return pipeline
 
 
-def _bolt(weights: str, device: str, dtype: str) -> Any:
+def _bolt(file: Path, device: str, dtype: str) -> Any:
     """The pipeline of a model that this package has pretrained."""
     import torch
 
     from tsattn.chronos.bolt_pipeline import bolt_pipeline
 
-    pipeline = bolt_pipeline(find_weights(weights))
+    pipeline = bolt_pipeline(file)
     pipeline.inner_model.to(device, torch.bfloat16 if dtype == "bfloat16" else torch.float32)
     return pipeline
 
 
 @contextlib.contextmanager
-def _without_bars() -> Iterator[None]:
-    """Reading weights takes a moment, and transformers shows its progress; bars of downloads are others and stay."""
-    from transformers.utils import logging
+def _quiet() -> Iterator[None]:
+    """Without the progress of reading weights, which takes a moment, and the report on them; downloads still show."""
+    from transformers.utils import logging as theirs
 
     def hidden(make: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         return make(*args, **{**options, "disable": True})
 
-    before = logging.set_tqdm_hook(hidden)
+    before, level = theirs.set_tqdm_hook(hidden), theirs.get_verbosity()
+    theirs.set_verbosity(logging.ERROR)
     try:
         yield
     finally:
-        logging.set_tqdm_hook(before)
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        theirs.set_tqdm_hook(before)
+        theirs.set_verbosity(level)

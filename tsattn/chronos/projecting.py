@@ -15,11 +15,12 @@ from torch import Tensor
 from tsattn.attention.projections import BTTProjection, MLBTCProjection
 from tsattn.chronos.building import Surroundings
 from tsattn.chronos.pair_rotation import distance_shares
+from tsattn.chronos.special_cases import SPECIAL_CASES
 from tsattn.chronos.swapped_attention import SwappedAttention
 from tsattn.errors import UserError
-from tsattn.structured import BTT, fit_levels
+from tsattn.structured import BTT, MLBTC, fit_levels
 
-__all__ = ["mean_form", "project_scores"]
+__all__ = ["mean_form", "project_scores", "share_of"]
 
 # fits of several levels are alternated; later sweeps, and calibration, gain less than they cost at a model's width
 RESTARTS = 1
@@ -27,36 +28,52 @@ SWEEPS: dict[str, Any] = {"tolerance": 1e-3, "max_sweeps": 40}
 
 
 @torch.no_grad()
-def project_scores(around: Surroundings, swapped: SwappedAttention, seed: int) -> Tensor:
+def project_scores(
+    around: Surroundings, swapped: SwappedAttention, seed: int, special_case: str | None = None
+) -> Tensor:
     """Give a structured attention scores near the original's.
 
     Args:
         around: the original.
         swapped: in its place.
         seed: of the restarts of fits of several levels.
+        special_case: one of `SPECIAL_CASES`, a member of which the scores become; the attention holds it in factors of
+            its own, which are not tied as those of the special case are. None for any member of the attention's family.
 
     Returns:
-        `(H,)`: the Frobenius norm of the difference of the forms, as a share of that of the original's.
+        `(H,)`: the Frobenius norm of the difference of the forms, as a share of that of the original's, see `share_of`.
 
     Raises:
-        UserError: for an attention without a structured form.
+        UserError: for an attention without a structured form, or whose form cannot hold the special case.
     """
     projection = swapped.attention.projection
     form, left_out, norm = mean_form(around)
+    near = form if special_case is None else SPECIAL_CASES[special_case](form, around.head_dim).to_dense()
     if isinstance(projection, BTTProjection):
-        fitted = BTT.project(form, projection.tt_rank, divisor=projection.divisor)
+        fitted = BTT.project(near, projection.tt_rank, divisor=projection.divisor)
         projection.left.copy_(fitted.left)
         projection.right.copy_(fitted.right)
+        held = fitted.to_dense()
     elif isinstance(projection, MLBTCProjection):
-        levels, _ = fit_levels(form, projection.shapes, restarts=RESTARTS, seed=seed, **SWEEPS)
+        levels, _ = fit_levels(near, projection.shapes, restarts=RESTARTS, seed=seed, **SWEEPS)
         for at, level in enumerate(levels):
             projection.left[at].copy_(level.left)
             projection.right[at].copy_(level.right)
+        held = MLBTC(levels).to_dense()
     else:
         raise UserError("project is for structured forms, btt, bilinear_mlr and mlbtc: convert this by copy or fresh")
+    if special_case is not None and float((held - near).abs().max()) > 1e-4 * float(near.abs().max()):
+        raise UserError(
+            f"project:{special_case} needs attention that can hold such a matrix, and this cannot: btt holds monarch, "
+            "kronecker and butterfly ones, mlbtc of one level {rank: r} for heads of r components low_rank ones"
+        )
     error = torch.linalg.matrix_norm(form - projection.to_dense().double())
-    errors: Tensor = (error.square() + left_out).sqrt() / norm
-    return errors
+    return share_of((error.square() + left_out).sqrt(), norm)
+
+
+def share_of(error: Tensor, whole: Tensor) -> Tensor:
+    """An error as a share of the whole: 0 where that is 0, as in a head whose queries are, and nothing can be wrong."""
+    return torch.where(whole == 0, 0.0, error / whole)
 
 
 def mean_form(around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tsattn.layers.distance_bias import distance_buckets
+
 __all__ = ["RelativeBias"]
 
 
@@ -21,22 +23,14 @@ class RelativeBias(nn.Module):
     def __init__(self, original: Any) -> None:
         super().__init__()
         self.table = copy.deepcopy(original.relative_attention_bias)
-        self.bidirectional = not original.is_decoder
+        self.both_ways = not original.is_decoder
         self.num_buckets = original.relative_attention_num_buckets
         self.max_distance = original.relative_attention_max_distance
 
     def forward(self, queries: int, keys: int, seen: int) -> Tensor:
         """`(1, H, N, S)` of the last `queries` tokens, before which `seen` came, and the first `keys`."""
-        from transformers.models.t5.modeling_t5 import T5Attention
-
         # of each distance once, from the last query's first key to the first query's last: rows are stretches of these
         ahead = torch.arange(1 - seen - queries, keys - seen, device=self.table.weight.device)
-        bucket: Any = T5Attention._relative_position_bucket
-        buckets = bucket(
-            ahead,
-            bidirectional=self.bidirectional,
-            num_buckets=self.num_buckets,
-            max_distance=self.max_distance,
-        )
+        buckets = distance_buckets(ahead, self.num_buckets, self.max_distance, both_ways=self.both_ways)
         line: Tensor = self.table(buckets).T
         return line.unfold(1, keys, 1).flip(1)[None]

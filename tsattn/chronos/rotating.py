@@ -29,6 +29,7 @@ from tsattn.chronos.activations import InputMoments
 from tsattn.chronos.building import Surroundings
 from tsattn.chronos.copying import paired
 from tsattn.chronos.pair_rotation import PairRotation, distance_shares
+from tsattn.chronos.projecting import share_of
 from tsattn.chronos.swapped_attention import SwappedAttention
 from tsattn.errors import UserError
 
@@ -70,24 +71,33 @@ def rotate_scores(around: Surroundings, swapped: SwappedAttention, moments: Inpu
 def far_errors(around: Surroundings, swapped: SwappedAttention, moments: InputMoments | None) -> Tensor | None:
     """`(H,)`: how far the scores of the farthest pairs are from the original's, as a share of these.
 
-    The root of the ratio of mean squares over independent tokens, the mean of the keys left out; None for attention
-    that scores every pair with all components, or none.
+    The root of the ratio of mean squares over independent tokens, the mean of the keys left out: 1 where no level
+    holds the first and the last token of the longest context in one block, so that they score nothing, and 0 where the
+    original's scores are 0. None for attention that scores every pair with all components, or none.
     """
     attention = swapped.attention
     if not isinstance(attention.pattern, MultiLevelPattern) or not isinstance(attention.projection, LowRankProjection):
         return None
-    kept = attention.pattern.ranks[0]
+    kept = _shared_by_all(attention.pattern, around)
     weights = (attention.projection.query.weight, attention.projection.key.weight)
     query, key = (rearrange(w.detach().double(), "(H r) D -> H r D", H=around.num_heads) for w in weights)
     known = InputMoments.of_noise(query.shape[-1]) if moments is None else moments
     second, spread = known.second.to(query.device), known.covariance.to(query.device)
     if isinstance(attention.rotary, PairRotation):
         lost = _pair_energies(around, *_heads(around), known).gather(1, attention.rotary.order)
-        share: Tensor = lost[:, kept // 2 :].sum(-1) / lost.sum(-1)
-        return share.sqrt()
+        return share_of(lost[:, kept // 2 :].sum(-1), lost.sum(-1)).sqrt()
     squares = (query @ second @ query.mT) * (key @ spread @ key.mT)
-    # a single token, as in the decoder of Bolt, has no pairs to lose
-    return (squares[:, kept:, kept:].sum((1, 2)) / squares.sum((1, 2))).nan_to_num().clamp(min=0).sqrt()
+    return share_of(squares[:, kept:, kept:].sum((1, 2)), squares.sum((1, 2))).clamp(min=0).sqrt()
+
+
+def _shared_by_all(pattern: MultiLevelPattern, around: Surroundings) -> int:
+    """Components of the levels that have all tokens of the longest context in one block."""
+    tokens = around.max_tokens if around.layout is None else around.layout.context_tokens
+    if pattern.numbers is not None:
+        whole = [number == 1 for number in pattern.numbers]
+    else:
+        whole = [length >= tokens for length in pattern.lengths or ()]
+    return sum(rank for rank, is_whole in zip(pattern.ranks, whole, strict=True) if is_whole)
 
 
 def _heads(around: Surroundings) -> tuple[Tensor, Tensor]:

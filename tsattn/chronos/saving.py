@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import shutil
-import tempfile
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
@@ -24,8 +22,11 @@ from tsattn.checks import folder_path
 from tsattn.checksums import sha256
 from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
 from tsattn.chronos.families import FAMILIES
-from tsattn.chronos.pipelines import RECORD, check_extra, first_line
+from tsattn.chronos.named_weights import RECORD
+from tsattn.chronos.pipelines import check_extra
+from tsattn.data.files import first_line
 from tsattn.errors import UserError
+from tsattn.saved_folders import whole_folder
 
 __all__ = ["add_biases", "load_adapted", "plain_record", "rebuilt", "save_adapted"]
 
@@ -42,15 +43,8 @@ def save_adapted(adapted: AdaptedChronos, folder: str | PathLike[str], *, overwr
         UserError: if the folder exists and may not be overwritten, or cannot be written.
     """
     path = folder_path(folder)
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} exists already; name another folder, or give overwrite=True")
-    if path.exists() and not (path / RECORD).exists():
-        raise UserError(f"{path} is not the folder of an adapted model; it is not overwritten")
     model: Any = adapted.model
-    partial: Path | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    with whole_folder(path, record=RECORD, what="an adapted model", overwrite=overwrite) as partial:
         save_model(model, str(partial / WEIGHTS))
         record = {
             "format": FORMAT,
@@ -61,17 +55,6 @@ def save_adapted(adapted: AdaptedChronos, folder: str | PathLike[str], *, overwr
         }
         (partial / RECORD).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         (partial / "config.json").write_text(json.dumps(CONFIG, indent=1) + "\n", encoding="utf-8")
-        partial.chmod(0o755)
-        if path.exists():
-            shutil.rmtree(path)
-        partial.rename(path)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{path} cannot be written: the model holds what is no plain data ({error})") from error
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        if partial is not None and partial.exists():
-            shutil.rmtree(partial)
     return path
 
 
@@ -81,7 +64,6 @@ def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> Adapted
     Raises:
         UserError: for another folder, one that is damaged, or where the extra `chronos` is not installed.
     """
-    check_extra()
     path = folder_path(folder)
     if not (path / RECORD).exists():
         raise UserError(f"{path} is not the folder of an adapted model: it has no {RECORD}")
@@ -124,8 +106,10 @@ def rebuilt(record: dict[str, Any]) -> AdaptedChronos:
     """The model of a `plain_record`, with its attention in place, in eval mode; its weights mean nothing.
 
     Raises:
+        UserError: where the extra `chronos` is not installed.
         KeyError: for a record that lacks something; also other errors of Python, for one that is damaged.
     """
+    check_extra()
     family = FAMILIES[record["family"]]
     with torch.random.fork_rng():
         pipeline = family.unloaded(record["config"], record["attention_implementation"])

@@ -13,19 +13,15 @@ from tsattn.checks import positive_number
 from tsattn.chronos.building import Surroundings
 from tsattn.chronos.families import chosen_sites, family_of
 from tsattn.chronos.pipelines import check_extra
-from tsattn.chronos.projecting import RESTARTS, SWEEPS, mean_form
+from tsattn.chronos.projecting import RESTARTS, SWEEPS, mean_form, share_of
+from tsattn.chronos.special_cases import SPECIAL_CASES, butterfly_radices
 from tsattn.structured import (
     BTT,
     MLBTC,
     MLR,
-    Butterfly,
-    Kronecker,
     LevelShape,
-    LowRank,
-    Monarch,
     StructuredMatrix,
     block_sizes,
-    prime_factors,
 )
 
 __all__ = ["compare_structures"]
@@ -47,7 +43,9 @@ def compare_structures(
         seed: of the restarts of fits.
 
     Returns:
-        Columns `layer`, `head`, `structure`, `parameters` (of a head) and `error`, the relative Frobenius error.
+        Columns `layer`, `head`, `structure`, `parameters` (of a head), `error`, the relative Frobenius error, and
+        `low_rank_error`, that of the nearest low-rank matrix of no more parameters, as queries and keys have it: of
+        zeros where these are too few for rank 1.
 
     Raises:
         UserError: for what is no pipeline, a layer that is not there, or another `share`.
@@ -56,18 +54,29 @@ def compare_structures(
     share = positive_number("share", share)
     family, model = family_of(pipeline), pipeline.inner_model
     rows = []
-    for site in chosen_sites(family.sites(model), where):
+    for site in chosen_sites(family, model, where):
         around = Surroundings.of(family, model, site, family.layout(model))
         form, left_out, norm = mean_form(around)
         width = form.shape[-1]
+        tails = _tails(form)
         budget = int(share * 2 * width * around.head_dim)
         for name, fit in _fits(width, budget, seed).items():
             matrix = fit(form)
             error = torch.linalg.matrix_norm(form - matrix.to_dense())
-            errors = ((error.square() + left_out).sqrt() / norm).tolist()
+            errors = share_of((error.square() + left_out).sqrt(), norm).tolist()
             parameters = matrix.num_params() // around.num_heads
-            rows += [(site.name, head, name, parameters, error) for head, error in enumerate(errors)]
-    return pd.DataFrame(rows, columns=["layer", "head", "structure", "parameters", "error"])
+            rank = min(parameters // (2 * width), width)
+            equal = share_of((tails[:, rank] + left_out).sqrt(), norm).tolist()
+            rows += [
+                (site.name, head, name, parameters, *both) for head, both in enumerate(zip(errors, equal, strict=True))
+            ]
+    return pd.DataFrame(rows, columns=["layer", "head", "structure", "parameters", "error", "low_rank_error"])
+
+
+def _tails(form: Tensor) -> Tensor:
+    """`(H, D + 1)`: the square error of the nearest matrix of rank 0, 1, .. D to each form `(H, D, D)`."""
+    squares = torch.linalg.svdvals(form).square()
+    return torch.nn.functional.pad(squares.flip(-1).cumsum(-1).flip(-1), (0, 1))
 
 
 def _fits(width: int, budget: int, seed: int) -> dict[str, Callable[[Tensor], StructuredMatrix]]:
@@ -78,7 +87,7 @@ def _fits(width: int, budget: int, seed: int) -> dict[str, Callable[[Tensor], St
     tt_rank = budget // (width * (b + c))
     restarts: dict[str, Any] = {"restarts": RESTARTS, "seed": seed, **SWEEPS}
     if rank:
-        found["low_rank"] = lambda form: LowRank.project(form, min(rank, width))
+        found["low_rank"] = lambda form: SPECIAL_CASES["low_rank"](form, min(rank, width))
     blocks = [n for n in (1, 2, 4) if width % n == 0]
     if rank >= len(blocks) > 1:
         ranks = _shared(rank, len(blocks))
@@ -86,16 +95,15 @@ def _fits(width: int, budget: int, seed: int) -> dict[str, Callable[[Tensor], St
     if tt_rank:
         found["btt"] = lambda form: BTT.project(form, min(tt_rank, a))
     if width * (a + b) <= budget:
-        found["monarch"] = lambda form: Monarch.project(form, a)
+        found["monarch"] = lambda form: SPECIAL_CASES["monarch"](form, rank)
     left = (budget - width * (b + c)) // (2 * width)
     if left > 0:
         shapes = [LevelShape(left), LevelShape(1, b, c, shuffled=True)]
         found["mlbtc"] = lambda form: MLBTC.project(form, shapes, **restarts)
     if a * a + b * b <= budget:
-        found["kronecker"] = lambda form: Kronecker.project(form, (a, a))
-    radices = prime_factors(width)
-    if width * sum(radices) <= budget:
-        found["butterfly"] = lambda form: Butterfly.project(form, radices)
+        found["kronecker"] = lambda form: SPECIAL_CASES["kronecker"](form, rank)
+    if width * sum(butterfly_radices(width)) <= budget:
+        found["butterfly"] = lambda form: SPECIAL_CASES["butterfly"](form, rank)
     return found
 
 

@@ -5,6 +5,7 @@ Shape letters as in `tsattn.attention.base`. Each module takes and gives what th
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -19,7 +20,9 @@ from tsattn.chronos.token_layout import TokenLayout
 from tsattn.errors import UserError
 from tsattn.ops.full import full_attention
 
-__all__ = ["SwappedAttention", "SwappedT5Attention", "SwappedTimeAttention"]
+__all__ = ["SwappedAttention", "SwappedMHA", "SwappedT5Attention", "SwappedTimeAttention"]
+
+_NO_WEIGHTS = "swapped attention gives no weights; tsattn.attention.maps computes those of an attention"
 
 
 class SwappedAttention(nn.Module):
@@ -78,10 +81,13 @@ class SwappedT5Attention(SwappedAttention):
         """What `T5Attention.forward` takes; the output `(B, N, D)`, the bias for the layers to come, and no weights.
 
         Raises:
-            UserError: for other tokens to attend to, or a cache that this attention cannot decode with.
+            UserError: for other tokens to attend to, a cache that this attention cannot decode with, or where weights
+                are asked for.
         """
         if key_value_states is not None:
             raise UserError("swapped attention is self-attention: it takes no key_value_states")
+        if kwargs.get("output_attentions"):
+            raise UserError(_NO_WEIGHTS)
         cache = getattr(past_key_values, "self_attention_cache", past_key_values)
         seen = 0 if cache is None else int(cache.get_seq_length(self.layer))
         count = hidden_states.shape[1]
@@ -125,8 +131,8 @@ class SwappedT5Attention(SwappedAttention):
         return out
 
 
-class SwappedTimeAttention(SwappedAttention):
-    """In the place of the `MHA` of Chronos-2 that attends over time."""
+class SwappedMHA(SwappedAttention):
+    """In the place of an `MHA` of Chronos-2."""
 
     @override
     def forward(
@@ -137,7 +143,7 @@ class SwappedTimeAttention(SwappedAttention):
         position_ids: Tensor | None = None,
         output_attentions: bool = False,
     ) -> Any:
-        """What `MHA.forward` takes, and its `AttentionOutput`; positions are those of the tokens in their order.
+        """What `MHA.forward` takes, and its `AttentionOutput`; positions, where there are any, are those of the order.
 
         Raises:
             UserError: for other tokens to attend to, or where weights are asked for.
@@ -147,11 +153,23 @@ class SwappedTimeAttention(SwappedAttention):
         if encoder_states is not None:
             raise UserError("swapped attention is self-attention: it takes no encoder_states")
         if output_attentions:
-            raise UserError("swapped attention gives no weights; tsattn.attention.maps computes those of an attention")
+            raise UserError(_NO_WEIGHTS)
+        return AttentionOutput(hidden_states=self.seen(hidden_states, mask))
+
+    @abstractmethod
+    def seen(self, x: Tensor, mask: Tensor) -> Tensor:
+        """What tokens `x (B, N, D)` see by a mask `(B, 1, N, N)` that is added to scores."""
+
+
+class SwappedTimeAttention(SwappedMHA):
+    """In the place of the `MHA` of Chronos-2 that attends over time."""
+
+    @override
+    def seen(self, x: Tensor, mask: Tensor) -> Tensor:
         key_mask, bias = real_keys(mask), None
         if key_mask is None or self.as_original or bool(key_mask.all()):
             key_mask, bias = None, mask if self.as_original else None
-        return AttentionOutput(hidden_states=self.attend(hidden_states, key_mask=key_mask, bias=bias))
+        return self.attend(x, key_mask=key_mask, bias=bias)
 
 
 def merged(bias: Tensor | None, mask: Tensor | None, x: Tensor) -> Tensor | None:

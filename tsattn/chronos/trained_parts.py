@@ -9,6 +9,7 @@ from torch import nn
 
 from tsattn.chronos.adapted_chronos import AdaptedChronos
 from tsattn.chronos.families import AttentionSite, chosen_sites
+from tsattn.chronos.swapped_attention import SwappedAttention
 from tsattn.errors import UserError
 
 __all__ = ["prepare_training"]
@@ -29,7 +30,7 @@ def prepare_training(adapted: AdaptedChronos, trained: str | None, where: object
     adapted.model.requires_grad_(trained == "all")
     if trained is None or trained == "all":
         return
-    sites = adapted.sites or chosen_sites(adapted.family.sites(adapted.model), where)  # type: ignore[arg-type]
+    sites = adapted.sites or chosen_sites(adapted.family, adapted.model, where)  # type: ignore[arg-type]
     _TRAINERS[trained](adapted, sites, lora_rank)
 
 
@@ -39,20 +40,28 @@ def _attention(adapted: AdaptedChronos, sites: list[AttentionSite], lora_rank: i
 
 
 def _lora(adapted: AdaptedChronos, sites: list[AttentionSite], lora_rank: int) -> None:
-    """Adapters of every linear map of the attentions, as peft makes them; they begin at zero."""
+    """Adapters of every linear map of the attentions, as peft makes them; they begin at zero.
+
+    What is no linear map has none and is trained itself: the factors of structured scores, norms of queries and keys,
+    and weights by position.
+    """
     if importlib.util.find_spec("peft") is None:
         raise UserError("trained: lora needs peft: pip install 'tsattn[chronos]'")
     from peft import LoraConfig, inject_adapter_in_model
 
-    maps = [
-        f"model.{site.path}.{name}"
-        for site in sites
-        for name, part in adapted.model.get_submodule(site.path).named_modules()
-        if isinstance(part, nn.Linear)
-    ]
+    maps, others = [], []
+    for site in sites:
+        module = adapted.model.get_submodule(site.path)
+        for name, part in module.named_modules():
+            if isinstance(part, nn.Linear):
+                maps.append(f"model.{site.path}.{name}")
+            elif isinstance(module, SwappedAttention) and name.startswith("attention"):
+                others += [*part.parameters(recurse=False)]
     config = LoraConfig(r=lora_rank, lora_alpha=2 * lora_rank, target_modules=maps)
     # in a container, since of a model of transformers peft asks for input embeddings, which not all have
     inject_adapter_in_model(config, nn.ModuleDict({"model": adapted.model}))
+    for part in others:
+        part.requires_grad_(True)
 
 
 _TRAINERS: Mapping[str, Callable[[AdaptedChronos, list[AttentionSite], int], None]] = {

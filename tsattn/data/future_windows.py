@@ -84,7 +84,10 @@ class FutureWindows(Dataset[Batch]):
         batch = self.series.windows(numbers, lengths, self.context_length, 0, padded=padded)
         stamps = seconds(self.panel.future_times(numbers.numpy(), self.steps)).reshape(len(numbers), self.steps)
         assert batch.time is not None
-        known = batch.future_covariates
+        known, mask = batch.future_covariates, batch.future_covariates_observed
         if known is not None and self._ahead is not None:
-            known = torch.cat([known, self._ahead[numbers]], 1)
-        return replace(batch, time=torch.cat([batch.time, torch.from_numpy(stamps)], 1), future_covariates=known)
+            ahead = self._ahead[numbers]
+            known = torch.cat([known, ahead], 1)
+            mask = None if mask is None else torch.cat([mask, torch.ones_like(ahead, dtype=torch.bool)], 1)
+        time = torch.cat([batch.time, torch.from_numpy(stamps)], 1)
+        return replace(batch, time=time, future_covariates=known, future_covariates_observed=mask)

@@ -255,7 +255,7 @@ def _log_missing(values: NDArray[np.float64], covariates: NDArray[np.float64], r
     for name, column in zip((*roles.past, *roles.future), covariates.T, strict=True):
         if missing := np.isnan(column).sum():
             logger.warning(
-                "%s: covariate %s: %d of %d values are missing; the last known one takes their place",
+                "%s: covariate %s: %d of %d values are missing; a model that needs one sees the last known",
                 *(source, shown(name), missing, column.size),
             )
 

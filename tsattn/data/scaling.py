@@ -213,13 +213,15 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
     past_units, future_units = _covariate_units(scaler, slice(None, past)), _covariate_units(scaler, slice(past, None))
     return Series(
         values=_imputed(scaled, panel),
-        observed=torch.from_numpy(~missing) if missing.any() else None,
+        observed=_observed(missing),
         time=torch.from_numpy(seconds(panel.time)),
         starts=torch.from_numpy(panel.starts),
         mean=torch.from_numpy(np.array(mean, dtype=np.float64)),
         scale=torch.from_numpy(np.array(scale, dtype=np.float64)),
         past_covariates=_covariates(panel.past_covariates, past_units, panel),
         future_covariates=_covariates(panel.future_covariates, future_units, panel),
+        past_covariates_observed=_covariates_observed(panel.past_covariates),
+        future_covariates_observed=_covariates_observed(panel.future_covariates),
         static=None if panel.static is None else torch.from_numpy(panel.static),
     )
 
@@ -257,6 +259,15 @@ def scaled_ahead(ahead: NDArray[np.float64] | None, scaler: Scaler) -> torch.Ten
         return None
     mean, scale = _covariate_units(scaler, slice(-ahead.shape[-1], None))
     return torch.from_numpy(((ahead - mean) / scale).astype(np.float32))
+
+
+def _observed(missing: NDArray[np.bool_]) -> torch.Tensor | None:
+    """Which numbers are not missing, None where none is."""
+    return torch.from_numpy(~missing) if missing.any() else None
+
+
+def _covariates_observed(part: NDArray[np.float64] | None) -> torch.Tensor | None:
+    return None if part is None else _observed(np.isnan(part))
 
 
 def _covariate_units(scaler: Scaler, part: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from tsattn.batch import Batch
+from tsattn.batch import Batch, WindowUnits
 from tsattn.errors import UserError
 
 __all__ = ["Series", "WindowDataset"]
@@ -35,6 +35,8 @@ class Series:
         scale: `(S, C)` float64.
         past_covariates: `(rows, P)` float32, scaled, missing values imputed; None without.
         future_covariates: `(rows, F)` float32, scaled, missing values imputed; None without.
+        past_covariates_observed: `(rows, P)` bool, or None if nothing is missing.
+        future_covariates_observed: `(rows, F)` bool, or None if nothing is missing.
         static: `(S, K)` int64 numbers of categories; None without.
     """
 
@@ -46,6 +48,8 @@ class Series:
     scale: Tensor
     past_covariates: Tensor | None = None
     future_covariates: Tensor | None = None
+    past_covariates_observed: Tensor | None = None
+    future_covariates_observed: Tensor | None = None
     static: Tensor | None = None
 
     def __len__(self) -> int:
@@ -70,7 +74,7 @@ class Series:
         """The windows whose horizons start at given rows; without targets if `prediction_length` is 0.
 
         Where a series begins later than the context of a window, what is lacking at the front is not observed: its
-        values and covariates are 0, the mean, and its time stamps are those of the first row.
+        values and covariates are 0, the mean, and their masks say so; its time stamps are those of the first row.
 
         Args:
             numbers: `(B,)` the series of each window, on the device of the series.
@@ -106,14 +110,21 @@ class Series:
             return (runs if part.dim() == 1 else runs.transpose(1, 2)).index_select(0, first)
 
         values, time = cut(self.values), cut(self.time)
-        observed = None if self.observed is None else cut(self.observed)
         past = None if self.past_covariates is None else cut(self.past_covariates, L)
         known = None if self.future_covariates is None else cut(self.future_covariates)
+
+        def mask(of: Tensor | None, part: Tensor | None, length: int = length) -> Tensor | None:
+            if of is not None:
+                return cut(of, length)
+            return None if part is None or lacking is None else torch.ones_like(part, dtype=torch.bool)
+
+        observed = mask(self.observed, values)
+        past_mask = mask(self.past_covariates_observed, past, L)
+        known_mask = mask(self.future_covariates_observed, known)
         if lacking is not None:
             padding = torch.arange(length, device=first.device) < lacking[:, None]
             time = torch.where(padding, self.time[self.starts[numbers]][:, None], time)
-            observed = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
-            for part in (values, observed, past, known):
+            for part in (values, observed, past, past_mask, known, known_mask):
                 if part is not None:
                     part.masked_fill_(padding[:, : part.shape[1], None], 0)
         return Batch(
@@ -124,10 +135,11 @@ class Series:
             time=time,
             past_covariates=past,
             future_covariates=known,
+            past_covariates_observed=past_mask,
+            future_covariates_observed=known_mask,
             static=None if self.static is None else self.static[numbers],
             series_id=numbers,
-            mean=self._of_series(self.mean, numbers),
-            scale=self._of_series(self.scale, numbers),
+            units=WindowUnits(self._of_series(self.mean, numbers), self._of_series(self.scale, numbers)),
         )
 
     def _of_series(self, units: Tensor, numbers: Tensor) -> Tensor:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from tsattn.errors import UserError
 from tsattn.forecaster.arguments import described
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
+from tsattn.saved_folders import whole_folder
 from tsattn.training.checkpoint_content import FORMAT, CheckpointContent, check_format, read_records
 
 __all__ = ["SavedModel", "read", "write"]
@@ -51,17 +50,10 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         UserError: if it exists and may not be overwritten, cannot be written, or the ids of the series are neither
             texts nor numbers.
     """
-    if folder.exists() and not overwrite:
-        raise UserError(f"{folder} exists already; name another folder, or give overwrite=True")
-    if folder.exists() and not (folder / _CONTENT).exists():
-        raise UserError(f"{folder} is not the folder of a saved model; it is not overwritten")
     predictor, series = saved.fitted.predictor, saved.series
     assert predictor.task is not None
     assert predictor.output is not None
-    partial: Path | None = None
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    with whole_folder(folder, record=_CONTENT, what="a saved model", overwrite=overwrite) as partial:
         # contiguous copies: safetensors takes no views
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in predictor.state_dict().items()}
         save_file(weights, partial / _WEIGHTS)
@@ -83,17 +75,6 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             "sha256": {name: sha256(partial / name) for name in files},
         }
         (partial / _CONTENT).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
-        partial.chmod(0o755)
-        if folder.exists():
-            shutil.rmtree(folder)
-        partial.rename(folder)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{folder} cannot be written: the model holds what is no plain data ({error})") from error
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror or error}") from error
-    finally:
-        if partial is not None and partial.exists():
-            shutil.rmtree(partial)
 
 
 def read(folder: Path) -> SavedModel:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tsattn.errors import UserError
 
-__all__ = ["DistanceBias"]
+__all__ = ["DistanceBias", "distance_buckets"]
 
 
 class DistanceBias(nn.Module):
@@ -62,15 +62,20 @@ class DistanceBias(nn.Module):
 
     def buckets(self, ahead: Tensor) -> Tensor:
         """The bucket of each whole number of tokens that a key lies ahead of its query, in any shape."""
-        number, first = self.num_buckets, torch.zeros_like(ahead)
-        if self.both_ways:
-            number //= 2
-            first = (ahead > 0).long() * number
-            distance = ahead.abs()
-        else:
-            distance = (-ahead).clamp(min=0)
-        exact = number // 2
-        # in float32, in which the pretrained weights were assigned to their buckets
-        share = (distance.float().clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
-        far = exact + (share * (number - exact)).long()
-        return first + torch.where(distance < exact, distance, far.clamp(max=number - 1))
+        return distance_buckets(ahead, self.num_buckets, self.max_distance, both_ways=self.both_ways)
+
+
+def distance_buckets(ahead: Tensor, num_buckets: int, max_distance: int, *, both_ways: bool) -> Tensor:
+    """The bucket of each whole number of tokens that a key lies ahead of its query, in any shape (`DistanceBias`)."""
+    first = torch.zeros_like(ahead)
+    if both_ways:
+        num_buckets //= 2
+        first = (ahead > 0).long() * num_buckets
+        distance = ahead.abs()
+    else:
+        distance = (-ahead).clamp(min=0)
+    exact = num_buckets // 2
+    # in float32, in which the pretrained weights were assigned to their buckets
+    share = (distance.float().clamp(min=1) / exact).log() / math.log(max_distance / exact)
+    far = exact + (share * (num_buckets - exact)).long()
+    return first + torch.where(distance < exact, distance, far.clamp(max=num_buckets - 1))

@@ -145,6 +145,7 @@ def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int, 
         "peak_memory": peak,
         "weight": _trained_share(predictor),
         "trained_windows": _trained_windows(facts, data, predictor),
+        "pretraining": predictor.pretraining(task.data),
         "experiment": experiment.to_yaml(),
         "device": execution.device.type,
     }

@@ -58,6 +58,7 @@ _SCHEMA = pa.schema(
         ("peak_memory", pa.int64()),
         ("weight", pa.float64()),
         ("trained_windows", pa.string()),
+        ("pretraining", pa.string()),
         ("experiment", pa.string()),
         ("git", pa.string()),
         ("versions", pa.string()),
@@ -68,7 +69,7 @@ _SCHEMA = pa.schema(
         ("finished", pa.timestamp("us", tz="UTC")),
     ]
 )
-_LATER = ("mase", "wql")  # columns that older files lack
+_LATER = ("mase", "wql", "pretraining")  # columns that older files lack
 _WINDOWS = pa.schema(
     [
         ("window", pa.int32()),

@@ -21,7 +21,7 @@ _SCALED = ["mase", "wql"]
 _TEST = ["mse", "mae", *_SCALED]
 _COSTS = ["flops", "seconds", "parameters", "peak_memory", "weight"]
 _MEANS = [*_TEST, "validation_mse", "validation_mae", *_COSTS]
-_SAME = ["context_length", "windows", "trained_windows"]
+_SAME = ["context_length", "windows", "trained_windows", "pretraining"]
 
 
 def scores(board: Standings) -> pd.DataFrame:
@@ -31,9 +31,9 @@ def scores(board: Standings) -> pd.DataFrame:
         A row a data set, horizon and arm, with ``seeds``, how many runs there are; the means of ``mse``, ``mae``,
         ``mase`` and ``wql``, NaN where records have none, ``validation_mse``, ``validation_mae``, ``flops``,
         ``seconds``, ``parameters``, ``peak_memory`` and ``weight``; ``mse_spread`` and the like of the other test
-        errors, the standard deviation over seeds, NaN of a single one; ``context_length``, ``windows`` and
-        ``trained_windows``; and ``skill``, by how many percent the MSE lies below that of the ridge of
-        the same table, NaN without a ridge.
+        errors, the standard deviation over seeds, NaN of a single one; ``context_length``, ``windows``,
+        ``trained_windows`` and ``pretraining``; and ``skill``, by how many percent the MSE lies below that of the ridge
+        of the same table, NaN without a ridge.
     """
     done = board.done.astype(dict.fromkeys(_MEANS, "float64"))
     groups = done.groupby([*_TABLE, *_ARM], sort=False)
@@ -42,6 +42,7 @@ def scores(board: Standings) -> pd.DataFrame:
         found[f"{metric}_spread"] = groups[metric].std()
     found["seeds"] = groups.size()
     found[_SAME] = groups[_SAME].first()
+    found["pretraining"] = found["pretraining"].fillna("")  # of records from before it was kept
     found = found.reset_index()
     found["skill"] = _skill(found, _TABLE)
     order = {arm: number for number, arm in enumerate(board.arms)}
@@ -62,7 +63,8 @@ def horizon_means(board: Standings, table: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A row a data set and arm: the means of all scores, NaN where a horizon is missing; ``skill`` of the mean MSE;
-        ``missing``, the horizons that are not there; ``seeds``, the least, and ``most_seeds``, the most of any horizon.
+        ``missing``, the horizons that are not there; ``pretraining``; ``seeds``, the least, and ``most_seeds``, the
+        most of any horizon.
     """
     rows = []
     for (dataset, *names), part in table.groupby(["dataset", *_ARM], sort=False):
@@ -72,8 +74,9 @@ def horizon_means(board: Standings, table: pd.DataFrame) -> pd.DataFrame:
         means[_SCALED] *= np.nan if missing else 1.0
         row = {"dataset": dataset, "predictor": names[0], "attention": names[1], "missing": missing}
         row |= {str(name): value for name, value in means.items()}
+        row["pretraining"] = part["pretraining"].iloc[0]
         rows.append({**row, "seeds": part["seeds"].min(), "most_seeds": part["seeds"].max()})
-    found = pd.DataFrame(rows, columns=["dataset", *_ARM, *_MEANS, "missing", "seeds", "most_seeds"])
+    found = pd.DataFrame(rows, columns=["dataset", *_ARM, *_MEANS, "missing", "pretraining", "seeds", "most_seeds"])
     found["skill"] = _skill(found, ["dataset"])
     return found
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from tsattn import descriptions
 from tsattn.backbones import BACKBONES, backbone_class, complete_backbone
 from tsattn.descriptions import Description
+from tsattn.errors import UserError
 
 if TYPE_CHECKING:
     from tsattn.predictors.base import Predictor
@@ -90,7 +91,8 @@ def named_predictor(description: object, what: str = "predictor") -> tuple[str, 
         the kind, the class (`NetworkPredictor` for the kind of a backbone), and the arguments.
 
     Raises:
-        UserError: for a wrong kind; the message lists the valid ones.
+        UserError: for a wrong kind; the message lists the valid ones. Also for an argument that is part of what the
+            name of a pretrained model means.
     """
     from tsattn.backbones.base import Backbone
     from tsattn.predictors.base import Predictor
@@ -99,6 +101,8 @@ def named_predictor(description: object, what: str = "predictor") -> tuple[str, 
     table = {**BACKBONES, **{name: PREDICTORS[one["kind"]] for name, one in PRETRAINED.items()}, **PREDICTORS}
     kind, chosen = descriptions.named(description, what=what, table=table)
     if kind in PRETRAINED:
+        for name in PRETRAINED[kind].keys() & chosen.keys():
+            raise UserError(f"{what} {kind} has {name} of its own: leave {name} out, or give another kind")
         chosen = {**PRETRAINED[kind], **chosen}
         kind = chosen.pop("kind")
     cls = descriptions.class_of(kind, what=what, table=table, base=(Predictor, Backbone))

@@ -69,6 +69,15 @@ class Predictor(nn.Module, ABC):
         kind = next((kind for kind, path in PREDICTORS.items() if path == own), own)
         return {"kind": kind, **self.arguments}
 
+    def pretraining(self, data: str) -> str:
+        """What the weights that it begins with have seen of a public data set, by its name.
+
+        Returns:
+            Empty without pretrained weights; ``seen`` (its training part), ``unseen``, or ``unknown`` where weights do
+            not say what they were trained on.
+        """
+        return ""
+
     @property
     def name(self) -> str:
         """What tables and run folders call it."""

@@ -40,4 +40,6 @@ def last_context(batch: Batch, context_length: int) -> Batch:
         time=cut(batch.time),
         past_covariates=cut(batch.past_covariates),
         future_covariates=cut(batch.future_covariates),
+        past_covariates_observed=cut(batch.past_covariates_observed),
+        future_covariates_observed=cut(batch.future_covariates_observed),
     )

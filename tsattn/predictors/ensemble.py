@@ -117,6 +117,12 @@ class Ensemble(Predictor):
             if output.quantiles and not copies[0].emits_quantiles:
                 raise UserError(f"member {copies[0].name} of the ensemble forecasts points only: it takes no quantiles")
 
+    @override
+    def pretraining(self, data: str) -> str:
+        """The first that is true of a member: ``seen``, ``unknown``, ``unseen``."""
+        found = {copies[0].pretraining(data) for copies in self._copies}
+        return next((word for word in ("seen", "unknown", "unseen") if word in found), "")
+
     @property
     @override
     def num_parameters(self) -> int:

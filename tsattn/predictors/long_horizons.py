@@ -60,12 +60,12 @@ def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
     L, T, median = predictor.context_length, predictor.task.prediction_length, predictor.output.median
     pieces: list[Tensor] = []
     for start in range(0, horizon, T):
+        steps = slice(start, start + L + T)
         window = replace(
             batch,
-            time=None if batch.time is None else batch.time[:, start : start + L + T],
-            future_covariates=None
-            if batch.future_covariates is None
-            else batch.future_covariates[:, start : start + L + T],
+            time=_part(batch.time, steps),
+            future_covariates=_part(batch.future_covariates, steps),
+            future_covariates_observed=_part(batch.future_covariates_observed, steps),
         )
         piece = predictor(window)
         pieces.append(piece)
@@ -76,9 +76,8 @@ def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
             past_observed=None
             if batch.past_observed is None
             else _moved_on(batch.past_observed, torch.ones_like(point, dtype=torch.bool), L),
-            past_covariates=None
-            if batch.past_covariates is None
-            else _moved_on(batch.past_covariates, batch.past_covariates[:, -1:].expand(-1, T, -1), L),
+            past_covariates=_kept_on(batch.past_covariates, T, L),
+            past_covariates_observed=_kept_on(batch.past_covariates_observed, T, L),
         )
     return torch.cat(pieces, 1)[:, :horizon]
 
@@ -129,6 +128,15 @@ def _restored(forecast: Callable[[Batch], Tensor], batches: Iterable[Batch], uni
 
 def _moved_on(past: Tensor, new: Tensor, length: int) -> Tensor:
     return torch.cat([past, new.to(past.dtype)], 1)[:, -length:]
+
+
+def _kept_on(past: Tensor | None, steps: int, length: int) -> Tensor | None:
+    """With the last value once more for each step."""
+    return None if past is None else _moved_on(past, past[:, -1:].expand(-1, steps, -1), length)
+
+
+def _part(values: Tensor | None, steps: slice) -> Tensor | None:
+    return None if values is None else values[:, steps]
 
 
 def _as_is(batch: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from torch import Tensor
 
 from tsattn.backbones import build_backbone
 from tsattn.backbones.bolt import ChronosBolt
+from tsattn.checks import folder_path
 from tsattn.errors import UserError, one_of
 from tsattn.plain_data import PlainData
 from tsattn.task import Output, Task
 
-__all__ = ["BoltModel", "find_weights", "load_bolt", "read_model", "save_bolt", "shipped_names"]
+__all__ = ["BoltModel", "find_weights", "load_bolt", "named_file", "read_model", "save_bolt", "shipped_names"]
 
 _FORMAT = "tsattn chronos_bolt 1"
 _SHIPPED = Path(__file__).parent / "weights"
@@ -58,19 +60,31 @@ def shipped_names() -> list[str]:
     return sorted(path.stem for path in _SHIPPED.glob(f"*{_SUFFIX}"))
 
 
-def find_weights(weights: str) -> Path:
+def named_file(weights: str | PathLike[str]) -> Path | None:
+    """The file that a shipped name or a path means; None where there is no such file.
+
+    A shipped name means that model wherever it is typed, whatever else has this name in the current folder, which
+    ``./NAME`` means.
+    """
+    if isinstance(weights, str) and weights in shipped_names():
+        return _SHIPPED / f"{weights}{_SUFFIX}"
+    path = folder_path(weights)
+    return path if path.suffix == _SUFFIX and path.is_file() else None
+
+
+def find_weights(weights: str | PathLike[str]) -> Path:
     """The file of a shipped model's name, or a path to one.
 
     Raises:
         UserError: if there is no such file; the message lists the shipped names.
     """
-    path = _SHIPPED / f"{weights}{_SUFFIX}"
-    if "/" not in weights and path.exists():
+    path = named_file(weights)
+    if path is not None:
         return path
-    if weights.endswith(_SUFFIX) and Path(weights).is_file():
-        return Path(weights)
     shipped = f"one of {one_of(shipped_names())}, or " if shipped_names() else ""
-    raise UserError(f"weights must be {shipped}the path of a {_SUFFIX} file of a pretrained model, not {weights!r}")
+    raise UserError(
+        f"weights must be {shipped}the path of a {_SUFFIX} file of a pretrained model, not {str(weights)!r}"
+    )
 
 
 def read_model(path: Path) -> BoltModel:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsattn.backbones.bolt import ChronosBolt
 
-__all__ = ["at_levels", "continued_quantiles"]
+__all__ = ["at_levels", "continued_quantiles", "quantiles_of_paths"]
 
 
 def continued_quantiles(
@@ -44,8 +44,26 @@ def continued_quantiles(
             observed = torch.cat([observed, torch.ones_like(last, dtype=torch.bool)], -1)[..., -most:]
         seen = None if observed is None else observed.flatten(0, 1)
         paths = network.quantiles_of(context.flatten(0, 1), seen).reshape(R, Q * Q, -1)
-        pieces.append(torch.quantile(paths, torch.tensor(levels, dtype=paths.dtype), dim=1).transpose(0, 1))
+        pieces.append(quantiles_of_paths(paths, levels))
     return torch.cat(pieces, -1)[..., :horizon]
+
+
+def quantiles_of_paths(paths: Tensor, levels: Sequence[float]) -> Tensor:
+    """Quantiles of the paths of each step, linear between two of them; `torch.quantile`, which takes no more than 2^24
+    numbers.
+
+    Args:
+        paths: `(R, N, T)`.
+        levels: Q of them.
+
+    Returns:
+        `(R, Q, T)`.
+    """
+    places = torch.tensor(levels, dtype=torch.float64) * (paths.shape[1] - 1)
+    below, ordered = places.floor(), paths.sort(1).values
+    share = (places - below).to(paths)[:, None]
+    lower, upper = (ordered[:, at.long().to(paths.device)] for at in (below, places.ceil()))
+    return torch.lerp(lower, upper, share)
 
 
 def at_levels(quantiles: Tensor, own: Sequence[float], asked: Sequence[float]) -> Tensor:

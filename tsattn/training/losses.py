@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.pinball import quantile_loss
 
-__all__ = ["LOSSES", "PINBALL", "choose_loss", "masked_loss"]
+__all__ = ["LOSSES", "PINBALL", "choose_loss", "masked_loss", "refuse_beside_own_loss"]
 
 PINBALL = "pinball"
 
@@ -37,6 +38,20 @@ def choose_loss(name: str | None, quantiles: Sequence[float] = ()) -> str:
     if not quantiles and name == PINBALL:
         raise UserError(f"loss {PINBALL} needs quantiles; without them the loss is one of {one_of(LOSSES)}")
     return name
+
+
+def refuse_beside_own_loss(kind: str, **given: Any) -> None:
+    """Refuse options that mean nothing to a backbone that goes on from pretrained weights, by its own loss.
+
+    Args:
+        kind: of the backbone.
+        **given: options, of which those that are set are refused.
+
+    Raises:
+        UserError: naming the first that is set.
+    """
+    for name in (name for name, value in given.items() if value):
+        raise UserError(f"{kind} goes on from pretrained weights: leave {name} out")
 
 
 def masked_loss(

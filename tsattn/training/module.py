@@ -36,7 +36,7 @@ from tsattn.training.compilation import (
     stop_compiled,
     uses_cuda_graphs,
 )
-from tsattn.training.losses import choose_loss, masked_loss
+from tsattn.training.losses import choose_loss, masked_loss, refuse_beside_own_loss
 from tsattn.training.optimization import Optimization
 
 __all__ = ["ForecastingModule", "check_weights"]
@@ -115,14 +115,8 @@ class ForecastingModule(LightningModule):
         self.selection = selection_metric(self.loss, quantiles, selection)
         self.has_own_loss = backbone_class(self.description["kind"]).has_own_loss
         if self.has_own_loss:
-            given = {
-                "loss": loss,
-                "mup": mup,
-                "compile_mode": compile_mode,
-                "activation_checkpointing": activation_checkpointing,
-            }
-            for name in (name for name, value in given.items() if value):
-                raise UserError(f"{self.description['kind']} goes on from pretrained weights: leave {name} out")
+            given = {"compile_mode": compile_mode, "activation_checkpointing": activation_checkpointing}
+            refuse_beside_own_loss(self.description["kind"], loss=loss, mup=mup, **given)
         self.mup = mup
         self.activation_checkpointing = activation_checkpointing
         self.compile_mode = compile_mode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from tsattn.batch import Batch
+from tsattn.batch import Batch, WindowUnits
 from tsattn.cli import main
 from tsattn.data import CO2DataModule, PretrainingDataModule, PublicDataModule
 from tsattn.data.pretraining.pretraining_data import own_scale, shortened
@@ -105,6 +106,10 @@ def test_windows_are_brought_to_their_own_scale() -> None:
         expected = (batch.target[row] - seen.mean()) / seen.std(correction=0)
         torch.testing.assert_close(scaled.target[row], expected, rtol=1e-4, atol=1e-4)
     assert torch.equal(scaled.past[4], batch.past[4]), "one of which nothing is known stays"
+    units = WindowUnits(torch.full((5, 1), 1e4), torch.full((5, 1), 3.0))
+    again = own_scale(replace(batch, units=units))
+    assert again.units is not None
+    torch.testing.assert_close(again.units.restore(again.past), units.restore(batch.past), rtol=1e-6, atol=1e-3)
     flat = own_scale(Batch(torch.ones(1, 32, 1), torch.full((1, 8, 1), 2.0)))
     assert flat.target is not None
     assert flat.target.isfinite().all()

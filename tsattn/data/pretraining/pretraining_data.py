@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.batch import Batch
+from tsattn.batch import Batch, WindowUnits
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
@@ -191,7 +191,10 @@ def shortened(batch: Batch, share: float, shortest: int) -> Batch:
 
 
 def own_scale(batch: Batch) -> Batch:
-    """Windows of which each has mean 0 and standard deviation 1 over the observed steps of its context, if any."""
+    """Windows of which each has mean 0 and standard deviation 1 over the observed steps of its context, if any.
+
+    Their units, where they have some, lead back to the same values.
+    """
     past, observed = batch.past, batch.past_observed
     weights = torch.ones_like(past) if observed is None else observed.to(past.dtype)
     known = weights.sum(1, keepdim=True)
@@ -203,4 +206,7 @@ def own_scale(batch: Batch) -> Batch:
         return (part - mean) / spread
 
     target = None if batch.target is None else scaled(batch.target)
-    return replace(batch, past=scaled(past), target=target)
+    units = batch.units
+    if units is not None:
+        units = WindowUnits(units.restore(mean)[:, 0], units.scale * spread[:, 0])
+    return replace(batch, past=scaled(past), target=target, units=units)

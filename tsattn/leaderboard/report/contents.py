@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsattn.leaderboard.report import difference_sections, record_sections, score_sections
+from tsattn.leaderboard.report import difference_sections, published_numbers, record_sections, score_sections
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.parts import Section
 
@@ -27,7 +27,7 @@ def sections_of(analysis: Analysis) -> list[Section]:
         score_sections.ablation_section,
         score_sections.cost_section,
         score_sections.horizon_section,
-        score_sections.published_section,
+        published_numbers.published_section,
         record_sections.forecast_section,
         record_sections.failed_section,
         record_sections.refused_section,

@@ -1,4 +1,4 @@
-"""Sections of scores: what validation chose, means over horizons, each horizon, ablations, costs, published ones."""
+"""Sections of scores: what validation chose, means over horizons, each horizon, ablations, costs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tsattn.leaderboard.report.board_figures import cost_figure
 from tsattn.leaderboard.report.parts import Cell, Column, ReportFigure, ReportTable, Section
 from tsattn.leaderboard.report.wording import (
     DASH,
+    PAIR,
     count_cell,
     each_row,
     listed,
@@ -34,10 +35,8 @@ __all__ = [
     "cost_section",
     "headline_section",
     "horizon_section",
-    "published_section",
 ]
 
-_PAIR = "MSE / MAE on the train-standardised scale"
 _SCALED = {
     "mase": Column(
         "MASE",
@@ -48,6 +47,7 @@ _SCALED = {
         "WQL", "weighted quantile loss in original units, mean and standard deviation over seeds", is_number=True
     ),
 }
+_PRETRAINING = {"seen": "its training part seen in pretraining", "unknown": "perhaps seen in pretraining"}
 _ARM = (Column("predictor", has_filter=True), Column("attention", has_filter=True))
 _TABLE = (Column("data set", has_filter=True), Column("horizon", is_number=True, has_filter=True))
 
@@ -59,7 +59,7 @@ def chosen_section(analysis: Analysis) -> Section:
         Column("chosen by", "on which errors; by test is what nobody could have chosen"),
         Column("arm"),
         Column("weight", "of what is trained, in the forecast", is_number=True),
-        Column("MSE / MAE", f"{_PAIR}, mean over horizons and seeds", is_number=True),
+        Column("MSE / MAE", f"{PAIR}, mean over horizons and seeds", is_number=True),
         Column("without it", "the same arm without its trained member", is_number=True),
         Column("ridge", "of the same windows", is_number=True),
         Column("beside standard", "paired, corrected: see differences"),
@@ -120,7 +120,7 @@ def chosen_section(analysis: Analysis) -> Section:
 def headline_section(analysis: Analysis) -> Section:
     """Arms by data set, means over horizons."""
     datasets = analysis.board.datasets
-    columns = [*_ARM, *(Column(name, f"{_PAIR}, mean over horizons and seeds", is_number=True) for name in datasets)]
+    columns = [*_ARM, *(Column(name, f"{PAIR}, mean over horizons and seeds", is_number=True) for name in datasets)]
     rows: list[list[Cell]] = []
     partial: list[list[Cell]] = []
     for arm in analysis.board.arms:
@@ -164,6 +164,8 @@ def horizon_section(analysis: Analysis) -> Section:
         Column("memory", "peak", is_number=True),
         Column("trained on", "which training windows", has_filter=True),
     ]
+    if has_pretraining := bool(table["pretraining"].any()):
+        columns.append(Column("pretraining", "whether it had this data set's training part", has_filter=True))
     best = table.groupby(["dataset", "horizon"])["mse"].transform("min")
     rows = []
     for row, lowest in zip(each_row(table), best, strict=True):
@@ -185,6 +187,7 @@ def horizon_section(analysis: Analysis) -> Section:
                 number_cell(row.seconds, f"{row.seconds:,.3g}" if not math.isnan(row.seconds) else DASH),
                 number_cell(row.peak_memory, size(row.peak_memory, "B")),
                 Cell(row.trained_windows or DASH),
+                *([Cell(row.pretraining or DASH)] if has_pretraining else []),
             ]
         )
     text = [
@@ -205,8 +208,8 @@ def ablation_section(analysis: Analysis) -> Section:
     columns = [
         *_TABLE,
         Column("predictor", has_filter=True),
-        Column(STANDARD, f"{_PAIR}, mean over seeds", is_number=True),
-        *(Column(name, f"{_PAIR}, mean over seeds; under it the verdict", is_number=True) for name in names),
+        Column(STANDARD, f"{PAIR}, mean over seeds", is_number=True),
+        *(Column(name, f"{PAIR}, mean over seeds; under it the verdict", is_number=True) for name in names),
         Column(RIDGE, "alone", is_number=True),
     ]
     known = {(row.dataset, row.horizon, row.predictor, row.attention): row for row in each_row(table)}
@@ -255,82 +258,6 @@ def cost_section(analysis: Analysis) -> Section:
     return Section("cost", "Accuracy and cost", text, parts)
 
 
-def published_section(analysis: Analysis) -> Section:
-    """What others published beside what was run here."""
-    published = [one for one in analysis.published if one.dataset in analysis.board.datasets]
-    datasets = [name for name in analysis.board.datasets if name in {one.dataset for one in published}]
-    if not published:
-        return Section("published", "Published numbers", ["No published numbers are known of these data sets."])
-    horizons = sorted({horizon for name in datasets for horizon in analysis.board.horizons(name)})
-    columns = [
-        Column("data set", has_filter=True),
-        Column("model"),
-        Column("from", "measured here, or published elsewhere", has_filter=True),
-        Column("look-back", "context length in steps, or how it was chosen"),
-        Column("all windows", "whether every test window was scored", has_filter=True),
-        *(Column(str(horizon), f"{_PAIR}, horizon {horizon}", is_number=True) for horizon in horizons),
-        Column("mean", "over these horizons, where all are there", is_number=True),
-        Column("source", is_prose=True),
-    ]
-    rows = []
-    for dataset in datasets:
-        for arm, word in _shown_arms(analysis, dataset):
-            own = analysis.scores
-            own = own[
-                (own["dataset"] == dataset) & (own["predictor"] == arm.predictor) & (own["attention"] == arm.attention)
-            ]
-            scores = {row.horizon: (row.mse, row.mae) for row in each_row(own)}
-            contexts = listed(sorted({f"{value}" for value in own["context_length"].dropna()}))
-            cells = _published_cells(scores, analysis.board.horizons(dataset), horizons)
-            source = Cell(word, mark="chosen" if "chosen" in word else "")
-            here = [Cell(dataset), Cell(str(arm), mark="strong"), Cell("here"), Cell(contexts or DASH), Cell("yes")]
-            rows.append([*here, *cells, source])
-        for one in published:
-            if one.dataset == dataset:
-                nan = math.nan
-                pairs = {
-                    horizon: (nan if mse is None else mse, nan if mae is None else mae)
-                    for horizon, (mse, mae) in one.scores.items()
-                }
-                cells = _published_cells(pairs, analysis.board.horizons(dataset), horizons)
-                whole = Cell("yes") if one.complete_test else Cell("no", mark="warning")
-                rows.append(
-                    [
-                        *(Cell(dataset), Cell(one.model), Cell("published"), Cell(one.context_length), whole),
-                        *(*cells, Cell(one.source)),
-                    ]
-                )
-    text = [
-        "Nobody ran the published ones here: look-backs, ways of tuning and test windows differ, and only what is "
-        "measured here is paired. Where not all windows were scored, the last batch was left out, which alone moved "
-        "one fixed model from 0.271 to 0.216 on ETTh2. Published figures are mostly the best of several settings."
-    ]
-    caption = "Published numbers beside those measured here, MSE / MAE"
-    return Section("published", "Published numbers", text, [ReportTable("published-table", caption, columns, rows)])
-
-
-def _shown_arms(analysis: Analysis, dataset: str) -> list[tuple[RankedArm, str]]:
-    """What of this board stands beside published numbers, and why."""
-    best = analysis.chosen(dataset)
-    shown = [] if best is None else [(RankedArm(best["predictor"], best["attention"]), "chosen by validation")]
-    known = {
-        arm
-        for name, horizon in analysis.board.tables
-        if name == dataset
-        for arm in analysis.board.arms_of(name, horizon)
-    }
-    if RankedArm(RIDGE) in known:
-        shown.append((RankedArm(RIDGE), "closed form"))
-    return shown
-
-
-def _published_cells(scores: dict[int, tuple[float, float]], own: Sequence[int], horizons: Sequence[int]) -> list[Cell]:
-    nothing = math.nan, math.nan
-    pairs = [scores.get(horizon, nothing) for horizon in horizons]
-    mean = [float(np.mean([scores.get(horizon, nothing)[part] for horizon in own])) for part in (0, 1)]
-    return [number_cell(mse, score_pair(mse, mae)) for mse, mae in [*pairs, (mean[0], mean[1])]]
-
-
 def _mean_cell(analysis: Analysis, dataset: str, arm: RankedArm, mean: pd.Series | None) -> Cell:
     if mean is None:
         return Cell(DASH, math.nan)
@@ -342,6 +269,8 @@ def _mean_cell(analysis: Analysis, dataset: str, arm: RankedArm, mean: pd.Series
         notes += [f"standard: {beside}"] if beside else []
         ridge = analysis.verdict(dataset, arm, RIDGE)
         notes += [f"ridge: {ridge}"] if ridge else []
+    if mean["pretraining"] in _PRETRAINING:
+        notes.append(_PRETRAINING[mean["pretraining"]])
     best = analysis.chosen(dataset)
     is_chosen = best is not None and arm == RankedArm(best["predictor"], best["attention"])
     pair = score_pair(mean["mse"], mean["mae"])
@@ -363,7 +292,12 @@ def _scaled_table(analysis: Analysis, known: Sequence[str]) -> ReportTable:
         found = [analysis.mean_of(dataset, arm) for dataset in analysis.board.datasets]
         means = [[math.nan if mean is None else float(mean[name]) for name in known] for mean in found]
         if not np.isnan(means).all():
-            cells = [Cell(_joined(each), next((v for v in each if not math.isnan(v)), math.nan)) for each in means]
+            notes = ["" if mean is None else _PRETRAINING.get(mean["pretraining"], "") for mean in found]
+            firsts = [next((value for value in each if not math.isnan(value)), math.nan) for each in means]
+            cells = [
+                Cell(_joined(each), first, note="" if math.isnan(first) else note)
+                for each, first, note in zip(means, firsts, notes, strict=True)
+            ]
             rows.append([Cell(arm.predictor), Cell(arm.attention or DASH), *cells])
     caption = f"{pair}, means over horizons and seeds, by arm and data set"
     return ReportTable("scaled-table", caption, columns, rows)

@@ -13,6 +13,7 @@ from tsattn.leaderboard.report.parts import Cell
 __all__ = [
     "DASH",
     "MINUS",
+    "PAIR",
     "count_cell",
     "each_row",
     "listed",
@@ -27,6 +28,9 @@ __all__ = [
 
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 """What stands where nothing is, and what a reader takes for a minus."""
+
+PAIR = "MSE / MAE on the train-standardised scale"
+"""What a pair of errors is."""
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 

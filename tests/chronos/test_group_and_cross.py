@@ -1,0 +1,158 @@
+"""Attention among series and to the encoder is swapped where it is named, by attention that scores every pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from tests.chronos.saved_weights import weights_of
+from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
+from tsattn import Forecaster, load
+from tsattn.chronos import adapt, compare_structures, load_adapted
+from tsattn.chronos.group_and_cross import SwappedCrossAttention, SwappedGroupAttention
+from tsattn.errors import UserError
+
+STACKS = {"t5": "cross", "bolt": "cross", "chronos2": "group"}
+ENOUGH: dict[str, tuple[Any, str]] = {
+    "btt": ({"kind": "btt", "side": "both", "tt_rank": 4}, "project"),
+    "key": ({"kind": "btt", "tt_rank": 4}, "project"),
+    "query": ({"kind": "btt", "side": "query", "tt_rank": 4}, "project"),
+    "bilinear_mlr": ({"kind": "bilinear_mlr", "ranks": [8], "blocks": [1]}, "project"),
+    "mlbtc": ({"kind": "mlbtc", "levels": [{"rank": 8}]}, "project"),
+}
+families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def together(pipeline: Any, contexts: list[Tensor] | None = None) -> Tensor:
+    """Forecasts of contexts of one length, those of Chronos-2 as one group; with gaps, and longer than a step."""
+    given = series(60, 60, 60) if contexts is None else contexts
+    given[1][3:9] = torch.nan
+    if type(pipeline).__name__ != "Chronos2Pipeline":
+        return forecast(pipeline, given, 5)
+    found, _ = pipeline.predict_quantiles([torch.stack(given).numpy()], prediction_length=5, quantile_levels=[0.1, 0.5])
+    return torch.as_tensor(found[0])
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@families
+def test_standard_attention_computes_what_the_original_does(family: str, implementation: str) -> None:
+    pipeline = tiny_pipeline(family, implementation=implementation)
+    adapted = adapt(pipeline, "standard", STACKS[family])
+    count = 3 if family == "chronos2" else 2
+    assert [*adapted.swapped] == [f"{STACKS[family]}.{layer}" for layer in range(count)]
+    kind = SwappedGroupAttention if family == "chronos2" else SwappedCrossAttention
+    assert {type(module) for module in adapted.swapped.values()} == {kind}
+    assert torch.equal(together(adapted.pipeline), together(pipeline))
+
+
+@pytest.mark.parametrize("kind", ENOUGH)
+@families
+def test_structures_of_enough_parameters_forecast_alike(family: str, kind: str) -> None:
+    pipeline = tiny_pipeline(family)
+    attention, convert = ENOUGH[kind]
+    adapted = adapt(pipeline, attention, [f"{STACKS[family]}.1"], convert)
+    assert max(adapted.score_errors[f"{STACKS[family]}.1"]) < 1e-5
+    torch.testing.assert_close(together(adapted.pipeline), together(pipeline), rtol=1e-3, atol=1e-3)
+    small = adapt(pipeline, "btt", STACKS[family], "project")
+    assert not torch.allclose(together(small.pipeline), together(pipeline), rtol=1e-3, atol=1e-3)
+
+
+def test_series_of_other_groups_are_not_seen() -> None:
+    pipeline = adapt(tiny_pipeline("chronos2"), "btt", "group", "project").pipeline
+    first, second, third = series(60, 60, 60)
+    pair, other = torch.stack([first, second]).numpy(), third[None].numpy()
+    levels: Any = {"prediction_length": 5, "quantile_levels": [0.5]}
+    alone, _ = pipeline.predict_quantiles([pair], **levels)
+    beside, _ = pipeline.predict_quantiles([pair, other], **levels)
+    torch.testing.assert_close(beside[0], alone[0], rtol=1e-4, atol=1e-5)
+    changed, _ = pipeline.predict_quantiles([torch.stack([first, 3 - second]).numpy()], **levels)
+    assert not torch.allclose(changed[0][0], alone[0][0], rtol=1e-3, atol=1e-3), "the series of a group are seen"
+
+
+@pytest.mark.parametrize("side", ["key", "query", "both"])
+def test_steps_of_a_decoder_equal_the_whole_pass(side: str) -> None:
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    model: Any = adapt(tiny_pipeline("t5"), {"kind": "btt", "side": side}, ["cross.1"], "project").model
+    inputs = torch.arange(40).reshape(2, 20) + 2
+    mask = torch.ones_like(inputs)
+    mask[1, :7] = 0
+    tokens = torch.randint(2, 60, (2, 6), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        given = {"encoder_outputs": model.encoder(inputs, attention_mask=mask), "attention_mask": mask}
+        whole = model(**given, decoder_input_ids=tokens, use_cache=False).logits
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        steps = [model(**given, decoder_input_ids=part, past_key_values=cache).logits for part in tokens.split(2, 1)]
+        torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-4, atol=1e-4)
+        changed = inputs.clone()
+        changed[1, :7] = 50
+        other = model.encoder(changed, attention_mask=mask)
+        padded = model(encoder_outputs=other, attention_mask=mask, decoder_input_ids=tokens, use_cache=False).logits
+    torch.testing.assert_close(padded, whole, rtol=1e-4, atol=1e-4)
+
+
+@families
+def test_other_attention_stays_unless_it_is_named(family: str) -> None:
+    assert not [name for name in adapt(tiny_pipeline(family), "swa", "all").swapped if name.startswith(STACKS[family])]
+    mixed = adapt(tiny_pipeline(family), ["btt", "standard"], [f"{STACKS[family]}.1", 0], "fresh")
+    assert {name: type(module.attention).__name__ for name, module in mixed.swapped.items()} == {
+        f"{STACKS[family]}.1": "BTTAttention",
+        "encoder.0": "StandardAttention",
+    }
+
+
+@pytest.mark.parametrize("kind", ["swa", "mlr", "global_swa", "fixed_mixing"])
+@families
+def test_attention_by_position_is_refused(family: str, kind: str) -> None:
+    why = "series of a group have no order" if family == "chronos2" else "keys are tokens of the encoder"
+    with pytest.raises(
+        UserError, match=rf"attention {kind} of {STACKS[family]}.0 would go by positions, and {why}; valid"
+    ):
+        adapt(tiny_pipeline(family), kind, STACKS[family], "fresh")
+
+
+@families
+def test_it_is_saved_restored_counted_and_calibrated(family: str, tmp_path: Path) -> None:
+    pipeline = tiny_pipeline(family)
+    adapted = adapt(pipeline, "btt", [f"{STACKS[family]}.0", 1], "project", data=series(60, 80))
+    expected = together(adapted.pipeline)
+    loaded = load_adapted(adapted.save(tmp_path / "model"))
+    assert torch.equal(together(loaded.pipeline), expected)
+    assert adapted.restore() is pipeline
+    assert set(compare_structures(pipeline, STACKS[family]).query("structure == 'low_rank'")["error"] < 1e-6) == {True}
+    cost = adapted.cost().set_index("layer")
+    assert cost.loc[f"{STACKS[family]}.0", "share"] == 3.0
+    if family == "chronos2":
+        assert cost.loc["group.0", ["tokens", "score_flops"]].isna().all()
+        with pytest.raises(UserError, match="attention among series cannot learn from it"):
+            adapted.calibrate(series(60, 80))
+        return
+    queries, keys = {"t5": (7, 31), "bolt": (1, 17)}[family]
+    assert cost.loc["cross.0", "tokens"] == keys
+    assert cost.loc["cross.0", "original_flops"] == 2 * 3 * 8 * queries * keys
+    frame = adapted.calibrate(series(60, 80, 90), steps=30).set_index("layer")
+    assert frame.loc["cross.0", "after"] < frame.loc["cross.0", "before"]
+
+
+@families
+def test_it_is_trained_on(family: str, toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    where = [f"{STACKS[family]}.0"]
+    described = {"kind": "chronos", "weights": weights_of(family), "attention": "btt", "where": where}
+    made = Forecaster(
+        {**described, "convert": "project", "trained": "attention"},
+        context_length=24,
+        prediction_length=6,
+        max_steps=2,
+        val_windows=8,
+    ).fit(toy_frame)
+    assert made.result is not None
+    names = [name for name, part in made.result.fitted.predictor.named_parameters() if part.requires_grad]
+    assert names
+    assert all((".layer.1.") in name and "block.0." in name for name in names)
+    made.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(load(tmp_path / "model").predict(), made.predict(), check_exact=True)

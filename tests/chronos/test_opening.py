@@ -1,0 +1,254 @@
+"""What a name means, wherever it is typed, and what is refused of the files that it leads to."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.chronos.saved_weights import weights_of
+from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
+from tests.pretrained.small_models import save_small, small_model, small_weights
+from tests.toy_windows import toy_task
+from tsattn import Forecaster, load
+from tsattn.chronos import adapt, load_adapted, open_pipeline
+from tsattn.chronos.chronos_network import ChronosNetwork
+from tsattn.chronos.named_weights import NamedWeights, bolt_file, open_weights
+from tsattn.errors import UserError
+from tsattn.predictors import build_predictor
+from tsattn.pretrained.bolt_file import load_bolt
+from tsattn.task import Output
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small model in the place of the one that comes with the package; the current folder is empty."""
+    (tmp_path / "shipped").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.setattr("tsattn.pretrained.bolt_file._SHIPPED", tmp_path / "shipped")
+    monkeypatch.chdir(tmp_path / "here")
+    return save_small(tmp_path / "shipped" / "chronos-tiny.safetensors")
+
+
+def test_a_shipped_name_means_the_shipped_model_whatever_lies_in_the_folder(
+    shipped: Path, toy_frame: pd.DataFrame
+) -> None:
+    before = Forecaster("chronos-tiny", prediction_length=3).predict(toy_frame)
+    context = series(24)
+    plain = forecast(open_pipeline("chronos-tiny"), context)
+    adapt("chronos-tiny", {"kind": "swa", "window_size": 1}).save("chronos-tiny")
+    assert bolt_file("chronos-tiny") == shipped
+    pd.testing.assert_frame_equal(Forecaster("chronos-tiny", prediction_length=3).predict(toy_frame), before)
+    assert torch.equal(forecast(open_pipeline("chronos-tiny"), context), plain)
+    assert torch.equal(forecast(open_weights("chronos-tiny").pipeline, context), plain)
+    # what lies there is named by its path
+    there = Forecaster({"kind": "chronos", "weights": "./chronos-tiny"}, prediction_length=3).predict(toy_frame)
+    assert not there["predictions"].equals(before["predictions"])
+    assert open_weights("./chronos-tiny").swaps
+    with pytest.raises(UserError, match="holds an adapted model"):
+        open_pipeline(Path("chronos-tiny"))
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_home_is_expanded_on_every_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy_frame: pd.DataFrame
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save_small(tmp_path / "file.safetensors")
+    shutil.copytree(weights_of("bolt"), tmp_path / "folder")
+    adapt(weights_of("bolt"), "swa").save("~/adapted")
+    for weights in ("~/file.safetensors", "~/folder", "~/adapted"):
+        found = Forecaster({"kind": "chronos", "weights": weights}, prediction_length=3).predict(toy_frame)
+        assert found["predictions"].notna().all()
+        if weights != "~/adapted":
+            assert adapt(weights, "swa").swaps
+            assert open_pipeline(weights) is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["chronos-huge", "./none", "~/none.safetensors", "a/none.safetensors", "a/b/c", "/a", ""]
+)
+def test_what_a_name_may_be_is_one_sentence_everywhere(name: str) -> None:
+    for opening in (bolt_file, open_weights, open_pipeline, lambda one: adapt(one, "swa")):
+        with pytest.raises(
+            UserError, match=r"^weights must be .*\.safetensors file .*folder .*hub such as .*, not "
+        ) as e:
+            opening(name)
+        assert repr(name) in str(e.value)
+    assert NamedWeights.of("somebody/a-model.2") == NamedWeights("somebody/a-model.2")
+
+
+@pytest.mark.usefixtures("shipped")
+def test_only_a_model_on_the_hub_has_revisions(tmp_path: Path) -> None:
+    file = str(save_small(tmp_path / "file.safetensors"))
+    adapt(weights_of("bolt"), "swa").save(tmp_path / "adapted")
+    for weights in ("chronos-tiny", file, weights_of("bolt"), str(tmp_path / "adapted")):
+        for opening in (bolt_file, open_weights, open_pipeline):
+            with pytest.raises(UserError, match="is no model on the hub, which alone has revisions: leave"):
+                opening(weights, revision="abc")
+        with pytest.raises(UserError, match="leave revision out"):
+            Forecaster({"kind": "chronos", "weights": weights, "revision": "abc"}, prediction_length=2).predict(
+                pd.DataFrame({"y": range(30)}, index=pd.date_range("2024", periods=30, freq="D"))
+            )
+
+
+@pytest.mark.parametrize("kind", ["bolt", "chronos2", "file"])
+def test_a_number_of_paths_is_refused_where_none_are_drawn(kind: str, toy_frame: pd.DataFrame) -> None:
+    weights = small_weights() if kind == "file" else weights_of(kind)
+    described = {"kind": "chronos", "weights": weights, "num_samples": 7}
+    for more in ({}, {"attention": {"kind": "swa", "window_size": 2}}, {"trained": "all"}):
+        with pytest.raises(
+            UserError, match=r"num_samples is of Chronos-T5, which draws paths: .*; leave num_samples out"
+        ):
+            Forecaster({**described, **more}, prediction_length=2, context_length=20, max_steps=1).fit(toy_frame)
+
+
+def test_an_adapted_folder_keeps_its_swap(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
+    adapt(weights_of("bolt"), {"kind": "swa", "window_size": 2}, where=[1]).save(tmp_path / "adapted")
+    weights = str(tmp_path / "adapted")
+    described = {"kind": "chronos", "weights": weights}
+    sizes = {"context_length": 24, "prediction_length": 4, "max_steps": 1}
+    with pytest.raises(UserError, match="adapted: its swapped layers are those that are trained; leave where out"):
+        Forecaster({**described, "trained": "attention", "where": [0]}, **sizes).fit(toy_frame)
+    for trained in (None, "lora"):
+        with pytest.raises(
+            UserError, match="is adapted already, by attention of its own: leave attention out, or give"
+        ):
+            Forecaster({**described, "trained": trained, "attention": "mlr"}, **sizes).fit(toy_frame)
+    names = [
+        name
+        for name, part in ChronosNetwork(toy_task(), Output(), weights=weights, trained="attention").named_parameters()
+        if part.requires_grad
+    ]
+    assert names
+    assert all("encoder.block.1." in name for name in names)
+
+
+@pytest.mark.parametrize("trained", ["attention", "lora"])
+def test_layers_are_named_where_none_is_swapped(trained: str) -> None:
+    predictor = build_predictor({"kind": "chronos", "weights": weights_of("bolt"), "trained": trained, "where": [2]})
+    predictor.build(toy_task(24, 6, 2), Output())
+    assert predictor.num_parameters == {"attention": 4 * 24 * 24, "lora": 4 * 2 * 8 * 24}[trained]
+    assert predictor.forecasts.steps_at_once == 8
+
+
+def test_what_was_fitted_says_which_extra_it_needs(
+    toy_frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = {"kind": "chronos", "weights": weights_of("bolt"), "trained": "attention"}
+    made = Forecaster(described, prediction_length=4, context_length=24, max_steps=1).fit(toy_frame)
+    made.save(tmp_path / "model")
+    adapt(weights_of("bolt"), "swa").save(tmp_path / "adapted")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "chronos" else find(name))
+    for opening, folder in ((load, "model"), (load_adapted, "adapted")):
+        with pytest.raises(
+            UserError, match=r"^Chronos models need chronos-forecasting: pip install 'tsattn\[chronos\]'$"
+        ):
+            opening(tmp_path / folder)
+
+
+def changed(
+    folder: Path,
+    family: str,
+    config: Callable[[dict[str, Any]], object] | None = None,
+    weights: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None,
+) -> Path:
+    """A copy of a tiny model with another configuration or other weights."""
+    shutil.copytree(weights_of(family), folder)
+    if config is not None:
+        content = json.loads((folder / "config.json").read_text())
+        config(content)
+        (folder / "config.json").write_text(json.dumps(content))
+    if weights is not None:
+        state = weights(load_file(folder / "model.safetensors"))
+        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("config", "weights", "message"),
+    [
+        (
+            None,
+            lambda s: {k: v for k, v in s.items() if ".q." not in k},
+            r"damaged: it lacks .*\.q\.weight.* \d+ others",
+        ),
+        (None, lambda s: {**s, "x.y": torch.ones(2)}, r"damaged: it holds weights that its model has not got, x\.y$"),
+        (lambda c: c.update(d_ff=16), None, "damaged: it holds weights of other shapes than its model, "),
+        (lambda c: c.pop("chronos_config"), None, "cannot be opened .*: its config.json has no chronos_config"),
+        (lambda c: c["chronos_config"].pop("context_length"), None, "cannot be opened .*'context_length'"),
+        (lambda c: c["chronos_config"].update(more=1), None, "cannot be opened .*'more'"),
+        (lambda c: c.update(d_model="wide"), None, "cannot be opened .*'d_model'"),
+        (lambda c: c.update(chronos_pipeline_class="P"), None, "pipeline is 'P'; valid: ChronosPipeline, "),
+        (lambda c: c.update(model_type="bert"), None, "its model_type is 'bert'"),
+    ],
+    ids=["lacking", "surplus", "shapes", "no chronos", "no context", "more", "text", "pipeline", "model"],
+)
+def test_folders_that_are_damaged_are_refused(
+    family: str, config: Any, weights: Any, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = changed(tmp_path / "model", family, config, weights)
+    with caplog.at_level(logging.WARNING), pytest.raises(UserError, match=message) as caught:
+        open_pipeline(folder)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"12345678abc", b""], ids=["cut", "empty"])
+def test_files_that_are_damaged_are_refused(content: bytes, tmp_path: Path) -> None:
+    folder = changed(tmp_path / "model", "bolt")
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match=r"cannot be opened as a Chronos model: .*header"):
+        open_pipeline(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="is no folder of a Chronos model in safetensors"):
+        open_pipeline(folder)
+    (folder / "config.json").write_text("{not json")
+    with pytest.raises(UserError, match=r"is no folder of a Chronos model in safetensors: .* not a valid JSON"):
+        open_pipeline(folder)
+
+
+def test_decoders_alone_are_refused(tmp_path: Path) -> None:
+    folder = changed(tmp_path / "model", "t5", lambda config: config["chronos_config"].update(model_type="causal"))
+    with pytest.raises(UserError, match="decoders only cannot be adapted"):
+        open_pipeline(folder)
+
+
+@pytest.mark.parametrize("feed_forward", ["gelu", "gated-gelu", "gated-gelu_tanh", "gated-silu"])
+def test_a_file_is_opened_with_its_own_functions(feed_forward: str, tmp_path: Path) -> None:
+    model = small_model(description={"feed_forward": feed_forward, "stride": 2})
+    file = save_small(tmp_path / "small.safetensors", model)
+    pipeline = open_pipeline(file)
+    context = torch.stack(series(24, 24))
+    with torch.no_grad():
+        found = pipeline.inner_model(context=context).quantile_preds
+        expected = load_bolt(file).quantiles_of(context, None)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folder_is_opened_as_its_own_package_does(family: str) -> None:
+    from chronos import BaseChronosPipeline
+
+    theirs, ours = BaseChronosPipeline.from_pretrained(weights_of(family)), open_pipeline(weights_of(family))
+    assert type(theirs) is type(ours)
+    assert type(theirs.inner_model) is type(ours.inner_model)
+    assert theirs.inner_model.config.to_dict() == ours.inner_model.config.to_dict()
+    assert theirs.inner_model.config._attn_implementation == ours.inner_model.config._attn_implementation
+    assert not ours.inner_model.training
+    assert torch.equal(forecast(theirs, series(60, 33)), forecast(ours, series(60, 33)))
+    half = open_pipeline(weights_of(family), dtype="bfloat16").inner_model
+    assert {weight.dtype for weight in half.parameters()} == {torch.bfloat16}
+    assert tiny_pipeline(family).inner_model.state_dict().keys() == ours.inner_model.state_dict().keys()
