@@ -164,6 +164,11 @@ class DrawnDataModule(ForecastDataModule):
         """Draw training windows in the place of those of the loader (called by the Trainer)."""
         if self.trainer is None or not self.trainer.training:
             return batch
+        if self.trainer.accumulate_grad_batches != 1:
+            raise UserError(
+                f"{self.name} are drawn once a step: leave trainer.accumulate_grad_batches out, and make "
+                "data.batch_size larger"
+            )
         steps = self.trainer.estimated_stepping_batches
         if not np.isfinite(steps):
             raise UserError(f"how {self.name} are drawn goes by the share of the training: give trainer.max_steps")

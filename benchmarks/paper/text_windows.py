@@ -76,8 +76,8 @@ class TextDataModule(DrawnDataModule):
         for part in _SHARES:
             if len(self.part_of(part)) <= self.prediction_length + 1:
                 raise UserError(
-                    f"the text {name} has {len(content)} bytes, too few for pieces of {prediction_length}: valid are "
-                    f"{20 * (prediction_length + 2)} and more"
+                    f"the text {name} has {len(content)} bytes, too few for pieces of {prediction_length}: it takes "
+                    f"{20 * (prediction_length + 2)} bytes or more"
                 )
 
     def part_of(self, part: str) -> Tensor:
@@ -93,7 +93,9 @@ class TextDataModule(DrawnDataModule):
     @override
     def held_out(self, part: str, count: int, generator: torch.Generator) -> Drawn:
         text = self.part_of(part)
-        return self._pieces(text, torch.linspace(0, len(text) - self.prediction_length - 1, count).long())
+        last = len(text) - self.prediction_length - 1
+        # float32 knows no odd numbers above 16 million
+        return self._pieces(text, torch.linspace(0, last, count, dtype=torch.float64).long())
 
     def _pieces(self, text: Tensor, starts: Tensor) -> Drawn:
         T = self.prediction_length

@@ -228,6 +228,38 @@ def test_each_layer_takes_its_own() -> None:
         encoder(x, TokenOrigin(time))
 
 
+def test_layers_of_the_same_blocks_find_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    coarse = {"kind": "mlr", "ranks": [4, 4], "blocks": {"change_points": [1, 2]}}
+    given = (POINTS, coarse, {**POINTS, "ranks": [6, 2]}, coarse, POINTS)
+    encoder = Encoder([build_attention(one, d_model=16, num_heads=2, max_length=24) for one in given], 32, 0.0)
+    x, origin = torch.randn(2, 24, 16), TokenOrigin(None, torch.randn(2, 24, 1))
+    with monkeypatch.context() as patch:  # each layer is asked
+        for attention in encoder.attentions:
+            patch.setattr(attention.pattern, "block_choice", None)
+        expected = encoder(x, origin)
+    sought: list[Any] = []
+    found = MultiLevelPattern.blocks_of
+    monkeypatch.setattr(
+        MultiLevelPattern, "blocks_of", lambda one, at: sought.append(one.change_points) or found(one, at)
+    )
+    torch.testing.assert_close(encoder(x, origin), expected, rtol=0, atol=0)
+    assert sought == [(1, 4), (1, 2)]
+
+
+def test_caches_go_with_nothing_else() -> None:
+    encoder = Encoder([build_attention("standard", d_model=16, num_heads=2, causal=True)], 32, 0.0)
+    x = torch.randn(2, 1, 16)
+    blocks, every = torch.zeros(1, 2, 1, dtype=torch.long), torch.ones(1, dtype=torch.bool)
+    for others, said in (
+        ({"origin": TokenOrigin()}, "origin"),
+        ({"blocks": blocks, "global_tokens": every}, "blocks, global_tokens"),
+    ):
+        with pytest.raises(UserError, match=f"caches hold plain sequences: {said} cannot be given with them"):
+            encoder(x, caches=encoder.new_caches(2), **others)
+    encoder(x, caches=encoder.new_caches(2))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["transformer", "patchtst"])
 def test_compiled_they_are_the_same(kind: str) -> None:

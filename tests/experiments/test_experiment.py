@@ -68,6 +68,8 @@ def test_overrides(content: dict[str, Any], path: str, value: Any, found: Callab
         ({"model": {"backbone": "patchtts"}}, "unknown predictor 'patchtts'"),
         ({"model": {"backbone": {"kind": "ridge", "beta": 1}}}, "predictor ridge has no argument 'beta'"),
         ({"data": "Nothing"}, "--data must be one of"),
+        ({"model": {"backbone": "ridge", "betas": [0.9]}}, "betas must be two numbers of at least 0 and below 1"),
+        ({"model": {"backbone": "ridge", "schedule": "linear"}}, "schedule must be one of cosine, constant"),
     ],
 )
 def test_what_is_not_valid_is_named(content: dict[str, Any], changes: dict[str, Any], said: str) -> None:

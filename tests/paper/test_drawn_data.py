@@ -128,7 +128,9 @@ class Seen(Callback):
         self.validated.append(batch)
 
 
-def trained(folder: Path | None = None, seen: Seen | None = None, **data: Any) -> list[Batch]:
+def trained(
+    folder: Path | None = None, seen: Seen | None = None, trainer: dict[str, Any] | None = None, **data: Any
+) -> list[Batch]:
     seen = seen or Seen()
     experiment = {
         "data": {
@@ -143,7 +145,7 @@ def trained(folder: Path | None = None, seen: Seen | None = None, **data: Any) -
                 "num_heads": 2,
             }
         },
-        "trainer": {"max_steps": 6, "val_check_interval": 2, "accelerator": "cpu"},
+        "trainer": {"max_steps": 6, "val_check_interval": 2, "accelerator": "cpu", **(trainer or {})},
     }
     run(experiment, folder, hooks=Hooks(callbacks=[seen], beside=False))
     validated = [batch.past for batch in seen.validated]
@@ -175,6 +177,11 @@ def test_a_training_that_goes_on_draws_what_it_would_have_drawn(tmp_path: Path) 
     assert 0 < done <= 5
     for one, other in zip(whole, [*before.batches[:done], *after.batches], strict=True):
         assert torch.equal(one.past, other.past)
+
+
+def test_steps_of_several_batches_are_refused() -> None:
+    with pytest.raises(UserError, match=r"drawn once a step: leave trainer\.accumulate_grad_batches out"):
+        trained(trainer={"accumulate_grad_batches": 2})
 
 
 def test_a_curriculum_of_all_steps_is_followed_in_training() -> None:

@@ -70,6 +70,18 @@ def test_windows_are_pieces_of_their_part_of_the_text(text: Path) -> None:
     assert len(set(pieces)) > 10
 
 
+@pytest.mark.parametrize("more", [0, 20])
+def test_pieces_of_a_long_text_are_spread_to_its_end(text: Path, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = module(text)
+    # of which one is odd, and more than float32 can count to by ones
+    data._bytes = torch.zeros(1, dtype=torch.uint8).expand(20 * (1 << 24) + 20 * (T + 1) + more)
+    starts: list[torch.Tensor] = []
+    monkeypatch.setattr(data, "_pieces", lambda text, at: starts.append(at))
+    data.held_out("test", 3, torch.Generator())
+    last = len(data.part_of("test")) - T - 1
+    assert starts[0].tolist() == [0, last // 2, last]
+
+
 def test_the_text_is_a_part_of_what_tells_experiments_apart(text: Path) -> None:
     first = module(text).how
     text.write_text(text.read_text().replace("quick", "quiet"))
@@ -80,7 +92,7 @@ def test_texts_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     short = tmp_path / "short.txt"
     short.write_text("x" * (20 * (T + 1)))
     with pytest.raises(
-        UserError, match="the text short has 340 bytes, too few for pieces of 16: valid are 360 and more"
+        UserError, match="the text short has 340 bytes, too few for pieces of 16: it takes 360 bytes or more"
     ):
         module(short)
     with pytest.raises(UserError, match=r"the text .*none\.txt cannot be read: No such file"):

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from tsattn.experiments.fingerprint import fingerprint
 from tsattn.experiments.schema import completed, instantiated, plain
 from tsattn.predictors import complete_predictor
 from tsattn.training.losses import choose_loss
+from tsattn.training.optimization import Optimization
 from tsattn.training.trainer_checks import check_seed
 from tsattn.training.trainer_options import chosen_precision
 
@@ -75,6 +76,7 @@ class Experiment:
         check_seed(content.get("seed_everything"))
         whole = plain(completed(content))
         whole["model"]["backbone"] = complete_predictor(whole["model"]["backbone"])
+        Optimization(**{one.name: whole["model"][one.name] for one in fields(Optimization)})
         files = whole["data"].get("init_args") or {}
         # the description is read from anywhere
         files.update({name: str(Path(files[name]).absolute()) for name in _FILES if files.get(name)})

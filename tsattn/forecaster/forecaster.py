@@ -27,6 +27,7 @@ from tsattn.forecaster.panel_runs import built_for, run_on
 from tsattn.forecaster.reading import FrameReader, reread
 from tsattn.forecaster.scores import score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
+from tsattn.optim import BETAS
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.long_horizons import beyond_training
@@ -152,7 +153,7 @@ class Forecaster:
         weight_decay: float = 0.01,
         warmup_steps: int | None = None,
         schedule: str = "cosine",
-        betas: Sequence[float] = (0.9, 0.999),
+        betas: Sequence[float] = BETAS,
         loss: str | None = None,
         mup: bool = False,
         activation_checkpointing: bool = False,

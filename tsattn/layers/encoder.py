@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from tsattn.attention import Attention
 from tsattn.attention.caches import Cache
-from tsattn.attention.patterns import TokenOrigin
+from tsattn.attention.patterns import Pattern, TokenOrigin
+from tsattn.errors import UserError
 from tsattn.layers.dropout_layer import Dropout
 from tsattn.layers.token_norm import computing_anew, token_norm
 
@@ -103,19 +104,27 @@ class Encoder(nn.Module):
             global_tokens: `(N,)` bool, tokens that lie in each of these blocks.
             caches: from `new_caches`, with the tokens before these, for decoding step by step; nothing else is given
                 with them.
+
+        Raises:
+            UserError: for caches with an origin, blocks or global tokens.
         """
         if caches is not None:
+            others = {"origin": origin, "blocks": blocks, "global_tokens": global_tokens}
+            unfit = [name for name, value in others.items() if value is not None]
+            if unfit:
+                raise UserError(f"caches hold plain sequences: {', '.join(unfit)} cannot be given with them")
             for block, cache in zip(self.blocks, caches, strict=True):
                 x = block(x, cache=cache)
             decoded: Tensor = self.norm(x)
             return decoded
         recompute = self.recompute and torch.is_grad_enabled()
         origin = TokenOrigin() if origin is None else origin
+        found: dict[Hashable, Tensor | None] = {}
         for block in self.blocks:
             assert isinstance(block, EncoderBlock)
             pattern = block.attention.pattern
             given = blocks is not None and pattern.takes_blocks
-            known = (blocks, global_tokens) if given else (pattern.blocks_of(origin), None)
+            known = (blocks, global_tokens) if given else (_found_once(pattern, origin, found), None)
             if recompute:
                 # a compiler takes no contexts of ours, so there are none where nothing is counted
                 contexts: dict[str, Any] = {"context_fn": _first_and_anew} if self.counts else {}
@@ -141,6 +150,16 @@ class Encoder(nn.Module):
         """Those of the layers, the first layer's first."""
         blocks = [block for block in self.blocks if isinstance(block, EncoderBlock)]
         return [block.attention for block in blocks]
+
+
+def _found_once(pattern: Pattern, origin: TokenOrigin, found: dict[Hashable, Tensor | None]) -> Tensor | None:
+    """The blocks that a pattern finds; what layers of the same choice have found already is not sought again."""
+    choice = pattern.block_choice
+    if choice is None:
+        return pattern.blocks_of(origin)
+    if choice not in found:
+        found[choice] = pattern.blocks_of(origin)
+    return found[choice]
 
 
 def _first_and_anew() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:

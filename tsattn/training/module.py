@@ -23,7 +23,7 @@ from tsattn.errors import UserError, one_of
 from tsattn.evaluation.selection import selection_metric
 from tsattn.evaluation.totals import ErrorTotals
 from tsattn.layers import Encoder, T5Stack
-from tsattn.optim import cap_rms_, mup_init_
+from tsattn.optim import BETAS, cap_rms_, mup_init_
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
 from tsattn.training.checkpoint_content import CheckpointContent, read_content
@@ -101,7 +101,7 @@ class ForecastingModule(LightningModule):
         compile_mode: str | None = None,
         selection: str | None = None,
         schedule: str = "cosine",
-        betas: Sequence[float] = (0.9, 0.999),
+        betas: Sequence[float] = BETAS,
     ) -> None:
         super().__init__()
         betas = list(betas)  # plain data, as all that is saved

@@ -89,6 +89,7 @@ class MultiLevelPattern(Pattern):
         self.reads_values = change_points is not None
         if self.reads_values or self.calendar is not None:
             self.data_blocks = "change points" if self.calendar is None else ", ".join(self.calendar)
+            self.block_choice = self.calendar, self.change_points
         # where the data make the blocks, positions only order the tokens
         self.align = align if self.data_blocks is None else "start"
         self.needs_max_length = numbers is not None or self.align == "end"

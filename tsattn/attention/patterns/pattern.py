@@ -6,6 +6,7 @@ Shape letters as in `tsattn.attention.base`; r components of a query or key, E o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -67,6 +68,8 @@ class Pattern(ABC):
         takes_blocks: whether explicit blocks may be handed in.
         data_blocks: by what the blocks are that `blocks_of` finds in the data, in words; None if it finds none.
         reads_values: whether it finds them in the values that the tokens stand for.
+        block_choice: what decides, with the data, the blocks that it finds: layers whose patterns have the same choice
+            find them once. None where each pattern is asked.
         needs_max_length: whether `max_length` must be known.
         is_local: whether near tokens are scored otherwise than far ones, so that their order must mean something.
         component_groups: sizes of the groups that the r components fall into, or None for one group.
@@ -78,6 +81,7 @@ class Pattern(ABC):
     takes_blocks: bool = False
     data_blocks: str | None = None
     reads_values: bool = False
+    block_choice: Hashable | None = None
     needs_max_length: bool = False
     is_local: bool = False
     component_groups: tuple[int, ...] | None = None
