@@ -16,48 +16,59 @@ from pathlib import Path
 if not __package__:  # run as a file, which finds what lies beside it but not the folder above
     sys.path[0] = str(Path(__file__).parents[2])
 
-from benchmarks.paper.chosen_arms import arms_table, beside, chosen_arms, compared_claim, relative_figure
-from benchmarks.paper.claims import PaperReport, described_by
+from benchmarks.paper.chosen_arms import INTERVALS, Question, answered, arms_table, beside, chosen_arms, relative_figure
+from benchmarks.paper.claims import EDGE, PaperReport, described_by, listed, paragraph
 from benchmarks.paper.experiment import PaperExperiment
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.standings import STANDARD
 
 __all__ = ["EXPERIMENT", "main", "report"]
 
 METRIC = "mse"
 
 _QUESTIONS = (
-    ("numbers", "standard", "Blocks by number forecast better than standard attention."),
-    ("days", "standard", "Blocks by the calendar forecast better than standard attention."),
-    ("change_points", "standard", "Blocks cut at change points forecast better than standard attention."),
-    ("days", "numbers", "The days of the calendar are better blocks than as many of equal length."),
-    ("change_points", "numbers", "Pieces between change points are better blocks than as many of equal length."),
-    ("linear", "standard", "Linear attention forecasts better than standard attention (a reference)."),
+    Question("Blocks by number forecast better than standard attention.", ["numbers"], [STANDARD]),
+    Question("Blocks by the calendar (days of UTC) forecast better than standard attention.", ["days"], [STANDARD]),
+    Question("Blocks cut at change points forecast better than standard attention.", ["change_points"], [STANDARD]),
+    Question(
+        "The days of the calendar (of UTC) are better blocks than as many of equal length.", ["days"], ["numbers"]
+    ),
+    Question(
+        "Pieces between change points are better blocks than as many of equal length.", ["change_points"], ["numbers"]
+    ),
+    Question("Windows of a day forecast better than standard attention.", ["swa"], [STANDARD]),
+    Question("Linear attention forecasts better than standard attention (a reference).", ["linear"], [STANDARD]),
 )
 
 
 def report(records: Records) -> PaperReport:
     """The report of the records."""
     chosen = chosen_arms(records, METRIC)
-    compared = {name: beside(records, chosen, name, METRIC) for name in dict.fromkeys(one for _, one, _ in _QUESTIONS)}
+    compared = beside(records, chosen, STANDARD, METRIC)
     sizes = described_by(
-        chosen, width="model.backbone.d_model", context="data.init_args.context_length", steps="trainer.max_steps"
+        chosen,
+        width="model.backbone.d_model",
+        context="data.init_args.context_length",
+        batch_size="data.init_args.batch_size",
     )
-
-    def each(column: str) -> str:
-        return ", ".join(f"{value:g}" for value in sorted(sizes[column].dropna().unique()))
-
     return PaperReport(
         title="Which blocks",
-        about=[" ".join((__doc__ or "").split("\n\n")[-1].split())],
-        claims=[compared_claim(text, compared[reference], arm) for arm, reference, text in _QUESTIONS],
-        table=arms_table(records, chosen, compared["standard"]),
+        about=[paragraph(__doc__)],
+        claims=answered(records, chosen, _QUESTIONS, METRIC),
+        table=arms_table(records, chosen, compared),
         legend="MSE and MAE are those of scaled values over all test windows, the mean of the seeds, and `spread` the "
-        "standard deviation over these; `%` is the MSE beside that of standard attention, with its paired interval.",
-        figure=relative_figure(compared["standard"], "standard", METRIC),
+        "standard deviation over these; `%` is the MSE beside that of standard attention, with its paired interval; "
+        f"`tried` is of how many learning rates one was chosen. {EDGE} {INTERVALS}",
+        figure=relative_figure(compared, STANDARD, METRIC),
         caption="The MSE beside that of standard attention, with intervals of 95 %.",
         differs=[
             "The paper cuts blocks by number, and leaves others open.",
-            f"Contexts of {each('context')} steps, width {each('width')}, {each('steps')} training steps.",
+            f"Contexts of {listed(sizes['context'])} steps, width {listed(sizes['width'])}, {listed(chosen['steps'])} "
+            f"training steps of {listed(sizes['batch_size'])} windows: a short training, in which an arm that learns "
+            "fast is ahead of one that would come further.",
+            "Days are those of UTC, also in Victoria, where they begin at 10 or 11 o'clock local time.",
+            "Logits are divided by the root of the size of a head, whatever the levels, and queries and keys are not "
+            "normalised, as all arms but linear attention have it.",
         ],
         asked_by="what the paper leaves open",
     )

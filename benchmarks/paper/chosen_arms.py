@@ -3,120 +3,177 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.paper.claims import LEAST_SEEDS, Claim, chosen_by_validation, described_by, runs_of
+from benchmarks.paper.verdicts import most
 from tsattn.errors import UserError
-from tsattn.leaderboard.comparisons import compare_all
+from tsattn.leaderboard.comparisons import Pair, compare_pairs
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.wording import percent
-from tsattn.leaderboard.standings import STANDARD, Standings
+from tsattn.leaderboard.standings import STANDARD, RankedArm, Standings
 
 __all__ = [
+    "INTERVALS",
     "RULE",
     "TABLES",
+    "Question",
+    "answered",
     "arms_table",
     "beside",
     "best_of",
     "chosen_arms",
-    "compared_claim",
     "relative_figure",
     "table_name",
 ]
+
+Table: TypeAlias = tuple[str, int]
+
+_CHOSEN = "chosen"  # what all predictors are called, whichever of them validation chose
 
 TABLES = ["dataset", "horizon"]
 """What runs must have in common to be compared."""
 
 RULE = (
-    "better in one table at least and worse in none: by the interval of 95 % over windows, which are paired, and "
-    "seeds, and by its p-value, corrected for the number of comparisons (Holm)"
+    "holds: better in most tables and worse in none; does not hold: worse in most and better in none; else it is not "
+    "decided. Better and worse are those of the interval of 95 % over windows, which are paired, and seeds, and of its "
+    "p-value, corrected for all comparisons of these claims (Holm)"
 )
+
+INTERVALS = (
+    "The intervals of the table and the figure are each of one comparison; the verdicts on claims are corrected for "
+    "the number of all their comparisons."
+)
+"""What reports say of them."""
 
 
 def chosen_arms(records: Records, metric: str) -> pd.DataFrame:
-    """The runs of each attention at the learning rate that validation chose, in each table.
+    """The runs of each attention at the learning rate and number of steps that validation chose, in each table.
 
     Args:
-        records: of a suite whose predictors differ in their learning rate, besides those without attention.
+        records: of a suite whose predictors differ in these two, besides those without attention.
         metric: ``mse`` or ``mae``, by whose mean over seeds on the validation part it is chosen.
 
     Returns:
-        rows of `runs_of`, with ``learning_rate``, and ``candidates``, of how many rates one was chosen; in each table
+        rows of `runs_of`, with ``learning_rate`` and ``steps``, and what `chosen_by_validation` adds; in each table
         standard attention first.
 
     Raises:
         UserError: if no run with an attention is done.
     """
-    runs = described_by(runs_of(records), learning_rate="model.learning_rate")
+    runs = described_by(runs_of(records), learning_rate="model.learning_rate", steps="trainer.max_steps")
     attended = runs[(runs["attention"] != "") & (runs["status"] != "does not apply")]
-    chosen = chosen_by_validation(attended, [*TABLES, "attention"], ["learning_rate"], f"validation_{metric}")
+    chosen = chosen_by_validation(attended, [*TABLES, "attention"], ["learning_rate", "steps"], f"validation_{metric}")
     if chosen.empty:
         raise UserError("no attention is done with all its seeds, so there is nothing to report")
     is_other = chosen["attention"] != STANDARD
     return chosen.assign(is_other=is_other).sort_values([*TABLES, "is_other", "attention", "seed"], ignore_index=True)
 
 
-def best_of(chosen: pd.DataFrame, attentions: Sequence[str], name: str, metric: str) -> pd.DataFrame:
-    """In each table the runs of the attention with the least validation error among some, under another name.
+@dataclass(frozen=True)
+class Question:
+    """Whether some arms are better than others.
+
+    Attributes:
+        text: that they are.
+        arms: attentions, of which in each table the one with the least validation error is taken.
+        others: what it is compared with, likewise.
+    """
+
+    text: str
+    arms: Sequence[str]
+    others: Sequence[str]
+
+
+def best_of(chosen: pd.DataFrame, attentions: Sequence[str], metric: str) -> dict[Table, str]:
+    """By table the attention with the least validation error among some, mean over seeds.
 
     Args:
         chosen: from `chosen_arms`.
         attentions: among which it is.
-        name: that takes the place of the attention's; ``form`` keeps its own.
         metric: by which it is chosen.
     """
     part = chosen[chosen["attention"].isin(attentions)]
     best = chosen_by_validation(part, TABLES, ["attention"], f"validation_{metric}")
-    return best.assign(form=best["attention"], attention=name)
+    return {(row.dataset, row.horizon): row.attention for row in best.itertuples()}
 
 
-def beside(records: Records, runs: pd.DataFrame, reference: str, metric: str) -> pd.DataFrame:
-    """Each attention beside one of them: see `tsattn.leaderboard.comparisons.compare_all`.
+def beside(records: Records, chosen: pd.DataFrame, reference: str, metric: str) -> pd.DataFrame:
+    """Each attention beside one of them, see `tsattn.leaderboard.comparisons.compare_pairs`.
 
     Args:
         records: with the errors by window.
-        runs: of one choice a table and attention, see `chosen_arms`.
+        chosen: from `chosen_arms`.
         reference: the attention that the others are compared with.
         metric: of the errors.
     """
-    # the statistics compare with what is called standard
-    names = {name: STANDARD if name == reference else f"{name} " for name in runs["attention"].unique()}
-    renamed = dict(zip(runs["key"], runs["attention"].map(names), strict=True))
-    known = {row["key"]: row for row in runs.to_dict("records")}
-    picked = [
-        replace(one, row={**one.row, "predictor": "chosen", "attention": renamed[one.row["key"]]})
-        for one in {record.row["key"]: record for record in records.each()}.values()
-        if one.row["key"] in known
+    known = list(chosen[[*TABLES, "attention"]].drop_duplicates().itertuples(index=False, name=None))
+    pairs = [
+        _pair((dataset, horizon), attention, reference)
+        for dataset, horizon, attention in known
+        if attention != reference and (dataset, horizon, reference) in known
     ]
-    compared = compare_all(Standings(Records.of(picked)))
-    compared = compared[compared["metric"] == metric]
-    return compared.assign(attention=compared["attention"].str.strip()).reset_index(drop=True)
+    return compare_pairs(_standings(records, chosen), pairs, [metric])
 
 
-def compared_claim(text: str, compared: pd.DataFrame, attention: str, forms: Mapping[str, str] | None = None) -> Claim:
-    """What the comparisons of an attention say, table by table.
+def answered(records: Records, chosen: pd.DataFrame, questions: Sequence[Question], metric: str) -> list[Claim]:
+    """What the runs say to each question, table by table; all comparisons of all questions are one family (Holm).
 
     Args:
-        text: that it is better.
-        compared: from `beside`.
-        attention: that the claim is about.
-        forms: by the name of a table, what it and the reference stand for there, in words.
+        records: with the errors by window.
+        chosen: from `chosen_arms`.
+        questions: of the experiment, all of them.
+        metric: of the errors, by which the best of several arms is chosen on the validation part, too.
     """
-    rows = compared[compared["attention"] == attention]
-    if rows.empty:
-        return Claim(text, "no such runs", None, RULE)
-    said = []
-    for row in rows.itertuples():
-        table = table_name(row.dataset, row.horizon)
-        interval = f"{percent(row.percent)} ({percent(row.percent_low)} to {percent(row.percent_high)})"
-        said.append(f"{table}: {interval}, {row.verdict}{(forms or {}).get(table, '')}")
-    few = bool((rows[["seeds", "reference_seeds"]].min(axis=1) < LEAST_SEEDS).any())
-    verdicts = set(rows["verdict"])
-    holds = None if few or "no interval" in verdicts else "better" in verdicts and "worse" not in verdicts
-    return Claim(text, "; ".join(said), holds, RULE)
+    asked = []
+    for question in questions:
+        arms, others = (best_of(chosen, names, metric) for names in (question.arms, question.others))
+        asked.append([_pair(table, arms[table], others[table]) for table in arms if table in others])
+    compared = compare_pairs(_standings(records, chosen), [pair for pairs in asked for pair in pairs], [metric])
+    found = {
+        (row["dataset"], row["horizon"], row["attention"], row["against"]): row for row in compared.to_dict("records")
+    }
+    whole = chosen.groupby([*TABLES, "attention"])["is_whole"].all()
+    claims = []
+    for question, pairs in zip(questions, asked, strict=True):
+        said, verdicts = [], []
+        for pair in pairs:
+            names = (pair.arm.attention, pair.reference.attention)
+            row = found[pair.dataset, pair.horizon, *names]
+            is_whole = all(whole[pair.dataset, pair.horizon, name] for name in names)
+            forms = f" ({names[0]} beside {names[1]})" if max(len(question.arms), len(question.others)) > 1 else ""
+            verdict, words = _verdict(row, is_whole)
+            verdicts.append(verdict)
+            said.append(f"{table_name(pair.dataset, pair.horizon)}: {words}{forms}")
+        claims.append(Claim(question.text, "; ".join(said) or "no such runs", most(verdicts), RULE))
+    return claims
+
+
+def _verdict(row: Mapping[str, Any], is_whole: bool) -> tuple[bool | None, str]:
+    """What one comparison says, also in words; a tie, or one of too few runs, decides nothing."""
+    interval = f"{percent(row['percent'])} ({percent(row['percent_low'])} to {percent(row['percent_high'])})"
+    if not is_whole:
+        return None, f"{interval}, runs are missing"
+    if min(row["seeds"], row["reference_seeds"]) < LEAST_SEEDS:
+        return None, f"{interval}, too few seeds"
+    if row["verdict"] == "tie":
+        return None, f"{interval}, a tie, where {row['percent_detectable']:.1f} % would have been found"
+    return {"better": True, "worse": False}.get(row["verdict"]), f"{interval}, {row['verdict']}"
+
+
+def _pair(table: Table, attention: str, reference: str) -> Pair:
+    return Pair(*table, RankedArm(_CHOSEN, attention), RankedArm(_CHOSEN, reference))
+
+
+def _standings(records: Records, chosen: pd.DataFrame) -> Standings:
+    """The chosen runs alone, as those of one predictor, whatever their rate was."""
+    keys = set(chosen["key"])
+    picked = {one.row["key"]: one for one in records.each() if one.row["key"] in keys}
+    return Standings(Records.of([replace(one, row={**one.row, "predictor": _CHOSEN}) for one in picked.values()]))
 
 
 def arms_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
@@ -127,7 +184,7 @@ def arms_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -
         chosen: from `chosen_arms`.
         compared: from `beside`.
     """
-    differences = compared.set_index([*TABLES, "attention"])[["percent", "percent_low", "percent_high", "verdict"]]
+    differences = compared.set_index([*TABLES, "attention"])[["percent", "percent_low", "percent_high"]]
     rows = []
     for (dataset, horizon, attention), part in chosen.groupby([*TABLES, "attention"], sort=False):
         difference = (
@@ -145,10 +202,11 @@ def arms_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -
                 "%": difference.get("percent"),
                 "from": difference.get("percent_low"),
                 "to": difference.get("percent_high"),
-                "": difference.get("verdict", ""),
                 "seeds": len(part),
                 "learning rate": float(part["learning_rate"].iloc[0]),
-                "rates": int(part["candidates"].iloc[0]),
+                "edge": "yes" if part["is_edge"].iloc[0] else "no",
+                "steps": int(part["steps"].iloc[0]),
+                "tried": int(part["candidates"].iloc[0]),
                 "parameters": int(part["parameters"].iloc[0]),
                 "flops": None if pd.isna(part["flops"].iloc[0]) else int(part["flops"].iloc[0]),
                 "seconds": part["seconds"].mean(),
@@ -156,13 +214,13 @@ def arms_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -
         )
     runs = runs_of(records)
     for row in runs[(runs["attention"] == "") & (runs["status"] == "done")].itertuples():
-        without = {"data": row.dataset, "horizon": int(row.horizon), "arm": row.predictor, "": ""}
+        without = {"data": row.dataset, "horizon": int(row.horizon), "arm": row.predictor, "edge": ""}
         rows.append({**without, "MSE": row.mse, "MAE": row.mae})
     table = pd.DataFrame(rows)
     places = {key: place for place, key in enumerate(dict.fromkeys(zip(table["data"], table["horizon"], strict=True)))}
     table["place"] = [places[key] for key in zip(table["data"], table["horizon"], strict=True)]
     table = table.sort_values("place", kind="stable", ignore_index=True).drop(columns="place")
-    whole = ["horizon", "seeds", "rates", "parameters", "flops"]
+    whole = ["horizon", "seeds", "steps", "tried", "parameters", "flops"]
     return table.astype(dict.fromkeys(whole, "Int64"))
 
 
@@ -178,7 +236,7 @@ def relative_figure(compared: pd.DataFrame, reference: str, metric: str) -> Figu
             if attention not in part.index:
                 continue
             row = part.loc[attention]
-            colour = {"better": "C2", "worse": "C3"}.get(row["verdict"], "0.4")
+            colour = "C2" if row["percent_high"] < 0 else "C3" if row["percent_low"] > 0 else "0.4"
             ax.plot([row["percent_low"], row["percent_high"]], [place, place], color=colour, lw=2)
             ax.plot(row["percent"], place, "o", color=colour)
         ax.axvline(0, color="0.7", lw=1, zorder=0)

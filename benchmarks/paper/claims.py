@@ -21,12 +21,15 @@ from tsattn.leaderboard.report.parts import Cell, Column, ReportTable
 from tsattn.leaderboard.whole_files import write_text, write_whole
 
 __all__ = [
+    "EDGE",
     "LEAST_SEEDS",
     "Claim",
     "PaperReport",
     "chosen_by_validation",
     "described_by",
     "how_made",
+    "listed",
+    "paragraph",
     "runs_of",
     "table_of",
     "write_report",
@@ -34,6 +37,9 @@ __all__ = [
 
 LEAST_SEEDS = 3
 """Of each arm, below which no claim is decided."""
+
+EDGE = "`edge` says whether the rate is the least or the greatest of those tried, so that one beyond may be better."
+"""What reports say of a choice at the edge of its grid."""
 
 _WORDS = {True: "**holds**", False: "**does not hold**", None: "not decided"}
 
@@ -127,9 +133,12 @@ def chosen_by_validation(
         error: the column of the validation error.
 
     Returns:
-        rows of `runs`, with ``candidates``, how many there were.
+        rows of `runs`, with ``candidates``, how many there were; ``is_edge``, whether the first of these columns has
+        the least or greatest number of those tried; and ``is_whole``, whether all seeds of the runs were tried with
+        every candidate, so that no later run can change the choice.
     """
     parts = []
+    seeds = runs["seed"].nunique()
     for _, part in runs.groupby([*arm], dropna=False, sort=False):
         groups = part.groupby([*candidate], dropna=False, sort=False)
         whole = groups.filter(lambda group: bool((group["status"] == "done").all()))
@@ -138,8 +147,26 @@ def chosen_by_validation(
         sizes = whole.groupby([*candidate], dropna=False)["seed"].transform("size")
         whole = whole[sizes == sizes.max()]
         means = whole.groupby([*candidate], dropna=False)[error].transform("mean")
-        parts.append(whole[means == means.min()].assign(candidates=len(groups)))
-    return pd.concat(parts, ignore_index=True) if parts else runs.iloc[:0].assign(candidates=0)
+        best = whole[means == means.min()]
+        tried = part[candidate[0]]
+        is_edge = False
+        if pd.api.types.is_numeric_dtype(tried) and tried.min() < tried.max():
+            is_edge = best[candidate[0]].iloc[0] in (tried.min(), tried.max())
+        is_whole = bool((groups["seed"].nunique() == seeds).all())
+        parts.append(best.assign(candidates=len(groups), is_edge=is_edge, is_whole=is_whole))
+    if not parts:
+        return runs.iloc[:0].assign(candidates=0, is_edge=False, is_whole=False)
+    return pd.concat(parts, ignore_index=True)
+
+
+def listed(values: pd.Series) -> str:
+    """The different numbers of a column, as a report lists them: ``200, 1000``; ``none`` where there are none."""
+    return ", ".join(f"{value:g}" for value in sorted(values.dropna().unique())) or "none"
+
+
+def paragraph(doc: str | None) -> str:
+    """The last paragraph of the documentation of a module, in one line: what an experiment does."""
+    return " ".join((doc or "").split("\n\n")[-1].split())
 
 
 def table_of(frame: pd.DataFrame) -> ReportTable:

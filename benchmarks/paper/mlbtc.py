@@ -10,31 +10,20 @@ attention has, and the learning rate with the least validation error.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 if not __package__:  # run as a file, which finds what lies beside it but not the folder above
     sys.path[0] = str(Path(__file__).parents[2])
 
-import pandas as pd
-
-from benchmarks.paper.chosen_arms import (
-    TABLES,
-    arms_table,
-    beside,
-    best_of,
-    chosen_arms,
-    compared_claim,
-    relative_figure,
-    table_name,
-)
-from benchmarks.paper.claims import Claim, PaperReport, described_by
+from benchmarks.paper.chosen_arms import INTERVALS, Question, answered, arms_table, beside, chosen_arms, relative_figure
+from benchmarks.paper.claims import EDGE, PaperReport, described_by, listed, paragraph
 from benchmarks.paper.experiment import PaperExperiment
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.standings import STANDARD
 
-__all__ = ["EXPERIMENT", "family", "main", "report"]
+__all__ = ["DIAGONAL", "EXPERIMENT", "LOW_RANK", "MIXED", "NAMES", "SHUFFLED", "family", "main", "report"]
 
 METRIC = "mse"
 LOW_RANK, DIAGONAL, SHUFFLED, MIXED = "low rank", "block-diagonal", "shuffled", "low rank and shuffled"
@@ -46,6 +35,13 @@ _QUESTIONS = (
     ((MIXED,), (SHUFFLED,), "A shuffled level beside one of low rank is better than a shuffled one alone."),
     ((MIXED,), (DIAGONAL,), "A shuffled level beside one of low rank is better than levels of blocks."),
 )
+
+
+NAMES = (
+    "A form is named after its levels: `shuffled_4x4` has 4 blocks left and right, `rank_2_and_4x8` a level of rank 2 "
+    "and a shuffled one of 4 blocks left and 8 right, `mlr_1_2` levels of 1 and 2 blocks."
+)
+"""What the names of forms mean."""
 
 
 def family(attention: Mapping[str, Any]) -> str:
@@ -66,49 +62,33 @@ def family(attention: Mapping[str, Any]) -> str:
 def report(records: Records) -> PaperReport:
     """The report of the records."""
     chosen = described_by(
-        chosen_arms(records, METRIC),
-        described="model.backbone.attention",
-        width="model.backbone.d_model",
-        steps="trainer.max_steps",
+        chosen_arms(records, METRIC), described="model.backbone.attention", width="model.backbone.d_model"
     )
     chosen = chosen.assign(family=[family(one) for one in chosen["described"]])
     compared = beside(records, chosen, STANDARD, METRIC)
-    width, steps = (", ".join(f"{value:g}" for value in sorted(chosen[name].unique())) for name in ("width", "steps"))
+
+    def arms(families: Sequence[str]) -> list[str]:
+        return list(chosen.loc[chosen["family"].isin(families), "attention"].unique())
+
+    questions = [Question(text, arms(families), arms(others)) for families, others, text in _QUESTIONS]
     return PaperReport(
         title="Which form of MLBTC",
-        about=[" ".join((__doc__ or "").split("\n\n")[-1].split())],
-        claims=[_answer(records, chosen, *question) for question in _QUESTIONS],
+        about=[paragraph(__doc__)],
+        claims=answered(records, chosen, questions, METRIC),
         table=arms_table(records, chosen, compared),
         legend="MSE and MAE are those of scaled values over all test windows, the mean of the seeds, and `spread` the "
-        "standard deviation over these; `%` is the MSE beside that of standard attention, with its paired interval. A "
-        "form is named after its levels: `shuffled_4x4` has 4 blocks left and right, `rank_2_and_4x8` a level of rank "
-        "2 and a shuffled one of 4 blocks left and 8 right, `mlr_1_2` levels of 1 and 2 blocks.",
+        "standard deviation over these; `%` is the MSE beside that of standard attention, with its paired interval; "
+        f"`tried` is of how many learning rates one was chosen. {EDGE} {NAMES} {INTERVALS}",
         figure=relative_figure(compared, STANDARD, METRIC),
         caption="The MSE beside that of standard attention, with intervals of 95 %.",
         differs=[
             "The paper defines the family, and tries its members BTT and bilinear MLR.",
-            f"Width {width}, {steps} training steps.",
+            f"Width {listed(chosen['width'])}, {listed(chosen['steps'])} training steps.",
+            "Logits are divided by the root of the width, those of standard attention by that of the size of a head.",
+            "Of a family the form with the least validation error answers; families have different numbers of forms.",
         ],
         asked_by="what the paper leaves open",
     )
-
-
-def _answer(
-    records: Records, chosen: pd.DataFrame, families: tuple[str, ...], others: tuple[str, ...], text: str
-) -> Claim:
-    """The form of some families that validation chose, beside that of others."""
-    parts = []
-    for name, of in (("form", families), ("others", others)):
-        attentions = list(chosen.loc[chosen["family"].isin(of), "attention"].unique())
-        parts.append(best_of(chosen, attentions, name, METRIC))
-    if any(part.empty for part in parts):
-        return compared_claim(text, chosen.iloc[:0], "form")
-    runs = pd.concat(parts, ignore_index=True)
-    forms = {}
-    for (dataset, horizon), part in runs.groupby(TABLES):
-        one, other = (part.loc[part["attention"] == name, "form"].iloc[0] for name in ("form", "others"))
-        forms[table_name(dataset, horizon)] = f" ({one} beside {other})"
-    return compared_claim(text, beside(records, runs, "others", METRIC), "form", forms)
 
 
 EXPERIMENT = PaperExperiment("mlbtc", __doc__ or "", report)

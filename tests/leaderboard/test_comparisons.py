@@ -9,9 +9,9 @@ from statsmodels.stats.multitest import multipletests
 
 from tests.leaderboard.invented import record, records
 from tsattn.errors import UserError
-from tsattn.leaderboard.comparisons import COMPARISON, adjusted, compare_all, confirm
+from tsattn.leaderboard.comparisons import COMPARISON, Pair, adjusted, compare_all, compare_pairs, confirm
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.standings import Standings
+from tsattn.leaderboard.standings import RankedArm, Standings
 
 RESAMPLES = 2000
 
@@ -132,6 +132,24 @@ def test_runs_of_one_seed_are_pairs_where_there_are_four() -> None:
     assert more["is_paired"].tolist() == has_all, "the others have two seeds"
     row = ("patchtst", "swa", "mse")
     assert more.loc[row, "detectable"] < few.loc[row, "detectable"]
+
+
+def test_pairs_are_compared_with_what_they_name(board: Standings, compared: pd.DataFrame) -> None:
+    mlr, swa, standard = (RankedArm("patchtst", kind) for kind in ("mlr", "swa", "standard"))
+    pairs = [Pair("ETTh1", 24, mlr, swa), Pair("ETTh1", 24, mlr, standard), Pair("ETTh1", 24, mlr, swa)]
+    found = compare_pairs(board, pairs, ["mae"], resamples=RESAMPLES * 4)
+    assert found["against"].tolist() == ["swa", "standard"], "each once"
+    assert set(found["metric"]) == {"mae"}
+    assert found["holm"].tolist() == adjusted(found["p"].to_numpy(float)).tolist(), "corrected for these two alone"
+    names = ["ETTh1", 24, "patchtst", "mlr", "standard", "mae"]
+    before, after = (one.set_index(COMPARISON).loc[tuple(names)] for one in (compared, found))
+    assert after[["mean", "reference", "low", "high", "p"]].tolist() == pytest.approx(
+        before[["mean", "reference", "low", "high", "p"]].tolist()
+    )
+    other = compared.set_index(COMPARISON).loc[("ETTh1", 24, "patchtst", "swa", "standard", "mae")]
+    assert found["reference"][0] == pytest.approx(other["mean"])
+    turned = compare_pairs(board, [Pair("ETTh1", 24, swa, mlr)], ["mae"], resamples=RESAMPLES)
+    assert turned["difference"][0] == pytest.approx(-found["difference"][0])
 
 
 def test_of_single_models_it_is_said() -> None:

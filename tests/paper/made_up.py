@@ -61,6 +61,7 @@ def forecasts(
     factor: float,
     *,
     rate: float = 0.001,
+    steps: int = 10,
     validation: float | None = None,
     seeds: int = 3,
     description: Mapping[str, Any] | None = None,
@@ -72,9 +73,9 @@ def forecasts(
     """Runs whose errors in all windows are those of a standard one by a factor, and a little by their seed."""
     backbone = {"kind": "transformer", "d_model": 64, "attention": dict(description or {"kind": attention})}
     experiment = {
-        "data": {"init_args": {"context_length": 32}},
+        "data": {"init_args": {"context_length": 32, "batch_size": 8}},
         "model": {"learning_rate": rate, "backbone": backbone},
-        "trainer": {"max_steps": 10},
+        "trainer": {"max_steps": steps},
     }
     found = []
     for seed in range(1, seeds + 1):
@@ -90,5 +91,7 @@ def forecasts(
         scores |= {"validation_mse": on_validation, "validation_mae": 0.5 * on_validation}
         where = {"dataset": dataset, "horizon": horizon}
         columns = {**where, **scores, **values}
-        found.append(made_up(f"transformer_{rate}", attention, seed, experiment, windows=pa.table(table), **columns))
+        found.append(
+            made_up(f"transformer_{rate}_{steps}", attention, seed, experiment, windows=pa.table(table), **columns)
+        )
     return found

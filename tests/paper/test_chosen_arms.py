@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from benchmarks.paper import blocks, etth1, mlbtc
-from benchmarks.paper.chosen_arms import arms_table, beside, best_of, chosen_arms, compared_claim, relative_figure
+from benchmarks.paper.chosen_arms import Question, answered, arms_table, beside, best_of, chosen_arms, relative_figure
 from benchmarks.paper.claims import Claim, PaperReport
 from tests.paper.made_up import forecasts, made_up, records_of
 from tsattn.errors import UserError
@@ -53,6 +54,7 @@ def test_differences_are_those_of_the_chosen_runs() -> None:
     chosen = chosen_arms(records, "mse")
     compared = beside(records, chosen, "standard", "mse").set_index("attention")
     assert compared["verdict"].to_dict() == {"mlr": "better", "swa": "worse", "btt": "tie"}
+    assert set(compared["against"]) == {"standard"}
     assert compared["percent"]["mlr"] == pytest.approx(-10, abs=0.1)
     assert compared["percent_low"]["mlr"] < compared["percent"]["mlr"] < compared["percent_high"]["mlr"]
     others = beside(records, chosen, "swa", "mae").set_index("attention")
@@ -61,45 +63,104 @@ def test_differences_are_those_of_the_chosen_runs() -> None:
     table = arms_table(records, chosen, compared.reset_index()).set_index("arm")
     assert table.index.tolist() == ["standard", "btt", "mlr", "swa", "ridge"]
     assert table["%"]["mlr"] == pytest.approx(-10, abs=0.1)
-    assert table["rates"]["mlr"] == 2
+    assert table["tried"]["mlr"] == 2
+    assert table["edge"].to_dict() == {"standard": "no", "btt": "no", "mlr": "yes", "swa": "no", "ridge": ""}
+    assert table["steps"]["mlr"] == 10
     assert pd.isna(table["%"]["standard"])
     assert table["MSE"]["ridge"] == 0.7
     assert len(relative_figure(compared.reset_index(), "standard", "mse").axes) == 1
 
 
-def claim_of(*parts: list[Record], attention: str = "mlr") -> Claim:
+def claims_of(questions: list[Question], *parts: list[Record]) -> list[Claim]:
     records = all_of(*parts)
-    compared = beside(records, chosen_arms(records, "mse"), "standard", "mse")
-    return compared_claim("mlr is better", compared, attention)
+    return answered(records, chosen_arms(records, "mse"), questions, "mse")
 
 
-def test_claims_are_decided_by_all_tables() -> None:
-    first = forecasts("standard", 1.0), forecasts("mlr", 0.9)
-    held = claim_of(*first)
+def claim_of(*parts: list[Record], attention: str = "mlr") -> Claim:
+    (claim,) = claims_of([Question("it is better", [attention], ["standard"])], *parts)
+    return claim
+
+
+def tables(*factors: float, seeds: int = 3) -> list[list[Record]]:
+    """Runs of standard attention and of another by a factor, in a table for each factor."""
+    return [
+        forecasts(name, factor, dataset=f"data_{number}", seeds=seeds)
+        for number, one in enumerate(factors)
+        for name, factor in (("standard", 1.0), ("mlr", one))
+    ]
+
+
+def test_claims_are_decided_by_most_tables() -> None:
+    held = claim_of(*tables(0.9))
     assert held.holds is True
-    assert held.found.startswith("made_up, 8: \N{MINUS SIGN}10.")
+    assert held.found.startswith("data_0, 8: \N{MINUS SIGN}10.")
     assert held.found.endswith("%), better")
-    tie = claim_of(*first, forecasts("standard", 1.0, horizon=16), forecasts("mlr", 1.0, horizon=16))
-    assert tie.holds is True
-    assert "made_up, 16" in tie.found
-    assert "tie" in tie.found
-    worse = claim_of(*first, forecasts("standard", 1.0, horizon=16), forecasts("mlr", 1.1, horizon=16))
-    assert worse.holds is False
-    assert claim_of(forecasts("standard", 1.0), forecasts("mlr", 1.0)).holds is False
-    assert claim_of(forecasts("standard", 1.0, seeds=2), forecasts("mlr", 0.9, seeds=2)).holds is None
-    few = claim_of(forecasts("standard", 1.0, windows=10), forecasts("mlr", 0.9, windows=10))
+    assert claim_of(*tables(1.1)).holds is False
+    assert claim_of(*tables(0.9, 0.9, 1.0)).holds is True
+    assert claim_of(*tables(0.9, 1.0, 1.0)).holds is None, "in one of three"
+    assert claim_of(*tables(0.9, 1.0)).holds is None, "in half"
+    assert claim_of(*tables(0.9, 0.9, 1.1)).holds is None, "worse in one"
+    assert claim_of(*tables(1.1, 1.1, 1.0)).holds is False
+    assert claim_of(*tables(0.9), attention="swa").found == "no such runs"
+
+
+def test_a_tie_decides_nothing_and_says_what_would_have_been_found() -> None:
+    tie = claim_of(*tables(1.0))
+    assert tie.holds is None
+    assert re.search(r"a tie, where 0\.\d % would have been found$", tie.found)
+
+
+def test_too_few_runs_decide_nothing() -> None:
+    few = claim_of(*tables(0.9, seeds=2))
     assert few.holds is None
-    assert few.found.endswith("no interval")
-    assert claim_of(*first, attention="swa").found == "no such runs"
+    assert few.found.endswith("too few seeds")
+    short = claim_of(forecasts("standard", 1.0, windows=10), forecasts("mlr", 0.9, windows=10))
+    assert short.holds is None
+    assert short.found.endswith("no interval")
+    # a second rate with fewer seeds may be the better one yet
+    missing = claim_of(*tables(0.9), forecasts("mlr", 0.95, rate=0.01, seeds=2, dataset="data_0"))
+    assert missing.holds is None
+    assert missing.found.endswith("runs are missing")
 
 
-def test_the_best_of_a_family_is_chosen_on_validation() -> None:
+def test_four_seeds_are_paired() -> None:
+    records = all_of(*tables(0.9, seeds=4))
+    assert beside(records, chosen_arms(records, "mse"), "standard", "mse")["is_paired"].tolist() == [True]
+
+
+def test_all_comparisons_of_all_questions_are_one_family() -> None:
+    # a difference that is found alone, and no more where it is one of many
+    runs = [forecasts("standard", 1.0), forecasts("mlr", 0.998)]
+    runs += [forecasts(f"other_{number}", 1.0) for number in range(20)]
+    question = Question("it is better", ["mlr"], ["standard"])
+    assert claims_of([question], *runs)[0].found.endswith(", better")
+    many = [question, *(Question("so is this", [f"other_{number}"], ["standard"]) for number in range(20))]
+    claims = claims_of(many, *runs)
+    assert len(claims) == 21
+    assert "a tie" in claims[0].found
+    # one that is asked twice counts once
+    twice = claims_of([question] * 21, *runs)
+    assert {claim.found for claim in twice} == {claims_of([question], *runs)[0].found}
+
+
+def test_the_best_of_several_arms_is_chosen_on_validation() -> None:
+    parts = [forecasts("one", 0.5, validation=1.0), forecasts("two", 0.9, validation=0.8), forecasts("three", 0.1)]
+    assert best_of(chosen_arms(all_of(*parts), "mse"), ["one", "two"], "mse") == {("made_up", 8): "two"}
+    (claim,) = claims_of([Question("some are better", ["one", "two"], ["four"])], *parts, forecasts("four", 1.0))
+    assert claim.holds is True
+    assert claim.found.endswith("better (two beside four)")
+
+
+def test_the_number_of_steps_is_chosen_with_the_rate() -> None:
     records = all_of(
-        forecasts("one", 0.5, validation=1.0), forecasts("two", 0.9, validation=0.8), forecasts("three", 0.1)
+        forecasts("standard", 1.0, steps=200, validation=0.8),
+        forecasts("standard", 1.0, steps=1000, validation=0.9),
+        forecasts("mlr", 1.0, steps=200, validation=0.9),
+        forecasts("mlr", 1.0, steps=1000, validation=0.8),
     )
-    best = best_of(chosen_arms(records, "mse"), ["one", "two"], "best", "mse")
-    assert best["attention"].tolist() == ["best"] * 3
-    assert best["form"].tolist() == ["two"] * 3
+    chosen = chosen_arms(records, "mse")
+    assert chosen.groupby("attention")["steps"].unique().map(list).to_dict() == {"standard": [200], "mlr": [1000]}
+    assert chosen["candidates"].tolist() == [2] * 6
 
 
 def test_nothing_that_is_done_is_refused() -> None:
@@ -131,9 +192,9 @@ def answers(report: PaperReport) -> list[bool | None]:
 def test_blocks_are_compared_with_standard_and_with_those_by_number() -> None:
     factors = {"standard": 1.0, "numbers": 0.9, "days": 0.85, "change_points": 0.9, "swa": 1.1, "linear": 1.2}
     report = blocks.report(all_of(*(forecasts(name, factor) for name, factor in factors.items())))
-    assert answers(report) == [True, True, True, True, False, False]
+    assert answers(report) == [True, True, True, True, None, False, False]
     assert report.claims[3].found.startswith("made_up, 8: \N{MINUS SIGN}5.")
-    assert "Contexts of 32 steps, width 64, 10 training steps." in report.differs
+    assert report.differs[1].startswith("Contexts of 32 steps, width 64, 10 training steps of 8 windows: ")
     assert report.table["arm"].tolist() == ["standard", "change_points", "days", "linear", "numbers", "swa"]
 
 
@@ -153,6 +214,7 @@ def test_forms_of_mlbtc_are_compared_family_by_family() -> None:
         )
     )
     assert answers(report) == [True, True, False, True, False]
+    assert report.claims[3].found.endswith("better (both beside btt)")
     assert report.claims[0].found.endswith("better (levels beside standard)")
     assert "(btt beside low)" in report.claims[2].found, "chosen on validation, not on the test part"
 
@@ -167,9 +229,11 @@ def test_levels_are_compared_with_standard_attention_at_each_horizon() -> None:
             *forecasts("mlr_4", 1.2 - 0.01 * horizon / 96, horizon=horizon),
         )
     ]
+    runs += forecasts("btt", 0.9, horizon=96)
     report = etth1.report(records_of(*runs))
-    assert answers(report) == [None, None], "320 windows are too few blocks of 192"
+    assert answers(report) == [*[None] * 5, True], "320 windows are too few blocks of 192"
     assert "made_up, 96: \N{MINUS SIGN}10.0 %" in report.claims[0].found
+    assert report.differs[-1].endswith("here they are run at 96 steps alone.")
     report = etth1.report(records_of(*(run for run in runs if run.row["horizon"] == 96)))
-    assert answers(report) == [True, False]
-    assert report.table["MAE"].tolist() == pytest.approx([0.526, 0.9 * 0.526, 1.19 * 0.526], rel=0.01)
+    assert answers(report) == [True, False, None, None, None, True]
+    assert report.table["MAE"].tolist() == pytest.approx([0.526, 0.9 * 0.526, 0.9 * 0.526, 1.19 * 0.526], rel=0.01)

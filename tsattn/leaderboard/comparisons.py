@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tsattn.leaderboard.block_bootstrap import Deviations, Resample, ResampledRuns, SeedLuck, deviations
 from tsattn.leaderboard.standings import METRICS, RIDGE, STANDARD, OriginErrors, RankedArm, Standings
 
-__all__ = ["COMPARISON", "LEVEL", "adjusted", "compare_all", "confirm", "planned"]
+__all__ = ["COMPARISON", "LEVEL", "Pair", "adjusted", "compare_all", "compare_pairs", "confirm", "planned"]
 
 LEVEL = 0.05
 """Of significance, after correction."""
@@ -104,6 +104,29 @@ def compare_all(
     return _compared(board, planned(board), known, known, resamples)
 
 
+def compare_pairs(
+    board: Standings, pairs: Iterable[Pair], metrics: Collection[str] = tuple(METRICS), resamples: int | None = None
+) -> pd.DataFrame:
+    """Some comparisons of a board, corrected for the number of these.
+
+    Args:
+        board: what was run.
+        pairs: that are compared; one that is there twice is compared once.
+        metrics: of `METRICS`.
+        resamples: see `compare_all`.
+
+    Returns:
+        As `compare_all`, where ``against`` is the attention of the reference, or the predictor of one that has none.
+    """
+    pairs = list(dict.fromkeys(pairs))
+
+    def is_any(seed: int) -> bool:
+        return True
+
+    only = {(*_names(pair), metric) for pair in pairs for metric in metrics}
+    return _compared(board, pairs, is_any, is_any, resamples, only=only)
+
+
 def confirm(
     board: Standings, seeds: Collection[int], resamples: int | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -148,7 +171,7 @@ def adjusted(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _names(pair: Pair) -> tuple[str, int, str, str, str]:
-    against = RIDGE if pair.reference.predictor == RIDGE and not pair.reference.attention else STANDARD
+    against = pair.reference.attention or pair.reference.predictor
     return pair.dataset, pair.horizon, pair.arm.predictor, pair.arm.attention, against
 
 
