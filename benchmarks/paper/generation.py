@@ -1,20 +1,21 @@
 """Language models write with caches: how fast, and how many bytes of keys they hold.
 
-    python benchmarks/paper/generation.py [--lengths 256 1024] [--width 128] [--seconds 5] [--output DIR]
-    python benchmarks/paper/generation.py --run RUN --prompt "Return the" [--characters 200]
+    python benchmarks/paper/generation.py [--lengths 256 1024] [--width 128] [--seconds 5] [--again] [--output DIR]
 
 Causal transformers of six layers write whole pieces from their first character, one by one, with the attentions of the
-language models. Before anything is timed each is seen to write with caches what it writes without. The models take
-turns on one thread; their weights, on which no time depends, are those that they begin with. With `--run` a trained
-language model, in a folder of its run, goes on with a prompt instead, and nothing is timed.
+language models. Before anything is timed each is seen to come to the same scores with caches as without, at every
+character of a whole piece. The models take turns on one thread; their weights, on which no time depends, are those that
+they begin with. What this machine has measured already is not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
+import time
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 if not __package__:  # run as a file, which finds what lies beside it but not the folder above
@@ -24,74 +25,89 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.attention_speed.machine import describe
 from benchmarks.attention_speed.timing import Timing, cpu_clock, take_turns
 from benchmarks.paper.character_transformer import CharacterTransformer
-from benchmarks.paper.claims import Claim, PaperReport, write_report
+from benchmarks.paper.claims import Claim, PaperReport, paragraph
 from benchmarks.paper.language import NAMES
+from benchmarks.paper.machine_files import MachineFiles, all_machines, how_measured
+from benchmarks.paper.outcomes import write_outcome
+from benchmarks.paper.text_windows import SYMBOLS
+from benchmarks.paper.verdicts import most
 from tsattn.attention.cost import closed_form, measured_key_bytes
 from tsattn.descriptions import Description
-from tsattn.errors import UserError
-from tsattn.experiments import RunFolder
 from tsattn.leaderboard.report.wording import size
-from tsattn.predictors.fitted import load_predictor
+from tsattn.leaderboard.suite import Suite
+from tsattn.leaderboard.suite_file import read_suite
 from tsattn.task import Output, Task
 
-__all__ = ["ATTENTIONS", "main", "measured", "report"]
-
-ATTENTIONS: dict[str, Description] = {
-    "standard": "standard",
-    "mlr": {"kind": "mlr", "ranks": [32, 8, 6, 4, 4, 4, 4, 2], "align": "start"},
-    "swa": {"kind": "swa", "window_size": 64},
-    "global_swa": {"kind": "global_swa", "window_size": 64},
-}
-"""Those of the suite of language models."""
+__all__ = ["attentions_of", "check_caches", "main", "measured", "report"]
 
 ROUNDS = 3
 """How often the median of the turns is found, to know its spread."""
 
-_CHECKED = 48  # characters that are written with caches and without, to compare
+HEAD = 64
+"""Components of a head, over which the ranks of MLR attention are spread."""
 
+_LAYERS = 6
+_TOLERANCE = 1e-3  # of scores whose standard deviation is about 0.6; float32 comes to 1e-6
+_SUITES = Path(__file__).parent / "suites"
 _FOLDER = Path(__file__).parents[1] / "results" / "paper" / "generation"
 
 
-def measured(lengths: Sequence[int], width: int, timing: Timing, *, layers: int = 6, anew: bool = True) -> pd.DataFrame:
-    """A row a length and attention: ``T``, ``arm``, ``key_bytes`` and ``closed_form`` of all layers at the peak, and
-    ``seconds`` and ``fastest``, ``slowest``, of the medians of several rounds, for T characters.
+@cache
+def _suites() -> list[Suite]:
+    """Those of the language models, the shortest pieces first."""
+    found = [read_suite(_SUITES / f"language_{size}.yaml") for size in ("small", "full")]
+    return sorted(found, key=lambda suite: max(suite.horizons))
+
+
+def attentions_of(T: int) -> dict[str, Description]:
+    """The attentions of the suite of language models whose pieces are T characters long, else the next longer, if any.
 
     Args:
-        lengths: T, of the texts.
-        width: D.
+        T: characters of a piece.
+    """
+    *shorter, last = _suites()
+    suite = next((one for one in shorter if max(one.horizons) >= T), last)
+    return {name: arm.description for name, arm in suite.attentions.items()}
+
+
+def measured(T: int, width: int, timing: Timing, *, layers: int = _LAYERS, anew: bool = False) -> pd.DataFrame:
+    """A row an attention: ``T``, ``arm``, ``key_bytes`` and ``closed_form`` of all layers at the peak, and ``seconds``
+    and ``fastest``, ``slowest``, of the medians of several rounds, for T characters.
+
+    Args:
+        T: of the text.
+        width: D, a multiple of 64.
         timing: of a round.
         layers: of the models.
-        anew: whether standard attention is timed without caches, too, at the least length.
+        anew: whether standard attention is timed without caches, too.
 
     Raises:
-        RuntimeError: if a model writes something else with caches than without.
+        RuntimeError: if a model comes to other scores with caches than without.
     """
+    task = Task("text", T + 1, T, ("text",), "1", 1)
+    models = {}
+    for name, attention in attentions_of(T).items():
+        torch.manual_seed(0)
+        sizes = {"d_model": width, "num_layers": layers}
+        models[name] = CharacterTransformer(task, Output(), **sizes, attention=attention).eval()
+        check_caches(name, models[name])
+    runs = {name: partial(_write, model, True) for name, model in models.items()}
+    if anew:
+        runs["standard, anew"] = partial(_write, models["standard"], False)
+    rounds = [take_turns(runs, timing, cpu_clock)[0] for _ in range(ROUNDS)]
     rows = []
-    for T in lengths:
-        task = Task("text", T + 1, T, ("text",), "1", 1)
-        models = {}
-        for name, attention in ATTENTIONS.items():
-            torch.manual_seed(0)
-            sizes = {"d_model": width, "num_layers": layers}
-            models[name] = CharacterTransformer(task, Output(), **sizes, attention=attention).eval()
-            _check(name, models[name])
-        runs = {name: partial(_write, model, True) for name, model in models.items()}
-        if anew and min(lengths) == T:
-            runs["standard, anew"] = partial(_write, models["standard"], False)
-        rounds = [take_turns(runs, timing, cpu_clock)[0] for _ in range(ROUNDS)]
-        for name in runs:
-            times = sorted(one[name] for one in rounds)
-            row = {"T": T, "arm": name, "seconds": times[len(times) // 2], "fastest": times[0], "slowest": times[-1]}
-            if name in models:
-                attentions = models[name].encoder.attentions
-                row["key_bytes"] = sum(measured_key_bytes(one, T) for one in attentions)
-                row["closed_form"] = sum(closed_form(one, T).cached_key_bytes() for one in attentions)
-            rows.append(row)
-            print(f"T {T:5}  {name:16} {T / row['seconds']:8.1f} characters a second", flush=True)
-    return pd.DataFrame(rows).astype({"key_bytes": "Int64", "closed_form": "Int64"})
+    for name in runs:
+        times = sorted(one[name] for one in rounds)
+        row = {"T": T, "arm": name, "seconds": times[len(times) // 2], "fastest": times[0], "slowest": times[-1]}
+        if name in models:
+            attentions = models[name].encoder.attentions
+            row["key_bytes"] = sum(measured_key_bytes(one, T) for one in attentions)
+            row["closed_form"] = sum(closed_form(one, T).cached_key_bytes() for one in attentions)
+        rows.append(row)
+        print(f"T {T:5}  {name:16} {T / row['seconds']:8.1f} characters a second", flush=True)
+    return pd.DataFrame(rows)
 
 
 def _write(model: CharacterTransformer, with_caches: bool) -> torch.Tensor:
@@ -100,36 +116,62 @@ def _write(model: CharacterTransformer, with_caches: bool) -> torch.Tensor:
     return model.write(torch.full((1, 1), ord("T")), model.length - 1, caches=caches)
 
 
-def _check(name: str, model: CharacterTransformer) -> None:
-    start = torch.full((1, 1), ord("T"))
-    count = min(_CHECKED, model.length - 1)
-    generators = (torch.Generator().manual_seed(1) for _ in range(2))
-    one = model.write(start, count, caches=model.encoder.new_caches(1), generator=next(generators))
-    other = model.write(start, count, caches=None, generator=next(generators))
-    if not torch.equal(one, other):
-        raise RuntimeError(f"{name} writes something else with caches than without")
+@torch.no_grad()
+def check_caches(name: str, model: CharacterTransformer) -> None:
+    """See that the scores of a whole random text are those that its characters come to one by one, with caches.
+
+    Args:
+        name: of the attention.
+        model: whose queries and keys are made longer for that, so that what is attended to matters.
+
+    Raises:
+        RuntimeError: if they are not.
+    """
+    model = copy.deepcopy(model)
+    for attention in model.encoder.attentions:
+        for weight in attention.projection.parameters():
+            weight.mul_(2)
+    text = torch.randint(SYMBOLS, (1, model.length), generator=torch.Generator().manual_seed(1))
+    caches = model.encoder.new_caches(1)
+    one_by_one = torch.cat([model.scores(character, caches) for character in text.split(1, dim=1)], dim=1)
+    errors = (one_by_one - model.scores(text)).abs().amax((0, 2))
+    if not errors.max() <= _TOLERANCE:
+        first = int((~(errors <= _TOLERANCE)).nonzero()[0])
+        raise RuntimeError(
+            f"{name} comes to other scores with caches than without: from character {first + 1} of {model.length}, by "
+            f"{float(errors.max()):.2g} at most"
+        )
 
 
-def report(rows: pd.DataFrame, width: int, layers: int = 6) -> PaperReport:
-    """The report of what was measured, see `measured`."""
-    table = rows.assign(speed=rows["T"] / rows["seconds"], over=None, bytes_over=None)
-    for T, part in rows.groupby("T"):
-        standard = part[part["arm"] == "standard"].iloc[0]
-        own = table["T"] == T
-        table.loc[own, "over"] = rows.loc[own, "seconds"] / standard["seconds"]
-        table.loc[own, "bytes_over"] = rows.loc[own, "key_bytes"].astype("Float64") / standard["key_bytes"]
+def report(rows: pd.DataFrame, width: int, layers: int = _LAYERS) -> PaperReport:
+    """The report of what was measured, see `measured`, with ``machine``."""
+    key = ["machine", "T"]
+    standard = rows[rows["arm"] == "standard"].set_index(key)
+    own = pd.MultiIndex.from_frame(rows[key])
+    table = rows.astype({"key_bytes": "Int64", "closed_form": "Int64"}).assign(
+        speed=rows["T"] / rows["seconds"],
+        over=rows["seconds"] / standard["seconds"].reindex(own).to_numpy(),
+        bytes_over=rows["key_bytes"] / standard["key_bytes"].reindex(own).to_numpy(),
+    )
+    claims = []
+    for machine, part in table.groupby("machine", sort=False):
+        claims += [*([] if claims else [_keys_claim(part)]), _speed_claim(part, str(machine))]
+    windows = "; ".join(
+        f"of {max(suite.horizons)}: {suite.attentions['swa'].description['window_size']}" for suite in _suites()
+    )
     return PaperReport(
         title="Writing with caches",
-        about=[" ".join((__doc__ or "").split("\n\n")[-1].split())],
-        claims=[_keys_claim(table), _speed_claim(table)],
+        about=[paragraph(__doc__)],
+        claims=claims,
         table=_shown(table),
         legend="`characters a second` is of the median time of a whole piece, with the slowest and the fastest of "
         f"{ROUNDS} rounds; `time` and `keys beside` are over those of standard attention with caches; `key bytes` is "
-        "the storage that all layers hold at the peak, in float32. `anew` computes the whole text at each character.",
+        "the storage that all layers hold at the peak, in float32. `anew` computes the whole text at each character. "
+        f"Windows, in characters, by the length of the pieces that the language models are trained on: {windows}.",
         figure=_figure(table),
         caption="Characters a second (left) and bytes of keys at the peak (right) by the length of the piece.",
         differs=[
-            f"Width {width} with {width // 64 or 1} heads of 64 components, {layers} layers; characters, one text at a "
+            f"Width {width} with {width // HEAD} heads of {HEAD} components, {layers} layers; characters, one text at a "
             "time, on one thread of a CPU.",
             "Of the paper's own code only the sizes of its caches are known, not their speed.",
         ],
@@ -137,6 +179,7 @@ def report(rows: pd.DataFrame, width: int, layers: int = 6) -> PaperReport:
 
 
 def _keys_claim(table: pd.DataFrame) -> Claim:
+    """Of one machine: bytes are the same on all."""
     part = table[table["arm"] == "mlr"]
     found = "; ".join(
         f"T {row.T}: {size(float(row.key_bytes), 'B')}, {row.bytes_over:.3f} of standard attention's, in closed form "
@@ -148,69 +191,58 @@ def _keys_claim(table: pd.DataFrame) -> Claim:
     return Claim("MLR attention has a smaller cache of keys than standard attention.", found, holds, rule)
 
 
-def _speed_claim(table: pd.DataFrame) -> Claim:
-    part = table[table["arm"] == "mlr"]
+def _speed_claim(table: pd.DataFrame, machine: str) -> Claim:
     standard = table[table["arm"] == "standard"].set_index("T")
     said, slower = [], []
-    for row in part.itertuples():
+    for row in table[table["arm"] == "mlr"].itertuples():
         beside = standard.loc[row.T]
         said.append(
             f"T {row.T}: {row.T / row.seconds:,.0f} characters a second ({row.T / row.slowest:,.0f} to "
-            f"{row.T / row.fastest:,.0f}) beside {beside['speed']:,.0f}"
+            f"{row.T / row.fastest:,.0f}) beside {beside['speed']:,.0f} ({row.T / beside['slowest']:,.0f} to "
+            f"{row.T / beside['fastest']:,.0f})"
         )
-        slower.append(row.fastest > beside["slowest"])
-    rule = "at every length the fastest round is slower than the slowest of standard attention"
-    return Claim("For that it writes more slowly.", "; ".join(said), all(slower), rule)
+        is_slower, is_faster = row.fastest > beside["slowest"], row.slowest < beside["fastest"]
+        slower.append(True if is_slower else False if is_faster else None)
+    rule = (
+        "at most lengths every round is slower than each of standard attention, and at none faster; the reverse does "
+        "not hold; else it is not decided"
+    )
+    text = f"MLR attention, which holds fewer keys, writes more slowly than standard attention ({machine})."
+    return Claim(text, "; ".join(said), most(slower), rule)
 
 
 def _shown(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
+            "machine": table["machine"],
             "T": table["T"],
             "arm": table["arm"],
             "characters a second": table["speed"],
             "slowest": table["T"] / table["slowest"],
             "fastest": table["T"] / table["fastest"],
-            "time": table["over"].astype("float64"),
+            "time": table["over"],
             "key bytes": table["key_bytes"],
-            "keys beside": table["bytes_over"].astype("Float64").astype("float64"),
+            "keys beside": table["bytes_over"],
         }
     )
 
 
 def _figure(table: pd.DataFrame) -> Figure:
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
-    axes = figure.subplots(1, 2)
-    for number, (arm, part) in enumerate(table.groupby("arm", sort=False)):
-        style = {"color": f"C{number}", "marker": "osD^v"[number % 5], "label": NAMES.get(str(arm), str(arm))}
-        axes[0].plot(part["T"], part["speed"], **style)
-        if part["key_bytes"].notna().all():
-            axes[1].plot(part["T"], part["key_bytes"].astype(float) / 1024, **style)
-    axes[0].set(xlabel="characters of the piece", ylabel="characters a second", ylim=(0, None))
-    axes[1].set(xlabel="characters of the piece", ylabel="keys held, KiB", xscale="log", yscale="log")
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(frameon=False, fontsize=8)
+    machines = list(dict.fromkeys(table["machine"]))
+    figure = Figure(figsize=(9, 3.8 * len(machines)), layout="constrained")
+    axes = figure.subplots(len(machines), 2, squeeze=False)
+    for machine, (speeds, keys) in zip(machines, axes, strict=True):
+        for number, (arm, part) in enumerate(table[table["machine"] == machine].groupby("arm", sort=False)):
+            style = {"color": f"C{number}", "marker": "osD^v"[number % 5], "label": NAMES.get(str(arm), str(arm))}
+            speeds.plot(part["T"], part["speed"], **style)
+            if part["key_bytes"].notna().all():
+                keys.plot(part["T"], part["key_bytes"].astype(float) / 1024, **style)
+        speeds.set(xlabel="characters of the piece", ylabel="characters a second", ylim=(0, None), title=machine)
+        keys.set(xlabel="characters of the piece", ylabel="keys held, KiB", xscale="log", yscale="log")
+        speeds.legend(frameon=False, fontsize=8)
+        for ax in (speeds, keys):
+            ax.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def written(run: Path, prompt: str, characters: int, seed: int = 1) -> str:
-    """A prompt, and what the language model in the folder of a run goes on with.
-
-    Raises:
-        UserError: if there is none, or the text is longer than its pieces.
-    """
-    checkpoint = RunFolder(run).best
-    if not checkpoint.is_file():
-        raise UserError(f"{run} holds no finished run: valid is a folder with {checkpoint.relative_to(run)}")
-    model = getattr(load_predictor(checkpoint).predictor, "backbone", None)
-    if not isinstance(model, CharacterTransformer):
-        raise UserError(f"{run} is not the run of a language model")
-    text = torch.tensor([list(prompt.encode())])
-    generator = torch.Generator().manual_seed(seed)
-    caches = model.encoder.new_caches(1)
-    out = model.write(text, characters, caches=caches, generator=generator)
-    return bytes(out[0].tolist()).decode(errors="replace")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -220,32 +252,43 @@ def main(words: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--lengths", type=int, nargs="+", default=[256, 1024], help="characters of the pieces")
-    parser.add_argument("--width", type=int, default=128, help="of the models")
+    parser.add_argument("--width", type=int, default=128, help=f"of the models, a multiple of {HEAD}")
     parser.add_argument("--seconds", type=float, default=5, help="for the turns of a round, if 5 are done")
+    parser.add_argument("--again", action="store_true", help="measure anew what was measured here already")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be measured, and end")
     parser.add_argument("--output", type=Path, default=_FOLDER, metavar="DIR")
-    parser.add_argument("--run", type=Path, metavar="RUN", help="the folder of a run of language.py")
-    parser.add_argument("--prompt", default="Return ", help="what it goes on with")
-    parser.add_argument("--characters", type=int, default=200, help="that it writes")
     options = parser.parse_args(words)
-    if min(options.lengths) < 2 or options.width < 1 or options.characters < 1 or not options.prompt:
-        parser.error("lengths are of at least 2 characters, a width and --characters at least 1, a prompt not empty")
+    lengths = sorted(set(options.lengths))
+    if lengths[0] < 2:
+        parser.error("--lengths must be of at least 2 characters")
+    if options.width < HEAD or options.width % HEAD:
+        parser.error(f"--width must be a multiple of {HEAD}, the components of a head, not {options.width}")
+    if options.seconds < 0:
+        parser.error(f"--seconds must be at least 0, not {options.seconds:g}")
     torch.set_num_threads(1)
-    if options.run is not None:
-        try:
-            print(written(options.run, options.prompt, options.characters))
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
+    settings = {"width": options.width, "seconds": options.seconds, "layers": _LAYERS}
+    files = MachineFiles.here(options.output, settings)
+    rows = files.rows()
+    done = set() if rows.empty or options.again else set(rows["T"])
+    if options.again and not options.dry_run:
+        files.remove()
+    for T in lengths:
+        print(f"T {T}: {'measured' if T in done else 'to be measured'}", flush=True)
+        if T not in done and not options.dry_run:
+            began = time.monotonic()
+            files.add(
+                measured(T, options.width, Timing(options.seconds), anew=lengths[0] == T), time.monotonic() - began
+            )
+    if options.dry_run:
         return 0
-    about = describe("cpu", torch.float32)
-    rows = measured(sorted(options.lengths), options.width, Timing(options.seconds))
-    lengths = " ".join(map(str, sorted(options.lengths)))
-    made = (
-        f"`python benchmarks/paper/generation.py --lengths {lengths} --width {options.width}` on one thread of "
-        f"{about['cpu']}; torch {about['torch']}, Python {about['python']}."
+    rows, known = all_machines(options.output, settings)
+    command = f"python benchmarks/paper/generation.py --lengths {' '.join(map(str, lengths))} --width {options.width}"
+    write_outcome(
+        options.output,
+        report(rows[rows["T"].isin(lengths)], options.width),
+        how_measured(command, known),
+        seconds=sum(about["seconds"] for about in known),
     )
-    write_report(options.output, report(rows, options.width), made)
-    print(f"report: {options.output / 'report.md'}")
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.paper import write_text
 from benchmarks.paper.character_transformer import CharacterTransformer
 from benchmarks.paper.documentation import documentation_strings
 from benchmarks.paper.text_windows import SYMBOLS, TextDataModule
@@ -185,3 +186,29 @@ def test_it_learns_a_text_by_heart(text: Path, tmp_path: Path) -> None:
     scores = result.errors.scores()
     assert scores["mae_scaled"] < 1.0, "nats a character, of a text without a surprise after some characters"
     assert scores["mae_scaled"] > 0.0
+
+
+def test_a_trained_model_goes_on_with_a_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the quick fox " * 100)
+    kind = "benchmarks.paper.character_transformer.CharacterTransformer"
+    experiment = {
+        "seed_everything": 1,
+        "data": {
+            "class_path": "benchmarks.paper.text_windows.TextDataModule",
+            "init_args": {"text": str(text), "prediction_length": 40, "val_draws": 2, "test_draws": 2},
+        },
+        "model": {"backbone": {"kind": kind, "d_model": 16, "num_layers": 1}, "loss": "mae"},
+        "trainer": {"max_steps": 2, "accelerator": "cpu"},
+    }
+    run(experiment, tmp_path / "run", hooks=Hooks(beside=False))
+    capsys.readouterr()
+    words = [str(tmp_path / "run"), "--prompt", "the é"]
+    assert write_text.main([*words, "--characters", "30"]) == 0
+    assert capsys.readouterr().out.startswith("the é")
+    assert write_text.main([*words, "--characters", "39"]) == 2
+    assert "error: a text of 1 to 1 characters can be followed by 39" in capsys.readouterr().err
+    assert write_text.main([str(tmp_path / "none")]) == 2
+    assert "holds no finished run" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        write_text.main([*words, "--characters", "0"])

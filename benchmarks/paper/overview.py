@@ -1,0 +1,112 @@
+"""One report over all experiments: each claim, what was found, whether it holds, and where more is said.
+
+    python benchmarks/paper/overview.py [--results DIR]
+
+It is made of the `claims.json` of each experiment, whichever are there, and written as `report.md` beside their folders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+if not __package__:  # run as a file, which finds what lies beside it but not the folder above
+    sys.path[0] = str(Path(__file__).parents[2])
+
+from benchmarks.paper.outcomes import CLAIMS_FILE
+from tsattn.errors import UserError, number_of
+from tsattn.leaderboard.whole_files import write_text
+
+__all__ = ["EXPERIMENTS", "main", "overview"]
+
+EXPERIMENTS = {
+    "in_context": "regression in context",
+    "etth1": "forecasts of ETTh1",
+    "language": "language models",
+    "generation": "writing with caches",
+    "mup_transfer": "learning rates from narrow to wide",
+    "wall_clock": "the time of multi-level attention",
+    "blocks": "blocks by number, by the calendar and by change points",
+    "mlbtc": "levels, blocks and ranks of MLBTC",
+}
+"""By the name of its folder what each is about, in the order of the report."""
+
+_RESULTS = Path(__file__).parents[1] / "results" / "paper"
+_WORDS = {True: "**holds**", False: "**does not hold**", None: "not decided"}
+_HEAD = """\
+# The paper's experiments
+
+What was found here of what Kuang et al. (ICML 2025) say, and of what they leave open. *Not decided* is what too few or too
+uncertain numbers, or ones at the edge of what was tried, do not tell. The report of each experiment says by which rule a
+claim was decided, and what differs from the paper. `python benchmarks/paper/overview.py` makes this one anew."""
+
+
+def overview(results: Path) -> str:
+    """The report, as Markdown.
+
+    Args:
+        results: the folder of the folders of experiments.
+
+    Raises:
+        UserError: if there is none, or one cannot be read.
+    """
+    found = {file.parent.name: _read(file) for file in results.glob(f"*/{CLAIMS_FILE}")}
+    if not found:
+        raise UserError(f"no experiment has a {CLAIMS_FILE} in {results}: run one, as by `make paper`")
+    order = [*EXPERIMENTS]
+    names = sorted(found, key=lambda name: (_place(name, order), name))
+    counts = [one["holds"] for content in found.values() for one in content["claims"]]
+    said = ", ".join(f"{counts.count(holds)} {_WORDS[holds].strip('*')}" for holds in _WORDS)
+    lines = ["| claim | here |  | experiment | hours |", "| --- | --- | --- | --- | --- |"]
+    for name in names:
+        content = found[name]
+        where = f"[{content['title']}]({name}/report.md)"
+        for number, one in enumerate(content["claims"]):
+            hours = "" if number else f"{content['seconds'] / 3600:.1f}"
+            cells = [one["claim"], one["found"], _WORDS[one["holds"]], where, hours]
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    parts = [_HEAD, f"Of {number_of(len(counts), 'claim')}: {said}.", "\n".join(lines)]
+    parts.append("Hours are those by the clock that the whole experiment took, on the machine that its report names.")
+    lacking = [f"{what} (`{name}.py`)" for name, what in EXPERIMENTS.items() if name not in found]
+    if lacking:
+        parts.append(f"Not run at their small size yet: {', '.join(lacking)}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _place(name: str, order: list[str]) -> int:
+    """An experiment of another size, or of another text, stands beside that of its small one."""
+    fitting = [one for one in order if name == one or name.startswith(f"{one}_")]
+    return order.index(max(fitting, key=len)) if fitting else len(order)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    return content
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python benchmarks/paper/overview.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--results", type=Path, default=_RESULTS, metavar="DIR", help="of the folders of experiments")
+    options = parser.parse_args(words)
+    try:
+        write_text(options.results / "report.md", overview(options.results))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"report: {options.results / 'report.md'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
