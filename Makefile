@@ -52,6 +52,7 @@ paper: $(STAMP)
 	$(BIN)/python benchmarks/paper/mlbtc.py --jobs 2
 	$(BIN)/python benchmarks/paper/generation.py
 	$(BIN)/python benchmarks/paper/wall_clock.py
+	$(BIN)/python benchmarks/paper/overview.py
 
 # pandas is the one package that the constraints must not pin here
 $(STAMP2): pyproject.toml constraints.txt

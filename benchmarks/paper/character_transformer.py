@@ -1,9 +1,9 @@
-"""A causal transformer that reads a text character by character, and writes one."""
+"""A causal transformer that reads a text character by character, and writes one; and what it costs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,8 @@ from typing_extensions import override
 from benchmarks.paper.text_windows import SYMBOLS, check_text_task
 from tsattn.attention import attention_per_layer, build_attention
 from tsattn.attention.caches import Cache
+from tsattn.attention.cost import closed_form
+from tsattn.attention.patterns import SlidingWindowPattern
 from tsattn.backbones.base import Backbone, check_sizes
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
@@ -20,7 +22,7 @@ from tsattn.errors import UserError
 from tsattn.layers import Encoder
 from tsattn.task import Output, Task
 
-__all__ = ["CharacterTransformer"]
+__all__ = ["CharacterTransformer", "forward_flops"]
 
 _STD = 0.2  # of characters and places at first: with GPT-2's 0.02 it takes hundreds of steps to tell neighbours apart
 
@@ -62,7 +64,7 @@ class CharacterTransformer(Backbone):
         positions: str = "rotary",
     ) -> None:
         super().__init__()
-        num_heads = max(1, d_model // 64) if num_heads is None else num_heads
+        num_heads = _heads(d_model) if num_heads is None else num_heads
         check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=0.0)
         if positions not in self.POSITIONS:
             raise UserError(f"positions must be one of {', '.join(self.POSITIONS)}, not {positions!r}")
@@ -134,3 +136,31 @@ class CharacterTransformer(Backbone):
                 new = torch.multinomial(last.softmax(-1), 1, generator=generator)
             text = torch.cat([text, new], dim=1)
         return text
+
+
+def _heads(d_model: int) -> int:
+    return max(1, d_model // 64)
+
+
+def forward_flops(backbone: Mapping[str, Any], T: int) -> int:
+    """Flops of a forward pass over T characters, in closed form, without looking characters up and the read-out.
+
+    Queries, keys and scores are those of `tsattn.attention.cost`. Besides there are values and outputs, the mixing of
+    as many values as are weighed, and the token-wise networks. One multiply-add is 2 flops; no later token is counted
+    as left out, but what lies beyond a window is.
+
+    Args:
+        backbone: a description with ``d_model``, ``num_layers`` and ``attention``.
+        T: characters.
+    """
+    D, layers = backbone["d_model"], backbone["num_layers"]
+    hidden = 4 * D if backbone.get("d_ff") is None else backbone["d_ff"]
+    heads = _heads(D) if backbone.get("num_heads") is None else backbone["num_heads"]
+    total = 0
+    for description in attention_per_layer(backbone["attention"], layers):
+        attention = build_attention(description, d_model=D, num_heads=heads, max_length=T, causal=True)
+        made = closed_form(attention, T)
+        pattern = attention.pattern
+        seen = min(T, pattern.window_size) if isinstance(pattern, SlidingWindowPattern) else T
+        total += made.projection_flops + made.score_flops + 2 * T * (2 * D * D + seen * D + 2 * D * hidden)
+    return total

@@ -171,8 +171,8 @@ def report(rows: pd.DataFrame, width: int, layers: int = _LAYERS) -> PaperReport
         figure=_figure(table),
         caption="Characters a second (left) and bytes of keys at the peak (right) by the length of the piece.",
         differs=[
-            f"Width {width} with {width // HEAD} heads of {HEAD} components, {layers} layers; characters, one text at a "
-            "time, on one thread of a CPU.",
+            f"Width {width} with {width // HEAD} heads of {HEAD} components, {layers} layers; characters, one text at "
+            "a time, on one thread of a CPU.",
             "Of the paper's own code only the sizes of its caches are known, not their speed.",
         ],
     )

@@ -2,7 +2,8 @@
 
     python benchmarks/paper/overview.py [--results DIR]
 
-It is made of the `claims.json` of each experiment, whichever are there, and written as `report.md` beside their folders.
+It is made of the `claims.json` of each experiment, whichever are there, and written as `report.md` beside their
+folders.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ EXPERIMENTS = {
 
 _RESULTS = Path(__file__).parents[1] / "results" / "paper"
 _WORDS = {True: "**holds**", False: "**does not hold**", None: "not decided"}
+_COUNTED = {True: "hold", False: "do not hold", None: "are not decided"}
 _HEAD = """\
 # The paper's experiments
 
-What was found here of what Kuang et al. (ICML 2025) say, and of what they leave open. *Not decided* is what too few or too
-uncertain numbers, or ones at the edge of what was tried, do not tell. The report of each experiment says by which rule a
-claim was decided, and what differs from the paper. `python benchmarks/paper/overview.py` makes this one anew."""
+What was found here of what Kuang et al. (ICML 2025) say, and of what they leave open. *Not decided* is what too few or
+too uncertain numbers, or ones at the edge of what was tried, do not tell. The report of each experiment says by which
+rule a claim was decided, and what differs from the paper. `python benchmarks/paper/overview.py` makes this one anew."""
 
 
 def overview(results: Path) -> str:
@@ -60,7 +62,7 @@ def overview(results: Path) -> str:
     order = [*EXPERIMENTS]
     names = sorted(found, key=lambda name: (_place(name, order), name))
     counts = [one["holds"] for content in found.values() for one in content["claims"]]
-    said = ", ".join(f"{counts.count(holds)} {_WORDS[holds].strip('*')}" for holds in _WORDS)
+    said = ", ".join(f"{counts.count(holds)} {words}" for holds, words in _COUNTED.items())
     lines = ["| claim | here |  | experiment | hours |", "| --- | --- | --- | --- | --- |"]
     for name in names:
         content = found[name]

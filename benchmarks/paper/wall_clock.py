@@ -46,8 +46,8 @@ _SDPA = "sdpa"
 _CASE = ["machine", "contender", "T", "causal", "pass"]
 
 _RULE = (
-    "in most cases (lengths, passes, causal or not) each round takes longer than SDPA beside it, and in none each takes "
-    "less; the reverse does not hold; else it is not decided"
+    "in most cases (lengths, passes, causal or not) each round takes longer than SDPA beside it, and in none each "
+    "takes less; the reverse does not hold; else it is not decided"
 )
 
 
@@ -83,14 +83,14 @@ def report(cases: pd.DataFrame) -> PaperReport:
         claims=[_claim(cases, str(machine), str(path)) for machine, path in paths],
         table=_table(cases),
         legend="`ratio` is the time over that of SDPA in the same round, the median of the rounds, and `least` and "
-        "`greatest` are of them; a contender is named after its kind and path. 8 heads of 64 components; MLR of ranks 32, "
-        "8, 6, 4, 4, 4, 4, 2.",
+        "`greatest` are of them; a contender is named after its kind and path. 8 heads of 64 components; MLR of ranks "
+        "32, 8, 6, 4, 4, 4, 4, 2.",
         figure=_figure(cases),
-        caption="The time over that of SDPA by length, with the least and the greatest of the rounds; the dotted line is "
-        f"the paper's {PAPER}.",
+        caption="The time over that of SDPA by length, with the least and the greatest of the rounds; the dotted line "
+        f"is the paper's {PAPER}.",
         differs=[
-            f"The paper reports {PAPER} times as long, of whole language models on a GPU, by masks of PyTorch; here it is "
-            "the attention alone.",
+            f"The paper reports {PAPER} times as long, of whole language models on a GPU, by masks of PyTorch; here it "
+            "is the attention alone.",
             "Standard attention is PyTorch's fused kernel.",
         ],
     )

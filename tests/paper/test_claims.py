@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchmarks.paper import in_context, language, mup_transfer
+from benchmarks.paper import in_context, mup_transfer
 from benchmarks.paper.claims import (
     Claim,
     chosen_by_validation,
@@ -211,61 +211,6 @@ def test_a_wide_model_that_diverges_at_the_rate_of_the_narrow_one_does_not_take_
 
 def test_two_seeds_decide_nothing_of_rates() -> None:
     assert [one.holds for one in mup_claims(SAME, SAME, seeds=2)] == [None, None]
-
-
-def language_runs(
-    attention: str, losses: dict[int, float], cost: float, rate: float = 0.001, validation: float = 0.0, seeds: int = 3
-) -> list[Record]:
-    """The runs of widths by their loss, with flops of a hundred million times the width and a factor."""
-    found = []
-    for width, loss in losses.items():
-        experiment = {
-            "data": {"init_args": {"batch_size": 4}},
-            "model": {"learning_rate": rate, "backbone": {"d_model": width, "num_layers": 6}},
-            "trainer": {"max_steps": 10},
-        }
-        for seed in range(1, seeds + 1):
-            scores = {"mae": loss + 0.01 * (seed - 2), "validation_mae": loss + validation}
-            flops = 1e8 * width * cost + 2 * 8 * width * 256  # of eight characters, with the read-out
-            found.append(made_up(f"w{width}_{rate}", attention, seed, experiment, flops=flops, **scores))
-    return found
-
-
-def language_claims(*runs: list[Record]) -> dict[str, Claim]:
-    report = language.report(records_of(*(one for part in runs for one in part)))
-    return dict(zip(("standard", "swa", "global_swa"), report.claims, strict=True))
-
-
-LINE = {64: 2.4, 128: 2.2, 256: 2.0}
-
-
-def test_language_models_are_compared_at_the_same_flops() -> None:
-    mlr = language_runs("mlr", {64: 2.5, 128: 2.2, 256: 2.0}, 1 / math.sqrt(2))
-    claims = language_claims(mlr, language_runs("standard", LINE, 1.0))
-    # at the flops of the middle of two widths standard attention comes to the middle of their losses
-    assert claims["standard"].holds is True
-    assert claims["standard"].found == (
-        "width 128: \N{MINUS SIGN}0.100 ± 0.000; width 256: \N{MINUS SIGN}0.100 ± 0.000 nats beside the line through "
-        "2.400 ± 0.010, 2.200 ± 0.010, 2.000 ± 0.010"
-    )
-    assert claims["swa"].holds is None
-    assert claims["swa"].found == "no width has flops within those of the other"
-    worse = language_runs("mlr", {128: 2.2, 256: 2.15}, 1 / math.sqrt(2))
-    assert language_claims(worse, language_runs("standard", LINE, 1.0))["standard"].holds is False
-    few = language_claims(*(language_runs(name, LINE, 1.0, seeds=2) for name in ("mlr", "standard")))
-    assert few["standard"].holds is None
-
-
-def test_the_rate_of_a_language_model_is_chosen_by_validation() -> None:
-    report = language.report(
-        records_of(
-            *language_runs("mlr", LINE, 1.0, rate=0.001, validation=0.5),
-            *language_runs("mlr", {width: loss + 1 for width, loss in LINE.items()}, 1.0, rate=0.01, validation=-1),
-        )
-    )
-    assert report.table["learning rate"].tolist() == [0.01] * 3
-    assert report.table["flops"].tolist() == [6.4e9, 1.28e10, 2.56e10], "without the read-out"
-    assert report.table["loss"].tolist() == pytest.approx([3.4, 3.2, 3.0])
 
 
 def test_a_report_is_written_of_records(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -70,6 +72,8 @@ def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, caps
     assert table["arm"].tolist() == arms
     assert table["rank"].tolist()[:3] == [2, 16, 16]
     text = (output / "report.md").read_text()
+    assert "By the clock the runs took 0.0 hours." in text
+    assert json.loads((output / "claims.json").read_text())["seconds"] > 0
     assert text.count("not decided") >= 3, "one seed"
     assert "d 4, widths 16, 3 layers, 4 steps of 4 prompts" in text
     # again: nothing is run, the report is made anew
@@ -114,16 +118,18 @@ def test_language_models_of_a_text_run_to_their_report(
     Path("some words.txt").write_text("the quick fox jumps over the lazy dog, " * 400)
     small = {"data.batch_size": 2, "model.backbone.num_layers": 1}
     experiment, _ = toy("language", ["w64", "w128"], ["standard", "mlr"], **small)
+    word = hashlib.sha256(Path("some words.txt").read_bytes()).hexdigest()[:8]
+    suite = f"language_small_some_words_{word}"
     monkeypatch.setattr("benchmarks.paper.experiment._ROOT", tmp_path)
     words = ["--text", "some words.txt"]
     assert experiment.main([*words, "--jobs", "2"]) == 0
-    output = tmp_path / "benchmarks" / "results" / "paper" / "language_some_words"
+    output = tmp_path / "benchmarks" / "results" / "paper" / f"language_some_words_{word}"
     frame = Records.read(output).frame
     assert frame["status"].tolist() == ["done"] * 4
-    assert set(frame["suite"]) == {"language_small_some_words"}
+    assert set(frame["suite"]) == {suite}
     assert frame["mae"].between(1, 7).all(), "nats"
     text = (output / "report.md").read_text()
-    assert "`python benchmarks/paper/language.py --text some words.txt`, the suite `language_small_some_words`" in text
+    assert f"`python benchmarks/paper/language.py --text some words.txt`, the suite `{suite}`" in text
     table = pd.read_csv(output / "table.csv")
     assert table[["width", "arm"]].to_numpy().tolist() == [
         [width, arm] for width in (64, 128) for arm in ("mlr", "standard")
@@ -133,6 +139,18 @@ def test_language_models_of_a_text_run_to_their_report(
     with pytest.raises(SystemExit):
         experiment.main(["--text", "none.txt"])
     assert "--text must be a file, and none.txt is none" in capsys.readouterr().err
+    # a text of the same name is another
+    Path("other").mkdir()
+    Path("other", "some words.txt").write_text("the slow fox sleeps, " * 400)
+    other = ["--text", str(Path("other", "some words.txt"))]
+    assert experiment.main([*other, "--report-only"]) == 2
+    assert "nothing was run into" in capsys.readouterr().err
+    Path("short.txt").write_text("abc")
+    assert experiment.main(["--text", "short.txt", "--dry-run"]) == 2
+    said = "error: the text short has 3 bytes, too few for pieces of 256: it takes 5160 bytes or more"
+    assert capsys.readouterr().err.splitlines()[-1] == said
+    read = yaml.safe_load(Path("runs", "paper", f"{suite}.yaml").read_text())["data"][0]["init_args"]["text"]
+    assert read == str(Path("some words.txt").absolute()), "read from anywhere"
     # without a text it is another suite, of which there are no records
     assert experiment.main(["--report-only"]) == 2
     assert "results/paper/language" in capsys.readouterr().err
@@ -177,10 +195,16 @@ def test_every_suite_can_be_run(path: Path) -> None:
 def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     experiment = in_context.EXPERIMENT
     assert experiment.main(["--report-only", "--output", str(tmp_path)]) == 2
-    assert f"error: there are no records in {tmp_path}" in capsys.readouterr().err
+    said = f"error: nothing was run into {tmp_path} yet: run it without --report-only"
+    assert capsys.readouterr().err.strip() == said
     for words, said in (
         (["--report-only", "--shard", "1/2"], "with --report-only nothing is run: leave --shard out"),
+        (["--report-only", "--retry-failed"], "leave --retry-failed out"),
         (["--size", "huge"], "invalid choice: 'huge'"),
+        (["--bogus"], "unrecognized arguments: --bogus"),
+        (["--no-report"], "unrecognized arguments: --no-report"),
+        (["--seeds", "1"], "with --seeds a part is run, which needs an --output of its own"),
+        (["--shard=1/2"], "with --shard a part is run, which needs an --output of its own"),
         (["--suite=ett"], "the suite is that of the experiment: --size small or --size full"),
     ):
         with pytest.raises(SystemExit) as stop:
@@ -198,7 +222,7 @@ def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 def test_an_experiment_is_a_command(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "paper" / f"{name}.py"), "--report-only", "--output", "none"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (2, f"error: there are no records in none: {_VALID}\n")
+    assert (ended.returncode, ended.stderr) == (2, f"error: {_NOTHING}\n")
 
 
-_VALID = "valid is a folder with records.parquet, or that file"
+_NOTHING = "nothing was run into none yet: run it without --report-only"
