@@ -102,7 +102,7 @@ class PaperExperiment:
             if code or options.dry_run or options.slurm:
                 return code
         command = [f"python benchmarks/paper/{self.name}.py", *(f"--size {one}" for one in size)]
-        command += [f"--{name} {Path(file).name}" for name, file in files.items()]
+        command += [*(f"--{name} {Path(file).name}" for name, file in files.items()), *parts]
         return self._write_report(output, suite, " ".join(command))
 
     def _run(self, size: str, suite: str, files: Mapping[str, str], how: Sequence[str]) -> int:

@@ -29,7 +29,8 @@ def change_point_block_ids(values: Tensor, numbers: Sequence[int], counts: Tenso
     The squared distances of a channel count as a share of those of the undivided row, summed over channels: its level
     and scale decide nothing. A block begins with an observed token: tokens of which nothing is observed lie in the
     block of the token before, and those in front of the first observed one in the first block. Of cuts that are equal
-    in float32 the earliest is made, and none that lowers nothing: a constant row is one block.
+    in float32 the earliest is made, and none that lowers nothing: a constant row is one block. An outlier that
+    outweighs the changes of the level becomes a block of its own.
 
     Args:
         values: `(B, S, C)`: of each token and channel the mean of its observed steps.
