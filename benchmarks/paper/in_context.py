@@ -9,224 +9,142 @@ prompts, over d: predicting 0 has an error of 1. Of each arm the learning rate i
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 if not __package__:  # run as a file, which finds what lies beside it but not the folder above
     sys.path[0] = str(Path(__file__).parents[2])
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import (
-    LEAST_SEEDS,
-    Claim,
-    PaperReport,
-    chosen_by_validation,
-    described_by,
-    runs_of,
-)
+from benchmarks.paper.claims import EDGE, Claim, PaperReport, listed, paragraph, runs_of
 from benchmarks.paper.experiment import PaperExperiment
+from benchmarks.paper.prompt_arms import (
+    FAILED,
+    HEADS,
+    LEARNT,
+    LEGEND,
+    ONE_HEAD,
+    arms_of_prompts,
+    best_arm,
+    described_prompts,
+    fails,
+    learns,
+    prompts_table,
+    said,
+    solved_prompts,
+)
+from benchmarks.paper.verdicts import is_lower, most
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.report.wording import with_spread
 
 __all__ = ["EXPERIMENT", "main", "report"]
 
-LEARNT = 0.5
-"""The share of the error of the low-rank heads that an arm must stay below where they fail."""
-
-_HEADS, _ONE_HEAD = "standard, low-rank heads", "standard, one head of full rank"
-_ARM = ["dimensions", "width", "arm"]
 _KIND = {"btt": "BTT", "bilinear_mlr": "bilinear MLR"}
+
+_LEARNS = (
+    f"at most widths at which one head of full rank learns: all seeds of the heads above {FAILED:g}, all of the arm, "
+    f"which validation chose, below {LEARNT:g}; it does not hold where none of these lies below"
+)
+_LOWER = (
+    "at most widths of heads of a rank below d: of all arms of a higher rank with no more {} that which validation "
+    "chose has a lower error with every seed, and the interval of 95 % of the difference of mean logarithms excludes 0"
+)
 
 
 def report(records: Records) -> PaperReport:
     """The report of the records."""
-    runs = _described(runs_of(records))
-    solved = runs[runs["kind"].isna() & (runs["status"] == "done")]
-    chosen = chosen_by_validation(runs[runs["kind"].notna()], _ARM, ["learning_rate"])
-    places = [{_HEADS: 0, _ONE_HEAD: 1}.get(arm, 2) for arm in chosen["arm"]]
-    chosen = chosen.assign(place=places).sort_values(["dimensions", "width", "place", "arm"], ignore_index=True)
-    table = _table(chosen, solved)
+    runs = described_prompts(runs_of(records))
+    chosen, solved = arms_of_prompts(runs), solved_prompts(runs)
     return PaperReport(
         title="In-context regression",
-        about=[" ".join((__doc__ or "").split("\n\n")[-1].split())],
-        claims=[_claim(chosen, kind) for kind in _KIND] + [_rank_claim(chosen), _cost_claim(chosen)],
-        table=table,
-        legend="`error` is the squared error of the last value over d, the mean of the seeds, and `spread` its "
-        "standard deviation over them; `rank` is that of the bilinear form of a head, at most; flops are those of a "
-        "forward pass of one prompt; `rates` is of how many learning rates one was chosen.",
-        figure=_figure(chosen),
+        about=[paragraph(__doc__)],
+        claims=[
+            *(_claim(chosen, kind) for kind in _KIND),
+            _rank_claim(chosen),
+            _cost_claim(chosen, "flops", "computation", "flops"),
+            _cost_claim(chosen, "scores", "parameters of the scores", "parameters of the scores"),
+        ],
+        table=prompts_table(chosen, solved),
+        legend=f"{LEGEND} {EDGE}",
+        figure=_figure(chosen, solved),
         caption="The error of the last value over d, against the flops of a prompt (left) and the width (right): mean "
-        "of the seeds, and each of them as a dot.",
-        differs=_differences(chosen),
+        "of the seeds, and each of them as a dot. Dashed, ridge regression; least squares have no error to speak of.",
+        differs=_differences(runs, chosen),
     )
 
 
-def _described(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with what tells their arms apart; ``kind`` is that of the attention, None of closed forms."""
-    runs = described_by(
-        runs,
-        dimensions="data.init_args.dimensions",
-        width="model.backbone.d_model",
-        heads="model.backbone.num_heads",
-        layers="model.backbone.num_layers",
-        kind="model.backbone.attention.kind",
-        learning_rate="model.learning_rate",
-        steps="trainer.max_steps",
-        batch_size="data.init_args.batch_size",
-        curriculum="data.init_args.curriculum",
-        alpha="model.backbone.alpha",
-        schedule="model.schedule",
-        mup="model.mup",
-    )
-    error = runs["mse"].astype("float64") / runs["dimensions"].astype("float64")
-    arms = [_arm(*row) for row in runs[["kind", "heads", "attention"]].itertuples(index=False)]
-    return runs.assign(error=error, arm=arms, rank=[_rank(row["values"]) for _, row in runs.iterrows()])
-
-
-def _arm(kind: str | None, heads: int | None, attention: str) -> str:
-    if kind == "standard":
-        return _ONE_HEAD if heads == 1 else _HEADS
-    return attention
-
-
-def _rank(values: dict) -> float | None:  # type: ignore[type-arg]
-    """The most that the rank of the bilinear form of a head can be; None of what has no attention."""
-    backbone = values.get("model", {}).get("backbone", {})
-    attention = backbone.get("attention")
-    if not isinstance(attention, dict):
-        return None
-    D, r = backbone["d_model"], backbone["d_model"] // backbone["num_heads"]
-    if attention["kind"] == "standard":
-        return r
-    if attention["kind"] == "bilinear_mlr":
-        blocks = attention["blocks"] or [2**level for level in range(len(attention["ranks"]))]
-        ranks = attention["ranks"] or [r // len(blocks)] * len(blocks)
-        return min(D, sum(p * rank for p, rank in zip(blocks, ranks, strict=True)))
-    return D
-
-
-def _seeds(runs: pd.DataFrame) -> list[float]:
-    return [float(error) for error in runs["error"]]
-
-
-def _said(errors: Iterable[float]) -> str:
-    series = pd.Series(list(errors))
-    return with_spread(float(series.mean()), float(series.std()))
-
-
-def _pairs(chosen: pd.DataFrame) -> list[tuple[tuple[int, int], pd.DataFrame, pd.DataFrame]]:
-    """For each dimension and width where low-rank heads have a rank below d: them, and all others."""
+def _of_low_rank(chosen: pd.DataFrame) -> list[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """For each dimension and width where low-rank heads have a rank below d: its name, them, and all others."""
     found = []
     for (d, width), part in chosen.groupby(["dimensions", "width"]):
-        heads = part[part["arm"] == _HEADS]
+        heads = part[part["arm"] == HEADS]
         if len(heads) and float(heads["rank"].iloc[0]) < d:
-            found.append(((int(d), int(width)), heads, part[part["arm"] != _HEADS]))
+            found.append((f"d {int(d)}, width {int(width)}", heads, part[part["arm"] != HEADS]))
     return found
 
 
-def _beats(arm: pd.DataFrame, heads: pd.DataFrame) -> bool | None:
-    """Whether an arm learns where low-rank heads fail; None with too few seeds."""
-    own, others = _seeds(arm), _seeds(heads)
-    if min(len(own), len(others)) < LEAST_SEEDS:
-        return None
-    return max(own) < min(others) and sum(own) / len(own) < LEARNT * sum(others) / len(others)
-
-
-def _judged(chosen: pd.DataFrame, choose: str) -> tuple[str, bool | None]:
-    """The best arm of a family, by validation, beside low-rank heads, at each width where those have too low a rank."""
-    said, verdicts = [], []
-    for (d, width), heads, others in _pairs(chosen):
-        family = others[others["arm"] == choose] if choose == _ONE_HEAD else others[others["kind"] == choose]
-        if choose == "bilinear_mlr":
-            family = family[family["rank"] > heads["rank"].iloc[0]]  # one level is the low-rank form
+def _judged(chosen: pd.DataFrame, text: str, is_asked: Callable[[pd.DataFrame], pd.Series]) -> Claim:
+    """Whether the best of some arms, by validation, learns where low-rank heads fail."""
+    words, verdicts = [], []
+    for name, heads, others in _of_low_rank(chosen):
+        family = others[is_asked(others) & (others["rank"] > heads["rank"].iloc[0])]  # one level is the low-rank form
         if family.empty:
             continue
-        best = chosen_by_validation(family, ["dimensions", "width"], ["arm"])
-        verdicts.append(_beats(best, heads))
-        said.append(
-            f"d {d}, width {width}: {_said(best['error'])} ({best['arm'].iloc[0]}) beside {_said(heads['error'])} "
+        best, one_head = best_arm(family), others[others["arm"] == ONE_HEAD]
+        found = (
+            f"{name}: {said(best['error'])} ({best['arm'].iloc[0]}) beside {said(heads['error'])} "
             f"(heads of rank {int(heads['rank'].iloc[0])})"
         )
-    known = [one for one in verdicts if one is not None]
-    holds = None if not known or len(known) < len(verdicts) else any(known)
-    return "; ".join(said) or "no such runs", holds
-
-
-_RULE = (
-    f"at one width at least, every seed below all those of the heads, and the mean below {LEARNT:g} of theirs; the arm "
-    "chosen by validation"
-)
+        if one_head.empty or learns(one_head) is None or fails(heads) is None:
+            verdicts.append(None)
+        elif not fails(heads):
+            verdicts.append(None)
+            found += ", which do not fail"
+        elif family is not one_head and not learns(one_head) and best["arm"].iloc[0] != ONE_HEAD:
+            found += ", where one head of full rank does not learn either"
+        else:
+            verdicts.append(learns(best))
+        words.append(found)
+    return Claim(text, "; ".join(words) or "no such runs", most(verdicts), _LEARNS)
 
 
 def _claim(chosen: pd.DataFrame, kind: str) -> Claim:
-    found, holds = _judged(chosen, kind)
-    return Claim(
-        f"Where heads have a rank below d, they fail, and {_KIND[kind]} of the same width learns.", found, holds, _RULE
-    )
+    text = f"Where heads have a rank below d, they fail, and {_KIND[kind]} of the same width learns."
+    return _judged(chosen, text, lambda others: others["kind"] == kind)
 
 
 def _rank_claim(chosen: pd.DataFrame) -> Claim:
-    found, holds = _judged(chosen, _ONE_HEAD)
-    return Claim("It is the rank that they lack: one head of full rank learns at the same width.", found, holds, _RULE)
+    text = "It is the rank that they lack: one head of full rank learns at the same width."
+    return _judged(chosen, text, lambda others: others["arm"] == ONE_HEAD)
 
 
-def _cost_claim(chosen: pd.DataFrame) -> Claim:
-    """Whether structured attention reaches what low-rank heads reach at less cost."""
-    said, verdicts = [], []
-    for d, part in chosen.groupby("dimensions"):
-        means = part.groupby(["width", "arm", "kind"]).agg(
-            error=("error", "mean"), flops=("flops", "mean"), seeds=("error", "size")
-        )
-        means = means.reset_index()
-        heads = means[means["arm"] == _HEADS]
-        others = means[means["kind"].isin(_KIND)]
-        if heads.empty or others.empty:
+def _cost_claim(chosen: pd.DataFrame, cost: str, of: str, unit: str) -> Claim:
+    """Whether structured attention has a lower error than low-rank heads at no more cost, at whatever width."""
+    words, verdicts = [], []
+    for name, heads, _ in _of_low_rank(chosen):
+        rank, most_cost = heads["rank"].iloc[0], heads[cost].iloc[0]
+        cheaper = chosen[
+            (chosen["dimensions"] == heads["dimensions"].iloc[0])
+            & chosen["kind"].isin(_KIND)
+            & (chosen["rank"] > rank)
+            & (chosen[cost] <= most_cost)
+        ]
+        found = f"{name}: heads of rank {int(rank)} come to {said(heads['error'])} with {most_cost:,.0f}"
+        if cheaper.empty:
+            words.append(f"{found}, and nothing has so few")
             continue
-        best = heads.loc[heads["error"].idxmin()]
-        cheaper = others[(others["flops"] <= best["flops"]) & (others["error"] < best["error"])]
-        verdicts.append(None if means["seeds"].min() < LEAST_SEEDS else bool(len(cheaper)))
-        text = f"d {int(d)}: heads come to {best['error']:.3g} with {best['flops']:,.0f} flops"
-        if len(cheaper):
-            one = cheaper.loc[cheaper["error"].idxmin()]
-            text += f", {one['arm']} to {one['error']:.3g} with {one['flops']:,.0f}"
-        else:
-            text += ", and nothing comes below that with as many"
-        said.append(text)
-    holds = None if not verdicts or None in verdicts else all(verdicts)
-    rule = "an arm of BTT or bilinear MLR has a lower mean error at no more flops than the best of low-rank heads"
-    return Claim("For the same computation BTT and bilinear MLR have a lower error.", "; ".join(said), holds, rule)
+        best = best_arm(cheaper)
+        is_whole = bool(best["is_whole"].all() and heads["is_whole"].all())
+        verdicts.append(is_lower(list(best["error"]), list(heads["error"])) if is_whole else None)
+        arm = f"{best['arm'].iloc[0]} of width {int(best['width'].iloc[0])}"
+        words.append(f"{found}, {arm} to {said(best['error'])} with {best[cost].iloc[0]:,.0f}")
+    text = f"For the same {of} BTT and bilinear MLR have a lower error than heads of a rank below d."
+    return Claim(text, "; ".join(words) or "no such runs", most(verdicts), _LOWER.format(unit))
 
 
-def _table(chosen: pd.DataFrame, solved: pd.DataFrame) -> pd.DataFrame:
-    rows = []
-    for (d, width, arm), part in chosen.groupby(_ARM, sort=False):
-        rows.append(
-            {
-                "d": int(d),
-                "width": int(width),
-                "arm": arm,
-                "rank": int(part["rank"].iloc[0]),
-                "error": part["error"].mean(),
-                "spread": part["error"].std(),
-                "seeds": len(part),
-                "learning rate": float(part["learning_rate"].iloc[0]),
-                "rates": int(part["candidates"].iloc[0]),
-                "parameters": int(part["parameters"].iloc[0]),
-                "flops": int(part["flops"].iloc[0]),
-                "seconds": part["seconds"].astype("float64").mean(),
-            }
-        )
-    for row in solved.itertuples(index=False):
-        name = f"ridge, penalty {row.alpha:g}" if row.alpha else "least squares"
-        rows.append({"d": int(row.dimensions), "arm": name, "error": row.error})
-    table = pd.DataFrame(rows)
-    whole = [name for name in ("width", "rank", "seeds", "rates", "parameters", "flops") if name in table]
-    return table.astype(dict.fromkeys(whole, "Int64")).sort_values(["d", "width"], kind="stable", ignore_index=True)
-
-
-def _figure(chosen: pd.DataFrame) -> Figure:
+def _figure(chosen: pd.DataFrame, solved: pd.DataFrame) -> Figure:
     dimensions = sorted(chosen["dimensions"].unique())
     figure = Figure(figsize=(10, 4.2 * max(1, len(dimensions))), layout="constrained")
     axes = figure.subplots(max(1, len(dimensions)), 2, squeeze=False, sharey="row")
@@ -242,6 +160,7 @@ def _figure(chosen: pd.DataFrame) -> Figure:
                 colour, marker = f"C{number % 10}", "osD^vP*X"[number % 8]
                 ax.plot(means.index, means, color=colour, marker=marker, lw=1.2, label=arm)
                 ax.plot(part["cost"], part["error"], ".", color=colour, ms=4, alpha=0.6)
+            _draw_solved(ax, solved[solved["dimensions"] == d], float(chosen["error"].min()))
             ax.set(xscale="log", yscale="log", xlabel=label, title=f"d = {d}")
             ax.spines[["top", "right"]].set_visible(False)
         line[0].set_ylabel("error of the last value, over d")
@@ -249,19 +168,26 @@ def _figure(chosen: pd.DataFrame) -> Figure:
     return figure
 
 
-def _differences(chosen: pd.DataFrame) -> list[str]:
-    def each(column: str) -> str:
-        return ", ".join(f"{value:g}" for value in sorted(chosen[column].dropna().unique())) or "none"
+def _draw_solved(ax: Axes, solved: pd.DataFrame, least: float) -> None:
+    """A dashed line for each closed form, but for one so far below all others that these would be one line."""
+    for row in solved[solved["error"] > least / 10].itertuples():
+        ax.axhline(row.error, color="0.5", lw=1, ls="--", zorder=0, label=row.arm)
 
+
+def _differences(runs: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
+    tried = runs.loc[runs["kind"].notna(), "learning_rate"]
     return [
-        f"d {each('dimensions')}, widths {each('width')}, {each('layers')} layers, {each('steps')} steps of "
-        f"{each('batch_size')} prompts, and learning rates among which {each('learning_rate')} were chosen; the paper "
-        "has d from 16 to 128, widths from 16 to 1024, 6 layers and 500,000 steps of 64.",
+        f"d {listed(chosen['dimensions'])}, widths {listed(chosen['width'])}, {listed(chosen['layers'])} layers, "
+        f"{listed(chosen['steps'])} steps of {listed(chosen['batch_size'])} prompts, and the learning rates "
+        f"{listed(tried)}; the paper has d from 16 to 128, widths from 16 to 1024, 6 layers and 500,000 steps of 64.",
         "The learning rate "
         + ("falls along a cosine after its warm-up." if "cosine" in set(chosen["schedule"]) else "is constant.")
         + " The structured arms "
         + ("follow" if chosen["mup"].any() else "do not follow")
         + " the muP rules.",
+        "BTT normalises its mapped keys, and no other arm its queries or keys.",
+        "Arms of one width differ in the parameters of their scores (column `scores`): BTT has more than heads, and "
+        "so have bilinear MLR and MLBTC with more components than these; the last claim asks for as many.",
         "The weights with the least validation error are scored, on 3200 prompts that are the same for all arms.",
         "Gradients are clipped to a norm of 1.",
         "A prompt of fewer pairs, in the curriculum, is one whose later values do not count.",

@@ -16,11 +16,13 @@ from pathlib import Path
 if not __package__:  # run as a file, which finds what lies beside it but not the folder above
     sys.path[0] = str(Path(__file__).parents[2])
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import LEAST_SEEDS, Claim, PaperReport, described_by, runs_of
+from benchmarks.paper.claims import LEAST_SEEDS, Claim, PaperReport, described_by, listed, paragraph, runs_of
 from benchmarks.paper.experiment import PaperExperiment
+from benchmarks.paper.verdicts import mean_interval
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.wording import with_spread
 
@@ -28,6 +30,13 @@ __all__ = ["COST", "EXPERIMENT", "main", "report"]
 
 COST = 1.05
 """What the narrow model's best rate may cost the wide one, over its least error, where it counts as the best too."""
+
+_RULE = (
+    "the rates with the least validation error, neither of them at the edge of the grid; the interval of 95 % "
+    "(Student's t over seeds) of what the narrow model's costs the wide one, where it goes over, lies below "
+    f"{COST:g} of its error, and where it does not, above that, or the wide model diverges; and a rate as far away as "
+    "the widths differ costs more than that"
+)
 
 _NAMES = {"btt": "BTT", "bilinear_mlr": "bilinear MLR", "standard": "standard", "mlr": "MLR"}
 _RULES = {True: "muP", False: "plain"}
@@ -46,19 +55,18 @@ def report(records: Records) -> PaperReport:
     runs = runs[runs["kind"].notna()]
     means = _means(runs)
     kinds = list(dict.fromkeys(means["kind"]))
-    steps = ", ".join(f"{value:g}" for value in sorted(runs["steps"].unique()))
     return PaperReport(
         title="muP: whether learning rates go from narrow to wide",
-        about=[" ".join((__doc__ or "").split("\n\n")[-1].split())],
-        claims=[_claim(means, kind, mup) for kind in kinds for mup in (True, False)],
+        about=[paragraph(__doc__)],
+        claims=[_claim(runs, means, kind, mup) for kind in kinds for mup in (True, False)],
         table=_table(means),
         legend="`error` is the squared error on new waves, mean of the seeds, and `spread` its standard deviation over "
         "them; it is infinite where a run diverged. A muP rate is that of a hidden weight with 768 inputs.",
         figure=_figure(means),
         caption="The error on new waves by learning rate; a star marks the rate with the least validation error.",
         differs=[
-            f"A forecaster of waves, {steps} steps, in the place of language models and prompts: this asks whether the "
-            "rules of the package keep what they promise.",
+            f"A forecaster of waves, {listed(runs['steps'])} steps, in the place of language models and prompts: this "
+            "asks whether the rules of the package keep what they promise.",
             "Widths 64 and 256: one step by a factor of 4.",
             "Gradients are not clipped, which would hide rates that are too high.",
         ],
@@ -86,34 +94,66 @@ def _means(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values(["kind", "mup", "width", "rate"], ignore_index=True)
 
 
-def _claim(means: pd.DataFrame, kind: str, mup: bool) -> Claim:
+def _claim(runs: pd.DataFrame, means: pd.DataFrame, kind: str, mup: bool) -> Claim:
     part = means[(means["kind"] == kind) & (means["mup"] == mup)]
     widths = sorted(part["width"].unique())
     text = f"{_NAMES.get(kind, kind)}: the best rate of the narrow model is the best of the wide one"
     text += " by the muP rules." if mup else ", which it is not without the muP rules."
-    rule = "the rates with the least validation error; the narrow model's costs the wide one "
-    rule += f"{'less' if mup else 'at least'} {100 * (COST - 1):.0f} % of its error"
     if len(widths) < 2:
-        return Claim(text, "runs of one width alone", None, rule)
+        return Claim(text, "runs of one width alone", None, _RULE)
     narrow, wide = (part[part["width"] == width].set_index("rate") for width in (widths[0], widths[-1]))
+    if not all((table["validation"] < math.inf).any() for table in (narrow, wide)):
+        return Claim(text, "no rate was run at both widths without a failure", None, _RULE)
     first, second = float(narrow["validation"].idxmin()), float(wide["validation"].idxmin())
-    if first not in wide.index or not math.isfinite(float(wide.loc[second, "error"])):
-        return Claim(text, "no rate was run at both widths without a failure", None, rule)
-    cost = float(wide.loc[first, "error"] / wide.loc[second, "error"])
-    edge = [rate for rate in (first, second) if rate in (part["rate"].min(), part["rate"].max())]
+    if first not in wide.index:
+        return Claim(text, f"the wide model was not run with {_power(first)}", None, _RULE)
+    own = runs[(runs["kind"] == kind) & (runs["mup"] == mup) & (runs["width"] == widths[-1])]
+    low, cost, high = _cost(own, first, second)
     least = with_spread(float(wide.loc[second, "error"]), float(wide.loc[second, "spread"]))
-    costs = "diverge" if math.isinf(cost) else f"{cost:.3f} of its least error"
-    found = (
-        f"best at {widths[0]}: {_power(first)}, at {widths[-1]}: {_power(second)} ({least}); the former costs the wide "
-        f"model {costs}"
+    costs = (
+        "makes the wide model diverge"
+        if math.isinf(cost)
+        else f"costs the wide model {cost:.3f} ({low:.3f} to {high:.3f}) of its least error"
     )
-    if math.isinf(cost):
-        found = found.replace("costs the wide model diverge", "makes the wide model diverge")
-    if edge:
-        found += f"; {_power(edge[0])} is at the edge of the grid"
-    is_known = int(part["seeds"].min()) >= LEAST_SEEDS
-    transfers = cost < COST
-    return Claim(text, found, (transfers if mup else not transfers) if is_known else None, rule)
+    found = f"best at {widths[0]}: {_power(first)}, at {widths[-1]}: {_power(second)} ({least}); the former {costs}"
+    transfers = True if high < COST else False if low > COST else None
+    edges = {_power(rate) for rate, table in ((first, narrow), (second, wide)) if rate in _edges(table)}
+    if edges:
+        found += f"; {' and '.join(sorted(edges))} is at the edge of the grid"
+        transfers = None
+    if not _is_curved(wide["error"], second, widths[-1] / widths[0]):
+        found += "; no rate near by costs the wide model more"
+        transfers = None
+    if part["seeds"].min() < max(LEAST_SEEDS, part["seeds"].max()):  # too few, or of some rates runs are missing
+        transfers = None
+    return Claim(text, found, transfers if mup or transfers is None else not transfers, _RULE)
+
+
+def _cost(wide: pd.DataFrame, first: float, second: float) -> tuple[float, float, float]:
+    """What a rate costs over another, seed by seed: the mean ratio of their errors in its interval."""
+    errors = wide.assign(error=wide["mse"].astype("float64").where(wide["status"] == "done", math.inf))
+    by_rate = errors.pivot_table(index="seed", columns="rate", values="error", aggfunc="first")
+    ratios = (by_rate[first] / by_rate[second]).dropna()
+    if np.isinf(ratios).any():
+        return (math.inf,) * 3
+    low, high = mean_interval(np.log(ratios).tolist())
+    return math.exp(low), math.exp(float(np.log(ratios).mean())), math.exp(high) if high < math.inf else math.inf
+
+
+def _edges(table: pd.DataFrame) -> tuple[float, float]:
+    return float(table.index.min()), float(table.index.max())
+
+
+def _is_curved(errors: pd.Series, best: float, factor: float) -> bool:
+    """Whether a rate by which one may be wrong, as the widths differ by that factor, costs more than counts as equal.
+
+    Args:
+        errors: by rate.
+        best: the best rate.
+        factor: of the widths.
+    """
+    near = errors[(errors.index >= best / factor) & (errors.index <= best * factor)]
+    return bool((near > COST * errors[best]).any())
 
 
 def _power(rate: float) -> str:

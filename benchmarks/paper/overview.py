@@ -32,7 +32,8 @@ EXPERIMENTS = {
     "mup_transfer": "learning rates from narrow to wide",
     "wall_clock": "the time of multi-level attention",
     "blocks": "blocks by number, by the calendar and by change points",
-    "mlbtc": "levels, blocks and ranks of MLBTC",
+    "mlbtc": "levels, blocks and ranks of MLBTC on ETTh1",
+    "mlbtc_prompts": "the same at regression in context",
 }
 """By the name of its folder what each is about, in the order of the report."""
 

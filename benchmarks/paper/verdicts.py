@@ -49,5 +49,6 @@ def is_lower(errors: Sequence[float], others: Sequence[float], level: float = 0.
         return None
     if np.ptp(errors) == 0 and np.ptp(others) == 0:
         return below
-    p = float(stats.ttest_ind(np.log(errors), np.log(others), equal_var=False).pvalue)
+    moments = (value for logs in map(np.log, (errors, others)) for value in (logs.mean(), logs.std(ddof=1), len(logs)))
+    p = float(stats.ttest_ind_from_stats(*moments, equal_var=False).pvalue)
     return below if p < 1 - level else None

@@ -12,7 +12,9 @@ import yaml
 
 from tsattn.leaderboard.records import Record, Records
 
-__all__ = ["forecasts", "made_up", "records_of"]
+__all__ = ["PROMPT_DIMENSIONS", "closed_form", "forecasts", "made_up", "prompt_runs", "records_of"]
+
+PROMPT_DIMENSIONS = 8
 
 
 _TABLE = ("dataset", "horizon")
@@ -95,3 +97,49 @@ def forecasts(
             made_up(f"transformer_{rate}_{steps}", attention, seed, experiment, windows=pa.table(table), **columns)
         )
     return found
+
+
+def prompt_runs(
+    name: str,
+    kind: str,
+    errors: list[float],
+    *,
+    heads: int = 8,
+    width: int = 16,
+    rate: float = 0.001,
+    validation: float | None = None,
+    flops: float = 1000.0,
+    status: str = "done",
+    **description: Any,
+) -> list[Record]:
+    """The seeds of an arm with one learning rate; errors are those over d."""
+    attention = {"kind": kind, **({"ranks": [1, 1], "blocks": [1, 2]} if kind == "bilinear_mlr" else {}), **description}
+    experiment = {
+        "data": {"init_args": {"dimensions": PROMPT_DIMENSIONS, "batch_size": 64, "curriculum": 0.06}},
+        "model": {
+            "learning_rate": rate,
+            "backbone": {"d_model": width, "num_heads": heads, "num_layers": 3, "attention": attention},
+        },
+        "trainer": {"max_steps": 100},
+    }
+    return [
+        made_up(
+            f"w{width}_{heads}_{rate}",
+            name,
+            seed,
+            experiment,
+            status,
+            mse=error * PROMPT_DIMENSIONS,
+            validation_mse=(error if validation is None else validation) * PROMPT_DIMENSIONS,
+            flops=flops,
+        )
+        for seed, error in enumerate(errors, 1)
+    ]
+
+
+def closed_form() -> Record:
+    experiment = {
+        "data": {"init_args": {"dimensions": PROMPT_DIMENSIONS}},
+        "model": {"backbone": {"kind": "x", "alpha": 0.0}},
+    }
+    return made_up("least_squares", "", None, experiment, mse=1e-9, validation_mse=1e-9)

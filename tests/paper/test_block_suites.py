@@ -17,12 +17,12 @@ def sizes(suite: Any) -> dict[str, Any]:
     (found,) = {
         (arm.backbone["d_model"], arm.backbone["num_heads"])
         for arm in suite.predictors.values()
-        if isinstance(arm.backbone, dict)
+        if isinstance(arm.backbone, dict) and "num_heads" in arm.backbone
     }
     return {"d_model": found[0], "num_heads": found[1]}
 
 
-@pytest.mark.parametrize("name", ["mlbtc_small", "mlbtc_full"])
+@pytest.mark.parametrize("name", ["mlbtc_small", "mlbtc_full", "mlbtc_prompts_full"])
 def test_arms_of_mlbtc_have_as_many_parameters_as_standard_attention(name: str) -> None:
     suite = read_suite(SUITES / f"{name}.yaml")
     counts = {}
@@ -31,6 +31,16 @@ def test_arms_of_mlbtc_have_as_many_parameters_as_standard_attention(name: str) 
         counts[arm.name] = sum(weight.numel() for weight in weights if weight.dim() > 1)  # without standard's biases
     assert len(counts) == 14
     assert set(counts.values()) == {counts["standard"]}
+
+
+def test_forms_of_mlbtc_on_prompts_have_as_many_parameters_as_heads_of_rank_two_or_three() -> None:
+    suite = read_suite(SUITES / "mlbtc_prompts_small.yaml")
+    counts = {
+        arm.name: build_attention(arm.description, **sizes(suite)).projection.num_params()
+        for arm in suite.attentions.values()
+    }
+    assert sorted(counts.values()) == [512] * 7 + [768] * 7
+    assert (counts["standard"], counts["low_rank"]) == (512, 768)
 
 
 @pytest.mark.parametrize("name", ["blocks_small", "blocks_full"])

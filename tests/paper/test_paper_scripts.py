@@ -6,7 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from benchmarks.paper import blocks, etth1, in_context, language, mlbtc, mup_transfer
+from benchmarks.paper import blocks, etth1, in_context, language, mlbtc, mlbtc_prompts, mup_transfer
 from benchmarks.paper.experiment import PaperExperiment
 from tsattn.leaderboard.planner import Planner
 from tsattn.leaderboard.records import Records
@@ -23,23 +23,28 @@ from tsattn.leaderboard.suite_file import read_suite
 
 ROOT = Path(__file__).parents[2]
 SUITES = ROOT / "benchmarks" / "paper" / "suites"
-MODULES = (blocks, etth1, in_context, language, mlbtc, mup_transfer)
+MODULES = (blocks, etth1, in_context, language, mlbtc, mlbtc_prompts, mup_transfer)
 EXPERIMENTS = {module.EXPERIMENT.name: module.EXPERIMENT for module in MODULES}
 SHORT = {"data.context_length": 24}
-DRAWN = ("in_context", "language", "mup_transfer")
+DRAWN = ("in_context", "language", "mlbtc_prompts", "mup_transfer")
 
 
 @pytest.fixture
 def toy(tmp_path: Path) -> Callable[..., tuple[PaperExperiment, Path]]:
     """Makes an experiment whose small suite has few predictors, attentions, steps and windows."""
 
-    def made(name: str, predictors: list[str], attentions: list[str], **values: Any) -> tuple[PaperExperiment, Path]:
+    def made(
+        name: str, predictors: list[str], attentions: list[str], steps: Mapping[str, int] | None = None, **values: Any
+    ) -> tuple[PaperExperiment, Path]:
         content = yaml.safe_load((SUITES / f"{name}_small.yaml").read_text())
         for key, names in (("predictors", predictors), ("attentions", attentions)):
             content[key] = {one: content[key][one] for one in names}
         for predictor in content["predictors"].values():
             if "attentions" in predictor:
                 predictor["attentions"] = [one for one in predictor["attentions"] if one in attentions]
+        for predictor, number in (steps or {}).items():
+            own = {"trainer.max_steps": number, "trainer.val_check_interval": number}
+            content["predictors"][predictor]["values"] |= own
         content["seeds"] = 1
         content["values"] |= {"trainer.max_steps": 4, "trainer.val_check_interval": 2}
         if name in DRAWN:
@@ -74,7 +79,7 @@ def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, caps
     text = (output / "report.md").read_text()
     assert "By the clock the runs took 0.0 hours." in text
     assert json.loads((output / "claims.json").read_text())["seconds"] > 0
-    assert text.count("not decided") >= 3, "one seed"
+    assert text.count("| not decided |") == 5, "one seed"
     assert "d 4, widths 16, 3 layers, 4 steps of 4 prompts" in text
     # again: nothing is run, the report is made anew
     (output / "report.md").unlink()
@@ -101,12 +106,15 @@ def test_rates_run_to_their_report(toy: Any, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.real_data
 def test_forecasts_of_etth1_run_to_their_report(toy: Any, tmp_path: Path) -> None:
-    experiment, output = toy("etth1", ["transformer_2e-4", "transformer_5e-3"], ["standard", "mlr_2"], **SHORT)
+    predictors = ["transformer_1e-5_200", "transformer_5e-3_200", "transformer_5e-3_1000"]
+    steps = {"transformer_1e-5_200": 2, "transformer_5e-3_200": 2, "transformer_5e-3_1000": 4}
+    experiment, output = toy("etth1", predictors, ["standard", "mlr_2"], steps, **SHORT)
     words = ["--output", str(output), "--folder", str(tmp_path / "runs"), "--horizon", "96", "--jobs", "2"]
     assert experiment.main(words) == 0
     table = pd.read_csv(output / "table.csv")
     assert table["arm"].tolist() == ["standard", "mlr_2"]
-    assert table["rates"].tolist() == [2, 2]
+    assert table["tried"].tolist() == [3, 3]
+    assert set(table["steps"]) <= {2, 4}
     assert "MLR attention of two levels has a lower MAE" in (output / "report.md").read_text()
 
 
@@ -166,7 +174,20 @@ def test_forms_of_mlbtc_run_to_their_report(toy: Any, tmp_path: Path) -> None:
     assert table["MSE"].nunique() == 4
     text = (output / "report.md").read_text()
     assert "| what the paper leaves open | here |  | decided by |" in text
-    assert text.count("not decided") == 5, "one seed"
+    assert text.count("| not decided |") == 5, "one seed"
+
+
+@pytest.mark.slow
+def test_forms_of_mlbtc_on_prompts_run_to_their_report(toy: Any, tmp_path: Path) -> None:
+    forms = ["standard", "mlr_1_2", "shuffled_2x2", "low_rank", "rank_1_and_2x2"]
+    experiment, output = toy("mlbtc_prompts", ["ridge", "w16_slow"], forms, **{"data.batch_size": 4})
+    assert experiment.main(["--output", str(output), "--folder", str(tmp_path / "runs"), "--jobs", "2"]) == 0
+    table = pd.read_csv(output / "table.csv").set_index("arm")
+    assert table["rank"].tolist()[:5] == [2, 3, 3, 5, 4]
+    assert table["scores"].to_dict()["rank_1_and_2x2"] == 768
+    text = (output / "report.md").read_text()
+    assert "512 parameters: " in text
+    assert text.count("| not decided |") == 4, "one seed"
 
 
 @pytest.mark.slow

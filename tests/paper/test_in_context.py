@@ -1,0 +1,158 @@
+"""What the report of regression in context decides, on records of which it is known what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.paper import in_context
+from benchmarks.paper.claims import Claim
+from benchmarks.paper.prompt_arms import score_rank
+from tests.paper.made_up import closed_form, prompt_runs, records_of
+from tsattn.attention import build_attention
+from tsattn.leaderboard.records import Record
+
+
+def claims_of(*runs: list[Record]) -> dict[str, Claim]:
+    report = in_context.report(records_of(closed_form(), *(one for part in runs for one in part)))
+    names = ("btt", "bilinear_mlr", "rank", "flops", "parameters")
+    return dict(zip(names, report.claims, strict=True))
+
+
+def holds(*runs: list[Record]) -> dict[str, bool | None]:
+    return {name: claim.holds for name, claim in claims_of(*runs).items()}
+
+
+LOW = prompt_runs("standard", "standard", [0.8, 0.9, 0.7])
+ONE = prompt_runs("standard", "standard", [0.02] * 3, heads=1)
+NOT_DECIDED = dict.fromkeys(("btt", "bilinear_mlr", "rank", "flops", "parameters"))
+
+
+def test_heads_of_low_rank_fail_where_an_arm_learns() -> None:
+    claims = claims_of(
+        LOW,
+        ONE,
+        prompt_runs("btt_1", "btt", [0.01, 0.02, 0.03]),
+        prompt_runs("bilinear_2", "bilinear_mlr", [0.05, 0.06, 0.04], flops=2000),
+    )
+    assert {name: claim.holds for name, claim in claims.items()} == dict.fromkeys(claims, True)
+    assert claims["btt"].found == "d 8, width 16: 0.0200 ± 0.0100 (btt_1) beside 0.800 ± 0.100 (heads of rank 2)"
+    assert claims["flops"].found == (
+        "d 8, width 16: heads of rank 2 come to 0.800 ± 0.100 with 1,000, btt_1 of width 16 to 0.0200 ± 0.0100 with "
+        "1,000"
+    )
+    assert "bilinear_2 of width 16" in claims["parameters"].found, "BTT has twice as many"
+
+
+def test_an_arm_that_learns_nothing_does_not_hold() -> None:
+    found = holds(LOW, ONE, prompt_runs("btt_1", "btt", [0.95, 0.99, 0.96], flops=2000))
+    assert found == {**NOT_DECIDED, "btt": False, "rank": True}
+
+
+def test_an_arm_of_which_some_seeds_learn_decides_nothing() -> None:
+    found = holds(LOW, ONE, prompt_runs("btt_1", "btt", [0.01, 0.02, 0.75]))
+    assert found == {**NOT_DECIDED, "rank": True}, "nor has it a lower error"
+
+
+def test_heads_that_do_not_fail_decide_nothing() -> None:
+    low = prompt_runs("standard", "standard", [0.022] * 3)
+    claims = claims_of(low, ONE, prompt_runs("btt_1", "btt", [0.0098] * 3))
+    assert claims["btt"].holds is None, "a small ratio of small errors"
+    assert claims["btt"].found.endswith("which do not fail")
+    assert claims["rank"].holds is None
+
+
+def test_where_full_rank_does_not_learn_either_nothing_is_asked() -> None:
+    one = prompt_runs("standard", "standard", [0.9] * 3, heads=1)
+    btt = prompt_runs("btt_1", "btt", [0.01] * 3)
+    claims = claims_of(LOW, one, btt)
+    assert claims["btt"].holds is None
+    assert claims["btt"].found.endswith("where one head of full rank does not learn either")
+    assert claims["rank"].holds is False
+    assert claims_of(LOW, btt)["btt"].holds is None, "nor where there is none"
+
+
+def test_most_widths_decide() -> None:
+    runs = [LOW, ONE, prompt_runs("btt_1", "btt", [0.01] * 3)]
+    for width, error in ((24, 0.01), (32, 0.2)):
+        runs.append(prompt_runs("standard", "standard", [0.8, 0.9, 0.7], width=width))
+        runs.append(prompt_runs("standard", "standard", [0.02] * 3, heads=1, width=width))
+        runs.append(prompt_runs("btt_1", "btt", [error] * 3, width=width))
+    assert holds(*runs)["btt"] is None, "one says the opposite"
+    assert holds(*runs[:6])["btt"] is True
+    assert holds(*runs[:5])["btt"] is True, "of one width there is no BTT"
+
+
+def test_cost_is_compared_at_what_validation_chose() -> None:
+    low = prompt_runs("standard", "standard", [0.2, 0.21, 0.19])
+    lucky = prompt_runs("lucky", "btt", [0.01] * 3, validation=0.5)
+    chosen = prompt_runs("chosen", "btt", [0.3] * 3, validation=0.1)
+    assert holds(low, lucky, chosen)["flops"] is False, "not by the test part"
+    assert holds(low, prompt_runs("btt_1", "btt", [0.19, 0.2, 0.18]))["flops"] is None, "within the spread of seeds"
+    one_level = prompt_runs("bilinear_1", "bilinear_mlr", [0.01] * 3, blocks=[1], ranks=[2])
+    claims = claims_of(low, one_level)
+    assert claims["flops"].holds is None
+    assert claims["flops"].found.endswith("and nothing has so few"), "one level is of low rank"
+    assert claims["bilinear_mlr"].found == "no such runs"
+    wide = prompt_runs("standard", "standard", [0.2, 0.21, 0.19], width=24, flops=5000)
+    narrow = prompt_runs("btt_1", "btt", [0.01] * 3, flops=4000)
+    assert holds(wide, narrow)["flops"] is True, "of another width"
+
+
+def test_too_few_seeds_decide_nothing() -> None:
+    assert holds(LOW, ONE, prompt_runs("btt_1", "btt", [0.01, 0.01])) == {**NOT_DECIDED, "rank": True}
+
+
+def test_a_rate_of_which_seeds_are_missing_decides_nothing() -> None:
+    btt = prompt_runs("btt_1", "btt", [0.01] * 3)
+    more = prompt_runs("btt_1", "btt", [0.01] * 2, rate=0.01, validation=0.9)
+    assert holds(LOW, ONE, btt)["btt"] is True
+    assert holds(LOW, ONE, btt, more)["btt"] is None
+
+
+@pytest.mark.parametrize(
+    ("description", "width", "heads", "rank"),
+    [
+        ({"kind": "standard"}, 16, 8, 2),
+        ({"kind": "standard", "head_dim": 3}, 16, 8, 3),
+        ({"kind": "standard"}, 16, 1, 16),
+        ({"kind": "btt"}, 16, 8, 16),
+        ({"kind": "bilinear_mlr", "blocks": [1, 2]}, 16, 8, 3),
+        ({"kind": "bilinear_mlr", "ranks": [1, 1], "blocks": [1, 4]}, 16, 8, 5),
+        ({"kind": "bilinear_mlr", "ranks": [2, 2], "blocks": [1, 16]}, 16, 4, 16),
+        ({"kind": "mlbtc", "levels": [{"rank": 2}]}, 16, 8, 2),
+        ({"kind": "mlbtc", "levels": [{"rank": 1, "left_blocks": 2, "right_blocks": 2, "shuffled": True}]}, 16, 8, 4),
+        ({"kind": "mlbtc", "levels": [{"rank": 1, "left_blocks": 2, "right_blocks": 4, "shuffled": True}]}, 16, 8, 8),
+        (
+            {
+                "kind": "mlbtc",
+                "levels": [{"rank": 1}, {"rank": 1, "left_blocks": 4, "right_blocks": 4, "shuffled": True}],
+            },
+            32,
+            8,
+            17,
+        ),
+    ],
+    ids=str,
+)
+def test_ranks_are_those_of_the_matrices(description: dict[str, Any], width: int, heads: int, rank: int) -> None:
+    assert score_rank(description, width, heads) == rank
+    torch.manual_seed(0)
+    dense = build_attention(description, d_model=width, num_heads=heads).projection.to_dense().double()
+    assert torch.linalg.matrix_rank(dense, rtol=1e-5).tolist() == [rank] * heads
+
+
+def test_heads_of_full_rank_are_not_asked_about() -> None:
+    wide = [prompt_runs("standard", "standard", [0.9] * 3, width=64), prompt_runs("btt_1", "btt", [0.1] * 3, width=64)]
+    assert claims_of(*wide)["btt"].holds is None
+
+
+def test_the_learning_rate_is_chosen_by_validation_for_every_arm() -> None:
+    low = [
+        *prompt_runs("standard", "standard", [0.3] * 3, rate=0.01, validation=0.9),
+        *prompt_runs("standard", "standard", [0.8] * 3, rate=0.001, validation=0.7),
+    ]
+    claims = claims_of(low, prompt_runs("btt_1", "btt", [0.1] * 3))
+    assert "beside 0.800" in claims["btt"].found
