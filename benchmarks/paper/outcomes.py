@@ -15,6 +15,8 @@ __all__ = ["CLAIMS_FILE", "clock_seconds", "write_outcome"]
 
 CLAIMS_FILE = "claims.json"
 
+_BREAK = pd.Timedelta(minutes=1)
+
 
 def write_outcome(folder: Path, report: PaperReport, made: str, *, seconds: float) -> None:
     """Write the report of an experiment, see `write_report`, and ``claims.json``.
@@ -35,7 +37,10 @@ def write_outcome(folder: Path, report: PaperReport, made: str, *, seconds: floa
 
 
 def clock_seconds(runs: pd.DataFrame) -> float:
-    """The time by the clock in which one of some runs at least was training, in seconds.
+    """The time by the clock in which one of some runs at least was going on, in seconds.
+
+    Runs say when they finished and how long they trained. Between trainings they are started and scored: so the time
+    between two counts too, unless it is over a minute, when the experiment was not going on.
 
     Args:
         runs: from `runs_of`, with ``finished`` and ``seconds``.
@@ -45,7 +50,7 @@ def clock_seconds(runs: pd.DataFrame) -> float:
     spans: list[tuple[Any, Any]] = sorted(zip(ends - pd.to_timedelta(done["seconds"], unit="s"), ends, strict=True))
     total, last = pd.Timedelta(0), None
     for begin, end in spans:
-        if last is None or begin > last:
+        if last is None or begin > last + _BREAK:
             last = begin
         if end > last:
             total += end - last

@@ -73,7 +73,7 @@ def overview(results: Path) -> str:
             cells = [one["claim"], one["found"], _WORDS[one["holds"]], where, hours]
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     parts = [_HEAD, f"Of {number_of(len(counts), 'claim')}: {said}.", "\n".join(lines)]
-    parts.append("Hours are those by the clock that the whole experiment took, on the machine that its report names.")
+    parts.append("Hours are by the clock, of the whole experiment, on the machines that its report names.")
     lacking = [f"{what} (`{name}.py`)" for name, what in EXPERIMENTS.items() if name not in found]
     if lacking:
         parts.append(f"Not run at their small size yet: {', '.join(lacking)}.")

@@ -79,11 +79,11 @@ def test_json_says_what_was_decided(tmp_path: Path) -> None:
 
 def test_time_by_the_clock_counts_what_runs_at_once_once() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    spans = [(0, 10), (5, 12), (100, 103), (6, 8), (101, 104)]  # began and ended
+    spans = [(0, 10), (5, 12), (100, 103), (6, 8), (101, 104), (150, 160)]  # began and ended
     rows = [
         {"status": "done", "finished": start + timedelta(seconds=end), "seconds": float(end - begin)}
         for begin, end in spans
     ]
     rows.append({"status": "failed", "finished": start + timedelta(seconds=50), "seconds": None})
-    assert clock_seconds(pd.DataFrame(rows)) == pytest.approx(12 + 4)
+    assert clock_seconds(pd.DataFrame(rows)) == pytest.approx(12 + 60), "a break of over a minute does not count"
     assert clock_seconds(pd.DataFrame(rows[-1:])) == 0
