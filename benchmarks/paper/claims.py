@@ -51,7 +51,7 @@ class Claim:
     Attributes:
         text: what the paper says.
         found: what the runs came to, with its spread.
-        holds: whether they agree; None where there are too few of them.
+        holds: whether they agree; None where that is not decided.
         rule: by what that is decided.
     """
 

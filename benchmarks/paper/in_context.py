@@ -31,12 +31,13 @@ from benchmarks.paper.prompt_arms import (
     best_arm,
     described_prompts,
     fails,
+    is_better,
     learns,
     prompts_table,
     said,
     solved_prompts,
 )
-from benchmarks.paper.verdicts import is_lower, most
+from benchmarks.paper.verdicts import most
 from tsattn.leaderboard.records import Records
 
 __all__ = ["EXPERIMENT", "main", "report"]
@@ -102,7 +103,7 @@ def _judged(chosen: pd.DataFrame, text: str, is_asked: Callable[[pd.DataFrame], 
         elif not fails(heads):
             verdicts.append(None)
             found += ", which do not fail"
-        elif family is not one_head and not learns(one_head) and best["arm"].iloc[0] != ONE_HEAD:
+        elif not learns(one_head) and best["arm"].iloc[0] != ONE_HEAD:
             found += ", where one head of full rank does not learn either"
         else:
             verdicts.append(learns(best))
@@ -136,8 +137,7 @@ def _cost_claim(chosen: pd.DataFrame, cost: str, of: str, unit: str) -> Claim:
             words.append(f"{found}, and nothing has so few")
             continue
         best = best_arm(cheaper)
-        is_whole = bool(best["is_whole"].all() and heads["is_whole"].all())
-        verdicts.append(is_lower(list(best["error"]), list(heads["error"])) if is_whole else None)
+        verdicts.append(is_better(best, heads))
         arm = f"{best['arm'].iloc[0]} of width {int(best['width'].iloc[0])}"
         words.append(f"{found}, {arm} to {said(best['error'])} with {best[cost].iloc[0]:,.0f}")
     text = f"For the same {of} BTT and bilinear MLR have a lower error than heads of a rank below d."

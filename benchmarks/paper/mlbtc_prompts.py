@@ -28,11 +28,12 @@ from benchmarks.paper.prompt_arms import (
     arms_of_prompts,
     best_arm,
     described_prompts,
+    is_better,
     prompts_table,
     said,
     solved_prompts,
 )
-from benchmarks.paper.verdicts import is_lower, most
+from benchmarks.paper.verdicts import most
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.standings import STANDARD
 
@@ -85,8 +86,7 @@ def _answer(chosen: pd.DataFrame, families: Sequence[str], others: Sequence[str]
         if asked.empty or against.empty:
             continue
         best, other = best_arm(asked), best_arm(against)
-        is_whole = bool(best["is_whole"].all() and other["is_whole"].all())
-        verdicts.append(is_lower(list(best["error"]), list(other["error"])) if is_whole else None)
+        verdicts.append(is_better(best, other))
         words.append(
             f"d {int(d)}, width {int(width)}, {int(scores):,} parameters: {said(best['error'])} "
             f"({best['arm'].iloc[0]}) beside {said(other['error'])} ({other['arm'].iloc[0]})"

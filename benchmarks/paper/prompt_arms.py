@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.paper.claims import LEAST_SEEDS, chosen_by_validation, described_by
+from benchmarks.paper.verdicts import is_lower
 from tsattn.attention import build_attention
 from tsattn.leaderboard.report.wording import with_spread
 
@@ -22,6 +23,7 @@ __all__ = [
     "best_arm",
     "described_prompts",
     "fails",
+    "is_better",
     "learns",
     "prompts_table",
     "said",
@@ -146,6 +148,13 @@ def best_arm(arms: pd.DataFrame) -> pd.DataFrame:
     """
     best = chosen_by_validation(arms, ["dimensions"], ["width", "arm"])
     return best.assign(is_whole=best["is_whole"] & arms["is_whole"].all())
+
+
+def is_better(arm: pd.DataFrame, other: pd.DataFrame) -> bool | None:
+    """Whether an arm has lower errors than another, see `is_lower`; None also of too few runs."""
+    if min(len(arm), len(other)) < LEAST_SEEDS or not (arm["is_whole"].all() and other["is_whole"].all()):
+        return None
+    return is_lower(list(arm["error"]), list(other["error"]))
 
 
 def learns(arm: pd.DataFrame) -> bool | None:
