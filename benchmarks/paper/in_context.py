@@ -176,6 +176,8 @@ def _draw_solved(ax: Axes, solved: pd.DataFrame, least: float) -> None:
 
 def _differences(runs: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
     tried = runs.loc[runs["kind"].notna(), "learning_rate"]
+    widths = chosen.groupby("arm")["width"].unique()
+    at_one = [str(arm) for arm, found in widths.items() if len(found) == 1 < chosen["width"].nunique()]
     return [
         f"d {listed(chosen['dimensions'])}, widths {listed(chosen['width'])}, {listed(chosen['layers'])} layers, "
         f"{listed(chosen['steps'])} steps of {listed(chosen['batch_size'])} prompts, and the learning rates "
@@ -188,6 +190,7 @@ def _differences(runs: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
         "BTT normalises its mapped keys, and no other arm its queries or keys.",
         "Arms of one width differ in the parameters of their scores (column `scores`): BTT has more than heads, and "
         "so have bilinear MLR and MLBTC with more components than these; the last claim asks for as many.",
+        *([f"Of one width alone, unlike the others, are: {', '.join(at_one)}."] if at_one else []),
         "The weights with the least validation error are scored, on 3200 prompts that are the same for all arms.",
         "Gradients are clipped to a norm of 1.",
         "A prompt of fewer pairs, in the curriculum, is one whose later values do not count.",

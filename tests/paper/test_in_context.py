@@ -10,7 +10,7 @@ import torch
 from benchmarks.paper import in_context
 from benchmarks.paper.claims import Claim
 from benchmarks.paper.prompt_arms import score_rank
-from tests.paper.made_up import closed_form, prompt_runs, records_of
+from tests.paper.made_up import closed_form, made_up, prompt_runs, records_of
 from tsattn.attention import build_attention
 from tsattn.leaderboard.records import Record
 
@@ -99,6 +99,21 @@ def test_cost_is_compared_at_what_validation_chose() -> None:
     wide = prompt_runs("standard", "standard", [0.2, 0.21, 0.19], width=24, flops=5000)
     narrow = prompt_runs("btt_1", "btt", [0.01] * 3, flops=4000)
     assert holds(wide, narrow)["flops"] is True, "of another width"
+
+
+def test_what_is_run_at_one_width_alone_is_said() -> None:
+    wide = prompt_runs("standard", "standard", [0.1] * 3, width=32)
+    report = in_context.report(records_of(closed_form(), *LOW, *ONE, *wide))
+    assert "Of one width alone, unlike the others, are: standard, one head of full rank." in report.differs
+    assert not any("one width alone" in line for line in in_context.report(records_of(*LOW, *ONE)).differs)
+
+
+def test_closed_forms_are_drawn_where_they_can_be_seen() -> None:
+    experiment = {"data": {"init_args": {"dimensions": 8}}, "model": {"backbone": {"kind": "x", "alpha": 1.0}}}
+    ridge = made_up("ridge", "", None, experiment, mse=0.4, validation_mse=0.4)
+    axes = in_context.report(records_of(closed_form(), ridge, *LOW, *ONE)).figure.axes
+    for ax in axes:
+        assert [line.get_label() for line in ax.lines if line.get_linestyle() == "--"] == ["ridge, penalty 1"]
 
 
 def test_too_few_seeds_decide_nothing() -> None:
