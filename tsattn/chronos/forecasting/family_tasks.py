@@ -1,6 +1,6 @@
 """How each family of Chronos models forecasts series, and the loss that it is trained by.
 
-Shape letters as in `tsattn.chronos.channel_rows`; Q quantile levels.
+Shape letters as in `tsattn.chronos.forecasting.channel_rows`; Q quantile levels.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.chronos.channel_rows import ChannelRows, is_constant
-from tsattn.chronos.chronos_forecasts import ROWS_AT_ONCE
-from tsattn.chronos.path_sampling import Sampling
+from tsattn.chronos.forecasting.channel_rows import ChannelRows, is_constant
+from tsattn.chronos.forecasting.chronos_forecasts import ROWS_AT_ONCE
+from tsattn.chronos.forecasting.path_sampling import Sampling
 
 __all__ = ["TASKS", "FamilyTask"]
 
