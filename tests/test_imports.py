@@ -38,6 +38,10 @@ BESIDE: dict[str, set[str]] = {
 }
 
 
+# the rooms of the adapter, in their order; "" is the files beside them
+ROOMS_OF_CHRONOS = ["models", "swapped", "converting", "", "forecasting"]
+
+
 def imports() -> dict[str, set[str]]:
     """For each top-level part of the package, the parts that it imports."""
     graph: dict[str, set[str]] = {}
@@ -66,6 +70,19 @@ def test_no_arrow_goes_back() -> None:
         below = set(LAYERS[: LAYERS.index(part)]) if part in LAYERS else set()
         allowed = GROUND | below | BESIDE.get(part, set()) | {part}
         assert targets <= allowed, f"tsattn.{part} must not import {sorted(targets - allowed)}"
+
+
+def test_a_room_of_the_adapter_uses_only_those_before_it() -> None:
+    home = PACKAGE / "chronos"
+    for path in home.rglob("*.py"):
+        room = path.parent.name if path.parent != home else ""
+        for node in ast.walk(ast.parse(path.read_text())):
+            if path == home / "__init__.py" or not isinstance(node, ast.ImportFrom):
+                continue
+            target = str(node.module).split(".")
+            if target[:2] == ["tsattn", "chronos"]:
+                other = target[2] if len(target) == 4 else ""
+                assert ROOMS_OF_CHRONOS.index(other) <= ROOMS_OF_CHRONOS.index(room), f"{path} imports {node.module}"
 
 
 def test_backbones_know_nothing_of_lightning_or_data() -> None:

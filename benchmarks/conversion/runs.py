@@ -14,7 +14,8 @@ from conversion.score_counts import flops_by_layer
 from tsattn import PublicDataModule, run
 from tsattn.chronos import AdaptedChronos, adapt, compare_structures
 from tsattn.chronos.calibration import output_errors
-from tsattn.chronos.named_weights import bolt_file, open_weights
+from tsattn.chronos.models.named_weights import bolt_file
+from tsattn.chronos.opened_weights import open_weights
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment
 from tsattn.experiments.measuring import measured

@@ -10,7 +10,7 @@ import torch
 from tests.chronos.tiny_models import forecast, series, tiny_pipeline
 from tsattn.chronos import adapt
 from tsattn.chronos.calibration import output_errors
-from tsattn.chronos.context_windows import ContextWindows
+from tsattn.chronos.converting.context_windows import ContextWindows
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {

@@ -10,8 +10,8 @@ import torch
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn.chronos import adapt, compare_structures, load_adapted
-from tsattn.chronos.activations import attention_calls, input_moments
-from tsattn.chronos.families import family_of
+from tsattn.chronos.converting.activations import attention_calls, input_moments
+from tsattn.chronos.models.families import family_of
 from tsattn.errors import UserError
 from tsattn.structured import Butterfly, Kronecker, LowRank, Monarch
 
@@ -157,8 +157,8 @@ def test_projection_errors_are_those_of_the_forms() -> None:
 
 
 def test_rotary_forms_are_fitted_to_their_mean_over_distances() -> None:
-    from tsattn.chronos.building import Surroundings
-    from tsattn.chronos.projecting import mean_form
+    from tsattn.chronos.converting.projecting import mean_form
+    from tsattn.chronos.swapped.building import Surroundings
 
     pipeline = tiny_pipeline("chronos2")
     family, model = family_of(pipeline), pipeline.inner_model

@@ -19,7 +19,7 @@ from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
 from tsattn.chronos import adapt
-from tsattn.chronos.chronos_network import ChronosNetwork
+from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor, complete_predictor
 from tsattn.predictors.fitted import load_predictor
@@ -311,7 +311,9 @@ def test_a_folder_of_a_run_holds_all_and_no_plain_loader_opens_it(
         with pytest.raises((OSError, ValueError, KeyError, AssertionError)):
             BaseChronosPipeline.from_pretrained(str(tmp_path / folder))
     # the weights that it began with are no longer needed
-    monkeypatch.setattr("tsattn.chronos.chronos_network.open_weights", lambda *_: pytest.fail("it was opened"))
+    monkeypatch.setattr(
+        "tsattn.chronos.forecasting.chronos_network.open_weights", lambda *_: pytest.fail("it was opened")
+    )
     again = load_predictor(tmp_path / "run" / "checkpoints" / "best.ckpt").predictor
     batch = toy_windows(toy_task(24, 6, 2))
     assert made.fitted is not None

@@ -14,7 +14,7 @@ from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn import Forecaster, load
 from tsattn.chronos import adapt, compare_structures, load_adapted
-from tsattn.chronos.group_and_cross import SwappedCrossAttention, SwappedGroupAttention
+from tsattn.chronos.swapped.group_and_cross import SwappedCrossAttention, SwappedGroupAttention
 from tsattn.errors import UserError
 
 STACKS = {"t5": "cross", "bolt": "cross", "chronos2": "group"}

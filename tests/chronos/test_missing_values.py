@@ -94,7 +94,7 @@ def test_a_covariate_that_never_changes_says_nothing(rows: int) -> None:
 
 
 def test_training_sees_missing_covariates_too() -> None:
-    from tsattn.chronos.chronos_network import ChronosNetwork
+    from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
 
     task = toy_task(24, 4, 1, covariates=True)
     network = ChronosNetwork(task, Output(LEVELS), weights=weights_of("chronos2"), trained="all").eval()
@@ -164,7 +164,7 @@ def test_native_and_pipeline_forecast_a_context_without_a_value_alike() -> None:
 
 
 def test_training_on_contexts_without_a_value_is_at_their_level() -> None:
-    from tsattn.chronos.chronos_network import ChronosNetwork
+    from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
 
     network = ChronosNetwork(toy_task(24, 4, 1), Output(LEVELS), weights=weights_of("bolt"), trained="all").eval()
     observed = torch.zeros(2, 24, 1, dtype=torch.bool)
@@ -180,3 +180,23 @@ def test_training_on_contexts_without_a_value_is_at_their_level() -> None:
         for mean in (0.0, 1e6)
     ]
     torch.testing.assert_close(losses[0], losses[1])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_is_not_decided_by_contexts_that_never_change(family: str) -> None:
+    """A sensor that stands still and then moves: its scale is that of rounding, and its loss would be astronomic."""
+    from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
+
+    torch.manual_seed(0)
+    network = ChronosNetwork(toy_task(24, 4, 2), Output(LEVELS), weights=weights_of(family), trained="all").eval()
+    past, target = torch.randn(2, 24, 2), torch.randn(2, 4, 2)
+    past[0, :, 1] = 0.1 + past[0, 0, 1]
+    usual = network.own_loss(Batch(torch.randn(2, 24, 2), target))
+    loss = network.own_loss(Batch(past, target))
+    assert loss < 10 * usual
+    if family == "bolt":
+        observed = torch.ones(2, 4, 2, dtype=torch.bool)
+        observed[0, :, 1] = False
+        assert torch.equal(loss, network.own_loss(Batch(past, target, target_observed=observed)))
+    alone = past[:1, :, 1:].expand(2, -1, 2)
+    assert network.own_loss(Batch(alone, target)).isfinite()

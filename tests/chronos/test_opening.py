@@ -22,8 +22,9 @@ from tests.pretrained.small_models import save_small, small_model, small_weights
 from tests.toy_windows import toy_task
 from tsattn import Forecaster, load
 from tsattn.chronos import adapt, load_adapted, open_pipeline
-from tsattn.chronos.chronos_network import ChronosNetwork
-from tsattn.chronos.named_weights import NamedWeights, bolt_file, open_weights
+from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
+from tsattn.chronos.models.named_weights import NamedWeights, bolt_file
+from tsattn.chronos.opened_weights import open_weights
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.pretrained.bolt_file import load_bolt

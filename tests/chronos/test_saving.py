@@ -12,7 +12,7 @@ import torch
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tests.pretrained.small_models import save_small
 from tsattn.chronos import adapt, load_adapted, open_pipeline
-from tsattn.chronos.bolt_pipeline import bolt_pipeline
+from tsattn.chronos.models.bolt_pipeline import bolt_pipeline
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {
@@ -165,7 +165,7 @@ def test_an_absent_model_gives_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_without_the_extra_one_sentence_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tsattn.chronos import pipelines
+    from tsattn.chronos.models import pipelines
 
     monkeypatch.setattr(pipelines.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^Chronos models need chronos-forecasting: pip install 'tsattn\[chronos\]'$"):

@@ -41,8 +41,14 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
             ["foo"],
             "unknown command 'foo'; valid: fit, validate, test, predict, tune, benchmark, report, cost, datasets",
         ),
-        (["fit"], "fit needs a configuration: --config NAME, a file or one of co2_mlr.yaml"),
-        (["fit", "--config", "none.yaml"], "no configuration none.yaml: neither a file nor one of co2_mlr.yaml"),
+        (
+            ["fit"],
+            "fit needs a configuration: --config NAME, a file or one of chronos_mlr.yaml, chronos_tiny_pretrain.yaml",
+        ),
+        (
+            ["fit", "--config", "none.yaml"],
+            "no configuration none.yaml: neither a file nor one of chronos_mlr.yaml, chronos_tiny_pretrain.yaml",
+        ),
         (["test"], "test needs a trained model: --run DIR"),
         (["test", "--run", "no/such"], "the run folder no/such is not there"),
         (["predict", "--run", "no/such"], "the run folder no/such is not there"),

@@ -55,6 +55,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 PEERS = ("neuralforecast", "neuralforecast-together", "statsforecast")  # which run in an environment of their own
 
+IN_FLOAT32 = (*PEERS, "chronos", "chronos-own-context")  # whatever the dtype of the windows
+
 # whose forecasts move and grow with the window
 EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear"))
 

@@ -96,7 +96,7 @@ def test_many_series_at_once_are_what_each_is_alone(monkeypatch: pytest.MonkeyPa
     predictor.build(toy_task(24, 20, 3), Output((0.1, 0.5, 0.9)))
     batch = Batch(torch.randn(5, 24, 3, dtype=torch.float64), past_observed=torch.rand(5, 24, 3) > 0.3)
     whole = predictor(batch)
-    monkeypatch.setattr("tsattn.chronos.native_bolt.ROWS_AT_ONCE", 4)
+    monkeypatch.setattr("tsattn.chronos.forecasting.native_bolt.ROWS_AT_ONCE", 4)
     torch.testing.assert_close(predictor(batch), whole, rtol=1e-4, atol=1e-4)
 
 
@@ -276,6 +276,6 @@ import numpy as np, pandas as pd
 from tsattn import Forecaster
 frame = pd.DataFrame({{"a": np.sin(np.arange(60.0))}}, index=pd.date_range("2020", periods=60, freq="h"))
 Forecaster({{"kind": "chronos", "weights": {small_weights()!r}}}, prediction_length=5).predict(frame)
-assert "lightning" in sys.modules and "tsattn.chronos.chronos_predictor" in sys.modules
+assert "lightning" in sys.modules and "tsattn.chronos.forecasting.chronos_predictor" in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

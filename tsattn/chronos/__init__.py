@@ -4,17 +4,13 @@
 gives a copy in which the attention of the layers asked for is another kind, with as much of the trained weights as the
 kind can hold. Needs the extra `chronos`, but for forecasts by a shipped model as it is.
 
-What lies where:
+The rooms, each of which uses only those named before it:
 
-- a model is found and opened: `named_weights`, `pipelines`, `bolt_pipeline`; what differs between the families:
-  `families`, `family_tasks`;
-- it is swapped: `adapting`, `building`, `adapted_chronos`, `adapted_models`; what then stands in it:
-  `swapped_attention`, `group_and_cross`, `token_layout`, `relative_bias`, `pair_rotation`, `decoder_cache`;
-- weights are converted: `copying`, `rotating`, `projecting`, `special_cases`; `activations`, `context_windows` and
-  `calibration` learn from series; `structure_report` and `swap_cost` say what it loses and costs;
-- it is kept: `saving`;
-- it forecasts and is trained, as the predictor `chronos`: `chronos_predictor`, `chronos_options`, `chronos_network`,
-  `trained_parts`, `chronos_forecasts` with `pipeline_forecasts` and `native_bolt`, `channel_rows`.
+- `models`: finding and opening one, and what differs between the families;
+- `swapped`: what stands in the place of their attention;
+- `converting`: what becomes of the weights, and what of the scores is lost;
+- the files beside this one: the adapted model, how it is made, calibrated, kept and counted;
+- `forecasting`: the predictor `chronos`, which forecasts with it and is trained.
 """
 
 from __future__ import annotations
@@ -26,16 +22,16 @@ from tsattn import descriptions
 if TYPE_CHECKING:
     from tsattn.chronos.adapted_chronos import AdaptedChronos
     from tsattn.chronos.adapting import adapt
-    from tsattn.chronos.pipelines import open_pipeline
+    from tsattn.chronos.converting.structure_report import compare_structures
+    from tsattn.chronos.models.pipelines import open_pipeline
     from tsattn.chronos.saving import load_adapted
-    from tsattn.chronos.structure_report import compare_structures
 
 _HOMES = {
     "AdaptedChronos": "tsattn.chronos.adapted_chronos",
     "adapt": "tsattn.chronos.adapting",
-    "compare_structures": "tsattn.chronos.structure_report",
+    "compare_structures": "tsattn.chronos.converting.structure_report",
     "load_adapted": "tsattn.chronos.saving",
-    "open_pipeline": "tsattn.chronos.pipelines",
+    "open_pipeline": "tsattn.chronos.models.pipelines",
 }
 
 __all__ = ["AdaptedChronos", "adapt", "compare_structures", "load_adapted", "open_pipeline"]

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import pandas as pd
 from torch import nn
 
-from tsattn.chronos.building import Surroundings, build_swapped
-from tsattn.chronos.families import AttentionSite, ChronosFamily
-from tsattn.chronos.swapped_attention import SwappedAttention
+from tsattn.chronos.models.families import AttentionSite, ChronosFamily
+from tsattn.chronos.swapped.building import Surroundings, build_swapped
+from tsattn.chronos.swapped.swapped_attention import SwappedAttention
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 
@@ -79,7 +79,7 @@ class AdaptedChronos:
 
     def swap(self) -> Iterator[Surroundings]:
         """Put the attentions in their places, one after the other, and give what stood around each."""
-        from tsattn.chronos.adapted_models import mark_adapted  # which needs the extra
+        from tsattn.chronos.swapped.adapted_models import mark_adapted  # which needs the extra
 
         layout = self.family.layout(self.model)
         mark_adapted(self.model, layout)

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from tsattn.attention import attention_per_layer
-from tsattn.chronos.activations import InputMoments, input_moments
 from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
-from tsattn.chronos.building import Surroundings
-from tsattn.chronos.copying import copy_scores, copy_values
-from tsattn.chronos.families import chosen_sites, family_of
-from tsattn.chronos.pipelines import check_extra, open_pipeline
-from tsattn.chronos.projecting import project_scores
-from tsattn.chronos.rotating import far_errors, rotate_scores
-from tsattn.chronos.special_cases import SPECIAL_CASES
+from tsattn.chronos.converting.activations import InputMoments, input_moments
+from tsattn.chronos.converting.copying import copy_scores, copy_values
+from tsattn.chronos.converting.projecting import project_scores
+from tsattn.chronos.converting.rotating import far_errors, rotate_scores
+from tsattn.chronos.converting.special_cases import SPECIAL_CASES
+from tsattn.chronos.models.families import chosen_sites, family_of
+from tsattn.chronos.models.pipelines import check_extra, open_pipeline
+from tsattn.chronos.swapped.building import Surroundings
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 
@@ -59,10 +59,10 @@ def adapt(
             - ``copy`` keeps them, for `standard`, `swa`, `mlr` and `global_swa`. Where these score every pair with all
               components, as with an unlimited window or one level, outputs are the original's.
             - ``rotate``, for `mlr`, keeps all scores, in a basis in which far pairs lose least of theirs (see
-              `tsattn.chronos.rotating`).
+              `tsattn.chronos.converting.rotating`).
             - ``project``, for `btt`, `bilinear_mlr` and `mlbtc`, takes the nearest form of that structure, without
-              rotary positions (see `tsattn.chronos.projecting`). `btt` has more components than a head of the
-              original, by default as many as the model is wide: `AdaptedChronos.cost` counts what they cost.
+              rotary positions (see `tsattn.chronos.converting.projecting`). `btt` has more components than a head of
+              the original, by default as many as the model is wide: `AdaptedChronos.cost` counts what they cost.
             - ``project:kronecker``, ``project:butterfly``, ``project:monarch`` and ``project:low_rank`` take one of
               these special cases that is near. `btt` can hold the first three, `mlbtc` of one level the last.
             - ``fresh``, for every kind, draws all weights anew.

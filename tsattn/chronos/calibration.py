@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from tsattn.checks import positive_number, whole_number
-from tsattn.chronos.activations import AttentionCall, attention_calls, window_length
 from tsattn.chronos.adapted_chronos import AdaptedChronos
-from tsattn.chronos.context_windows import ContextWindows
-from tsattn.chronos.swapped_attention import SwappedAttention
+from tsattn.chronos.converting.activations import AttentionCall, attention_calls, window_length
+from tsattn.chronos.converting.context_windows import ContextWindows
+from tsattn.chronos.swapped.swapped_attention import SwappedAttention
 from tsattn.errors import UserError
 
 __all__ = ["calibrate", "output_errors"]

@@ -21,9 +21,9 @@ from torch import nn
 from tsattn.checks import folder_path
 from tsattn.checksums import sha256
 from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
-from tsattn.chronos.families import FAMILIES
-from tsattn.chronos.named_weights import RECORD
-from tsattn.chronos.pipelines import check_extra
+from tsattn.chronos.models.families import FAMILIES
+from tsattn.chronos.models.named_weights import RECORD
+from tsattn.chronos.models.pipelines import check_extra
 from tsattn.data.files import first_line
 from tsattn.errors import UserError
 from tsattn.saved_folders import whole_folder

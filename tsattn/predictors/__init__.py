@@ -33,7 +33,7 @@ PREDICTORS = {
     "persistence": "tsattn.predictors.naive.Persistence",
     "window_mean": "tsattn.predictors.naive.WindowMean",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
-    "chronos": "tsattn.chronos.chronos_predictor.ChronosPredictor",
+    "chronos": "tsattn.chronos.forecasting.chronos_predictor.ChronosPredictor",
     "neuralforecast": "tsattn.peers.neural.NeuralForecast",
     "statsforecast": "tsattn.peers.local.StatsForecast",
 }

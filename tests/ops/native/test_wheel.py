@@ -92,7 +92,8 @@ def test_without_a_compiler_a_wheel_is_for_any_platform(tree: Path, tmp_path: Pa
     assert wheel.name.endswith("-py3-none-any.whl")
     assert compiled(wheel) == []
     assert "a wheel without compiled kernels, as there is no C++ compiler" in said
-    assert "tsattn/ops/native/source/attention.cpp" in zipfile.ZipFile(wheel).namelist()
+    there = set(zipfile.ZipFile(wheel).namelist())
+    assert {"tsattn/ops/native/source/attention.cpp", "tsattn/pretrained/weights/chronos-tiny.safetensors"} <= there
 
 
 def test_a_wheel_for_any_platform_can_be_asked_for(tree: Path, tmp_path: Path) -> None:
@@ -117,6 +118,7 @@ def test_sources_and_the_build_are_in_the_source_distribution(tree: Path, tmp_pa
     assert (folder / "hatch_build.py").is_file()
     there = {file.name for file in (folder / "tsattn/ops/native/source").iterdir()}
     assert there == {file.name for file in (ROOT / "tsattn/ops/native/source").iterdir()}
+    assert (folder / "tsattn/pretrained/weights/chronos-tiny.safetensors").is_file()
     assert not list(folder.rglob("*.so"))
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from torch import nn
 
 from tsattn.chronos.adapted_chronos import AdaptedChronos
-from tsattn.chronos.families import AttentionSite, chosen_sites
-from tsattn.chronos.swapped_attention import SwappedAttention
+from tsattn.chronos.models.families import AttentionSite, chosen_sites
+from tsattn.chronos.swapped.swapped_attention import SwappedAttention
 from tsattn.errors import UserError
 
 __all__ = ["prepare_training"]

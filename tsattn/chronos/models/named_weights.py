@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tsattn.checks import folder_path
-from tsattn.chronos.adapted_chronos import AdaptedChronos
 from tsattn.errors import UserError
 from tsattn.pretrained.bolt_file import named_file, shipped_names
 
-__all__ = ["RECORD", "NamedWeights", "bolt_file", "open_weights"]
+__all__ = ["RECORD", "NamedWeights", "bolt_file"]
 
 RECORD = "adapted.json"  # what a folder of an adapted model holds, see `tsattn.chronos.saving`
 
@@ -74,22 +73,3 @@ def bolt_file(weights: str, revision: str | None = None) -> Path | None:
         UserError: see `NamedWeights.of`.
     """
     return NamedWeights.of(weights, revision).file
-
-
-def open_weights(weights: str, revision: str | None = None) -> AdaptedChronos:
-    """The model of these weights in float32: adapted already, or with its own attention; without an original.
-
-    Raises:
-        UserError: if there is none, it cannot be read, or the extra `chronos` is not installed.
-    """
-    from tsattn.chronos.families import family_of
-    from tsattn.chronos.pipelines import open_pipeline
-    from tsattn.chronos.saving import load_adapted
-
-    named = NamedWeights.of(weights, revision)
-    if named.folder is not None and named.is_adapted:
-        adapted = load_adapted(named.folder)
-        adapted.model.float()
-        return adapted
-    pipeline = open_pipeline(weights, revision=revision, dtype="float32")
-    return AdaptedChronos(pipeline, None, family_of(pipeline), {})

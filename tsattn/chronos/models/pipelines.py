@@ -12,8 +12,8 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from tsattn.chronos.families import configured_family
-from tsattn.chronos.named_weights import NamedWeights
+from tsattn.chronos.models.families import configured_family
+from tsattn.chronos.models.named_weights import NamedWeights
 from tsattn.data.files import first_line
 from tsattn.errors import UserError, number_of, one_of
 
@@ -107,7 +107,7 @@ def _bolt(file: Path, device: str, dtype: str) -> Any:
     """The pipeline of a model that this package has pretrained."""
     import torch
 
-    from tsattn.chronos.bolt_pipeline import bolt_pipeline
+    from tsattn.chronos.models.bolt_pipeline import bolt_pipeline
 
     pipeline = bolt_pipeline(file)
     pipeline.inner_model.to(device, torch.bfloat16 if dtype == "bfloat16" else torch.float32)

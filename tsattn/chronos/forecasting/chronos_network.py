@@ -16,14 +16,15 @@ from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
 from tsattn.chronos.adapted_chronos import AdaptedChronos
 from tsattn.chronos.adapting import adapt
-from tsattn.chronos.chronos_forecasts import ChronosForecasts
-from tsattn.chronos.chronos_options import EVERY, ChronosOptions, plain_attention
-from tsattn.chronos.named_weights import bolt_file, open_weights
-from tsattn.chronos.native_bolt import NativeBolt
-from tsattn.chronos.path_sampling import Sampling
-from tsattn.chronos.pipeline_forecasts import PipelineForecasts
+from tsattn.chronos.forecasting.chronos_forecasts import ChronosForecasts
+from tsattn.chronos.forecasting.chronos_options import EVERY, ChronosOptions, plain_attention
+from tsattn.chronos.forecasting.native_bolt import NativeBolt
+from tsattn.chronos.forecasting.path_sampling import Sampling
+from tsattn.chronos.forecasting.pipeline_forecasts import PipelineForecasts
+from tsattn.chronos.forecasting.trained_parts import prepare_training
+from tsattn.chronos.models.named_weights import bolt_file
+from tsattn.chronos.opened_weights import open_weights
 from tsattn.chronos.saving import add_biases, plain_record, rebuilt
-from tsattn.chronos.trained_parts import prepare_training
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.pretrained.bolt_file import read_model

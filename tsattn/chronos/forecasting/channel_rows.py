@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tsattn.batch import Batch, WindowUnits
 
-__all__ = ["ChannelRows", "first_seen"]
+__all__ = ["ChannelRows", "first_seen", "is_constant"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,12 @@ class ChannelRows:
         return forecast.to(batch.past.dtype)
 
 
+def is_constant(context: Tensor) -> Tensor:
+    """`(..., 1)`: whether all values `(..., L)` that are not missing are one number, and there is one."""
+    low = context.nan_to_num(nan=torch.inf).amin(-1, keepdim=True)
+    return low == context.nan_to_num(nan=-torch.inf).amax(-1, keepdim=True)
+
+
 def first_seen(observed: Tensor) -> int:
     """The first step at which a series of `observed (R, L)` was observed; the last step if none ever was."""
     seen = observed.any(0)
@@ -96,8 +102,7 @@ def _from_constant(covariates: Tensor, length: int) -> Tensor:
     """
     context = covariates[..., :length]
     low = context.nan_to_num(nan=torch.inf).amin(-1, keepdim=True)
-    high = context.nan_to_num(nan=-torch.inf).amax(-1, keepdim=True)
-    return torch.where(low == high, covariates - low, covariates)
+    return torch.where(is_constant(context), covariates - low, covariates)
 
 
 def _channels(values: Tensor, observed: Tensor | None, units: WindowUnits | None = None) -> Tensor:

@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from tsattn.attention import MLRAttention
 from tsattn.attention.patterns import MultiLevelPattern
 from tsattn.attention.projections import LowRankProjection
-from tsattn.chronos.activations import InputMoments
-from tsattn.chronos.building import Surroundings
-from tsattn.chronos.copying import paired
-from tsattn.chronos.pair_rotation import PairRotation, distance_shares
-from tsattn.chronos.projecting import share_of
-from tsattn.chronos.swapped_attention import SwappedAttention
+from tsattn.chronos.converting.activations import InputMoments
+from tsattn.chronos.converting.copying import paired
+from tsattn.chronos.converting.projecting import share_of
+from tsattn.chronos.swapped.building import Surroundings
+from tsattn.chronos.swapped.pair_rotation import PairRotation, distance_shares
+from tsattn.chronos.swapped.swapped_attention import SwappedAttention
 from tsattn.errors import UserError
 
 __all__ = ["far_errors", "rotate_scores"]

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from tsattn.checks import positive_number
-from tsattn.chronos.building import Surroundings
-from tsattn.chronos.families import chosen_sites, family_of
-from tsattn.chronos.pipelines import check_extra
-from tsattn.chronos.projecting import RESTARTS, SWEEPS, mean_form, share_of
-from tsattn.chronos.special_cases import SPECIAL_CASES, butterfly_radices
+from tsattn.chronos.converting.projecting import RESTARTS, SWEEPS, mean_form, share_of
+from tsattn.chronos.converting.special_cases import SPECIAL_CASES, butterfly_radices
+from tsattn.chronos.models.families import chosen_sites, family_of
+from tsattn.chronos.models.pipelines import check_extra
+from tsattn.chronos.swapped.building import Surroundings
 from tsattn.structured import (
     BTT,
     MLBTC,
@@ -34,7 +34,7 @@ def compare_structures(
 
     Each structure is as large as it can be with no more parameters than `share` of those of the original's queries and
     keys; one whose smallest member is larger is left out. Under rotary positions the error counts what a form that is
-    the same at every distance cannot hold (see `tsattn.chronos.projecting`).
+    the same at every distance cannot hold (see `tsattn.chronos.converting.projecting`).
 
     Args:
         pipeline: of chronos-forecasting.

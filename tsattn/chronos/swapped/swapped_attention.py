@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from tsattn.attention import Attention
 from tsattn.attention.patterns import FullPattern
-from tsattn.chronos.relative_bias import RelativeBias
-from tsattn.chronos.token_layout import TokenLayout
+from tsattn.chronos.models.token_layout import TokenLayout
+from tsattn.chronos.swapped.relative_bias import RelativeBias
 from tsattn.errors import UserError
 from tsattn.ops.full import full_attention
 
@@ -108,7 +108,7 @@ class SwappedT5Attention(SwappedAttention):
         """
         attention = self.attention
         if type(attention.pattern) is not FullPattern:
-            from tsattn.chronos.decoder_cache import own_layer
+            from tsattn.chronos.swapped.decoder_cache import own_layer
 
             own: Tensor = attention(x, cache=own_layer(cache, self.layer, attention, len(x)).held, bias=bias)
             return own

@@ -12,8 +12,8 @@ from typing_extensions import override
 
 from tsattn.backbones.bolt import ChronosBolt
 from tsattn.batch import Batch
-from tsattn.chronos.channel_rows import first_seen
-from tsattn.chronos.chronos_forecasts import ROWS_AT_ONCE, ChronosForecasts
+from tsattn.chronos.forecasting.channel_rows import first_seen
+from tsattn.chronos.forecasting.chronos_forecasts import ROWS_AT_ONCE, ChronosForecasts
 from tsattn.pretrained.bolt_file import BoltModel, load_bolt
 from tsattn.pretrained.continued_quantiles import at_levels, continued_quantiles
 

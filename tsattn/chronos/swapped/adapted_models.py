@@ -9,7 +9,7 @@ from chronos.chronos2 import Chronos2Model
 from chronos.chronos_bolt import ChronosBoltModelForForecasting
 from transformers import T5ForConditionalGeneration
 
-from tsattn.chronos.token_layout import TokenLayout
+from tsattn.chronos.models.token_layout import TokenLayout
 from tsattn.errors import UserError
 
 __all__ = ["AdaptedBoltModel", "AdaptedChronos2Model", "AdaptedT5Model", "mark_adapted"]

@@ -8,7 +8,7 @@ from typing import Any
 from tsattn.backbones import complete_backbone
 from tsattn.backbones.bolt import UNSCALED
 from tsattn.backbones.bolt_weights import bolt_config, to_chronos_bolt
-from tsattn.chronos.families import FAMILIES
+from tsattn.chronos.models.families import FAMILIES
 from tsattn.errors import UserError
 from tsattn.pretrained.bolt_file import load_bolt, read_model
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from tsattn.attention.projections import BTTProjection, MLBTCProjection
-from tsattn.chronos.building import Surroundings
-from tsattn.chronos.pair_rotation import distance_shares
-from tsattn.chronos.special_cases import SPECIAL_CASES
-from tsattn.chronos.swapped_attention import SwappedAttention
+from tsattn.chronos.converting.special_cases import SPECIAL_CASES
+from tsattn.chronos.swapped.building import Surroundings
+from tsattn.chronos.swapped.pair_rotation import distance_shares
+from tsattn.chronos.swapped.swapped_attention import SwappedAttention
 from tsattn.errors import UserError
 from tsattn.structured import BTT, MLBTC, fit_levels
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tsattn.chronos.context_windows import ContextWindows
-from tsattn.chronos.families import AttentionSite, ChronosFamily
-from tsattn.chronos.swapped_attention import real_keys
+from tsattn.chronos.converting.context_windows import ContextWindows
+from tsattn.chronos.models.families import AttentionSite, ChronosFamily
+from tsattn.chronos.swapped.swapped_attention import real_keys
 
 __all__ = ["AttentionCall", "InputMoments", "attention_calls", "input_moments", "window_length"]
 

@@ -13,11 +13,11 @@ from tsattn.attention.patterns import (
     SlidingWindowPattern,
 )
 from tsattn.attention.projections import LowRankProjection
-from tsattn.chronos.families import AttentionSite, ChronosFamily
-from tsattn.chronos.group_and_cross import SwappedCrossAttention, SwappedGroupAttention
-from tsattn.chronos.pair_rotation import PairRotation
-from tsattn.chronos.swapped_attention import SwappedAttention, SwappedT5Attention, SwappedTimeAttention
-from tsattn.chronos.token_layout import TokenLayout
+from tsattn.chronos.models.families import AttentionSite, ChronosFamily
+from tsattn.chronos.models.token_layout import TokenLayout
+from tsattn.chronos.swapped.group_and_cross import SwappedCrossAttention, SwappedGroupAttention
+from tsattn.chronos.swapped.pair_rotation import PairRotation
+from tsattn.chronos.swapped.swapped_attention import SwappedAttention, SwappedT5Attention, SwappedTimeAttention
 from tsattn.descriptions import Description, keyword_arguments
 from tsattn.errors import UserError
 from tsattn.layers.t5_stack import without_biases

@@ -10,11 +10,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.chronos.channel_rows import ChannelRows
-from tsattn.chronos.chronos_forecasts import ChronosForecasts
-from tsattn.chronos.families import ChronosFamily
-from tsattn.chronos.family_tasks import TASKS
-from tsattn.chronos.path_sampling import Sampling
+from tsattn.chronos.forecasting.channel_rows import ChannelRows
+from tsattn.chronos.forecasting.chronos_forecasts import ChronosForecasts
+from tsattn.chronos.forecasting.family_tasks import TASKS
+from tsattn.chronos.forecasting.path_sampling import Sampling
+from tsattn.chronos.models.families import ChronosFamily
 from tsattn.pretrained.continued_quantiles import at_levels
 
 __all__ = ["PipelineForecasts"]

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from tsattn.attention.projections import LowRankProjection, NoProjection
-from tsattn.chronos.building import Surroundings
-from tsattn.chronos.pair_rotation import PairRotation
-from tsattn.chronos.swapped_attention import SwappedAttention
+from tsattn.chronos.swapped.building import Surroundings
+from tsattn.chronos.swapped.pair_rotation import PairRotation
+from tsattn.chronos.swapped.swapped_attention import SwappedAttention
 from tsattn.errors import UserError
 
 __all__ = ["copy_scores", "copy_values", "paired"]

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from typing_extensions import override
 
-from tsattn.chronos.token_layout import TokenLayout
+from tsattn.chronos.models.token_layout import TokenLayout
 from tsattn.errors import UserError, is_whole_number, one_of
 
 __all__ = ["FAMILIES", "AttentionSite", "ChronosFamily", "chosen_sites", "configured_family", "family_of"]

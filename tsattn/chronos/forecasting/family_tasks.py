@@ -1,6 +1,6 @@
 """How each family of Chronos models forecasts series, and the loss that it is trained by.
 
-Shape letters as in `tsattn.chronos.channel_rows`; Q quantile levels.
+Shape letters as in `tsattn.chronos.forecasting.channel_rows`; Q quantile levels.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.chronos.channel_rows import ChannelRows
-from tsattn.chronos.chronos_forecasts import ROWS_AT_ONCE
-from tsattn.chronos.path_sampling import Sampling
+from tsattn.chronos.forecasting.channel_rows import ChannelRows, is_constant
+from tsattn.chronos.forecasting.chronos_forecasts import ROWS_AT_ONCE
+from tsattn.chronos.forecasting.path_sampling import Sampling
 
 __all__ = ["TASKS", "FamilyTask"]
 
@@ -142,6 +142,8 @@ class _BoltTask(_ByChannel):
     def loss(self, pipeline: Any, rows: ChannelRows) -> Tensor:
         assert rows.target is not None
         target = rows.target.flatten(0, 1)[:, : self.steps_at_once(pipeline)]
+        # on the scale of a context without spread a change is some 100,000, beside which nothing else would count
+        target = target.masked_fill(is_constant(rows.by_channel), torch.nan)
         loss: Tensor = pipeline.inner_model(context=rows.by_channel, target=target).loss
         return loss
 

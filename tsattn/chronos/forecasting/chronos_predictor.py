@@ -12,11 +12,11 @@ from typing_extensions import override
 
 from tsattn import descriptions
 from tsattn.batch import Batch
-from tsattn.chronos.chronos_forecasts import ChronosForecasts
-from tsattn.chronos.chronos_network import ChronosNetwork
-from tsattn.chronos.chronos_options import ChronosOptions
-from tsattn.chronos.named_weights import bolt_file
-from tsattn.chronos.pipeline_forecasts import PipelineForecasts
+from tsattn.chronos.forecasting.chronos_forecasts import ChronosForecasts
+from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
+from tsattn.chronos.forecasting.chronos_options import ChronosOptions
+from tsattn.chronos.forecasting.pipeline_forecasts import PipelineForecasts
+from tsattn.chronos.models.named_weights import bolt_file
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors.any_horizon import AnyHorizon

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.attention import Attention
-from tsattn.chronos.swapped_attention import SwappedAttention, SwappedMHA, merged
+from tsattn.chronos.swapped.swapped_attention import SwappedAttention, SwappedMHA, merged
 from tsattn.errors import UserError
 from tsattn.ops.full import full_attention
 
