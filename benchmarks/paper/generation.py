@@ -238,9 +238,10 @@ def _figure(table: pd.DataFrame) -> Figure:
             if part["key_bytes"].notna().all():
                 keys.plot(part["T"], part["key_bytes"].astype(float) / 1024, **style)
         speeds.set(xlabel="characters of the piece", ylabel="characters a second", ylim=(0, None), title=machine)
-        keys.set(xlabel="characters of the piece", ylabel="keys held, KiB", xscale="log", yscale="log")
+        keys.set(xlabel="characters of the piece", ylabel="keys held, KiB", ylim=(0, None))
         speeds.legend(frameon=False, fontsize=8)
         for ax in (speeds, keys):
+            ax.set_xticks(sorted(table["T"].unique()))
             ax.spines[["top", "right"]].set_visible(False)
     return figure
 

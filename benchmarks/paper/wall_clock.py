@@ -124,7 +124,7 @@ def _table(cases: pd.DataFrame) -> pd.DataFrame:
 
 def _figure(cases: pd.DataFrame) -> Figure:
     machines, passes = (list(dict.fromkeys(cases[name])) for name in ("machine", "pass"))
-    size = (4.5 * max(1, len(passes)), 3.6 * max(1, len(machines)))
+    size = (1.5 + 4.5 * max(1, len(passes)), 3.6 * max(1, len(machines)))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(max(1, len(machines)), max(1, len(passes)), squeeze=False, sharey=True)
     for machine, line in zip(machines, axes, strict=False):
@@ -139,9 +139,10 @@ def _figure(cases: pd.DataFrame) -> Figure:
             ax.axhline(PAPER, color="0.6", lw=1, ls=":")
             ax.set(title=f"{which}, not causal\n{machine}", xlabel="tokens")
             ax.set_xscale("log", base=2)
+            ax.set_xticks(lengths := sorted(part["T"].unique()), list(map(str, lengths)))
             ax.spines[["top", "right"]].set_visible(False)
         line[0].set_ylabel("time over SDPA's")
-        line[0].legend(frameon=False, fontsize=8)
+        figure.legend(*line[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right upper")
     return figure
 
 
