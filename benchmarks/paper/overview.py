@@ -39,7 +39,7 @@ EXPERIMENTS = {
 
 _RESULTS = Path(__file__).parents[1] / "results" / "paper"
 _WORDS = {True: "**holds**", False: "**does not hold**", None: "not decided"}
-_COUNTED = {True: "hold", False: "do not hold", None: "are not decided"}
+_COUNTED = {True: "held", False: "refuted", None: "not decided"}
 _HEAD = """\
 # The paper's experiments
 

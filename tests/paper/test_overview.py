@@ -45,7 +45,7 @@ def test_all_that_is_there_is_listed_in_order(tmp_path: Path, capsys: pytest.Cap
         "| d | numbers of d | **does not hold** | [Prompts](mlbtc_prompts/report.md) | 1.5 |",
         "| e | numbers of e | not decided | [Another](other/report.md) | 1.5 |",
     ]
-    assert "Of 6 claims: 1 hold, 3 do not hold, 2 are not decided." in text
+    assert "Of 6 claims: 1 held, 3 refuted, 2 not decided." in text
     assert "Not run at their small size yet: forecasts of ETTh1 (`etth1.py`), language models (`language.py`)" in text
     assert all((tmp_path / name / "report.md").is_file() for name in ("in_context", "other"))
 
