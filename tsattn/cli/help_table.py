@@ -72,6 +72,15 @@ GROUPS = (
         ),
     ),
     Group(
+        "scores",
+        (
+            Option("--by", "NAME", "scores by series, step (of the horizon) or origin, too", commands=_MEASURES),
+            Option("--output", "FILE", "a .csv or .parquet file for all of these", commands=_MEASURES),
+            Option("--figure", "FILE", "a .png, .pdf or .svg file to draw the residuals into", commands=_MEASURES),
+            Option("--overwrite", "", "replace files that are there", commands=_MEASURES),
+        ),
+    ),
+    Group(
         "data (of a file of your own; `--data.help CLASS` lists the options of another class)",
         (
             Option("--data", "CLASS", "CSVDataModule, PublicDataModule, CO2DataModule or MappedDataModule"),

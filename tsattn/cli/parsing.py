@@ -53,6 +53,11 @@ def command_parser(command: str) -> ExperimentParser:
             default=True,
             help="a .png, .pdf or .svg file to draw the forecast into (default: beside the output; false: none)",
         )
-        parser.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
+    if command in ("validate", "test"):
+        parser.add_argument("--by", type=str | None, default=None, help="scores by series, step or origin, too")
+        parser.add_argument("--output", type=str | None, default=None, help="a .csv or .parquet file for these scores")
+        parser.add_argument("--figure", type=str | None, default=None, help="a file to draw the residuals into")
+    if command != "fit":
+        parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
     add_experiment(parser)
     return parser

@@ -41,7 +41,8 @@ def of_a_trained_run(command: str, pairs: list[Pair], folder: str | None) -> lis
     if has_input:
         idle += ("path", "root", "folder", "verify")
     trainer = _TRAINER
-    own = ("--horizon", "--input", "--output", "--figure", "--overwrite") if command == "predict" else ()
+    own = ["--horizon", "--input"] if command == "predict" else ["--by"]
+    own += ["--output", "--figure", "--overwrite"]
     valid = [
         *own,
         "--ckpt_path",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from tsattn.data import ForecastDataModule, Panel
 from tsattn.data.frequency import is_steps
 from tsattn.errors import UserError, number_of
 from tsattn.evaluation import ErrorTable, measure
+from tsattn.evaluation.measure import ScoredBatch
 from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.experiments.baselines import fitted_baselines
 from tsattn.predictors import Predictor
@@ -25,7 +27,14 @@ _WORDS = {"val": "validation", "test": "test"}
 
 
 def measured(
-    predictor: Predictor, data: ForecastDataModule, part: str, execution: Execution, path: Path | None = None
+    predictor: Predictor,
+    data: ForecastDataModule,
+    part: str,
+    execution: Execution,
+    path: Path | None = None,
+    *,
+    by_step: bool = False,
+    watch: Callable[[ScoredBatch], None] | None = None,
 ) -> ErrorTable:
     """The errors over all windows of a part, each once.
 
@@ -35,6 +44,8 @@ def measured(
         part: ``val`` or ``test``.
         execution: where to compute.
         path: a Parquet file for the rows, where they are too many for memory.
+        by_step: whether the table has totals by step of the horizon, too.
+        watch: is given each batch with its forecast.
 
     Raises:
         UserError: if the errors are not finite.
@@ -52,6 +63,8 @@ def measured(
         path=path,
         seasonal_errors=_seasonal_errors(data, part),
         counts_steps=is_steps(data.panel.frequency),
+        by_step=by_step,
+        watch=watch,
     )
     if not math.isfinite(table.scores()["mse_scaled"]):
         raise UserError(f"the {part} errors are not finite: {DIVERGED}")
@@ -72,14 +85,27 @@ def _seasonal_errors(data: ForecastDataModule, part: str) -> NDArray[np.float64]
 
 
 def tables_beside_baselines(
-    predictor: Predictor, data: ForecastDataModule, part: str, execution: Execution, path: Path | None = None
+    predictor: Predictor,
+    data: ForecastDataModule,
+    part: str,
+    execution: Execution,
+    path: Path | None = None,
+    *,
+    folder: Path | None = None,
+    by_step: bool = False,
+    watch: Callable[[ScoredBatch], None] | None = None,
 ) -> dict[str, ErrorTable]:
-    """The errors of a predictor and of the baselines on the same windows, by name; the arguments are `measured`'s."""
-    tables = {predictor.name: measured(predictor, data, part, execution, path)}
+    """The errors of a predictor and of the baselines on the same windows, by name; the arguments are `measured`'s.
+
+    Args:
+        folder: for the rows of the baselines, where they are too many for memory; None does not keep these.
+    """
+    tables = {predictor.name: measured(predictor, data, part, execution, path, by_step=by_step, watch=watch)}
     for name, baseline in fitted_baselines(data, part, Training(execution.options, {})):
         if name in tables:  # persistence is measured already
             continue
-        tables[name] = measured(baseline, data, part, execution)
+        own = None if folder is None else folder / f"{len(tables)}.parquet"
+        tables[name] = measured(baseline, data, part, execution, own, by_step=by_step)
     return tables
 
 

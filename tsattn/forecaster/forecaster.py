@@ -16,6 +16,7 @@ from tsattn.data import Panel
 from tsattn.data.quiet import quiet
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
+from tsattn.evaluation.scores_by import check_by
 from tsattn.experiments import Result
 from tsattn.figures import plot_forecast
 from tsattn.forecaster import model_folder
@@ -25,7 +26,7 @@ from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frames import forecast_frames
 from tsattn.forecaster.panel_runs import built_for, run_on
 from tsattn.forecaster.reading import FrameReader, reread
-from tsattn.forecaster.scores import score_panel
+from tsattn.forecaster.scores import residual_figure, score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.optim import BETAS
 from tsattn.predictors import build_predictor
@@ -297,7 +298,9 @@ class Forecaster:
             panel, T, windows, step, self._fitted_to, lambda seen, fitted: self._frames(seen, T, fitted), refit=refit
         )
 
-    def evaluate(self, frame: Any, *, step: int = 1) -> pd.DataFrame:
+    def evaluate(
+        self, frame: Any, *, step: int = 1, by: Literal["series", "step", "origin"] | None = None
+    ) -> pd.DataFrame:
         """All metrics on a frame, beside the seasonal naive forecast and persistence on the same windows.
 
         Rows that the model was trained on are context, never scored: of a series that was fitted, only horizons after
@@ -311,23 +314,33 @@ class Forecaster:
         Args:
             frame: the series.
             step: rows between the windows; 1 scores every window.
+            by: what else has a row of its own: each ``series`` (of a wide frame, each of its columns), each ``step`` of
+                the horizon, from 1, or each ``origin``, the last time stamp before a horizon. Their errors add up to
+                those of the whole.
 
         Returns:
-            a row a forecaster, see `tsattn.forecaster.scores.score_panel`.
+            a row a forecaster, see `tsattn.forecaster.scores.score_panel`. With `by` a row a forecaster and group:
+            ``scores.loc["patchtst"]`` is the frame of one forecaster.
 
         Raises:
             UserError: if there is nothing to score.
         """
         step = whole_number("step", step)
+        if by is not None:
+            check_by(by)
+        fitted, unseen = self._unseen(frame, step)
+        return score_panel(fitted, unseen, self.arguments["eval_batch_size"], self._execution, by)
+
+    def _unseen(self, frame: Any, step: int) -> tuple[FittedPredictor, UnseenWindows]:
+        """What forecasts a frame, and the windows of it that may be scored."""
         panel, fitted = self._read(frame, "the frame")
         assert fitted.predictor.task is not None
         if self.fitted is not None and self.series is None:
             warnings.warn(
                 "this model does not know which rows it was trained on: rows of the frame may be among them",
-                stacklevel=2,
+                stacklevel=3,
             )
-        unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, self.reader, step)
-        return score_panel(fitted, unseen, self.arguments["eval_batch_size"], self._execution)
+        return fitted, UnseenWindows.of(panel, self.series, fitted.predictor.task, self.reader, step)
 
     def plot(self, forecast: pd.DataFrame, ids: Any = None, *, history: Any = None) -> Figure:
         """Forecasts with their intervals, after the end of what was observed before.
@@ -347,6 +360,26 @@ class Forecaster:
         assert task is not None
         assert output is not None
         return plot_forecast(forecast, panel, task, output, ids)
+
+    def plot_residuals(self, frame: Any, ids: Any = None, *, ahead: int = 1, step: int = 1) -> Figure:
+        """What came less what was forecast, on the rows that `evaluate` scores.
+
+        Over time, as a histogram and quantiles beside a normal distribution, their autocorrelation, and the error by
+        step beside seasonal naive and persistence.
+
+        Args:
+            frame: the series, as for `evaluate`.
+            ids: the series to look at (of a wide frame, its columns), or a single one; by default all together, scaled,
+                of which the first six are drawn over time. A single one is drawn in original units.
+            ahead: the step of the horizon whose residuals are drawn, from 1.
+            step: rows between the windows.
+
+        Raises:
+            UserError: if there is nothing to score, for an id that is not there, or a step beyond the horizon.
+        """
+        ahead, step = whole_number("ahead", ahead), whole_number("step", step)
+        fitted, unseen = self._unseen(frame, step)
+        return residual_figure(fitted, unseen, ids, ahead, self.arguments["eval_batch_size"], self._execution)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write weights (safetensors) and everything else that is needed (JSON) into a new folder.
