@@ -21,6 +21,7 @@ LAYERS = [
         "attention",
         "layers",
         "backbones",
+        "diagnosis",
         "evaluation",
         "training",
         "predictors",
@@ -34,7 +35,7 @@ LAYERS = [
 BESIDE: dict[str, set[str]] = {
     "data": set(),
     "optim": set(),
-    **{part: {"data", "optim"} for part in LAYERS[LAYERS.index("evaluation") :]},
+    **{part: {"data", "optim"} for part in LAYERS[LAYERS.index("diagnosis") :]},
 }
 
 

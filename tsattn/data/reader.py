@@ -30,7 +30,7 @@ from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError, number_of, one_of, shown
 
-__all__ = ["check_max_filled", "panel_from_frame"]
+__all__ = ["check_max_filled", "panel_from_frame", "table_with_roles"]
 
 logger = logging.getLogger("tsattn")
 
@@ -89,23 +89,22 @@ def panel_from_frame(
     Raises:
         UserError: for a table that cannot be used, naming the series and the row (from 1).
     """
-    id_column, time_column = column_name(id_column, "id_column"), column_name(time_column, "time_column")
-    targets = None if target is None else column_names(target, "target")
     check_max_filled(max_filled)
-    frequency = None if frequency is None else normalise_frequency(frequency)
-    table, source, own_row_of = opened(table, source, id_column, time_column, text)
-    row_of = own_row_of or row_of
-    frame, time_column = plain_frame(table, source, id_column, time_column, allow_steps=row_of is None)
-    roles = replace(
-        find_roles(frame, source, id_column, time_column, targets),
-        past=column_names(past_covariates, "past_covariates"),
-        future=column_names(future_covariates, "future_covariates"),
-        static=column_names(static, "static"),
+    described = table_with_roles(
+        table,
+        id_column=id_column,
+        time_column=time_column,
+        target=target,
+        past_covariates=past_covariates,
+        future_covariates=future_covariates,
+        static=static,
+        frequency=frequency,
+        text=text,
+        source=source,
+        row_of=row_of,
     )
-    if roles.is_wide and target is None:
-        frame = without_saved_index(frame, roles, source)
-    roles = check_roles(frame, source, roles, every_target=target is None)
-    given = table_rows(Table(frame, roles, source, text, frequency, row_of), zone_of)
+    frame, roles, source = described.frame, described.roles, described.source
+    given = table_rows(described, zone_of)
     if roles.is_wide and target is None:
         roles, given = _without_empty_columns(roles, given, source)
     if future is not None:
@@ -117,7 +116,7 @@ def panel_from_frame(
         rows, kept = without_empty(rows, source)
         frame = frame if len(kept) == len(frame) else frame.iloc[kept]
     codes, categories = _categories(frame, roles, rows)
-    grids = _on_grids(rows, roles, frequency, source, max_filled)
+    grids = _on_grids(rows, roles, described.frequency, source, max_filled)
     is_kept, ahead_starts = ~grids.is_ahead, grids.ahead_starts
     return Panel(
         ids=rows.names,
@@ -139,6 +138,43 @@ def panel_from_frame(
         id_name=Panel.id_name if roles.id is None else roles.id,
         time_name=NO_NAME if is_nameless(roles.time) else roles.time,
     )
+
+
+def table_with_roles(
+    table: Any,
+    *,
+    id_column: str | None = None,
+    time_column: str | None = None,
+    target: str | Sequence[str] | None = None,
+    past_covariates: Sequence[str] = (),
+    future_covariates: Sequence[str] = (),
+    static: Sequence[str] = (),
+    frequency: str | int | None = None,
+    text: TextFormat = _PLAIN,
+    source: str = "the frame",
+    row_of: Callable[[int], str] | None = None,
+) -> Table:
+    """A table whose columns are known to be there and have a role, no cell looked at; see `panel_from_frame`.
+
+    Raises:
+        UserError: for a table without the columns that it needs.
+    """
+    id_column, time_column = column_name(id_column, "id_column"), column_name(time_column, "time_column")
+    targets = None if target is None else column_names(target, "target")
+    frequency = None if frequency is None else normalise_frequency(frequency)
+    table, source, own_row_of = opened(table, source, id_column, time_column, text)
+    row_of = own_row_of or row_of
+    frame, time_column = plain_frame(table, source, id_column, time_column, allow_steps=row_of is None)
+    roles = replace(
+        find_roles(frame, source, id_column, time_column, targets),
+        past=column_names(past_covariates, "past_covariates"),
+        future=column_names(future_covariates, "future_covariates"),
+        static=column_names(static, "static"),
+    )
+    if roles.is_wide and target is None:
+        frame = without_saved_index(frame, roles, source)
+    roles = check_roles(frame, source, roles, every_target=target is None)
+    return Table(frame, roles, source, text, frequency, row_of)
 
 
 def check_max_filled(share: float) -> None:
