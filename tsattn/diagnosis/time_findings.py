@@ -40,7 +40,7 @@ def time_findings(rows: GivenRows) -> Iterator[Finding]:
         time = rows.time[part]
         if coarse[series]:
             own = usual_frequency(time)
-            sentence = f"its frequency is {own}, that of the others {rows.frequency}; the reader refuses that: bring all to one"
+            sentence = f"its frequency is {own}, others' {rows.frequency}; the reader refuses that: bring all to one"
             yield Finding(label, column, "frequency", lengths[series], str(time[0]), sentence)
             continue
         yield from _off_grid(rows, label, column, part)
