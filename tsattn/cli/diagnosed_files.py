@@ -82,7 +82,7 @@ def _report(found: pd.DataFrame, path: str) -> str:
     for kind, part in found.groupby("kind", sort=False):
         lines += ["", f"{kind}: {KINDS[str(kind)]}"]
         for row in part.itertuples():
-            names = dict.fromkeys(name for name in (shown(row.series), row.column) if name)
+            names = dict.fromkeys(name for name in (shown(row.series), str(row.column)) if name)
             text = f"- {', '.join(names)} ({row.where}): {row.sentence}"
             lines.append(textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="    "))
     return "\n".join(lines)

@@ -86,7 +86,7 @@ def _gaps(rows: GivenRows, label: object, column: str, part: slice) -> Iterator[
     coordinates = rows.coordinates[own]
     missing = np.diff(coordinates) - 1  # before each row but the first
     for first, end in runs_of_longer_steps(coordinates, np.array([0])).tolist():
-        apart = rows.time[own[first]] - rows.time[own[first - 1]]  # type: ignore[operator]
+        apart = rows.time[own[first]] - rows.time[own[first - 1]]
         where = f"{rows.time[own[first - 1]]} to {rows.time[own[end]]}"
         sentence = (
             f"stamps come {apart} apart there, else at frequency {rows.frequency}; give that as the frequency to have "
