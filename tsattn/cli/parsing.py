@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jsonargparse import ActionConfigFile, Namespace  # type: ignore[attr-defined]  # it is public there
 
+from tsattn.cli.attention_words import add_options
 from tsattn.experiments import Experiment
 from tsattn.experiments.schema import ExperimentParser, add_experiment, plain
 
@@ -54,5 +55,7 @@ def command_parser(command: str) -> ExperimentParser:
             help="a .png, .pdf or .svg file to draw the forecast into (default: beside the output; false: none)",
         )
         parser.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
+    if command == "attention":
+        add_options(parser)
     add_experiment(parser)
     return parser

@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 
 from tsattn.errors import UserError
 
-__all__ = ["WRITERS", "check_output", "write_figure", "write_frame"]
+__all__ = ["FIGURES", "WRITERS", "check_output", "write_figure", "write_frame"]
+
+FIGURES = (".png", ".pdf", ".svg")
 
 WRITERS = {
     ".csv": lambda frame, path: frame.to_csv(path, index=False),

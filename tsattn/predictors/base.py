@@ -12,6 +12,7 @@ from tsattn import descriptions
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.predictors import PREDICTORS
+from tsattn.predictors.attending import Attending
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -82,6 +83,14 @@ class Predictor(nn.Module, ABC):
     def name(self) -> str:
         """What tables and run folders call it."""
         return str(self.description["kind"])
+
+    def attending(self) -> dict[str, Attending]:
+        """The networks in it that may attend, by the name of the member of an ensemble; of any other that is empty.
+
+        Raises:
+            UserError: before it is fitted, where there is no network before.
+        """
+        return {}
 
     @property
     def context_length(self) -> int:
