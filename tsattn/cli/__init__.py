@@ -35,7 +35,7 @@ _OWN_WORDS = {
     "benchmark": "benchmark",
     "cost": "cost_table",
     "datasets": "datasets",
-    "export": "exporting",
+    "export": "export_model",
     "kernels": "kernels",
     "report": "board_report",
     "tune": "tune",

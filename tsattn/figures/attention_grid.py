@@ -68,7 +68,7 @@ def draw_grid(
     zones = {name: zone for one in maps for name, zone in one.zones.items()}
     side = 4.6 if len(maps) == 1 else 3.0 if columns <= 2 else 2.6 if columns <= 4 else 2.0
     size = columns * side + 1.6, len(rows) * side + 0.9 + 0.2 * len(zones)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size, layout="compressed")
     axes = figure.subplots(len(rows), columns, squeeze=False)
     every = np.concatenate([one.values.ravel() for one in maps])
     sizes = np.abs(every[every != 0])
@@ -83,7 +83,7 @@ def draw_grid(
                 continue
             image = _draw_map(ax, row[column], colours)
             below = rows[number + 1][column] if number + 1 < len(rows) and column < len(rows[number + 1]) else None
-            ticks = 3 if columns > 4 else 4 if columns > 1 else 7
+            ticks = 4 if columns > 1 else 7
             _label(ax, row[column], row[column - 1] if column else None, below, ticks)
     beyond = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}
     extend = beyond[bool(signed and every.min() < -top), bool(every.max() > top)]
@@ -180,7 +180,7 @@ def _within(wanted: NDArray[Any], numbers: NDArray[Any]) -> NDArray[Any]:
 
 def _dates(ticks: pd.DatetimeIndex) -> tuple[list[str], str]:
     """Labels that are as short as they can be, and the year where it is the same in all."""
-    same_year = ticks.year.nunique() == 1
+    same_year = ticks[0].year == ticks[-1].year
     year = f", {ticks[0]:%Y}" if same_year else ""
     if (ticks != ticks.normalize()).any():
         return [f"{tick:%H:%M}\n{tick:%b} {tick.day}" for tick in ticks], year

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -13,7 +14,9 @@ from tsattn.data import Panel
 from tsattn.data.quiet import quiet
 from tsattn.figures.layer_maps import plot_layers
 from tsattn.forecaster.attention_views import last_window, window_title
+from tsattn.forecaster.forecast_files import check_output, write_content
 from tsattn.predictors.attention_layers import AttentionLayer, attention_layers
+from tsattn.predictors.exporting import FORMATS, exported, format_of
 from tsattn.predictors.fitted import FittedPredictor
 
 __all__ = ["NetworkViews"]
@@ -74,6 +77,35 @@ class NetworkViews(ABC):
         found, panel, fitted, batch = self._attention(frame, id, channel, future)
         title = window_title(fitted, panel, batch, found)
         return plot_layers(found, chosen=layers, heads=heads, levels=levels, title=title)
+
+    def export(self, path: str | Path, *, format: str | None = None, overwrite: bool = False) -> dict[str, Any]:
+        """Write the network with its scaler into one file that forecasts without this package.
+
+        It takes series in original units and gives forecasts in original units, of any number of windows at once:
+        ``torch.export.load(path).module()(context=...)``, or an ONNX runtime. Missing values are NaN, and what it takes
+        beside ``context (B, L, C)`` is in the facts that this method gives and that the file holds as ``tsattn.json``:
+        numbers of the series where each has a scale of its own, covariates, categories and time stamps. Attention with
+        windows or blocks is written out there, as the kernels of this package are in neither format.
+
+        Args:
+            path: of the file, ``.pt2`` for PyTorch, ``.onnx`` for ONNX, which needs the extra `onnx`.
+            format: ``torch`` or ``onnx``; that of the ending by default.
+            overwrite: whether a file that is there is replaced.
+
+        Returns:
+            plain data: ``inputs`` and ``outputs`` with shapes and types, sizes, names, quantiles, and how ``attention``
+            is computed.
+
+        Raises:
+            UserError: for a model that cannot be exported, saying why, or a file that cannot be written.
+        """
+        file = Path(path)
+        form = format_of(file.suffix, format)
+        fitted = self._known()
+        check_output(file, overwrite, endings=FORMATS)
+        content, facts = exported(fitted, form)
+        write_content(content, file)
+        return facts
 
     def _attention(
         self, frame: Any, id: Any, channel: str | None, future: Any

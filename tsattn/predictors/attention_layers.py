@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsattn import descriptions
-from tsattn.attention import KINDS, Attention
+from tsattn.attention import attention_kind
 from tsattn.attention.calls import AttentionCall, attention_calls
 from tsattn.attention.maps import attention_levels, attention_map, attention_zones
 from tsattn.backbones import BACKBONES
@@ -29,8 +28,6 @@ from tsattn.predictors.attending import Attending
 from tsattn.predictors.base import Predictor
 
 __all__ = ["AttentionLayer", "attention_layers"]
-
-_KINDS = {path: kind for kind, path in KINDS.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +146,7 @@ def _layer(
         zones = attention_zones(call.attention, **{key: value for key, value in given.items() if key != "bias"})
     return AttentionLayer(
         name,
-        _kind(call.attention),
+        attention_kind(call.attention),
         network.token,
         task.channels[number] if apart else None,
         weights.numpy(),
@@ -171,11 +168,6 @@ def _labels(network: Attending, count: int, batch: Batch, counts_steps: bool) ->
     if all(isinstance(place, int) for place in places):
         return pd.Index(stamps[places])
     return pd.Index([stamps[place] if isinstance(place, int) else place for place in places], dtype=object)
-
-
-def _kind(attention: Attention) -> str:
-    path = descriptions.import_path(type(attention))
-    return _KINDS.get(path, type(attention).__name__)
 
 
 def _names(paths: Sequence[str]) -> list[str]:

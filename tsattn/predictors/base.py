@@ -39,6 +39,7 @@ class Predictor(nn.Module, ABC):
         emits_quantiles: whether it forecasts the quantiles that it is built for; else it forecasts points alone.
         uses_covariates: whether it uses all covariates and static columns of a task that has some; else it leaves
             them unread.
+        is_exportable: whether its `forward` is made of operators of PyTorch and of weights in its state.
         takes_short_contexts: whether it was made for series of any length, of which fewer steps than its context are
             not worth a warning.
         arguments: as they were given.
@@ -50,6 +51,7 @@ class Predictor(nn.Module, ABC):
     is_trained: bool = False
     emits_quantiles: bool = False
     uses_covariates: bool = False
+    is_exportable: bool = True
     takes_short_contexts: bool = False
 
     def __init__(self, **arguments: Any) -> None:

@@ -88,6 +88,7 @@ class Ensemble(Predictor):
         self.is_trained = any(copy.is_trained for copy in copies)
         self.emits_quantiles = all(copy.emits_quantiles for copy in copies)
         self.uses_covariates = any(copy.uses_covariates for copy in copies)
+        self.is_exportable = all(copy.is_exportable for copy in copies)
 
     @classmethod
     @override

@@ -52,6 +52,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         UserError: for a wrong argument.
     """
 
+    is_exportable = False
     takes_short_contexts = True
 
     def __init__(self, backbone: Description) -> None:
