@@ -7,8 +7,9 @@ from typing import NamedTuple
 __all__ = ["GROUPS", "USAGES", "Group", "Option"]
 
 _FITS, _MEASURES = ("fit",), ("validate", "test")
-_REUSES = (*_MEASURES, "predict")
+_REUSES = (*_MEASURES, "predict", "attention")
 _ALL = (*_FITS, *_REUSES)
+_LOOKS = ("attention",)
 
 
 class Option(NamedTuple):
@@ -45,6 +46,7 @@ USAGES: dict[str, tuple[str, ...]] = {
     "validate": ("validate --run DIR [options]", "validate --config NAME --ckpt_path FILE [options]"),
     "test": ("test --run DIR [options]", "test --config NAME --ckpt_path FILE [options]"),
     "predict": ("predict --run DIR [options]", "predict --config NAME --ckpt_path FILE [options]"),
+    "attention": ("attention --run DIR [options]", "attention --config NAME --ckpt_path FILE [options]"),
 }
 
 GROUPS = (
@@ -78,6 +80,21 @@ GROUPS = (
             Option("--output", "FILE", "a .csv or .parquet file for all of these", commands=_MEASURES),
             Option("--figure", "FILE", "a .png, .pdf or .svg file to draw the residuals into", commands=_MEASURES),
             Option("--overwrite", "", "replace files that are there", commands=_MEASURES),
+        ),
+    ),
+    Group(
+        "what to look at",
+        (
+            Option("--window", "N", "of the test part (default: the context that predict starts from)", "", _LOOKS),
+            Option("--part", "NAME", "that the window is of: test or val", "test", _LOOKS),
+            Option("--input", "FILE", "look at the end of the series in this file instead", "", _LOOKS),
+            Option("--series", "ID", "the id of a series (default: the first)", "", _LOOKS),
+            Option("--channel", "NAME", "where attention sees each by itself (default: the first)", "", _LOOKS),
+            Option("--layer", "NUMBERS", "all, or numbers as 0,2", "all", _LOOKS),
+            Option("--head", "NUMBERS", "all, mean of all in one map, or numbers as 0,2", "all", _LOOKS),
+            Option("--level", "NUMBERS", "draw what levels add to the score: all, or numbers as 1,2", "", _LOOKS),
+            Option("--output", "FILE", ".png, .pdf, .svg, or a .parquet or .csv table", "", _LOOKS),
+            Option("--overwrite", "", "replace files that are there", "", _LOOKS),
         ),
     ),
     Group(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jsonargparse import ActionConfigFile, Namespace  # type: ignore[attr-defined]  # it is public there
 
+from tsattn.cli.attention_words import add_options
 from tsattn.experiments import Experiment
 from tsattn.experiments.schema import ExperimentParser, add_experiment, plain
 
@@ -57,7 +58,9 @@ def command_parser(command: str) -> ExperimentParser:
         parser.add_argument("--by", type=str | None, default=None, help="scores by series, step or origin, too")
         parser.add_argument("--output", type=str | None, default=None, help="a .csv or .parquet file for these scores")
         parser.add_argument("--figure", type=str | None, default=None, help="a file to draw the residuals into")
-    if command != "fit":
+    if command in ("validate", "test", "predict"):
         parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
+    if command == "attention":
+        add_options(parser)
     add_experiment(parser)
     return parser

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
+from typing_extensions import override
 
 from tsattn.checks import folder_path, whole_number
 from tsattn.data import Panel
@@ -24,6 +25,7 @@ from tsattn.forecaster.arguments import SPLIT, checked, described, experiment_of
 from tsattn.forecaster.cross_validation import rolling_forecasts
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frames import forecast_frames
+from tsattn.forecaster.network_views import NetworkViews
 from tsattn.forecaster.panel_runs import built_for, run_on
 from tsattn.forecaster.reading import FrameReader, reread
 from tsattn.forecaster.scores import residual_figure, score_panel
@@ -39,7 +41,7 @@ from tsattn.training import Execution, TrainerOptions
 __all__ = ["Forecaster"]
 
 
-class Forecaster:
+class Forecaster(NetworkViews):
     """Forecasts the series of a frame: `tsattn.run` on what is in memory, as the command line does it on files.
 
     A frame is long (a row a series and time stamp: ``unique_id, ds, y``, ``item_id, timestamp, target``, or columns
@@ -400,11 +402,13 @@ class Forecaster:
         experiment = experiment_of(arguments, self.predictor)
         return run_on(experiment, panel, arguments).fitted if self.predictor.needs_fit else built_for(experiment, panel)
 
+    @override
     def _known(self) -> FittedPredictor:
         if self.fitted is None:
             raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
         return self.fitted
 
+    @override
     def _read(self, frame: Any, source: str, future: Any = None) -> tuple[Panel, FittedPredictor]:
         """A frame as a panel for the predictor that forecasts it."""
         if self.fitted is None and not self.predictor.needs_fit:
@@ -414,6 +418,7 @@ class Forecaster:
         zone_of = None if self.series is None else self.series.panel.time
         return self.reader.read_for(self.task, frame, source, future, zone_of), fitted
 
+    @override
     def _series(self, future: Any = None) -> tuple[Panel, FittedPredictor]:
         """The series that were fitted, with a future of their covariates if one is given."""
         if self.fitted is None and not self.predictor.needs_fit:

@@ -12,6 +12,7 @@ from tsattn import descriptions
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.predictors import PREDICTORS
+from tsattn.predictors.attending import Attending
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Predictor(nn.Module, ABC):
         emits_quantiles: whether it forecasts the quantiles that it is built for; else it forecasts points alone.
         uses_covariates: whether it uses all covariates and static columns of a task that has some; else it leaves
             them unread.
+        is_exportable: whether its `forward` is made of operators of PyTorch and of weights in its state.
         takes_short_contexts: whether it was made for series of any length, of which fewer steps than its context are
             not worth a warning.
         arguments: as they were given.
@@ -49,6 +51,7 @@ class Predictor(nn.Module, ABC):
     is_trained: bool = False
     emits_quantiles: bool = False
     uses_covariates: bool = False
+    is_exportable: bool = True
     takes_short_contexts: bool = False
 
     def __init__(self, **arguments: Any) -> None:
@@ -82,6 +85,14 @@ class Predictor(nn.Module, ABC):
     def name(self) -> str:
         """What tables and run folders call it."""
         return str(self.description["kind"])
+
+    def attending(self) -> dict[str, Attending]:
+        """The networks in it that may attend, by the name of the member of an ensemble; of any other that is empty.
+
+        Raises:
+            UserError: before it is fitted, where there is no network before.
+        """
+        return {}
 
     @property
     def context_length(self) -> int:

@@ -13,6 +13,7 @@ from tsattn.backbones import backbone_class, build_backbone, complete_backbone, 
 from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
+from tsattn.predictors.attending import Attending
 from tsattn.predictors.base import Predictor
 from tsattn.predictors.contexts import last_context
 from tsattn.task import Output, Task
@@ -71,6 +72,11 @@ class NetworkPredictor(Predictor):
     @override
     def num_parameters(self) -> int:
         return sum(weight.numel() for weight in self.parameters() if weight.requires_grad)
+
+    @override
+    def attending(self) -> dict[str, Attending]:
+        assert self.backbone is not None, "build(task, output) comes first"
+        return {"": Attending(self.backbone, self.backbone.token, self.backbone.token_ends)}
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:

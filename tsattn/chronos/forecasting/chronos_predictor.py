@@ -20,6 +20,7 @@ from tsattn.chronos.models.named_weights import bolt_file
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors.any_horizon import AnyHorizon
+from tsattn.predictors.attending import Attending
 from tsattn.predictors.contexts import last_context
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.pretrained.bolt_file import read_model
@@ -51,6 +52,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         UserError: for a wrong argument.
     """
 
+    is_exportable = False
     takes_short_contexts = True
 
     def __init__(self, backbone: Description) -> None:
@@ -112,6 +114,11 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         if file is None:
             return "unknown"
         return "seen" if data in read_model(file).trained_on else "unseen"
+
+    @override
+    def attending(self) -> dict[str, Attending]:
+        forecasts = self.forecasts
+        return {"": Attending(forecasts.network, forecasts.token, forecasts.token_ends)}
 
     @override
     def check_output(self, output: Output) -> None:
