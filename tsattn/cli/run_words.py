@@ -15,6 +15,7 @@ Pair = tuple[str, str | None]  # a flag and its value
 # of the data, what a trained model knows already
 _KNOWN = (
     *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows"),
+    "transform",
     *("target", "past_covariates", "future_covariates", "static"),
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")

@@ -68,12 +68,13 @@ def measure(
     with ErrorRecorder(ids, channels, levels, path=path, limit=limit, counts_steps=counts_steps) as recorder:
         for batch in batches:
             series, origin, target = _series(batch, len(ids)), _origins(batch), _target(batch)
-            forecasts = forecast(batch)
+            forecasts = units.standardised(forecast(batch), batch.series_id)
             device = forecasts.device
             observed = None if batch.target_observed is None else batch.target_observed.to(device)
             units.fill_constants(device)
             mean, scale = (part.to(device) for part in units.of(batch.series_id))
-            errors = window_errors(forecasts, target.to(device), observed, (mean, scale), levels)
+            truth = units.standardised(target.to(device), batch.series_id)
+            errors = window_errors(forecasts, truth, observed, (mean, scale), levels)
             divisors = divisors.to(series.device)  # once
             recorder.record(errors, series, origin, divisors[series])
         return recorder.finish()

@@ -80,6 +80,9 @@ class Forecaster:
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
         scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one.
+        transform: of the targets before they are scaled, so that no forecast is negative: ``log``, ``log1p`` (which
+            takes 0, too) or ``box_cox``, whose lambda is estimated on the training rows, or ``{kind: box_cox, lambda:
+            0.5}``. Quantiles come back exactly, and a point forecast that is trained by ``mse`` as about the median.
         train_fraction: share of the rows of each series for training, the first ones. By default the last tenth of each
             series is for validation, and nothing for testing; with one of these six, rows for testing come last. They
             are never trained on, and `evaluate` scores them.
@@ -143,6 +146,7 @@ class Forecaster:
         decimal: str = ".",
         encoding: str = "utf-8",
         scaling: str = "series",
+        transform: Description | None = None,
         train_fraction: float | None = None,
         val_fraction: float | None = None,
         val_rows: int | None = None,

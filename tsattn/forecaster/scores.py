@@ -16,7 +16,6 @@ from tsattn.evaluation.reductions import BY_CHANNEL
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.scaler import Units
 from tsattn.task import Output
 from tsattn.training import Execution
 
@@ -72,7 +71,7 @@ def score_panel(
         table = measure(
             one.on(execution),
             loader,
-            units=Units(series.mean, series.scale),
+            units=series.units,
             levels=output.quantiles,
             ids=panel.ids,
             channels=panel.channels,

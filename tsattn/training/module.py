@@ -174,7 +174,7 @@ class ForecastingModule(LightningModule):
         datamodule = getattr(self.trainer, "datamodule", None)
         if datamodule is not None:
             self.build(datamodule.task, datamodule.scaler)
-            self.units = Units(datamodule.series.mean, datamodule.series.scale)
+            self.units = datamodule.series.units
         elif self.task is None:
             raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
         if stage == "fit" and self.compile_mode is not None:
@@ -350,7 +350,8 @@ class ForecastingModule(LightningModule):
     def _measure(self, batch: Batch) -> None:
         assert self.errors is not None
         assert self.units is not None
-        self.errors.update(self(batch), _target(batch), batch.target_observed, self.units.of(batch.series_id))
+        forecast, target = (self.units.standardised(part, batch.series_id) for part in (self(batch), _target(batch)))
+        self.errors.update(forecast, target, batch.target_observed, self.units.of(batch.series_id))
 
     def _log_errors(self, stage: str, prog_bar: bool) -> None:
         assert self.errors is not None

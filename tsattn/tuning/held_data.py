@@ -20,7 +20,7 @@ __all__ = ["HeldData", "check_one_trial", "device_type"]
 # arguments of a DataModule that do not say what it reads
 _SIZES = (
     *("context_length", "prediction_length", "batch_size", "eval_batch_size", "num_workers", "resident_gb"),
-    *("scaling", "val_windows"),
+    *("scaling", "val_windows", "transform"),
 )
 _HELD = 12  # DataModules that are kept set up
 
