@@ -20,7 +20,12 @@ _KNOWN = (
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
-_FITTED = ("backbone", "quantiles", "selection")  # of the model, what means something without a training, too
+_FITTED = (
+    "backbone",
+    "quantiles",
+    "distribution",
+    "selection",
+)  # of the model, what means something without a training, too
 # these have a sentence of their own
 _REFUSED = ("devices", "num_nodes", "limit_test_batches", "limit_predict_batches", "overfit_batches", "barebones")
 

@@ -87,8 +87,8 @@ def check_domain(panel: Panel, kind: str) -> None:
     others = "log1p takes 0, too; " if kind != "log1p" and value == 0 else ""
     raise UserError(
         f"transform {kind} takes values {TRANSFORMS[kind]}, but column {shown(name)} has {value:g} in row "
-        f"{row - int(panel.starts[number]) + 1}{of_series}, {panel.time[row]}: {others}without a transform any value is "
-        "taken, and an empty cell is masked"
+        f"{row - int(panel.starts[number]) + 1}{of_series}, {panel.time[row]}: {others}without a transform any "
+        "value is taken, and an empty cell is masked"
     )
 
 

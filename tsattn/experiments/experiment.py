@@ -19,6 +19,7 @@ from tsattn.experiments.dotted import full_path, with_values
 from tsattn.experiments.fingerprint import fingerprint
 from tsattn.experiments.schema import completed, instantiated, plain
 from tsattn.predictors import complete_predictor
+from tsattn.task import Output
 from tsattn.training.losses import choose_loss
 from tsattn.training.optimization import Optimization
 from tsattn.training.trainer_checks import check_seed
@@ -39,7 +40,7 @@ _NOT_IN_KEY = (
     *("enable_autolog_hparams", "model_registry"),
 )
 # arguments that came after records had been kept, with what those were trained by: so their keys stay
-_CAME_LATER = {"schedule": "cosine", "betas": [0.9, 0.999], "transform": None}
+_CAME_LATER = {"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None}
 OF_DATA = (
     *("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows"),
     "transform",
@@ -142,7 +143,13 @@ class Experiment:
     def selection(self) -> str:
         """The validation error that weights and trials are chosen by, see `tsattn.evaluation.selection`."""
         quantiles = self.model["quantiles"]
-        return selection_metric(choose_loss(self.model["loss"], quantiles), quantiles, self.model["selection"])
+        loss = choose_loss(self.model["loss"], quantiles, self.model["distribution"])
+        return selection_metric(loss, quantiles, self.model["selection"])
+
+    @property
+    def output(self) -> Output:
+        """What is asked of the predictor."""
+        return Output(tuple(self.model["quantiles"]), self.model["distribution"])
 
     @property
     def key(self) -> str:

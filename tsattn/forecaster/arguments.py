@@ -31,7 +31,7 @@ SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", 
 _SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows", "transform")
 MODEL = (
     *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
-    *("selection", "schedule", "betas"),
+    *("selection", "schedule", "betas", "distribution"),
 )
 _OWN = ("accelerator", "max_steps")  # of the Trainer, what the Forecaster has arguments for
 
@@ -67,7 +67,7 @@ def checked(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
     if isinstance(quantiles, str) and quantiles == "auto":
         quantiles = _QUANTILES if predictor.emits_quantiles else ()
     arguments["quantiles"] = levels(quantiles)
-    predictor.check_output(Output(arguments["quantiles"]))
+    predictor.check_output(Output(arguments["quantiles"], arguments["distribution"]))
     arguments["trainer"] = dict(given["trainer"] or {})
     for name in _OWN:
         if name in arguments["trainer"]:
@@ -115,5 +115,6 @@ def summary(arguments: Mapping[str, Any], predictor: Predictor) -> str:
         *([f"attention {kinds}"] if kinds else []),
         f"{arguments['context_length']} -> {arguments['prediction_length']} steps",
         f"quantiles {' '.join(map(str, quantiles))}" if quantiles else "point forecast",
+        *([f"distribution {arguments['distribution']}"] if arguments["distribution"] else []),
     )
     return ", ".join(parts)

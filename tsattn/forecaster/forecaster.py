@@ -67,6 +67,8 @@ class Forecaster:
         prediction_length: steps that it is trained to forecast, T.
         quantiles: levels to forecast, rising, with 0.5 among them; none, or None, for a point forecast. ``auto`` is
             0.1, 0.5 and 0.9 where it forecasts quantiles.
+        distribution: forecast by a network whose quantiles these are: ``normal``, ``student_t``, or
+            ``negative_binomial`` for counts, trained by the negative log-likelihood. None: quantiles of their own.
         id_column: of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
         target: the columns to forecast; found if named ``y`` or ``target`` in a long frame, all others in a wide one.
@@ -133,6 +135,7 @@ class Forecaster:
         context_length: int | Literal["auto"] = "auto",
         prediction_length: int = 96,
         quantiles: Sequence[float] | Literal["auto"] | None = "auto",
+        distribution: str | None = None,
         id_column: str | None = None,
         time_column: str | None = None,
         target: str | Sequence[str] | None = None,
