@@ -19,6 +19,8 @@ __all__ = ["Batch", "WindowUnits"]
 class WindowUnits:
     """The units of windows: ``original = scaled * scale + mean``.
 
+    Of targets that are transformed, they are of the transformed values, which "original" is then to mean.
+
     No dataclass, as the batch is: of those, Lightning casts every tensor to the precision of a training, and in
     bfloat16 a mean of 10000 is off by tens.
 

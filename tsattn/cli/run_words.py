@@ -16,11 +16,12 @@ Pair = tuple[str, str | None]  # a flag and its value
 # of the data, what a trained model knows already
 _KNOWN = (
     *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows"),
+    "transform",
     *("target", "past_covariates", "future_covariates", "static"),
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
-_FITTED = ("backbone", "quantiles", "selection")  # of the model, what means something without a training, too
+_FITTED = ("backbone", "quantiles", "distribution", "selection")  # of the model, what means something without a training, too
 _OWN = {
     **dict.fromkeys(("validate", "test"), ("--by", "--output", "--figure", "--overwrite")),
     "predict": ("--horizon", "--input", "--output", "--figure", "--overwrite"),

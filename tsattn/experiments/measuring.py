@@ -17,7 +17,6 @@ from tsattn.evaluation.measure import ScoredBatch
 from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.experiments.baselines import fitted_baselines
 from tsattn.predictors import Predictor
-from tsattn.scaler import Units
 from tsattn.training import Execution, Training
 from tsattn.training.train import DIVERGED
 
@@ -56,7 +55,7 @@ def measured(
     table = measure(
         predictor.on(execution),
         data.eval_dataloader(part, predictor.context_length),
-        units=Units(data.series.mean, data.series.scale),
+        units=data.series.units,
         levels=levels,
         ids=data.panel.ids,
         channels=data.panel.channels,

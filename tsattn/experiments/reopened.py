@@ -132,10 +132,9 @@ def check_same(experiment: Experiment, description: Mapping[str, Any], output: O
     Raises:
         UserError: naming the first difference.
     """
-    asked = Output(tuple(experiment.model["quantiles"]))
+    asked = experiment.output
     saved = complete_predictor(description)  # an older one lacks arguments that came later
     if saved != experiment.model["backbone"]:
         raise UserError(f"the checkpoint is of another model: {difference(saved, experiment.model['backbone'])}")
     if output != asked:
-        one, other = (list(part.quantiles) if part and part.quantiles else "none" for part in (output, asked))
-        raise UserError(f"the checkpoint is of another model: its quantiles are {one}, but {other} are asked for")
+        raise UserError(f"the checkpoint is of another model: {(output or Output()).difference(asked)}")

@@ -30,7 +30,6 @@ from tsattn.figures import plot_test_forecasts
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor, save_predictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.checkpoint_content import read_content
 from tsattn.training.checkpoint_io import load_checkpoint
@@ -157,7 +156,7 @@ def fit_experiment(
         _set_up(data, experiment, checkpoint)
         assert data.task is not None
         assert data.scaler is not None
-        predictor.build(data.task, Output(tuple(experiment.model["quantiles"])), empty=True)
+        predictor.build(data.task, experiment.output, empty=True)
         hooks.built(predictor, data)
         training = _training(experiment, options, recording, hooks, goes_on, seed, data)
         if recording is not None:
@@ -297,7 +296,7 @@ def _refitted(
     assert whole.task is not None
     assert whole.scaler is not None
     again = build_predictor(experiment.model["backbone"])
-    again.build(whole.task, Output(tuple(experiment.model["quantiles"])), empty=True)
+    again.build(whole.task, experiment.output, empty=True)
     unwatched = replace(training, open_files=None, checkpoint=None, resumes=False, callbacks=())
     unwatched = replace(unwatched, fitted=lambda member, predictor: None)  # those were not fitted to these rows
     training.say("fitting once more, to all rows")

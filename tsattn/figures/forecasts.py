@@ -24,7 +24,6 @@ from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.intervals import central_intervals
 from tsattn.figures.style import ACCENT, INK
 from tsattn.predictors.base import Predictor
-from tsattn.scaler import Units
 from tsattn.task import Output, Task
 
 __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
@@ -67,7 +66,7 @@ def plot_test_forecasts(
     spread = np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()
     numbers = sorted(set(spread)) if chosen is None else list(chosen)
     batch = windows.__getitems__(numbers)
-    units = Units(data.series.mean, data.series.scale)
+    units = data.series.units
     scaled = ((forecast or predictor.eval())(batch), batch.past, _target(batch))
     predicted, past, target = (units.restore(values, batch.series_id).numpy() for values in scaled)
     intervals = central_intervals(output.quantiles)

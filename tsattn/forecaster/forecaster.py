@@ -70,6 +70,8 @@ class Forecaster(NetworkViews):
         prediction_length: steps that it is trained to forecast, T.
         quantiles: levels to forecast, rising, with 0.5 among them; none, or None, for a point forecast. ``auto`` is
             0.1, 0.5 and 0.9 where it forecasts quantiles.
+        distribution: forecast by a network whose quantiles these are: ``normal``, ``student_t``, or
+            ``negative_binomial`` for counts, trained by the negative log-likelihood. None: quantiles of their own.
         id_column: of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
         target: the columns to forecast; found if named ``y`` or ``target`` in a long frame, all others in a wide one.
@@ -83,6 +85,9 @@ class Forecaster(NetworkViews):
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
         scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one.
+        transform: of the targets before they are scaled, so that no forecast is negative: ``log``, ``log1p`` (which
+            takes 0, too) or ``box_cox``, whose lambda is estimated on the training rows, or ``{kind: box_cox, lambda:
+            0.5}``. Quantiles come back exactly, and a point forecast that is trained by ``mse`` as about the median.
         train_fraction: share of the rows of each series for training, the first ones. By default the last tenth of each
             series is for validation, and nothing for testing; with one of these six, rows for testing come last. They
             are never trained on, and `evaluate` scores them.
@@ -133,6 +138,7 @@ class Forecaster(NetworkViews):
         context_length: int | Literal["auto"] = "auto",
         prediction_length: int = 96,
         quantiles: Sequence[float] | Literal["auto"] | None = "auto",
+        distribution: str | None = None,
         id_column: str | None = None,
         time_column: str | None = None,
         target: str | Sequence[str] | None = None,
@@ -146,6 +152,7 @@ class Forecaster(NetworkViews):
         decimal: str = ".",
         encoding: str = "utf-8",
         scaling: str = "series",
+        transform: Description | None = None,
         train_fraction: float | None = None,
         val_fraction: float | None = None,
         val_rows: int | None = None,

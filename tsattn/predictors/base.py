@@ -37,6 +37,7 @@ class Predictor(nn.Module, ABC):
         needs_fit: whether it must be fitted before it forecasts; False for one that knows all after `build`.
         is_trained: whether `fit` trains by gradients, and so takes the options of a training.
         emits_quantiles: whether it forecasts the quantiles that it is built for; else it forecasts points alone.
+        emits_distributions: whether it forecasts the distribution that it is built for, which networks can.
         uses_covariates: whether it uses all covariates and static columns of a task that has some; else it leaves
             them unread.
         is_exportable: whether its `forward` is made of operators of PyTorch and of weights in its state.
@@ -50,6 +51,7 @@ class Predictor(nn.Module, ABC):
     needs_fit: bool = True
     is_trained: bool = False
     emits_quantiles: bool = False
+    emits_distributions: bool = False
     uses_covariates: bool = False
     is_exportable: bool = True
     takes_short_contexts: bool = False
@@ -123,6 +125,13 @@ class Predictor(nn.Module, ABC):
         """
         if output.quantiles and not self.emits_quantiles:
             raise UserError(f"predictor {self.name} forecasts points only: it takes no quantiles")
+        if output.distribution is not None and not self.emits_distributions:
+            raise UserError(f"predictor {self.name} has no distribution {output.distribution}: leave distribution out")
+
+    @property
+    def forecasts_counts(self) -> bool:
+        """Whether all that it forecasts are whole numbers from 0, in original units."""
+        return False
 
     @property
     def num_parameters(self) -> int:

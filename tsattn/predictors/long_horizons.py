@@ -118,7 +118,9 @@ def forecast_batches(
     # a generator of its own: else it draws from torch's, and so into a training in another thread
     loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
     rolled = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon))
-    return _restored(rolled, loader, Units(series.mean, series.scale))
+    restored = _restored(rolled, loader, series.units)
+    # what a scaled float32 is off by is no part of a count
+    return (forecast.round() for forecast in restored) if predictor.forecasts_counts else restored
 
 
 def _restored(forecast: Callable[[Batch], Tensor], batches: Iterable[Batch], units: Units) -> Iterator[Tensor]:

@@ -8,31 +8,52 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
+from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.pinball import quantile_loss
+from tsattn.layers import OutputDistribution
 
-__all__ = ["LOSSES", "PINBALL", "choose_loss", "masked_loss", "refuse_beside_own_loss"]
+__all__ = [
+    "LOSSES",
+    "NLL",
+    "PINBALL",
+    "choose_loss",
+    "masked_loss",
+    "negative_log_likelihood",
+    "refuse_beside_own_loss",
+]
 
 PINBALL = "pinball"
+NLL = "nll"
 
 LOSSES: dict[str, Callable[..., Tensor]] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
 """The losses of a point forecast."""
 
 
-def choose_loss(name: str | None, quantiles: Sequence[float] = ()) -> str:
+def choose_loss(name: str | None, quantiles: Sequence[float] = (), distribution: str | None = None) -> str:
     """The name of the loss, found from the quantiles if none is given.
 
     Args:
-        name: ``mse``, ``mae``, ``huber`` or ``pinball``; None is ``mse``, or ``pinball`` with quantiles.
+        name: ``mse``, ``mae``, ``huber``, ``pinball`` or ``nll``, the negative log-likelihood; None is ``mse``, or
+            ``pinball`` with quantiles, or ``nll`` with a distribution.
         quantiles: the levels that are forecast, none for a point forecast.
+        distribution: that is forecast, if one is.
 
     Raises:
         UserError: for an unknown loss, or one that does not train what is forecast.
     """
     if name is None:
+        if distribution is not None:
+            return NLL
         return PINBALL if quantiles else "mse"
-    if name not in (*LOSSES, PINBALL):
-        raise UserError(f"unknown loss {name!r}; valid: {one_of([*LOSSES, PINBALL])}")
+    if name not in (*LOSSES, PINBALL, NLL):
+        raise UserError(f"unknown loss {name!r}; valid: {one_of([*LOSSES, PINBALL, NLL])}")
+    if distribution is not None:
+        if name != NLL:
+            raise UserError(f"loss {name} trains no distribution: with {distribution} the loss is {NLL}, or left out")
+        return name
+    if name == NLL:
+        raise UserError(f"loss {NLL} needs a distribution, which model.distribution names")
     if quantiles and name != PINBALL:
         raise UserError(f"loss {name} trains a point forecast: with quantiles the loss is {PINBALL}, or left out")
     if not quantiles and name == PINBALL:
@@ -80,3 +101,21 @@ def masked_loss(
     else:
         loss = LOSSES[name](forecast, target, reduction="none")
     return (loss * observed).sum() / observed.sum().clamp(min=1)
+
+
+def negative_log_likelihood(
+    family: OutputDistribution, parameters: Tensor, target: Tensor, observed: Tensor | None, batch: Batch
+) -> Tensor:
+    """Mean negative log-likelihood of the observed targets.
+
+    Args:
+        family: of the distribution.
+        parameters: `(B, T, C, P)`.
+        target: `(B, T, C)` on the scale of the batch.
+        observed: `(B, T, C)` bool; None if all is observed. Without one observed target the loss is 0.
+        batch: the windows.
+    """
+    loss = -family.log_prob(parameters, target, batch)
+    if observed is None:
+        return loss.mean()
+    return loss.where(observed, 0.0).sum() / observed.sum().clamp(min=1)

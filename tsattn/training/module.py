@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import LightningModule
@@ -18,11 +18,13 @@ from typing_extensions import override
 
 from tsattn.backbones import Backbone, backbone_class, build_backbone, complete_backbone, network_name
 from tsattn.batch import Batch
+from tsattn.data.counts import check_counts
 from tsattn.descriptions import DEFAULT_BACKBONE, difference
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.selection import selection_metric
 from tsattn.evaluation.totals import ErrorTotals
 from tsattn.layers import Encoder, T5Stack
+from tsattn.layers import distribution as output_distribution
 from tsattn.optim import BETAS, cap_rms_, mup_init_
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
@@ -36,8 +38,11 @@ from tsattn.training.compilation import (
     stop_compiled,
     uses_cuda_graphs,
 )
-from tsattn.training.losses import choose_loss, masked_loss, refuse_beside_own_loss
+from tsattn.training.losses import choose_loss, masked_loss, negative_log_likelihood, refuse_beside_own_loss
 from tsattn.training.optimization import Optimization
+
+if TYPE_CHECKING:
+    from tsattn.data import ForecastDataModule
 
 __all__ = ["ForecastingModule", "check_weights"]
 
@@ -76,6 +81,9 @@ class ForecastingModule(LightningModule):
             that of what is trained, see `tsattn.evaluation.selection`.
         schedule: what the learning rate does after its warm-up: ``cosine``, it falls along a cosine to zero, or
             ``constant``, it stays.
+        distribution: forecast a distribution instead of quantiles of their own: ``normal``, ``student_t``, or
+            ``negative_binomial`` for counts, trained by the negative log-likelihood (``nll``). Its quantiles are exact;
+            without `quantiles` its mean is forecast. By default none.
         betas: of AdamW: the share that its mean of past gradients, and that of their squares, keeps at each step.
 
     Attributes:
@@ -102,16 +110,18 @@ class ForecastingModule(LightningModule):
         selection: str | None = None,
         schedule: str = "cosine",
         betas: Sequence[float] = BETAS,
+        distribution: str | None = None,
     ) -> None:
         super().__init__()
         betas = list(betas)  # plain data, as all that is saved
         self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
         check_compile_mode(compile_mode)
-        self.output = Output(tuple(quantiles))
+        self.output = Output(tuple(quantiles), distribution)
+        self.family = output_distribution(self.output)
         quantiles = list(self.output.quantiles)
         self.save_hyperparameters(logger=False)
         self.description = complete_backbone(backbone)
-        self.loss = choose_loss(loss, quantiles)
+        self.loss = choose_loss(loss, quantiles, distribution)
         self.selection = selection_metric(self.loss, quantiles, selection)
         self.has_own_loss = backbone_class(self.description["kind"]).has_own_loss
         if self.has_own_loss:
@@ -173,8 +183,9 @@ class ForecastingModule(LightningModule):
         """Build for the task of the datamodule, once the Trainer has set that up, and take the units of its series."""
         datamodule = getattr(self.trainer, "datamodule", None)
         if datamodule is not None:
+            self.check_data(datamodule)
             self.build(datamodule.task, datamodule.scaler)
-            self.units = Units(datamodule.series.mean, datamodule.series.scale)
+            self.units = datamodule.series.units
         elif self.task is None:
             raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
         if stage == "fit" and self.compile_mode is not None:
@@ -182,6 +193,21 @@ class ForecastingModule(LightningModule):
             self.check_device(self.trainer.strategy.root_device)
             start_compiled(self.backbone, self.compile_mode)
             self._runs_compiled = True
+
+    def check_data(self, data: ForecastDataModule) -> None:
+        """Refuse data, set up, that the distribution cannot be of.
+
+        Raises:
+            UserError: for a distribution of counts and values that are none, or are transformed.
+        """
+        if self.family is None or not self.family.are_counts or data.panel is None:
+            return
+        if data.transform is not None:
+            raise UserError(
+                f"distribution {self.output.distribution} is of counts as they are: leave out transform "
+                f"{data.transform['kind']}, or take distribution student_t"
+            )
+        check_counts(data.panel, f"distribution {self.output.distribution}")
 
     def check_device(self, device: torch.device) -> None:
         """Refuse a device that the model cannot be trained on as asked.
@@ -210,6 +236,11 @@ class ForecastingModule(LightningModule):
     @override
     def forward(self, batch: Batch) -> Tensor:
         """The forecast `(B, T, C)` on the scale of the batch, `(B, T, C, Q)` with quantiles."""
+        made = self._network(batch)
+        return made if self.family is None else self.family.forecast(made, self.output.quantiles, batch)
+
+    def _network(self, batch: Batch) -> Tensor:
+        """What the backbone gives: the forecast, or the parameters of a distribution."""
         assert self.backbone is not None, "build(task, scaler) comes first"
         if self._runs_compiled and uses_cuda_graphs(self.compile_mode, batch.past.device):
             # an output lives in the memory of a graph until its next replay only
@@ -225,10 +256,17 @@ class ForecastingModule(LightningModule):
             assert self.backbone is not None
             loss = self.backbone.own_loss(batch)
         else:
-            loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.output.quantiles)
+            loss = self._loss(self._network(batch), batch)
         # not for the bar, see LossBar
         self.log("train_loss", self._of_all_processes(loss), batch_size=len(batch))
         return loss
+
+    def _loss(self, made: Tensor, batch: Batch) -> Tensor:
+        """The loss of what the backbone has made, over the observed targets."""
+        target, observed = _target(batch), batch.target_observed
+        if self.family is not None:
+            return negative_log_likelihood(self.family, made, target, observed, batch)
+        return masked_loss(self.loss, made, target, observed, self.output.quantiles)
 
     @override
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -329,8 +367,7 @@ class ForecastingModule(LightningModule):
         if description != self.description:
             raise UserError(f"the checkpoint is of another model: {difference(description, self.description)}")
         if saved.output != self.output:
-            one, other = (list(output.quantiles) or "none" for output in (saved.output, self.output))
-            raise UserError(f"the checkpoint is of another model: its quantiles are {one}, but {other} are asked for")
+            raise UserError(f"the checkpoint is of another model: {saved.output.difference(self.output)}")
         self.build(saved.task, saved.scaler)
 
     @property
@@ -350,7 +387,8 @@ class ForecastingModule(LightningModule):
     def _measure(self, batch: Batch) -> None:
         assert self.errors is not None
         assert self.units is not None
-        self.errors.update(self(batch), _target(batch), batch.target_observed, self.units.of(batch.series_id))
+        forecast, target = (self.units.standardised(part, batch.series_id) for part in (self(batch), _target(batch)))
+        self.errors.update(forecast, target, batch.target_observed, self.units.of(batch.series_id))
 
     def _log_errors(self, stage: str, prog_bar: bool) -> None:
         assert self.errors is not None
