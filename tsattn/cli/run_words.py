@@ -19,7 +19,8 @@ _KNOWN = (
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
-_FITTED = ("backbone", "quantiles", "selection")  # of the model, what means something without a training, too
+# of the model, what means something without a training, too
+_FITTED = ("backbone", "quantiles", "selection", "calibrate")
 # these have a sentence of their own
 _REFUSED = ("devices", "num_nodes", "limit_test_batches", "limit_predict_batches", "overfit_batches", "barebones")
 
@@ -41,7 +42,7 @@ def of_a_trained_run(command: str, pairs: list[Pair], folder: str | None) -> lis
     if has_input:
         idle += ("path", "root", "folder", "verify")
     trainer = _TRAINER
-    own = ("--horizon", "--input", "--output", "--figure", "--overwrite") if command == "predict" else ()
+    own = ("--horizon", "--level", "--input", "--output", "--figure", "--overwrite") if command == "predict" else ()
     valid = [
         *own,
         "--ckpt_path",

@@ -13,7 +13,7 @@ from tsattn.descriptions import difference
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import Experiment
-from tsattn.experiments.measuring import tables_beside_baselines
+from tsattn.experiments.measuring import calibrated_on, tables_beside_baselines
 from tsattn.experiments.schema import user_errors
 from tsattn.predictors import complete_predictor
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
@@ -72,7 +72,7 @@ def measure_again(
         part: ``val`` or ``test``.
     """
     fitted, data, execution = reopened(experiment, checkpoint, "validate" if part == "val" else "test")
-    return data, tables_beside_baselines(fitted.predictor, data, part, execution)
+    return data, tables_beside_baselines(calibrated_on(fitted, data), data, part, execution)
 
 
 def check_same(experiment: Experiment, description: Mapping[str, Any], output: Output | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tsattn.checks import check_accelerator, levels, positive_number, whole_number
+from tsattn.checks import calibration_share, check_accelerator, levels, positive_number, whole_number
 from tsattn.data.size_checks import check_choices
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
@@ -30,7 +30,7 @@ SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", 
 _SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
 MODEL = (
     *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
-    *("selection", "schedule", "betas"),
+    *("selection", "schedule", "betas", "calibrate"),
 )
 _OWN = ("accelerator", "max_steps")  # of the Trainer, what the Forecaster has arguments for
 
@@ -60,6 +60,7 @@ def checked(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
     arguments["seed"] = whole_number("seed", given["seed"], least=0, most=2**32 - 1)
     arguments["learning_rate"] = positive_number("learning_rate", given["learning_rate"])
     check_accelerator(given["accelerator"])
+    calibration_share(given["calibrate"])
     check_choices(arguments["scaling"], arguments["val_windows"])
     quantiles = given["quantiles"]
     if isinstance(quantiles, str) and quantiles == "auto":
