@@ -68,6 +68,7 @@ GROUPS = (
         (
             Option("--input", "FILE", "forecast beyond the end of this file instead", commands=("predict",)),
             Option("--horizon", "N", "steps to forecast (default: those it was fitted for)", commands=("predict",)),
+            Option("--level", "PERCENT", 'as "[80, 95]": intervals of a calibrated model', commands=("predict",)),
             Option("--output", "FILE", "a .csv or .parquet file (default: in the run folder)", commands=("predict",)),
             Option("--figure", "FILE", "a figure beside it; false for none", "true", ("predict",)),
             Option("--overwrite", "", "replace files that are there", commands=("predict",)),
@@ -126,6 +127,7 @@ GROUPS = (
             Option("--attention.ARGUMENT", "VALUE", "one argument of it"),
             Option("--model.quantiles", "LEVELS", 'as "[0.1, 0.5, 0.9]" (default: a point forecast)'),
             Option("--model.distribution", "NAME", "normal, student_t or negative_binomial, whose quantiles these are"),
+            Option("--model.calibrate", "B", "calibrate intervals by validation windows, or a share of them", "false"),
             Option("--model.learning_rate", "RATE", "the highest of the training", "0.001"),
             Option("--model.loss", "NAME", "mse, mae, huber, pinball (with quantiles) or nll (with a distribution)"),
             Option("--model.weight_decay", "RATE", "of AdamW, on matrices only", "0.01"),

@@ -17,6 +17,7 @@ from tsattn.experiments.measuring import extent
 from tsattn.experiments.reopened import reopened
 from tsattn.forecaster.forecast_files import check_output, write_frame
 from tsattn.forecaster.frames import future_frame
+from tsattn.predictors.calibrated import with_levels
 from tsattn.predictors.long_horizons import beyond_training, forecast_batches
 
 __all__ = ["predict"]
@@ -37,12 +38,13 @@ def predict(words: Sequence[str]) -> int:
         fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", input=options.input)
         if options.run and Path(options.ckpt_path) == RunFolder(options.run).refit:
             say(f"forecasting with {options.ckpt_path}, which was fitted once more, to all rows")
-        predictor, task = fitted.predictor, fitted.predictor.task
+        task = fitted.predictor.task
         assert task is not None
-        assert predictor.output is not None
         assert data.panel is not None
         horizon = asked or task.prediction_length
-        if (warning := beyond_training(predictor, horizon)) is not None:
+        predictor = with_levels(fitted, data.panel.ids, options.level).predictor
+        assert predictor.output is not None
+        if (warning := beyond_training(fitted.predictor, horizon)) is not None:
             logging.getLogger("tsattn").warning(warning)
         sizes = horizon, data.eval_batch_size
         forecasts = forecast_batches(predictor, fitted.scaler, data.panel, *sizes, execution, data.series)

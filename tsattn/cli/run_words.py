@@ -21,10 +21,11 @@ _KNOWN = (
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
-_FITTED = ("backbone", "quantiles", "distribution", "selection")  # of the model, what means something without a training, too
+# of the model, what means something without a training, too
+_FITTED = ("backbone", "quantiles", "distribution", "selection", "calibrate")
 _OWN = {
     **dict.fromkeys(("validate", "test"), ("--by", "--output", "--figure", "--overwrite")),
-    "predict": ("--horizon", "--input", "--output", "--figure", "--overwrite"),
+    "predict": ("--horizon", "--level", "--input", "--output", "--figure", "--overwrite"),
     "attention": tuple(ATTENTION_OPTIONS),
 }
 # these have a sentence of their own

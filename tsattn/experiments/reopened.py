@@ -19,7 +19,7 @@ from tsattn.evaluation import ErrorTable, scores_by
 from tsattn.evaluation.residuals import ResidualRecorder, Residuals
 from tsattn.evaluation.scores_by import check_by
 from tsattn.experiments.experiment import Experiment
-from tsattn.experiments.measuring import tables_beside_baselines
+from tsattn.experiments.measuring import calibrated_on, tables_beside_baselines
 from tsattn.experiments.schema import user_errors
 from tsattn.predictors import complete_predictor
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
@@ -108,7 +108,7 @@ def measure_again(
         folder = Path(name) if by in ("series", "origin") else None  # for rows that are too many for memory
         path = None if folder is None else folder / "0.parquet"
         tables = tables_beside_baselines(
-            fitted.predictor,
+            calibrated_on(fitted, data),
             data,
             part,
             execution,

@@ -24,7 +24,7 @@ from tsattn.forecaster import model_folder
 from tsattn.forecaster.arguments import SPLIT, checked, described, experiment_of, summary
 from tsattn.forecaster.cross_validation import rolling_forecasts
 from tsattn.forecaster.fitted_series import FittedSeries
-from tsattn.forecaster.frames import forecast_frames
+from tsattn.forecaster.frames import forecast_frames, output_of
 from tsattn.forecaster.network_views import NetworkViews
 from tsattn.forecaster.panel_runs import built_for, run_on
 from tsattn.forecaster.reading import FrameReader, reread
@@ -32,6 +32,7 @@ from tsattn.forecaster.scores import residual_figure, score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.optim import BETAS
 from tsattn.predictors import build_predictor
+from tsattn.predictors.calibrated import with_levels
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.long_horizons import beyond_training
 from tsattn.scaler import Scaler
@@ -117,6 +118,10 @@ class Forecaster(NetworkViews):
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         progress: whether training shows a bar.
         trainer: other arguments of Lightning's Trainer by name, as the command line has them after ``--trainer.``.
+        calibrate: whether validation windows calibrate intervals after the training (split-conformal), so that they
+            hold the share of targets that they say: the quantiles of a model of such, and of any model those of
+            ``predict(level=[80, 95])``. The same windows choose the best weights, which makes intervals a little too
+            narrow; a share such as 0.5 keeps the last half of the rows for validation for calibration alone.
 
     Attributes:
         arguments: all arguments as plain data.
@@ -177,6 +182,7 @@ class Forecaster(NetworkViews):
         accelerator: str = "auto",
         progress: bool = False,
         trainer: Mapping[str, Any] | None = None,
+        calibrate: bool | float = False,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self.reader = FrameReader.of(given)
@@ -233,7 +239,9 @@ class Forecaster(NetworkViews):
         self.series = FittedSeries.of(self.result)
         return self
 
-    def predict(self, frame: Any = None, *, horizon: int | None = None, future: Any = None) -> pd.DataFrame:
+    def predict(
+        self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None
+    ) -> pd.DataFrame:
         """Forecast what comes after the end of each series.
 
         A horizon longer than `prediction_length` is rolled forward: the forecast is fed back as context, with a
@@ -247,6 +255,9 @@ class Forecaster(NetworkViews):
             horizon: steps to forecast; `prediction_length` by default.
             future: ids, time stamps and future covariates after the end of each series, if the frame has not got them
                 in rows after the last target. Series that are not in the frame are left out, which is logged.
+            level: percent that intervals are to hold, such as ``[80, 95]``, of a forecaster that was made with
+                `calibrate`; their bounds are columns named after their quantile levels, ``0.1`` and ``0.9`` for 80, in
+                the place of other quantiles.
 
         Returns:
             a row a series and step, sorted by ids: ids and time stamps (columns named as in the frame; ``unique_id``
@@ -254,29 +265,30 @@ class Forecaster(NetworkViews):
             ``predictions`` in original units, and a column for each quantile, named after its level.
 
         Raises:
-            UserError: for a frame that cannot be used, or future covariates that are not given or stop early.
+            UserError: for a frame that cannot be used, future covariates that are not given or stop early, or a level
+                that there are too few validation windows for.
         """
-        return pd.concat([*self._predicted(frame, horizon, future)], ignore_index=True)
+        return pd.concat([*self._predicted(frame, horizon, future, level)], ignore_index=True)
 
     def predict_batches(
-        self, frame: Any = None, *, horizon: int | None = None, future: Any = None
+        self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None
     ) -> Iterator[pd.DataFrame]:
         """The same as `predict`, `eval_batch_size` series at a time, where not even the forecasts fit into memory."""
-        return self._predicted(frame, horizon, future)
+        return self._predicted(frame, horizon, future, level)
 
-    def _predicted(self, frame: Any, horizon: int | None, future: Any) -> Iterator[pd.DataFrame]:
+    def _predicted(self, frame: Any, horizon: int | None, future: Any, level: Any) -> Iterator[pd.DataFrame]:
         T: int = self.arguments["prediction_length"]
         steps = T if horizon is None else whole_number("horizon", horizon)
         with quiet(frame is None):
             panel, fitted = self._series(future) if frame is None else self._read(frame, "the frame", future)
-            frames = self._frames(panel, steps, fitted)
+            frames = self._frames(panel, steps, fitted, level)
         assert fitted.predictor.task is not None
         if (warning := beyond_training(fitted.predictor, steps)) is not None:
             warnings.warn(warning, stacklevel=3)
         return frames
 
     def cross_validate(
-        self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False
+        self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False, level: Any = None
     ) -> pd.DataFrame:
         """Forecasts from rolling origins beside what came: no model sees a row of a series after its cutoff.
 
@@ -290,6 +302,7 @@ class Forecaster(NetworkViews):
             step: rows between origins; `prediction_length` by default.
             refit: train anew at each origin, on all rows before it; by default one model is trained on the rows before
                 the first origin and forecasts from all.
+            level: see `predict`.
 
         Returns:
             the columns of `predict`, and ``cutoff`` (the last time stamp that was seen) and ``y`` (what came, NaN where
@@ -304,11 +317,22 @@ class Forecaster(NetworkViews):
         panel = self.reader.read(frame, "the frame")
         refit = refit or not self.predictor.needs_fit
         return rolling_forecasts(
-            panel, T, windows, step, self._fitted_to, lambda seen, fitted: self._frames(seen, T, fitted), refit=refit
+            panel,
+            T,
+            windows,
+            step,
+            self._fitted_to,
+            lambda seen, fitted: self._frames(seen, T, fitted, level),
+            refit=refit,
         )
 
     def evaluate(
-        self, frame: Any, *, step: int = 1, by: Literal["series", "step", "origin"] | None = None
+        self,
+        frame: Any,
+        *,
+        step: int = 1,
+        by: Literal["series", "step", "origin"] | None = None,
+        level: Any = None,
     ) -> pd.DataFrame:
         """All metrics on a frame, beside the seasonal naive forecast and persistence on the same windows.
 
@@ -326,6 +350,7 @@ class Forecaster(NetworkViews):
             by: what else has a row of its own: each ``series`` (of a wide frame, each of its columns), each ``step`` of
                 the horizon, from 1, or each ``origin``, the last time stamp before a horizon. Their errors add up to
                 those of the whole.
+            level: see `predict`: the intervals whose coverage is measured.
 
         Returns:
             a row a forecaster, see `tsattn.forecaster.scores.score_panel`. With `by` a row a forecaster and group:
@@ -337,10 +362,10 @@ class Forecaster(NetworkViews):
         step = whole_number("step", step)
         if by is not None:
             check_by(by)
-        fitted, unseen = self._unseen(frame, step)
+        fitted, unseen = self._unseen(frame, step, level)
         return score_panel(fitted, unseen, self.arguments["eval_batch_size"], self._execution, by)
 
-    def _unseen(self, frame: Any, step: int) -> tuple[FittedPredictor, UnseenWindows]:
+    def _unseen(self, frame: Any, step: int, level: Any = None) -> tuple[FittedPredictor, UnseenWindows]:
         """What forecasts a frame, and the windows of it that may be scored."""
         panel, fitted = self._read(frame, "the frame")
         assert fitted.predictor.task is not None
@@ -349,7 +374,8 @@ class Forecaster(NetworkViews):
                 "this model does not know which rows it was trained on: rows of the frame may be among them",
                 stacklevel=3,
             )
-        return fitted, UnseenWindows.of(panel, self.series, fitted.predictor.task, self.reader, step)
+        unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, self.reader, step)
+        return with_levels(fitted, unseen.panel.ids, level), unseen
 
     def plot(self, forecast: pd.DataFrame, ids: Any = None, *, history: Any = None) -> Figure:
         """Forecasts with their intervals, after the end of what was observed before.
@@ -368,6 +394,8 @@ class Forecaster(NetworkViews):
         task, output = fitted.predictor.task, fitted.predictor.output
         assert task is not None
         assert output is not None
+        if fitted.conformal is not None:
+            output = output_of(forecast, output)
         return plot_forecast(forecast, panel, task, output, ids)
 
     def plot_residuals(self, frame: Any, ids: Any = None, *, ahead: int = 1, step: int = 1) -> Figure:
@@ -438,8 +466,10 @@ class Forecaster(NetworkViews):
         last = self.series.panel.last_rows(fitted.predictor.context_length)
         return reread(last, self.task, self.reader, future=future), fitted
 
-    def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor) -> Iterator[pd.DataFrame]:
-        return forecast_frames(fitted, panel, horizon, self.arguments["eval_batch_size"], self._execution)
+    def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor, level: Any) -> Iterator[pd.DataFrame]:
+        return forecast_frames(
+            with_levels(fitted, panel.ids, level), panel, horizon, self.arguments["eval_batch_size"], self._execution
+        )
 
     @cached_property
     def _execution(self) -> Execution:
