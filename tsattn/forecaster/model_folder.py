@@ -19,6 +19,7 @@ from tsattn.errors import UserError
 from tsattn.forecaster.arguments import described
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
+from tsattn.predictors.step_copula import StepCopula
 from tsattn.saved_folders import whole_folder
 from tsattn.training.checkpoint_content import FORMAT, CheckpointContent, check_format, read_records
 
@@ -26,6 +27,7 @@ __all__ = ["SavedModel", "read", "write"]
 
 _FORMAT = "tsattn forecaster"
 _CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
+_COPULA = "copula.safetensors"
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,13 @@ class SavedModel:
         arguments: those of `Forecaster`.
         fitted: the predictor and its scaler.
         series: the ends of those that were fitted; None where the folder has none.
+        copula: of the steps of its forecasts; None where it was not asked for.
     """
 
     arguments: dict[str, Any]
     fitted: FittedPredictor
     series: FittedSeries | None
+    copula: StepCopula | None = None
 
 
 def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
@@ -61,6 +65,9 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         if series is not None:
             save_arrays(series.arrays(), partial / _HISTORY)
             files.append(_HISTORY)
+        if saved.copula is not None:
+            save_arrays({"correlation": saved.copula.correlation}, partial / _COPULA)
+            files.append(_COPULA)
         content = {
             "format": _FORMAT,
             "version": FORMAT,
@@ -96,12 +103,14 @@ def read(folder: Path) -> SavedModel:
     check_format(version, str(folder))
     try:
         for name, digest in content["sha256"].items():
-            if name not in (_WEIGHTS, _HISTORY) or sha256(folder / name) != digest:
+            if name not in (_WEIGHTS, _HISTORY, _COPULA) or sha256(folder / name) != digest:
                 raise _damaged(folder, f"{name} is not the file that was saved")
         weights = load_file(folder / _WEIGHTS)
         series = None
         if content["history"] is not None:
             series = FittedSeries.restored(content["history"], load_arrays(folder / _HISTORY))
+        has_copula = _COPULA in content["sha256"]
+        copula = StepCopula(load_arrays(folder / _COPULA)["correlation"]) if has_copula else None
         arguments = content["arguments"]
         if version == 1:  # which knew backbones alone
             weights = {f"backbone.{name}": tensor for name, tensor in weights.items()}
@@ -110,7 +119,7 @@ def read(folder: Path) -> SavedModel:
         predictor = arguments["backbone"] if version == 1 else content["predictor"]
         records = CheckpointContent(*read_records(content, version), predictor=predictor)
         fitted = restored_predictor(records, weights, str(folder))
-        saved = SavedModel(arguments, fitted, series)
+        saved = SavedModel(arguments, fitted, series, copula)
     except UserError:
         raise
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
