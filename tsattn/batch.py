@@ -92,6 +92,10 @@ class Batch:
         """The windows from `first` to before `end`."""
         return self._map(lambda tensor: tensor[first:end])
 
+    def repeated(self, times: int) -> Batch:
+        """Each window so many times, one copy after the other."""
+        return self._map(lambda tensor: tensor.repeat_interleave(times, 0))
+
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory (called by the DataLoader).
 

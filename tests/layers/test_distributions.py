@@ -14,7 +14,7 @@ from tsattn.batch import Batch, WindowUnits
 from tsattn.errors import UserError
 from tsattn.layers import InstanceNorm, OutputDistribution, distribution, output_fan
 from tsattn.task import DISTRIBUTIONS, Output
-from tsattn.training.losses import choose_loss, negative_log_likelihood
+from tsattn.training.losses import batch_loss, choose_loss
 
 B, L, T, C = 3, 11, 5, 2
 LEVELS = (0.001, 0.1, 0.5, 0.77, 0.999)
@@ -92,7 +92,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
 
     def loss(level: Tensor, raw: Tensor) -> Tensor:
         parameters = family(level, raw, norm, batch)
-        return negative_log_likelihood(family, parameters, batch.target, batch.target_observed, batch)
+        return batch_loss("nll", parameters, batch, (), family)
 
     rng = torch.Generator().manual_seed(1)
     level = torch.randn(B, T, C, generator=rng, dtype=torch.float64, requires_grad=True)
@@ -100,7 +100,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
     assert torch.autograd.gradcheck(loss, (level, raw))
     hidden = Batch(**{**vars(batch), "target": batch.target.where(batch.target_observed, torch.nan)})
     parameters = family(level, raw, norm, batch)
-    again = negative_log_likelihood(family, parameters, hidden.target, batch.target_observed, batch)
+    again = batch_loss("nll", parameters, hidden, (), family)
     torch.testing.assert_close(again, loss(level, raw))  # what is not observed counts nothing
 
 

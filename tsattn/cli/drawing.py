@@ -14,8 +14,6 @@ from tsattn.task import Output, Task
 
 __all__ = ["FIGURES", "draw", "figure_path", "span"]
 
-FIGURES = (".png", ".pdf", ".svg")
-"""The endings that the file of a figure may have."""
 
 _MOST = 6  # series in a figure
 

@@ -4,10 +4,32 @@ from __future__ import annotations
 
 import numpy as np
 
+from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.panel import Panel
 from tsattn.errors import UserError, shown
+from tsattn.task import Output
 
-__all__ = ["check_counts"]
+__all__ = ["check_counts", "check_distribution"]
+
+
+def check_distribution(output: Output, data: ForecastDataModule) -> None:
+    """Refuse data that the distribution of an output cannot be of.
+
+    Args:
+        output: of the model.
+        data: set up.
+
+    Raises:
+        UserError: for a distribution of counts and values that are none, or are transformed.
+    """
+    if output.distribution != "negative_binomial" or data.panel is None:
+        return
+    if data.transform is not None:
+        raise UserError(
+            f"distribution {output.distribution} is of counts as they are: leave out transform "
+            f"{data.transform['kind']}, or take distribution student_t"
+        )
+    check_counts(data.panel, f"distribution {output.distribution}")
 
 
 def check_counts(panel: Panel, what: str) -> None:

@@ -28,6 +28,7 @@ from tsattn.forecaster.frames import forecast_frames, output_of
 from tsattn.forecaster.network_views import NetworkViews
 from tsattn.forecaster.panel_runs import built_for, run_on
 from tsattn.forecaster.reading import FrameReader, reread
+from tsattn.forecaster.sample_paths import copula_of_result, sample_frame
 from tsattn.forecaster.scores import residual_figure, score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.optim import BETAS
@@ -35,6 +36,7 @@ from tsattn.predictors import build_predictor
 from tsattn.predictors.calibrated import with_levels
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.long_horizons import beyond_training
+from tsattn.predictors.step_copula import StepCopula
 from tsattn.scaler import Scaler
 from tsattn.task import Task
 from tsattn.training import Execution, TrainerOptions
@@ -129,6 +131,7 @@ class Forecaster(NetworkViews):
         predictor: what forecasts, not fitted.
         fitted: the predictor of the last `fit` and its scaler; None before.
         result: of the last `fit`; None before, and for a model that was loaded.
+        copula: how the steps of its forecasts hang together, once `sample` has found it in the validation windows.
         series: those of the last `fit` (their ends alone, once saved and loaded); None before, and for a run's model.
 
     Raises:
@@ -192,6 +195,7 @@ class Forecaster(NetworkViews):
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None
         self.series: FittedSeries | None = None
+        self.copula: StepCopula | None = None
 
     def __repr__(self) -> str:
         fitted = "not fitted" if self.fitted is None else "fitted"
@@ -236,7 +240,7 @@ class Forecaster(NetworkViews):
         panel = self.reader.read(frame, "the frame")
         self.result = run_on(self.experiment, panel, self.arguments, where, refit=refit)
         self.fitted = self.result.refitted or self.result.fitted
-        self.series = FittedSeries.of(self.result)
+        self.series, self.copula = FittedSeries.of(self.result), None
         return self
 
     def predict(
@@ -286,6 +290,44 @@ class Forecaster(NetworkViews):
         if (warning := beyond_training(fitted.predictor, steps)) is not None:
             warnings.warn(warning, stacklevel=3)
         return frames
+
+    def sample(
+        self,
+        frame: Any = None,
+        num_samples: int = 100,
+        *,
+        horizon: int | None = None,
+        future: Any = None,
+        seed: int = 0,
+    ) -> pd.DataFrame:
+        """Sample paths: futures of each series that could come, whose steps hang together as those of the past did.
+
+        The values of each step have the quantiles of `predict` (between the levels and beyond them they go on as those
+        of a normal distribution do; a distribution has all), and the steps of a path the correlation that was found
+        between those of the validation windows, see `tsattn.predictors.step_copula`. A model that knows no validation
+        windows takes the windows in the rows given, which it logs. Channels and series are drawn by themselves.
+
+        Args:
+            frame: as for `predict`.
+            num_samples: paths for each series.
+            horizon: as for `predict`; beyond `prediction_length` each path goes on from itself.
+            future: as for `predict`.
+            seed: of the draws.
+
+        Returns:
+            a row a series, path and step: ids, time stamps, ``sample`` from 0, and ``y`` in original units.
+
+        Raises:
+            UserError: as for `predict`; for a model of points, or rows that say nothing of how steps hang together.
+        """
+        paths, seed = whole_number("num_samples", num_samples), whole_number("seed", seed, least=0)
+        steps = self.arguments["prediction_length"] if horizon is None else whole_number("horizon", horizon)
+        with quiet(frame is None):
+            panel, fitted = self._series(future) if frame is None else self._read(frame, "the frame", future)
+        where = self._execution, self.arguments["eval_batch_size"]
+        if self.copula is None and self.result is not None:
+            self.copula = copula_of_result(self.result, *where)
+        return sample_frame(fitted, self.copula, panel, steps, paths, seed, *where)
 
     def cross_validate(
         self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False, level: Any = None
@@ -429,7 +471,9 @@ class Forecaster(NetworkViews):
         """
         path, fitted = folder_path(folder), self._known()
         series = None if self.series is None else self.series.last_rows(fitted.predictor.context_length)
-        model_folder.write(path, model_folder.SavedModel(self.arguments, fitted, series), overwrite=overwrite)
+        model_folder.write(
+            path, model_folder.SavedModel(self.arguments, fitted, series, self.copula), overwrite=overwrite
+        )
 
     def _fitted_to(self, panel: Panel) -> FittedPredictor:
         """A predictor of these series, none of which are for testing, whatever was fitted before."""

@@ -83,6 +83,16 @@ class OutputDistribution(nn.Module, ABC):
     def quantiles(self, parameters: Tensor, levels: Tensor, batch: Batch) -> Tensor:
         """The quantiles `(B, T, C, N)` of levels `(N,)` or `(B, T, C, N)`, on the scale of the batch, float64."""
 
+    @abstractmethod
+    def cdf(self, parameters: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The probabilities below a target, and up to it; they differ for counts. `(B, T, C)` each, float64.
+
+        Args:
+            parameters: `(B, T, C, P)`.
+            target: `(B, T, C)` on the scale of the batch.
+            batch: the windows.
+        """
+
     def forecast(self, parameters: Tensor, levels: Sequence[float], batch: Batch) -> Tensor:
         """The quantiles of these levels, `(B, T, C, Q)`; without levels the mean, `(B, T, C)`."""
         if not levels:
@@ -114,6 +124,12 @@ class NormalOutput(OutputDistribution):
         location, scale = parameters.to(EXACT)[..., None].unbind(-2)
         return location + scale * torch.special.ndtri(levels)
 
+    @override
+    def cdf(self, parameters: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        location, scale = parameters.to(EXACT).unbind(-1)
+        below = torch.special.ndtr((target.to(EXACT) - location) / scale)
+        return below, below
+
 
 class StudentTOutput(OutputDistribution):
     """Location, scale, and degrees of freedom, above 2."""
@@ -139,6 +155,13 @@ class StudentTOutput(OutputDistribution):
         location, scale, freedom = parameters.detach().to(EXACT)[..., None].unbind(-2)
         standard = special.stdtrit(freedom.cpu().numpy(), levels.cpu().numpy())
         return location + scale * torch.as_tensor(standard, dtype=EXACT).to(location.device)
+
+    @override
+    def cdf(self, parameters: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        location, scale, freedom = parameters.detach().to(EXACT).unbind(-1)
+        standard = ((target.to(EXACT) - location) / scale).cpu().numpy()
+        below = torch.as_tensor(special.stdtr(freedom.cpu().numpy(), standard), dtype=EXACT).to(location.device)
+        return below, below
 
 
 class NegativeBinomialOutput(OutputDistribution):
@@ -180,6 +203,16 @@ class NegativeBinomialOutput(OutputDistribution):
         successes = (1 / dispersion).numpy()
         counts = stats.nbinom.ppf(levels.cpu().numpy(), successes, successes / (successes + mean.numpy()))
         return _on_scale(torch.as_tensor(counts, dtype=EXACT).to(parameters.device), batch)
+
+    @override
+    def cdf(self, parameters: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        from scipy import stats  # takes a second to import
+
+        mean, dispersion = parameters.detach().double().cpu().unbind(-1)
+        counts = _in_units(target, batch).round().clamp(min=0).cpu().numpy()
+        family = stats.nbinom((1 / dispersion).numpy(), (1 / (1 + mean * dispersion)).numpy())
+        below, upto = (torch.as_tensor(family.cdf(part), dtype=EXACT) for part in (counts - 1, counts))
+        return below.to(parameters.device), upto.to(parameters.device)
 
 
 _FAMILIES: dict[str, type[OutputDistribution]] = {

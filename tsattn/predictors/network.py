@@ -89,13 +89,14 @@ class NetworkPredictor(Predictor):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        from tsattn.data.counts import check_distribution
         from tsattn.training import check_training
 
         super().check_fit(data, training)
-        module = self._module(data, training, empty=True)
-        module.check_data(data)
+        assert self.output is not None
+        check_distribution(self.output, data)
         # the plan of a training is noted in its data
-        check_training(module, data.with_context(data.context_length), training)
+        check_training(self._module(data, training, empty=True), data.with_context(data.context_length), training)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:

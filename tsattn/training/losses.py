@@ -17,9 +17,9 @@ __all__ = [
     "LOSSES",
     "NLL",
     "PINBALL",
+    "batch_loss",
     "choose_loss",
     "masked_loss",
-    "negative_log_likelihood",
     "refuse_beside_own_loss",
 ]
 
@@ -103,19 +103,23 @@ def masked_loss(
     return (loss * observed).sum() / observed.sum().clamp(min=1)
 
 
-def negative_log_likelihood(
-    family: OutputDistribution, parameters: Tensor, target: Tensor, observed: Tensor | None, batch: Batch
+def batch_loss(
+    name: str, made: Tensor, batch: Batch, quantiles: Sequence[float] = (), family: OutputDistribution | None = None
 ) -> Tensor:
-    """Mean negative log-likelihood of the observed targets.
+    """Mean loss over the observed targets of a batch.
 
     Args:
-        family: of the distribution.
-        parameters: `(B, T, C, P)`.
-        target: `(B, T, C)` on the scale of the batch.
-        observed: `(B, T, C)` bool; None if all is observed. Without one observed target the loss is 0.
+        name: of the loss.
+        made: what the network gives: a forecast as for `masked_loss`, or the parameters `(B, T, C, P)` of `family`.
         batch: the windows.
+        quantiles: the levels of the forecast.
+        family: of the distribution, whose negative log-likelihood is the loss; None where none is forecast.
     """
-    loss = -family.log_prob(parameters, target, batch)
+    target, observed = batch.target, batch.target_observed
+    assert target is not None, "a window beyond the end of the data has no target"
+    if family is None:
+        return masked_loss(name, made, target, observed, quantiles)
+    loss = -family.log_prob(made, target, batch)
     if observed is None:
         return loss.mean()
     return loss.where(observed, 0.0).sum() / observed.sum().clamp(min=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
@@ -19,7 +19,7 @@ from typing_extensions import override
 from tsattn.backbones import Backbone, backbone_class, build_backbone, complete_backbone, network_name
 from tsattn.batch import Batch
 from tsattn.checks import calibration_share
-from tsattn.data.counts import check_counts
+from tsattn.data.counts import check_distribution
 from tsattn.descriptions import DEFAULT_BACKBONE, difference
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.selection import selection_metric
@@ -39,11 +39,8 @@ from tsattn.training.compilation import (
     stop_compiled,
     uses_cuda_graphs,
 )
-from tsattn.training.losses import choose_loss, masked_loss, negative_log_likelihood, refuse_beside_own_loss
+from tsattn.training.losses import batch_loss, choose_loss, refuse_beside_own_loss
 from tsattn.training.optimization import Optimization
-
-if TYPE_CHECKING:
-    from tsattn.data import ForecastDataModule
 
 __all__ = ["ForecastingModule", "check_weights"]
 
@@ -188,7 +185,7 @@ class ForecastingModule(LightningModule):
         """Build for the task of the datamodule, once the Trainer has set that up, and take the units of its series."""
         datamodule = getattr(self.trainer, "datamodule", None)
         if datamodule is not None:
-            self.check_data(datamodule)
+            check_distribution(self.output, datamodule)
             self.build(datamodule.task, datamodule.scaler)
             self.units = datamodule.series.units
         elif self.task is None:
@@ -198,21 +195,6 @@ class ForecastingModule(LightningModule):
             self.check_device(self.trainer.strategy.root_device)
             start_compiled(self.backbone, self.compile_mode)
             self._runs_compiled = True
-
-    def check_data(self, data: ForecastDataModule) -> None:
-        """Refuse data, set up, that the distribution cannot be of.
-
-        Raises:
-            UserError: for a distribution of counts and values that are none, or are transformed.
-        """
-        if self.family is None or not self.family.are_counts or data.panel is None:
-            return
-        if data.transform is not None:
-            raise UserError(
-                f"distribution {self.output.distribution} is of counts as they are: leave out transform "
-                f"{data.transform['kind']}, or take distribution student_t"
-            )
-        check_counts(data.panel, f"distribution {self.output.distribution}")
 
     def check_device(self, device: torch.device) -> None:
         """Refuse a device that the model cannot be trained on as asked.
@@ -261,17 +243,10 @@ class ForecastingModule(LightningModule):
             assert self.backbone is not None
             loss = self.backbone.own_loss(batch)
         else:
-            loss = self._loss(self._network(batch), batch)
+            loss = batch_loss(self.loss, self._network(batch), batch, self.output.quantiles, self.family)
         # not for the bar, see LossBar
         self.log("train_loss", self._of_all_processes(loss), batch_size=len(batch))
         return loss
-
-    def _loss(self, made: Tensor, batch: Batch) -> Tensor:
-        """The loss of what the backbone has made, over the observed targets."""
-        target, observed = _target(batch), batch.target_observed
-        if self.family is not None:
-            return negative_log_likelihood(self.family, made, target, observed, batch)
-        return masked_loss(self.loss, made, target, observed, self.output.quantiles)
 
     @override
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
