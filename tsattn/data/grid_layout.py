@@ -279,7 +279,8 @@ def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64
     k = np.maximum(k, 2)
     rarity = k * np.log(k) - (k - 1) * np.log(k - 1)  # minus the logarithm of that probability
     chance = is_long & (length * rarity > np.log(len(steps)) + _CERTAIN)
-    return np.stack([first, first + length - 1], axis=1)[chance]
+    runs: NDArray[np.int64] = np.stack([first, first + length - 1], axis=1)[chance]
+    return runs
 
 
 def _refuse_two_rhythms(

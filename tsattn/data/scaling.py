@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.preprocessing import StandardScaler
 
 from tsattn.data.columns import match_ids
 from tsattn.data.frequency import seconds
@@ -56,6 +55,8 @@ def moments(values: NDArray[np.float64], names: Sequence[str]) -> tuple[tuple[fl
     empty = np.flatnonzero(np.isnan(values).all(axis=0))
     if empty.size:
         raise UserError(f"channel {names[empty[0]]} has no value in the {len(values)} training rows")
+    from sklearn.preprocessing import StandardScaler  # half a second, which forecasting with a known scale is spared
+
     with np.errstate(over="ignore", invalid="ignore"):  # `scaled_series` refuses values that are too large
         scaler = StandardScaler().fit(values)
     return tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist())

@@ -1,10 +1,11 @@
 """Covariates that know the future of the target: copies of it, and what goes with it beyond what its past gives.
 
-A past covariate is known up to the origin of a forecast, a future covariate over the horizon, too. For each step h of the
-horizon the target is regressed on its own past as it is known at the origin (the last three values, and those one and
-two seasons before the step), and so is the covariate at each place where it would be known. The correlation of what is
-left of both, their partial correlation, is 1 for a copy of the target, however it is scaled and shifted, and stays high
-under noise; calendars, promotions and other covariates of few values are not looked at, as they may well decide a target.
+A past covariate is known up to the origin of a forecast, a future covariate over the horizon, too. For each step h of
+the horizon the target is regressed on its own past as it is known at the origin (the last three values, and those one
+and two seasons before the step), and so is the covariate at each place where it would be known. The correlation of what
+is left of both, their partial correlation, is 1 for a copy of the target, however it is scaled and shifted, and stays
+high under noise. Calendars, promotions and other covariates of few values are not looked at: they may well decide a
+target.
 
 Shape letters: n rows, k regressors, W places of the covariate.
 """
@@ -141,9 +142,8 @@ def _correlation(one: Array, other: Array) -> float:
 
 def _said(target: str, correlation: float, shift: int, *, is_future: bool) -> tuple[str, str, str]:
     """The kind, the place and the sentence."""
-    place = (
-        "at the same step" if not shift else f"{number_of(abs(shift), 'step')} {'after it' if shift > 0 else 'before'}"
-    )
+    side = "after it" if shift > 0 else "before it"
+    place = f"{number_of(abs(shift), 'step')} {side}" if shift else "at the same step"
     if not is_future and not shift:
         return "copy", place, f"this covariate is {target} itself, scaled: it adds nothing to its past"
     is_copy = abs(correlation) > _COPIES

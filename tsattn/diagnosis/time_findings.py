@@ -40,7 +40,7 @@ def time_findings(rows: GivenRows) -> Iterator[Finding]:
         time = rows.time[part]
         if coarse[series]:
             own = usual_frequency(time)
-            sentence = f"its frequency is {own}, that of the others {rows.frequency}; the reader refuses that: bring all to one"
+            sentence = f"its frequency is {own}, others' {rows.frequency}; the reader refuses that: bring all to one"
             yield Finding(label, column, "frequency", lengths[series], str(time[0]), sentence)
             continue
         yield from _off_grid(rows, label, column, part)
@@ -86,7 +86,7 @@ def _gaps(rows: GivenRows, label: object, column: str, part: slice) -> Iterator[
     coordinates = rows.coordinates[own]
     missing = np.diff(coordinates) - 1  # before each row but the first
     for first, end in runs_of_longer_steps(coordinates, np.array([0])).tolist():
-        apart = rows.time[own[first]] - rows.time[own[first - 1]]  # type: ignore[operator]
+        apart = rows.time[own[first]] - rows.time[own[first - 1]]
         where = f"{rows.time[own[first - 1]]} to {rows.time[own[end]]}"
         sentence = (
             f"stamps come {apart} apart there, else at frequency {rows.frequency}; give that as the frequency to have "

@@ -37,11 +37,12 @@ def value_findings(rows: GivenRows, context_length: int, prediction_length: int)
 def outliers(values: Array, season: int) -> NDArray[np.int64]:
     """The places of values `(n,)` on a grid, NaN where missing, that lie far from those a season before and after.
 
-    Differences over a season are held against their median absolute deviation (MAD; where more than half of them are
-    alike, their mean absolute deviation). A value is an outlier if that before it and that after it say so, and to the
-    same side: a level that has shifted, which lies far from one of them alone, is none. In the first and the last season,
-    where there is but one, its neighbours must say so, too. Where more than 1 % of the values would be outliers (and more
-    than three), that is how the series is, and none is.
+    Differences over a season are held against their median absolute deviation (MAD) or their mean absolute deviation,
+    whichever is the larger spread: the median alone is blind to how a rate moves that mostly stands still. A value is
+    an outlier if that before it and that after it say so, and to the same side: a level that has shifted, which lies
+    far from one of them alone, is none. In the first and the last season, where there is but one, its neighbours must
+    say so, too. Where more than 1 % of the values would be outliers (and more than three), that is how the series is,
+    and none is.
 
     Source: Iglewicz & Hoaglin, *How to Detect and Handle Outliers* (1993), for the scale.
     """
@@ -66,7 +67,7 @@ def _far(values: Array, lag: int) -> Array:
     if len(known) < _FEWEST:
         return far
     deviation = abs(known - np.median(known))
-    scale = _NORMAL[0] * float(np.median(deviation)) or _NORMAL[1] * float(deviation.mean())
+    scale = max(_NORMAL[0] * float(np.median(deviation)), _NORMAL[1] * float(deviation.mean()))
     if scale > 0:
         far[lag:] = (differences - np.median(known)) / scale
     return far
@@ -162,8 +163,8 @@ def _scales(rows: GivenRows) -> Iterator[Finding]:
         if ratio > _APART:
             count = int((spreads[known] * _APART < spreads[most]).sum())
             sentence = (
-                f"its values spread {ratio:.3g} times as far as those of {shown(labels[least])}: keep scaling series, and "
-                "compare by scaled scores, MASE or sMAPE, as the large ones decide errors in original units"
+                f"its values spread {ratio:.3g} times as far as those of {shown(labels[least])}: keep scaling series, "
+                "and compare by scaled scores, MASE or sMAPE, as the large ones decide errors in original units"
             )
             name = labels[most] if wide else column
             yield Finding(labels[most], name, "scale", count, f"{shown(labels[least])} is the least", sentence)
@@ -180,7 +181,7 @@ def category_findings(frame: pd.DataFrame, rows: GivenRows, given: SeriesRows) -
         if len(once):
             listed = ", ".join(shown(name) for name in once[:5]) + (", ..." if len(once) > 5 else "")
             sentence = (
-                f"{number_of(len(once), 'category')} of {len(series_of)} that a single series has: nothing can be learnt "
-                "of them beside that series"
+                f"{number_of(len(once), 'category')} of {len(series_of)} that a single series has: nothing can be "
+                "learnt of them beside that series"
             )
             yield Finding("", column, "category", len(once), listed, sentence)

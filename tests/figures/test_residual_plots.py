@@ -14,7 +14,7 @@ from tsattn.errors import UserError
 from tsattn.evaluation import residuals as module
 from tsattn.evaluation.measure import ScoredBatch
 from tsattn.evaluation.residuals import ResidualRecorder, Residuals
-from tsattn.figures.residuals import autocorrelation, plot_residuals
+from tsattn.figures.residual_plots import autocorrelation, plot_residuals
 
 L, T = 4, 3
 

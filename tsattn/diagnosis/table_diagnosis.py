@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from tsattn.checks import whole_number
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import table_with_roles
 from tsattn.data.table_rows import Table
@@ -17,6 +16,7 @@ from tsattn.diagnosis.given_rows import given_rows, without_empty_columns
 from tsattn.diagnosis.leakage import leakage_findings
 from tsattn.diagnosis.time_findings import time_findings
 from tsattn.diagnosis.value_findings import category_findings, value_findings
+from tsattn.errors import whole_number
 
 __all__ = ["KINDS", "diagnose"]
 
