@@ -7,6 +7,7 @@ covariates, K static columns.
 from __future__ import annotations
 
 import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
