@@ -150,7 +150,8 @@ def test_every_command_is_one_that_runs(
         board.write(tmp_path / "benchmarks" / "results" / "leaderboard" / "ett")
         (tmp_path / "runs" / "leaderboard" / "ett").mkdir(parents=True)
         shutil.copy(ROOT / "README.md", tmp_path)
-    if command in ("report", "test", "predict", "cost", "datasets", "kernels") or words[1:] == ["--resume", "run"]:
+    run_whole = ("report", "test", "predict", "attention", "export", "cost", "datasets", "kernels")
+    if command in run_whole or words[1:] == ["--resume", "run"]:
         assert main(words) == 0
     elif command == "fit":
         experiment, _ = parse_command("fit", prepare(words)[1:])
@@ -170,7 +171,19 @@ def test_every_command_is_one_that_runs(
 
 def test_there_are_commands() -> None:
     assert len(commands()) > 20
-    known = {"fit", "test", "predict", "tune", "benchmark", "report", "cost", "datasets", "kernels"}
+    known = {
+        "fit",
+        "test",
+        "predict",
+        "attention",
+        "export",
+        "tune",
+        "benchmark",
+        "report",
+        "cost",
+        "datasets",
+        "kernels",
+    }
     assert {words[0] for words in commands()} == known
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import matplotlib.dates as mdates
+import matplotlib.dates
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
@@ -23,6 +23,7 @@ from tsattn.figures.style import BOTH_SIDES, HEAT, INK, NOTHING
 
 __all__ = ["PairMap", "draw_grid"]
 
+_dates: Any = matplotlib.dates  # which has no types
 _BRIGHTEST = 0.99  # the share of numbers above 0 that the colours tell apart; a few peaks would hide the rest
 _BORDERS = (1.7, 0.95), (0.8, 0.55)  # width and opacity of the coarsest level's borders and of the finest level's
 _MOST_NAMES = 24  # of tokens that an axis can hold
@@ -105,7 +106,7 @@ def draw_grid(
 
 def _draw_map(ax: Axes, one: PairMap, colours: Mapping[str, Any]) -> Any:
     shown = np.ma.masked_equal(one.values, 0)
-    aspect = "equal" if one.values.shape[0] == one.values.shape[1] else "auto"
+    aspect: Any = "equal" if one.values.shape[0] == one.values.shape[1] else "auto"
     image = ax.imshow(shown, interpolation="nearest", aspect=aspect, **colours)
     ax.set_title(one.title, fontsize=9)
     for _, zone, line in _borders(one.zones):
@@ -162,13 +163,14 @@ def _time_ticks(stamps: pd.Index[Any], places: NDArray[Any], most: int) -> tuple
     """Places between the first and last token, their labels, and what is common to all of these."""
     if not isinstance(stamps[0], pd.Timestamp):
         numbers = np.asarray(stamps, dtype=np.float64)
-        wanted = _within(MaxNLocator(most, integer=True).tick_values(numbers[0], numbers[-1]), numbers)
+        ticks = np.array(MaxNLocator(most, integer=True).tick_values(numbers[0], numbers[-1]))
+        wanted = _within(ticks, numbers)
         return np.interp(wanted, numbers, places).tolist(), [f"{number:g}" for number in wanted], ""
-    numbers = mdates.date2num(pd.DatetimeIndex(stamps).to_pydatetime())
-    locator = mdates.AutoDateLocator(minticks=2, maxticks=most)
-    ends = mdates.num2date(numbers[0]), mdates.num2date(numbers[-1])
+    numbers = _dates.date2num(pd.DatetimeIndex(stamps).to_pydatetime())
+    locator = _dates.AutoDateLocator(minticks=2, maxticks=most)
+    ends = _dates.num2date(numbers[0]), _dates.num2date(numbers[-1])
     wanted = _within(np.array(locator.tick_values(*ends)), numbers)
-    texts, common = _dates(pd.DatetimeIndex(mdates.num2date(wanted)))
+    texts, common = _written(pd.DatetimeIndex(_dates.num2date(wanted)))
     return np.interp(wanted, numbers, places).tolist(), texts, common
 
 
@@ -178,7 +180,7 @@ def _within(wanted: NDArray[Any], numbers: NDArray[Any]) -> NDArray[Any]:
     return within if len(within) else numbers[:1]
 
 
-def _dates(ticks: pd.DatetimeIndex) -> tuple[list[str], str]:
+def _written(ticks: pd.DatetimeIndex) -> tuple[list[str], str]:
     """Labels that are as short as they can be, and the year where it is the same in all."""
     same_year = ticks[0].year == ticks[-1].year
     year = f", {ticks[0]:%Y}" if same_year else ""
