@@ -305,7 +305,8 @@ class Forecaster(NetworkViews):
         The values of each step have the quantiles of `predict` (between the levels and beyond them they go on as those
         of a normal distribution do; a distribution has all), and the steps of a path the correlation that was found
         between those of the validation windows, see `tsattn.predictors.step_copula`. A model that knows no validation
-        windows takes the windows in the rows given, which it logs. Channels and series are drawn by themselves.
+        windows takes the windows in the rows given, which it logs. Chronos-T5 draws its own paths. Channels and series
+        are drawn by themselves.
 
         Args:
             frame: as for `predict`.

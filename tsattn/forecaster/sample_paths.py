@@ -47,9 +47,11 @@ def copula_of_result(result: Result, execution: Execution, batch_size: int) -> S
         batch_size: windows at once.
 
     Returns:
-        None where there is no window for validation.
+        None where there is no window for validation, or for a predictor that draws its paths itself.
     """
     predictor = result.fitted.predictor
+    if _draws(predictor):
+        return None
     check_marginals(predictor)
     if "val" not in result.data.parts:
         return None
@@ -109,15 +111,16 @@ def sample_frame(
         UserError: for a predictor of points, a future covariate that does not reach over the horizon, a path that is
             not finite, or a panel without windows.
     """
-    check_marginals(fitted.predictor)
-    copula = _copula_of_panel(fitted, panel, execution, batch_size) if copula is None else copula
+    if not _draws(fitted.predictor):
+        check_marginals(fitted.predictor)
+        copula = _copula_of_panel(fitted, panel, execution, batch_size) if copula is None else copula
     frames = _frames(fitted, copula, panel, horizon, paths, seed, execution, batch_size)
     return pd.concat([*frames], ignore_index=True)
 
 
 def _frames(
     fitted: FittedPredictor,
-    copula: StepCopula,
+    copula: StepCopula | None,
     panel: Panel,
     horizon: int,
     paths: int,
@@ -133,7 +136,10 @@ def _frames(
     first = 0
     for batch in future_batches(predictor, fitted.scaler, panel, horizon, at_once, series):
         generators = [np.random.default_rng([seed, first + number]) for number in range(len(batch))]
-        drawn = _paths(predictor, copula, batch, horizon, paths, generators, execution)
+        if copula is None:
+            drawn = _own_paths(predictor, batch, horizon, paths, seed, execution)
+        else:
+            drawn = _paths(predictor, copula, batch, horizon, paths, generators, execution)
         yield _frame(drawn, series.units, batch, predictor, panel, first)
         first += len(batch)
 
@@ -153,6 +159,17 @@ def _frame(drawn: Tensor, units: Units, batch: Batch, predictor: Predictor, pane
     numbers = np.tile(np.arange(N).repeat(T), series)
     by_row = values.permute(0, 2, 3, 1)  # (B, C, N, T)
     return frame.take(rows).assign(sample=numbers, y=by_row.numpy().ravel()).reset_index(drop=True)
+
+
+def _draws(predictor: Predictor) -> bool:
+    """Whether a predictor draws its paths itself."""
+    return isinstance(predictor, AnyHorizon) and predictor.draws_paths
+
+
+def _own_paths(predictor: Predictor, batch: Batch, horizon: int, paths: int, seed: int, execution: Execution) -> Tensor:
+    """The paths that a predictor draws itself, `(B, horizon, C, N)` on the scale of the batch."""
+    assert isinstance(predictor, AnyHorizon)
+    return predictor.on(execution, lambda there: predictor.paths_to(there, horizon, paths, seed))(batch)
 
 
 def _paths(
@@ -181,7 +198,7 @@ def _paths(
         made = _made(predictor, window_from(windows, start, L + T), execution)
         levels = copula.levels(generators, T, C, paths).permute(0, 3, 1, 2).flatten(0, 1)[..., None]
         piece = marginals_of(predictor, made, windows).quantiles(levels)[..., 0]
-        pieces.append(piece.unflatten(0, (-1, paths)).permute(0, 2, 3, 1))
+        pieces.append(piece.reshape(-1, paths, *piece.shape[1:]).permute(0, 2, 3, 1))
     return torch.cat(pieces, 1)[:, :horizon]
 
 

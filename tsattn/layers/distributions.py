@@ -113,7 +113,7 @@ class NormalOutput(OutputDistribution):
     @override
     def log_prob(self, parameters: Tensor, target: Tensor, batch: Batch) -> Tensor:
         location, scale = parameters.to(EXACT).unbind(-1)
-        return distributions.Normal(location, scale, validate_args=False).log_prob(target.to(EXACT))
+        return _log_prob(distributions.Normal(location, scale, validate_args=False), target.to(EXACT))
 
     @override
     def mean(self, parameters: Tensor, batch: Batch) -> Tensor:
@@ -122,7 +122,8 @@ class NormalOutput(OutputDistribution):
     @override
     def quantiles(self, parameters: Tensor, levels: Tensor, batch: Batch) -> Tensor:
         location, scale = parameters.to(EXACT)[..., None].unbind(-2)
-        return location + scale * torch.special.ndtri(levels)
+        values: Tensor = location + scale * torch.special.ndtri(levels)
+        return values
 
     @override
     def cdf(self, parameters: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -144,7 +145,7 @@ class StudentTOutput(OutputDistribution):
     @override
     def log_prob(self, parameters: Tensor, target: Tensor, batch: Batch) -> Tensor:
         location, scale, freedom = parameters.to(EXACT).unbind(-1)
-        return distributions.StudentT(freedom, location, scale, validate_args=False).log_prob(target.to(EXACT))
+        return _log_prob(distributions.StudentT(freedom, location, scale, validate_args=False), target.to(EXACT))
 
     @override
     def mean(self, parameters: Tensor, batch: Batch) -> Tensor:
@@ -189,7 +190,7 @@ class NegativeBinomialOutput(OutputDistribution):
         mean, dispersion = parameters.to(EXACT).unbind(-1)
         counts = _in_units(target, batch).round().clamp(min=0)
         family = distributions.NegativeBinomial(1 / dispersion, logits=(mean * dispersion).log(), validate_args=False)
-        return family.log_prob(counts)
+        return _log_prob(family, counts)
 
     @override
     def mean(self, parameters: Tensor, batch: Batch) -> Tensor:
@@ -242,6 +243,11 @@ def _located(level: Tensor, raw: Tensor, norm: InstanceNorm | None) -> tuple[Ten
     if norm is None:
         return level.to(scale.dtype), scale
     return norm.restore(level).to(scale.dtype), scale * norm.scale
+
+
+def _log_prob(family: distributions.Distribution, values: Tensor) -> Tensor:
+    found: Tensor = family.log_prob(values)  # type: ignore[no-untyped-call]
+    return found
 
 
 def _precise(values: Tensor) -> Tensor:

@@ -58,7 +58,8 @@ class QuantileMarginals(Marginals):
         number = torch.searchsorted(self._places, places).clamp(1, len(self._places) - 1)
         left, right = self._places[number - 1], self._places[number]
         low, high = self._known.gather(-1, number - 1), self._known.gather(-1, number)
-        return low + (places - left) / (right - left) * (high - low)
+        values: Tensor = low + (places - left) / (right - left) * (high - low)
+        return values
 
     @override
     def scores(self, target: Tensor, uniform: Tensor) -> Tensor:
@@ -68,7 +69,8 @@ class QuantileMarginals(Marginals):
         left, right = self._places[number - 1], self._places[number]
         width = high - low
         share = torch.where(width > 0, (goal - low) / torch.where(width > 0, width, 1.0), uniform.double()[..., None])
-        return (left + share * (right - left))[..., 0]
+        scores: Tensor = (left + share * (right - left))[..., 0]
+        return scores
 
 
 class FamilyMarginals(Marginals):
@@ -91,7 +93,8 @@ class FamilyMarginals(Marginals):
     def scores(self, target: Tensor, uniform: Tensor) -> Tensor:
         below, upto = self._family.cdf(self._parameters, target, self._batch)
         least = torch.finfo(torch.float64).eps
-        return torch.special.ndtri((below + uniform.double() * (upto - below)).clamp(least, 1 - least))
+        scores: Tensor = torch.special.ndtri((below + uniform.double() * (upto - below)).clamp(least, 1 - least))
+        return scores
 
 
 def check_marginals(predictor: Predictor) -> None:

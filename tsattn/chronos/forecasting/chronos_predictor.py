@@ -175,6 +175,17 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         assert isinstance(self.backbone, ChronosNetwork), "build(task, output) comes first"
         return self.backbone.forecast_to(last_context(batch, self.context_length), horizon)
 
+    @property
+    @override
+    def draws_paths(self) -> bool:
+        return isinstance(self.backbone, ChronosNetwork) and self.backbone.forecasts.draws_paths
+
+    @override
+    def paths_to(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
+        assert isinstance(self.backbone, ChronosNetwork), "build(task, output) comes first"
+        context = last_context(batch, self.context_length)
+        return self.backbone.forecasts.paths(context, horizon, count, seed)
+
     @override
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
         module = super()._module(data, training, empty=empty)
