@@ -85,6 +85,7 @@ GROUPS = (
             Option("--data.past_covariates", "NAMES", "columns known for the past only"),
             Option("--data.future_covariates", "NAMES", "columns known for the future too"),
             Option("--data.static", "NAMES", "columns of categories, constant within a series"),
+            Option("--data.weight_column", "NAME", "of weights in the training: 0 leaves a row out"),
             Option("--data.val_rows", "N", "rows for validation; with --data.test_rows (default: shares)"),
             Option("--data.test_rows", "N", "rows for testing, the last ones"),
             Option("--data.batch_size", "N", "windows in a training batch", "32"),

@@ -16,6 +16,7 @@ Pair = tuple[str, str | None]  # a flag and its value
 _KNOWN = (
     *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows"),
     *("target", "past_covariates", "future_covariates", "static"),
+    *("weight_column", "series_weights", "row_weights"),
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")

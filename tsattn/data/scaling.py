@@ -20,6 +20,7 @@ from tsattn.data.columns import match_ids
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.splits import Split
+from tsattn.data.weights import normalised_weights
 from tsattn.data.windows import Series
 from tsattn.errors import UserError, shown
 from tsattn.scaler import Scaler
@@ -223,6 +224,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
         past_covariates_observed=_covariates_observed(panel.past_covariates),
         future_covariates_observed=_covariates_observed(panel.future_covariates),
         static=None if panel.static is None else torch.from_numpy(panel.static),
+        weights=None if panel.weights is None or history is None else normalised_weights(panel, history),
     )
 
 

@@ -38,6 +38,7 @@ class Series:
         past_covariates_observed: `(rows, P)` bool, or None if nothing is missing.
         future_covariates_observed: `(rows, F)` bool, or None if nothing is missing.
         static: `(S, K)` int64 numbers of categories; None without.
+        weights: `(rows, C)` float32 how much each target counts in a training; None: all alike.
     """
 
     values: Tensor
@@ -51,6 +52,7 @@ class Series:
     past_covariates_observed: Tensor | None = None
     future_covariates_observed: Tensor | None = None
     static: Tensor | None = None
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         """S, the number of series."""
@@ -132,6 +134,7 @@ class Series:
             target=values[:, L:] if T else None,
             past_observed=None if observed is None else observed[:, :L],
             target_observed=None if observed is None or not T else observed[:, L:],
+            target_weight=None if self.weights is None or not T else cut(self.weights)[:, L:],
             time=time,
             past_covariates=past,
             future_covariates=known,

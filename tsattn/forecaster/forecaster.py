@@ -110,6 +110,11 @@ class Forecaster:
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         progress: whether training shows a bar.
         trainer: other arguments of Lightning's Trainer by name, as the command line has them after ``--trainer.``.
+        weight_column: column of weights of rows, at least 0: how much their targets count in the training. 0 leaves
+            them out of it, as if they were missing; contexts and scales still have them, and no score is weighted.
+        series_weights: weights of series by their ids (of a wide frame, its columns); 1 for all others.
+        row_weights: stretches of time as ``(first, last, weight)``, both ends included, such as past anomalies. Weights
+            that say something of the same row are multiplied, and only their ratios matter.
         calibrate: whether validation windows calibrate intervals after the training (split-conformal), so that they
             hold the share of targets that they say: the quantiles of a model of such, and of any model those of
             ``predict(level=[80, 95])``. The same windows choose the best weights, which makes intervals a little too
@@ -172,12 +177,16 @@ class Forecaster:
         accelerator: str = "auto",
         progress: bool = False,
         trainer: Mapping[str, Any] | None = None,
+        weight_column: str | None = None,
+        series_weights: Mapping[Any, float] | None = None,
+        row_weights: Sequence[tuple[Any, Any, float]] | None = None,
         calibrate: bool | float = False,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self.reader = FrameReader.of(given)
         self.predictor = build_predictor(described(backbone, attention))
-        self.arguments = checked({**given, **self.reader.columns}, self.predictor)
+        weights = {} if self.reader.weights is None else self.reader.weights.plain()
+        self.arguments = checked({**given, **self.reader.columns, **weights}, self.predictor)
         self.experiment = experiment_of(self.arguments, self.predictor)
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None

@@ -38,6 +38,7 @@ class Predictor(nn.Module, ABC):
         emits_quantiles: whether it forecasts the quantiles that it is built for; else it forecasts points alone.
         uses_covariates: whether it uses all covariates and static columns of a task that has some; else it leaves
             them unread.
+        uses_weights: whether a fit counts targets by their weights; else data with weights are refused.
         takes_short_contexts: whether it was made for series of any length, of which fewer steps than its context are
             not worth a warning.
         arguments: as they were given.
@@ -49,6 +50,7 @@ class Predictor(nn.Module, ABC):
     is_trained: bool = False
     emits_quantiles: bool = False
     uses_covariates: bool = False
+    uses_weights: bool = False
     takes_short_contexts: bool = False
 
     def __init__(self, **arguments: Any) -> None:
@@ -133,8 +135,11 @@ class Predictor(nn.Module, ABC):
         """Refuse what `fit` would refuse before it computes anything; the arguments are those of `fit`.
 
         Raises:
-            UserError: for data with no window of the context that it takes, or a training that cannot be.
+            UserError: for data with no window of the context that it takes, weights that it does not use, or a training
+                that cannot be.
         """
+        if self.needs_fit and not self.uses_weights and data.series.weights is not None:
+            raise UserError(f"{self.name} is fitted without weights: leave out the weights of columns, series and rows")
         for part in ("train", "val") if self.needs_fit else ("val",):
             if part in data.parts:
                 data.windows(part, self.context_length)

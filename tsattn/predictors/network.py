@@ -47,6 +47,7 @@ class NetworkPredictor(Predictor):
         cls = backbone_class(kind)
         self.emits_quantiles = cls.emits_quantiles
         self.uses_covariates = cls.uses_covariates
+        self.uses_weights = not cls.has_own_loss
         self.backbone: Backbone | None = None
 
     @property

@@ -55,7 +55,12 @@ def refuse_beside_own_loss(kind: str, **given: Any) -> None:
 
 
 def masked_loss(
-    name: str, forecast: Tensor, target: Tensor, observed: Tensor | None, quantiles: Sequence[float] = ()
+    name: str,
+    forecast: Tensor,
+    target: Tensor,
+    observed: Tensor | None,
+    quantiles: Sequence[float] = (),
+    weight: Tensor | None = None,
 ) -> Tensor:
     """Mean loss over the observed targets, and over the quantiles.
 
@@ -66,11 +71,17 @@ def masked_loss(
         target: `(B, T, C)`.
         observed: `(B, T, C)` bool; None if all is observed. Without one observed target the loss is 0.
         quantiles: the Q levels of ``pinball``.
+        weight: `(B, T, C)` of each target, by which its loss is multiplied; targets of weight 0 are as not observed.
+            The mean is that over all others, not over the weights of a batch, in which a batch of small ones would
+            count as much as any.
 
     Raises:
         UserError: for an unknown loss, ``pinball`` without quantiles, or another loss with them.
     """
     name = choose_loss(name, quantiles)
+    if weight is not None:
+        counts = weight > 0
+        observed = counts if observed is None else counts & observed
     if name == PINBALL:
         loss = quantile_loss(forecast, target, quantiles).mean(-1)
         if observed is None:
@@ -79,4 +90,6 @@ def masked_loss(
         return LOSSES[name](forecast, target)
     else:
         loss = LOSSES[name](forecast, target, reduction="none")
+    if weight is not None:
+        loss = loss * weight
     return (loss * observed).sum() / observed.sum().clamp(min=1)

@@ -230,7 +230,8 @@ class ForecastingModule(LightningModule):
             assert self.backbone is not None
             loss = self.backbone.own_loss(batch)
         else:
-            loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.output.quantiles)
+            known = batch.target_observed, self.output.quantiles, batch.target_weight
+            loss = masked_loss(self.loss, self(batch), _target(batch), *known)
         # not for the bar, see LossBar
         self.log("train_loss", self._of_all_processes(loss), batch_size=len(batch))
         return loss
