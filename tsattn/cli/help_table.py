@@ -65,6 +65,7 @@ GROUPS = (
         "forecasts",
         (
             Option("--input", "FILE", "forecast beyond the end of this file instead", commands=("predict",)),
+            Option("--future", "FILE", "of future covariates; several times for scenarios", commands=("predict",)),
             Option("--horizon", "N", "steps to forecast (default: those it was fitted for)", commands=("predict",)),
             Option("--level", "PERCENT", 'as "[80, 95]": intervals of a calibrated model', commands=("predict",)),
             Option("--output", "FILE", "a .csv or .parquet file (default: in the run folder)", commands=("predict",)),

@@ -43,7 +43,11 @@ def of_a_trained_run(command: str, pairs: list[Pair], folder: str | None) -> lis
     if has_input:
         idle += ("path", "root", "folder", "verify")
     trainer = _TRAINER
-    own = ("--horizon", "--level", "--input", "--output", "--figure", "--overwrite") if command == "predict" else ()
+    own = (
+        ("--horizon", "--level", "--future", "--input", "--output", "--figure", "--overwrite")
+        if command == "predict"
+        else ()
+    )
     valid = [
         *own,
         "--ckpt_path",

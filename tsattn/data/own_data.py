@@ -59,6 +59,10 @@ class FrameDataModule(ForecastDataModule):
         scaling: see `ForecastDataModule`.
         **sizes: lengths and batch sizes, see `ForecastDataModule`.
 
+    Attributes:
+        future: a file of ids, time stamps and future covariates after the end of each series; None where the data have
+            them themselves.
+
     Raises:
         UserError: for two ways to split, or half of one, and what text cannot be written in.
     """
@@ -93,6 +97,7 @@ class FrameDataModule(ForecastDataModule):
     ) -> None:
         super().__init__(name, scaling=scaling, **sizes)
         self.frame = frame
+        self.future: Path | None = None
         self.columns: dict[str, Any] = {
             "id_column": id_column,
             "time_column": time_column,
@@ -148,6 +153,7 @@ class FrameDataModule(ForecastDataModule):
             text=self.text,
             source=source,
             row_of=row_of,
+            future=self.future,
             weights=weights,
         )
 

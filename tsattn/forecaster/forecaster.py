@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -25,6 +26,7 @@ from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frames import forecast_frames, output_of
 from tsattn.forecaster.panel_runs import built_for, run_on
 from tsattn.forecaster.reading import FrameReader, reread
+from tsattn.forecaster.scenarios import in_scenario, scenarios_of
 from tsattn.forecaster.scores import score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.optim import BETAS
@@ -253,7 +255,8 @@ class Forecaster:
             frame: the history to forecast from; by default the series that were fitted. Series may be new ones.
             horizon: steps to forecast; `prediction_length` by default.
             future: ids, time stamps and future covariates after the end of each series, if the frame has not got them
-                in rows after the last target. Series that are not in the frame are left out, which is logged.
+                in rows after the last target. Series that are not in the frame are left out, which is logged. A list of
+                such, or such by names, are scenarios: each is forecast as if it had been given alone.
             level: percent that intervals are to hold, such as ``[80, 95]``, of a forecaster that was made with
                 `calibrate`; their bounds are columns named after their quantile levels, ``0.1`` and ``0.9`` for 80, in
                 the place of other quantiles.
@@ -261,7 +264,8 @@ class Forecaster:
         Returns:
             a row a series and step, sorted by ids: ids and time stamps (columns named as in the frame; ``unique_id``
             for the columns of a wide one, which stay in their order, ``ds`` for time stamps without a name),
-            ``predictions`` in original units, and a column for each quantile, named after its level.
+            ``predictions`` in original units, and a column for each quantile, named after its level. Scenarios come one
+            after the other, with their names or numbers (from 0) in the column ``scenario``.
 
         Raises:
             UserError: for a frame that cannot be used, future covariates that are not given or stop early, or a level
@@ -278,13 +282,15 @@ class Forecaster:
     def _predicted(self, frame: Any, horizon: int | None, future: Any, level: Any) -> Iterator[pd.DataFrame]:
         T: int = self.arguments["prediction_length"]
         steps = T if horizon is None else whole_number("horizon", horizon)
-        with quiet(frame is None):
-            panel, fitted = self._series(future) if frame is None else self._read(frame, "the frame", future)
-            frames = self._frames(panel, steps, fitted, level)
-        assert fitted.predictor.task is not None
+        scenarios, made = scenarios_of(future), []
+        for name, one in ({None: future} if scenarios is None else scenarios).items():
+            with quiet(frame is None or bool(made)):  # the frame is the same each time
+                panel, fitted = self._series(one) if frame is None else self._read(frame, "the frame", one)
+                frames = self._frames(panel, steps, fitted, level)
+            made.append(frames if scenarios is None else in_scenario(frames, name))
         if (warning := beyond_training(fitted.predictor, steps)) is not None:
             warnings.warn(warning, stacklevel=3)
-        return frames
+        return itertools.chain.from_iterable(made)
 
     def cross_validate(
         self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False, level: Any = None
