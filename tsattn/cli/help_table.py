@@ -67,6 +67,7 @@ GROUPS = (
         "forecasts",
         (
             Option("--input", "FILE", "forecast beyond the end of this file instead", commands=("predict",)),
+            Option("--future", "FILE", "of future covariates; several times for scenarios", commands=("predict",)),
             Option("--horizon", "N", "steps to forecast (default: those it was fitted for)", commands=("predict",)),
             Option("--level", "PERCENT", 'as "[80, 95]": intervals of a calibrated model', commands=("predict",)),
             Option("--output", "FILE", "a .csv or .parquet file (default: in the run folder)", commands=("predict",)),
@@ -112,6 +113,7 @@ GROUPS = (
             Option("--data.future_covariates", "NAMES", "columns known for the future too"),
             Option("--data.static", "NAMES", "columns of categories, constant within a series"),
             Option("--data.transform", "KIND", "of the targets: log, log1p or box_cox, for positive forecasts"),
+            Option("--data.weight_column", "NAME", "of weights in the training: 0 leaves a row out"),
             Option("--data.val_rows", "N", "rows for validation; with --data.test_rows (default: shares)"),
             Option("--data.test_rows", "N", "rows for testing, the last ones"),
             Option("--data.batch_size", "N", "windows in a training batch", "32"),

@@ -46,6 +46,8 @@ def command_parser(command: str) -> ExperimentParser:
         )
     if command == "predict":
         parser.add_argument("--input", type=str | None, default=None, help="forecast beyond the end of this file")
+        what = "a file of future covariates after the end of the series; several are scenarios"
+        parser.add_argument("--future", type=list[str] | None, default=None, help=what)
         parser.add_argument("--horizon", type=int | None, default=None, help="steps (default: those trained for)")
         what = "percent that intervals are to hold, as [80, 95], of a calibrated model"
         parser.add_argument("--level", type=float | list[float] | None, default=None, help=what)

@@ -18,6 +18,7 @@ _KNOWN = (
     *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows"),
     "transform",
     *("target", "past_covariates", "future_covariates", "static"),
+    *("weight_column", "series_weights", "row_weights"),
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
@@ -25,7 +26,7 @@ _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark",
 _FITTED = ("backbone", "quantiles", "distribution", "selection", "calibrate")
 _OWN = {
     **dict.fromkeys(("validate", "test"), ("--by", "--output", "--figure", "--overwrite")),
-    "predict": ("--horizon", "--level", "--input", "--output", "--figure", "--overwrite"),
+    "predict": ("--horizon", "--level", "--future", "--input", "--output", "--figure", "--overwrite"),
     "attention": tuple(ATTENTION_OPTIONS),
 }
 # these have a sentence of their own

@@ -21,6 +21,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.splits import Split
 from tsattn.data.target_transforms import check_domain, fit_lambdas, transformed_panel
+from tsattn.data.weights import normalised_weights
 from tsattn.data.windows import Series
 from tsattn.errors import UserError, shown
 from tsattn.scaler import Scaler
@@ -276,6 +277,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
         future_covariates_observed=_covariates_observed(panel.future_covariates),
         static=None if panel.static is None else torch.from_numpy(panel.static),
         transform=transform,
+        weights=None if panel.weights is None or history is None else normalised_weights(panel, history),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from tsattn.checks import ACCELERATORS, has_accelerator
-from tsattn.data import ForecastDataModule
+from tsattn.data import ForecastDataModule, FrameDataModule
 from tsattn.descriptions import difference
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable, scores_by
@@ -32,7 +32,7 @@ logger = logging.getLogger("tsattn")
 
 
 def reopened(
-    experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None
+    experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None, future: str | None = None
 ) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
     """A fitted predictor, the data that its experiment names, set up as it needs them, and where to compute.
 
@@ -41,6 +41,7 @@ def reopened(
         checkpoint: of the predictor.
         stage: what the data are set up for: ``validate``, ``test`` or ``predict``.
         input: a file to forecast from, instead of the data of the experiment.
+        future: a file of future covariates after the end of the series.
 
     Raises:
         UserError: if one of them is not there or cannot be used.
@@ -53,6 +54,12 @@ def reopened(
         data.task, data.scaler = fitted.predictor.task, fitted.scaler
         if input is not None:
             data.forecast_from(input)
+        if future is not None:
+            if not isinstance(data, FrameDataModule):
+                raise UserError(
+                    f"{type(data).__name__} has no covariates, so that a future of them means nothing to it"
+                )
+            data.future = Path(future)
         data.prepare_data()
         data.setup(stage)
     return fitted, data, execution

@@ -26,6 +26,7 @@ _QUANTILES = (0.1, 0.5, 0.9)
 _READING = (
     *("id_column", "time_column", "target", "past_covariates", "future_covariates", "static", "frequency"),
     *("max_filled", "date_format", "separator", "decimal", "encoding"),
+    *("weight_column", "series_weights", "row_weights"),
 )
 SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows", "transform")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -29,6 +30,7 @@ from tsattn.forecaster.network_views import NetworkViews
 from tsattn.forecaster.panel_runs import built_for, run_on
 from tsattn.forecaster.reading import FrameReader, reread
 from tsattn.forecaster.sample_paths import copula_of_result, sample_frame
+from tsattn.forecaster.scenarios import in_scenario, scenarios_of
 from tsattn.forecaster.scores import residual_figure, score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.optim import BETAS
@@ -120,6 +122,11 @@ class Forecaster(NetworkViews):
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         progress: whether training shows a bar.
         trainer: other arguments of Lightning's Trainer by name, as the command line has them after ``--trainer.``.
+        weight_column: column of weights of rows, at least 0: how much their targets count in the training. 0 leaves
+            them out of it, as if they were missing; contexts and scales still have them, and no score is weighted.
+        series_weights: weights of series by their ids (of a wide frame, its columns); 1 for all others.
+        row_weights: stretches of time as ``(first, last, weight)``, both ends included, such as past anomalies. Weights
+            that say something of the same row are multiplied, and only their ratios matter.
         calibrate: whether validation windows calibrate intervals after the training (split-conformal), so that they
             hold the share of targets that they say: the quantiles of a model of such, and of any model those of
             ``predict(level=[80, 95])``. The same windows choose the best weights, which makes intervals a little too
@@ -185,12 +192,16 @@ class Forecaster(NetworkViews):
         accelerator: str = "auto",
         progress: bool = False,
         trainer: Mapping[str, Any] | None = None,
+        weight_column: str | None = None,
+        series_weights: Mapping[Any, float] | None = None,
+        row_weights: Sequence[tuple[Any, Any, float]] | None = None,
         calibrate: bool | float = False,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self.reader = FrameReader.of(given)
         self.predictor = build_predictor(described(backbone, attention))
-        self.arguments = checked({**given, **self.reader.columns}, self.predictor)
+        weights = {} if self.reader.weights is None else self.reader.weights.plain()
+        self.arguments = checked({**given, **self.reader.columns, **weights}, self.predictor)
         self.experiment = experiment_of(self.arguments, self.predictor)
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None
@@ -258,7 +269,8 @@ class Forecaster(NetworkViews):
             frame: the history to forecast from; by default the series that were fitted. Series may be new ones.
             horizon: steps to forecast; `prediction_length` by default.
             future: ids, time stamps and future covariates after the end of each series, if the frame has not got them
-                in rows after the last target. Series that are not in the frame are left out, which is logged.
+                in rows after the last target. Series that are not in the frame are left out, which is logged. A list of
+                such, or such by names, are scenarios: each is forecast as if it had been given alone.
             level: percent that intervals are to hold, such as ``[80, 95]``, of a forecaster that was made with
                 `calibrate`; their bounds are columns named after their quantile levels, ``0.1`` and ``0.9`` for 80, in
                 the place of other quantiles.
@@ -266,7 +278,8 @@ class Forecaster(NetworkViews):
         Returns:
             a row a series and step, sorted by ids: ids and time stamps (columns named as in the frame; ``unique_id``
             for the columns of a wide one, which stay in their order, ``ds`` for time stamps without a name),
-            ``predictions`` in original units, and a column for each quantile, named after its level.
+            ``predictions`` in original units, and a column for each quantile, named after its level. Scenarios come one
+            after the other, with their names or numbers (from 0) in the column ``scenario``.
 
         Raises:
             UserError: for a frame that cannot be used, future covariates that are not given or stop early, or a level
@@ -283,13 +296,15 @@ class Forecaster(NetworkViews):
     def _predicted(self, frame: Any, horizon: int | None, future: Any, level: Any) -> Iterator[pd.DataFrame]:
         T: int = self.arguments["prediction_length"]
         steps = T if horizon is None else whole_number("horizon", horizon)
-        with quiet(frame is None):
-            panel, fitted = self._series(future) if frame is None else self._read(frame, "the frame", future)
-            frames = self._frames(panel, steps, fitted, level)
-        assert fitted.predictor.task is not None
+        scenarios, made = scenarios_of(future), []
+        for name, one in ({None: future} if scenarios is None else scenarios).items():
+            with quiet(frame is None or bool(made)):  # the frame is the same each time
+                panel, fitted = self._series(one) if frame is None else self._read(frame, "the frame", one)
+                frames = self._frames(panel, steps, fitted, level)
+            made.append(frames if scenarios is None else in_scenario(frames, name))
         if (warning := beyond_training(fitted.predictor, steps)) is not None:
             warnings.warn(warning, stacklevel=3)
-        return frames
+        return itertools.chain.from_iterable(made)
 
     def sample(
         self,

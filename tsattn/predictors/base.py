@@ -41,6 +41,7 @@ class Predictor(nn.Module, ABC):
         uses_covariates: whether it uses all covariates and static columns of a task that has some; else it leaves
             them unread.
         is_exportable: whether its `forward` is made of operators of PyTorch and of weights in its state.
+        uses_weights: whether a fit counts targets by their weights; else data with weights are refused.
         takes_short_contexts: whether it was made for series of any length, of which fewer steps than its context are
             not worth a warning.
         arguments: as they were given.
@@ -54,6 +55,7 @@ class Predictor(nn.Module, ABC):
     emits_distributions: bool = False
     uses_covariates: bool = False
     is_exportable: bool = True
+    uses_weights: bool = False
     takes_short_contexts: bool = False
 
     def __init__(self, **arguments: Any) -> None:
@@ -153,8 +155,11 @@ class Predictor(nn.Module, ABC):
         """Refuse what `fit` would refuse before it computes anything; the arguments are those of `fit`.
 
         Raises:
-            UserError: for data with no window of the context that it takes, or a training that cannot be.
+            UserError: for data with no window of the context that it takes, weights that it does not use, or a training
+                that cannot be.
         """
+        if self.needs_fit and not self.uses_weights and data.series.weights is not None:
+            raise UserError(f"{self.name} is fitted without weights: leave out the weights of columns, series and rows")
         for part in ("train", "val") if self.needs_fit else ("val",):
             if part in data.parts:
                 data.windows(part, self.context_length)

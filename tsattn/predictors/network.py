@@ -52,6 +52,7 @@ class NetworkPredictor(Predictor):
         self.emits_distributions = cls.emits_distributions
         self.uses_covariates = cls.uses_covariates
         self.family: OutputDistribution | None = None
+        self.uses_weights = not cls.has_own_loss
         self.backbone: Backbone | None = None
 
     @property

@@ -21,6 +21,7 @@ from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors.any_horizon import AnyHorizon
 from tsattn.predictors.attending import Attending
+from tsattn.predictors.base import Predictor
 from tsattn.predictors.contexts import last_context
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.pretrained.bolt_file import read_model
@@ -141,9 +142,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         if self.is_trained:
             super().check_fit(data, training)
         else:
-            for part in ("train", "val") if self.needs_fit else ("val",):
-                if part in data.parts:
-                    data.windows(part, self.context_length)
+            Predictor.check_fit(self, data, training)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
