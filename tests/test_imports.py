@@ -11,7 +11,18 @@ PACKAGE = Path(__file__).parents[1] / "tsattn"
 
 # neutral ground: records and helpers that everything may use and that use nothing of the package but each other
 GROUND = {
-    *("errors", "batch", "plain_data", "task", "scaler", "descriptions", "constants", "passwords", "checksums"),
+    *(
+        "errors",
+        "batch",
+        "plain_data",
+        "task",
+        "scaler",
+        "target_transform",
+        "descriptions",
+        "constants",
+        "passwords",
+        "checksums",
+    ),
     *("checks", "saved_folders"),
 }
 LAYERS = [

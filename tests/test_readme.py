@@ -84,6 +84,8 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     pd.testing.assert_frame_equal(names["again"], names["forecast"][:4], rtol=1e-6)
     assert len(names["plans"]) == 2 * 28
     assert len(names["checks"]) == 2 * 28 * 3
+    assert names["what_if"].groupby("scenario").size().to_dict() == {"as planned": 14, "dearer": 14}
+    assert {"0.025", "0.1", "0.9", "0.975"} <= set(names["what_if"].columns)
 
 
 def test_the_run_from_python_runs() -> None:
@@ -150,7 +152,8 @@ def test_every_command_is_one_that_runs(
         board.write(tmp_path / "benchmarks" / "results" / "leaderboard" / "ett")
         (tmp_path / "runs" / "leaderboard" / "ett").mkdir(parents=True)
         shutil.copy(ROOT / "README.md", tmp_path)
-    if command in ("report", "test", "predict", "cost", "datasets", "kernels") or words[1:] == ["--resume", "run"]:
+    run_whole = ("report", "test", "predict", "attention", "export", "cost", "datasets", "kernels")
+    if command in run_whole or words[1:] == ["--resume", "run"]:
         assert main(words) == 0
     elif command == "fit":
         experiment, _ = parse_command("fit", prepare(words)[1:])
@@ -170,7 +173,19 @@ def test_every_command_is_one_that_runs(
 
 def test_there_are_commands() -> None:
     assert len(commands()) > 20
-    known = {"fit", "test", "predict", "tune", "benchmark", "report", "cost", "datasets", "kernels"}
+    known = {
+        "fit",
+        "test",
+        "predict",
+        "attention",
+        "export",
+        "tune",
+        "benchmark",
+        "report",
+        "cost",
+        "datasets",
+        "kernels",
+    }
     assert {words[0] for words in commands()} == known
 
 

@@ -9,13 +9,11 @@ import pandas as pd
 from tsattn.data import Panel
 from tsattn.errors import number_of
 from tsattn.figures.forecasts import are_dates, plot_forecast
-from tsattn.forecaster.forecast_files import check_output, write_figure
+from tsattn.forecaster.forecast_files import FIGURES, check_output, write_figure
 from tsattn.task import Output, Task
 
 __all__ = ["FIGURES", "draw", "figure_path", "span"]
 
-FIGURES = (".png", ".pdf", ".svg")
-"""The endings that the file of a figure may have."""
 
 _MOST = 6  # series in a figure
 

@@ -95,9 +95,9 @@ def measure(
     with ErrorRecorder(ids, channels, levels, path=path, limit=limit, counts_steps=counts_steps) as recorder:
         for batch in batches:
             series, origin, target = _series(batch, len(ids)), _origins(batch), _target(batch)
-            forecasts = forecast(batch)
+            forecasts = units.standardised(forecast(batch), batch.series_id)
             device = forecasts.device
-            target = target.to(device)
+            target = units.standardised(target.to(device), batch.series_id)
             observed = None if batch.target_observed is None else batch.target_observed.to(device)
             units.fill_constants(device)
             mean, scale = (part.to(device) for part in units.of(batch.series_id))

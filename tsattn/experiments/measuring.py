@@ -17,11 +17,12 @@ from tsattn.evaluation.measure import ScoredBatch
 from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.experiments.baselines import fitted_baselines
 from tsattn.predictors import Predictor
-from tsattn.scaler import Units
+from tsattn.predictors.calibrated import with_levels
+from tsattn.predictors.fitted import FittedPredictor
 from tsattn.training import Execution, Training
 from tsattn.training.train import DIVERGED
 
-__all__ = ["extent", "measured", "tables_beside_baselines", "title"]
+__all__ = ["calibrated_on", "extent", "measured", "tables_beside_baselines", "title"]
 
 _WORDS = {"val": "validation", "test": "test"}
 
@@ -56,7 +57,7 @@ def measured(
     table = measure(
         predictor.on(execution),
         data.eval_dataloader(part, predictor.context_length),
-        units=Units(data.series.mean, data.series.scale),
+        units=data.series.units,
         levels=levels,
         ids=data.panel.ids,
         channels=data.panel.channels,
@@ -82,6 +83,12 @@ def _seasonal_errors(data: ForecastDataModule, part: str) -> NDArray[np.float64]
         return None
     before = np.array([split.bounds(part)[0] for split in data.splits])
     return seasonal_errors(data.panel, before, data.task.season_length)
+
+
+def calibrated_on(fitted: FittedPredictor, data: ForecastDataModule) -> Predictor:
+    """What forecasts the series of data: the predictor, its quantiles calibrated if it has scores for that."""
+    assert data.panel is not None
+    return with_levels(fitted, data.panel.ids).predictor
 
 
 def tables_beside_baselines(

@@ -12,14 +12,14 @@ from typing import Any
 import pandas as pd
 
 from tsattn.checks import ACCELERATORS, has_accelerator
-from tsattn.data import ForecastDataModule
+from tsattn.data import ForecastDataModule, FrameDataModule
 from tsattn.descriptions import difference
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable, scores_by
 from tsattn.evaluation.residuals import ResidualRecorder, Residuals
 from tsattn.evaluation.scores_by import check_by
 from tsattn.experiments.experiment import Experiment
-from tsattn.experiments.measuring import tables_beside_baselines
+from tsattn.experiments.measuring import calibrated_on, tables_beside_baselines
 from tsattn.experiments.schema import user_errors
 from tsattn.predictors import complete_predictor
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
@@ -32,7 +32,7 @@ logger = logging.getLogger("tsattn")
 
 
 def reopened(
-    experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None
+    experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None, future: str | None = None
 ) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
     """A fitted predictor, the data that its experiment names, set up as it needs them, and where to compute.
 
@@ -41,6 +41,7 @@ def reopened(
         checkpoint: of the predictor.
         stage: what the data are set up for: ``validate``, ``test`` or ``predict``.
         input: a file to forecast from, instead of the data of the experiment.
+        future: a file of future covariates after the end of the series.
 
     Raises:
         UserError: if one of them is not there or cannot be used.
@@ -53,6 +54,12 @@ def reopened(
         data.task, data.scaler = fitted.predictor.task, fitted.scaler
         if input is not None:
             data.forecast_from(input)
+        if future is not None:
+            if not isinstance(data, FrameDataModule):
+                raise UserError(
+                    f"{type(data).__name__} has no covariates, so that a future of them means nothing to it"
+                )
+            data.future = Path(future)
         data.prepare_data()
         data.setup(stage)
     return fitted, data, execution
@@ -108,7 +115,7 @@ def measure_again(
         folder = Path(name) if by in ("series", "origin") else None  # for rows that are too many for memory
         path = None if folder is None else folder / "0.parquet"
         tables = tables_beside_baselines(
-            fitted.predictor,
+            calibrated_on(fitted, data),
             data,
             part,
             execution,
@@ -132,10 +139,9 @@ def check_same(experiment: Experiment, description: Mapping[str, Any], output: O
     Raises:
         UserError: naming the first difference.
     """
-    asked = Output(tuple(experiment.model["quantiles"]))
+    asked = experiment.output
     saved = complete_predictor(description)  # an older one lacks arguments that came later
     if saved != experiment.model["backbone"]:
         raise UserError(f"the checkpoint is of another model: {difference(saved, experiment.model['backbone'])}")
     if output != asked:
-        one, other = (list(part.quantiles) if part and part.quantiles else "none" for part in (output, asked))
-        raise UserError(f"the checkpoint is of another model: its quantiles are {one}, but {other} are asked for")
+        raise UserError(f"the checkpoint is of another model: {(output or Output()).difference(asked)}")

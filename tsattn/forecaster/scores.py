@@ -26,7 +26,6 @@ from tsattn.figures import plot_residuals
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.scaler import Units
 from tsattn.task import Output
 from tsattn.training import Execution
 
@@ -148,7 +147,7 @@ def measured_tables(
         tables[name] = measure(
             one.on(execution),
             loader,
-            units=Units(series.mean, series.scale),
+            units=series.units,
             levels=output.quantiles,
             ids=panel.ids,
             channels=panel.channels,
