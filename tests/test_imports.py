@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "tsattn"
 # neutral ground: records and helpers that everything may use and that use nothing of the package but each other
 GROUND = {
     *("errors", "batch", "plain_data", "task", "scaler", "descriptions", "constants", "passwords", "checksums"),
-    *("checks", "saved_folders"),
+    *("checks", "saved_folders", "ray_cluster"),
 }
 LAYERS = [
     *(

@@ -44,9 +44,19 @@ def command_parser(command: str) -> ExperimentParser:
             "--refit", action="store_true", help="fit once more, to all rows, and forecast with what comes of that"
         )
     if command == "predict":
-        parser.add_argument("--input", type=str | None, default=None, help="forecast beyond the end of this file")
+        parser.add_argument(
+            "--input", type=str | None, default=None, help="forecast beyond the end of this file, or folder of Parquet"
+        )
         parser.add_argument("--horizon", type=int | None, default=None, help="steps (default: those trained for)")
-        parser.add_argument("--output", type=str | None, default=None, help="a .csv or .parquet file to write")
+        parser.add_argument(
+            "--output", type=str | None, default=None, help="a .csv or .parquet file to write, or a folder"
+        )
+        parser.add_argument(
+            "--ray",
+            type=str | None,
+            default=None,
+            help="forecast a folder on the Ray cluster at this address",
+        )
         parser.add_argument(
             "--figure",
             type=bool | str,

@@ -41,7 +41,7 @@ def of_a_trained_run(command: str, pairs: list[Pair], folder: str | None) -> lis
     if has_input:
         idle += ("path", "root", "folder", "verify")
     trainer = _TRAINER
-    own = ("--horizon", "--input", "--output", "--figure", "--overwrite") if command == "predict" else ()
+    own = ("--horizon", "--input", "--output", "--ray", "--figure", "--overwrite") if command == "predict" else ()
     valid = [
         *own,
         "--ckpt_path",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -254,10 +255,30 @@ class Forecaster:
         """The same as `predict`, `eval_batch_size` series at a time, where not even the forecasts fit into memory."""
         return self._predicted(frame, horizon, future)
 
+    def predict_dataset(self, dataset: Any, *, horizon: int | None = None, blocks: int | None = None) -> Any:
+        """Forecast the series of a dataset of Ray Data on its cluster: a dataset of the columns that `predict` gives.
+
+        All rows of a series are gathered in one block, whatever they were read from; nothing is computed yet.
+
+        Args:
+            dataset: a ``ray.data.Dataset`` of long rows, or wide ones, which are one series.
+            horizon: steps to forecast; `prediction_length` by default.
+            blocks: of series, each in the memory of a worker at once; four for each processor by default.
+
+        Raises:
+            UserError: before `fit`, for what is no such dataset, or if Ray is not installed.
+        """
+        # they are made of forecasters
+        from tsattn.forecaster.ray_forecasts import forecast_dataset
+
+        if self.predictor.needs_fit:
+            self._known()
+        return forecast_dataset(self, dataset, horizon=horizon, blocks=blocks)
+
     def _predicted(self, frame: Any, horizon: int | None, future: Any) -> Iterator[pd.DataFrame]:
         T: int = self.arguments["prediction_length"]
         steps = T if horizon is None else whole_number("horizon", horizon)
-        with quiet(frame is None):
+        with quiet() if frame is None else contextlib.nullcontext():
             panel, fitted = self._series(future) if frame is None else self._read(frame, "the frame", future)
             frames = self._frames(panel, steps, fitted)
         assert fitted.predictor.task is not None
