@@ -128,11 +128,13 @@ class _ForecastThere:
 def _workers(ray: Any, data: Any, accelerator: str, most: int | None) -> dict[str, Any]:
     """How many workers there may be: one for each GPU, where these are used, else for each processor."""
     there = ray.cluster_resources()
+    cpus = int(there.get("CPU", 1))
     gpus = int(there.get("GPU", 0)) if accelerator in ("auto", "gpu", "cuda") else 0
-    count = max(1, gpus or int(there.get("CPU", 1)))
+    count = max(1, gpus or cpus)
     count = count if most is None else max(1, min(count, most))
     pool = data.ActorPoolStrategy(min_size=1, max_size=count)
-    return {"compute": pool, "num_cpus": 1, **({"num_gpus": 1} if gpus else {})}
+    # a worker that holds the only processor keeps rows from ever reaching it
+    return {"compute": pool, "num_cpus": int(cpus > 1), **({"num_gpus": 1} if gpus else {})}
 
 
 def _ray_data() -> Any:

@@ -55,7 +55,7 @@ def line_figure(
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
         if is_time:
-            locator = dates.AutoDateLocator(minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
+            locator = dates.AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]  # fewer fit not any length
             ax.xaxis.set_major_locator(locator)
             ax.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
         else:

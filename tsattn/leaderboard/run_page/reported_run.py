@@ -15,6 +15,7 @@ import pandas as pd
 from tsattn.checks import folder_path
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
+from tsattn.evaluation.intervals import central_intervals
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.configs import read_config
 
@@ -62,6 +63,12 @@ class ReportedRun:
     def predictor(self) -> str:
         """What forecasts, as its scores name it."""
         return next(iter(self.scores), "") or _kind(self.config)
+
+    @property
+    def num_bands(self) -> int:
+        """How many central intervals it forecasts."""
+        quantiles = (self.config.get("model") or {}).get("quantiles") or ()
+        return len(central_intervals(quantiles)) if isinstance(quantiles, list) else 0
 
     @cached_property
     def experiment(self) -> Experiment:

@@ -116,7 +116,8 @@ def _add(
     intervals = central_intervals(levels)
     if chosen is None:
         history = _history(T)
-        items = max(4, room // (history + T * (1 + len(own) * (1 + 2 * len(intervals)))))
+        lines = 1 + sum(1 + 2 * one.num_bands for one in own)
+        items = max(4, room // (history + T * lines))
         errors = [one.errors for one in own if one.errors is not None]
         chosen = choose_windows(errors, items) if errors else spread_windows(len(windows), C, items)
         if not chosen:

@@ -35,12 +35,13 @@ def summary_section(runs: Sequence[ReportedRun]) -> Section:
         if not run.scores:
             text.append(f"{words}; it was not tested.")
             continue
-        own, *others = [(name, one) for name, one in run.scores.items() if one.get("mse_scaled") is not None]
-        words += f"; MSE / MAE {score_pair(_of(own[1], 'mse_scaled'), _of(own[1], 'mae_scaled'))}"
-        words += f" over {number_of(int(_of(own[1], 'windows')), 'test window')}"
-        if others:
-            name, best = min(others, key=lambda one: _of(one[1], "mse_scaled"))
-            skill = 100 * (1 - _of(own[1], "mse_scaled") / _of(best, "mse_scaled"))
+        own = run.scores[run.predictor]
+        mse, windows = _of(own, "mse_scaled"), run.metrics.get("test_windows", 0)
+        words += f"; MSE / MAE {score_pair(mse, _of(own, 'mae_scaled'))} over {number_of(windows, 'test window')}"
+        others = {name: _of(one, "mse_scaled") for name, one in run.scores.items() if name != run.predictor}
+        name = min(others, key=others.__getitem__, default="")
+        if others.get(name, 0.0) > 0 and not math.isnan(mse):
+            skill = 100 * (1 - mse / others[name])
             side = f"{abs(skill):.1f} % {'below' if skill > 0 else 'above'}" if abs(skill) >= 0.05 else "as"
             words += f", {side} the best baseline ({name})"
         text.append(f"{words}.")
