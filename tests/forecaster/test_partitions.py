@@ -82,7 +82,7 @@ def test_another_model_or_horizon_is_never_mixed_in(fitted: Forecaster, source: 
     before = files_of(output)
     other = Forecaster("seasonal_naive", prediction_length=12, context_length=24)
     for forecaster, horizon in ((fitted, 5), (other, None)):
-        with pytest.raises(UserError, match=r"two.parquet is of another model or horizon: name another folder"):
+        with pytest.raises(UserError, match=r"two.parquet is of another model, horizon or level: name another folder"):
             forecast_folder(forecaster, source, output, horizon=horizon)
         assert files_of(output) == before
     assert len(forecast_folder(fitted, source, output, horizon=5, overwrite=True).made) == 4
@@ -175,6 +175,7 @@ def test_a_killed_command_goes_on_where_it_was(run: Path, tmp_path: Path, capsys
         (["--ray", "local", "--input", "IN", "--output", "x.csv"], "--ray forecasts the partitions of a folder"),
         (["--input", "IN", "--output", "out", "--figure", "x.png"], "--figure draws the forecast of a file"),
         (["--input", "IN", "--output", "out", "--horizon", "0"], "--horizon must be at least 1, not 0"),
+        (["--input", "IN", "--output", "out", "--future", "IN"], "--future goes with a file; in a folder, the rows"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -45,6 +45,11 @@ def predict_folder(experiment: Experiment, options: Any) -> int:
     """
     if not isinstance(options.figure, bool):
         raise UserError("--figure draws the forecast of a file, not those of the partitions of a folder")
+    if options.future:
+        raise UserError(
+            "--future goes with a file; in a folder, the rows of a series after its last target hold what is known of "
+            "the future"
+        )
     horizon = None if options.horizon is None else whole_number("--horizon", options.horizon)
     forecaster = forecaster_from(experiment, options.ckpt_path)
     assert forecaster.fitted is not None
@@ -52,7 +57,7 @@ def predict_folder(experiment: Experiment, options: Any) -> int:
     if (warning := beyond_training(forecaster.fitted.predictor, steps)) is not None:
         logging.getLogger("tsattn").warning(warning)
     places: dict[str, Any] = {"source": Path(options.input), "output": Path(options.output)}
-    how: dict[str, Any] = {"horizon": horizon, "overwrite": options.overwrite, "say": say}
+    how: dict[str, Any] = {"horizon": horizon, "level": options.level, "overwrite": options.overwrite, "say": say}
     if options.ray is None:
         done = forecast_folder(forecaster, **places, **how)
     else:

@@ -72,6 +72,7 @@ def forecast_folder(
     output: Path,
     *,
     horizon: int | None = None,
+    level: Any = None,
     overwrite: bool = False,
     each: EachPartition | None = None,
     say: Callable[[str], None] = lambda line: None,
@@ -87,6 +88,7 @@ def forecast_folder(
             values of columns (``region=south``), together. All rows of a series must lie in one.
         output: the folder of the forecasts; it is made.
         horizon: steps to forecast; those that were fitted by default.
+        level: percent that intervals are to hold, of a forecaster that is calibrated, see `Forecaster.predict`.
         overwrite: whether the forecasts of another model or horizon are replaced.
         each: where the partitions are forecast; one after another here by default.
         say: takes a line for each partition that is done.
@@ -101,6 +103,7 @@ def forecast_folder(
         "format": 1,
         "model": _fingerprint(forecaster),
         "horizon": horizon or forecaster.arguments["prediction_length"],
+        "level": _listed(level),
     }
     with _held(output):
         known = {one.name: _known_facts(output / one.output) for one in partitions}
@@ -136,7 +139,7 @@ def each_here(function: Callable[[Partition], Any], partitions: Sequence[Partiti
 def without_its_series(forecaster: Forecaster) -> Forecaster:
     """A forecaster of the same numbers that is small enough to be sent to many machines; it forecasts frames alone."""
     sent = copy.copy(forecaster)
-    sent.result = None
+    sent.result = sent.copula = None
     sent.__dict__.pop("_execution", None)  # of this machine
     if forecaster.series is not None:  # time stamps are converted to the zone of these
         one = forecaster.series.panel.take(np.array([0])).last_rows(1)
@@ -186,7 +189,7 @@ def _forecast_partition(
             return 0, ""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a long horizon, which is said once
-            frames = forecaster.predict_batches(table, horizon=facts["horizon"])
+            frames = forecaster.predict_batches(table, horizon=facts["horizon"], level=facts["level"])
             metadata = {_METADATA: json.dumps({**facts, "input": partition.state})}
             tables = (pa.Table.from_pandas(frame.drop(columns=[*partition.keys], errors="ignore")) for frame in frames)
             return _write(output / partition.output, tables, metadata), ""
@@ -259,7 +262,7 @@ def _check_output(
     for one in partitions:
         found = known[one.name]
         if found is not None and {name: found.get(name) for name in facts} != dict(facts):
-            what = "is of another model or horizon" if found else "is no forecast of this program"
+            what = "is of another model, horizon or level" if found else "is no forecast of this program"
             raise UserError(f"{output / one.output} {what}: name another folder with --output, or add --overwrite")
     there = {one.output for one in partitions}
     for file in sorted(output.rglob("*.parquet")):
@@ -268,12 +271,18 @@ def _check_output(
             raise UserError(f"{file} is the forecast of a partition that is no longer there: remove it")
 
 
+def _listed(level: Any) -> Any:
+    """Percents as JSON has them."""
+    return level if level is None or isinstance(level, int | float) else [float(one) for one in level]
+
+
 def _fingerprint(forecaster: Forecaster) -> str:
     """A hash of all that decides the numbers of a forecast, but the rows."""
     arguments = {name: value for name, value in forecaster.arguments.items() if name not in _OF_THE_MACHINE}
     found = hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode())
     if forecaster.fitted is not None:
-        found.update(json.dumps(forecaster.fitted.scaler.to_dict(), default=str).encode())
+        for part in (forecaster.fitted.scaler, forecaster.fitted.conformal):
+            found.update(json.dumps(None if part is None else part.to_dict(), default=str).encode())
         for name, tensor in sorted(forecaster.fitted.predictor.state_dict().items()):
             found.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
             found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

@@ -57,7 +57,7 @@ def each_by_ray(ray: Any, accelerator: str) -> EachPartition:
 
 
 def forecast_dataset(
-    forecaster: Forecaster, dataset: Any, *, horizon: int | None = None, blocks: int | None = None
+    forecaster: Forecaster, dataset: Any, *, horizon: int | None = None, level: Any = None, blocks: int | None = None
 ) -> Any:
     """The forecasts of a dataset of Ray Data, see `Forecaster.predict_dataset`."""
     ray = import_ray("predict_dataset")
@@ -79,7 +79,7 @@ def forecast_dataset(
     made = without_its_series(forecaster)
     options = _workers(ray, data, forecaster.arguments["accelerator"], blocks)
     return gathered.map_batches(
-        _ForecastThere, fn_constructor_args=(made, steps), batch_size=None, batch_format="pyarrow", **options
+        _ForecastThere, fn_constructor_args=(made, steps, level), batch_size=None, batch_format="pyarrow", **options
     )
 
 
@@ -113,16 +113,17 @@ class _ForecastThere:
     Args:
         forecaster: without its series.
         horizon: steps to forecast; those that were fitted by default.
+        level: see `Forecaster.predict`.
     """
 
-    def __init__(self, forecaster: Forecaster, horizon: int | None) -> None:
+    def __init__(self, forecaster: Forecaster, horizon: int | None, level: Any) -> None:
         self._forecaster = forecaster
-        self._horizon = horizon
+        self._asked = {"horizon": horizon, "level": level}
 
     def __call__(self, block: pa.Table) -> Iterator[pd.DataFrame]:
         if len(block):
             with quiet(), quiet_lightning():
-                yield from self._forecaster.predict_batches(block, horizon=self._horizon)
+                yield from self._forecaster.predict_batches(block, **self._asked)
 
 
 def _workers(ray: Any, data: Any, accelerator: str, most: int | None) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def _describe(made: Forecasts, data: ForecastDataModule, chosen: Sequence[Chosen
     """What the chosen windows are, without their forecasts."""
     task = data.task
     assert task is not None
-    units = Units(data.series.mean, data.series.scale)
+    units = data.series.units
     found: list[Any] = [None] * len(chosen)
     names: list[str] = [""] * len(chosen)
     are_midnights = True
@@ -195,7 +195,7 @@ def _forecast_windows(
     """The forecasts of the chosen windows, in original units."""
     output = predictor.output
     assert output is not None
-    units = Units(data.series.mean, data.series.scale)
+    units = data.series.units
     found: list[dict[str, Any]] = [{}] * len(chosen)
     last: Batch | None = None
     for index, row, batch in _cut(data, part, chosen, predictor.context_length):
