@@ -12,6 +12,7 @@ from tsattn.checks import whole_number
 from tsattn.cli.drawing import draw, figure_path, span
 from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
+from tsattn.cli.predict_folder import is_of_folders, predict_folder
 from tsattn.cli.session import session
 from tsattn.data.quiet import quiet
 from tsattn.errors import number_of
@@ -35,6 +36,8 @@ def predict(words: Sequence[str]) -> int:
     """
     with session():
         experiment, options = parse_command("predict", words)
+        if is_of_folders(options):
+            return predict_folder(experiment, options)
         output = Path(options.output or (RunFolder(options.run).forecast if options.run else "forecast.csv"))
         check_output(output, options.overwrite)
         figure = figure_path(options.figure, output, options.overwrite)
