@@ -22,12 +22,15 @@ class Backbone(nn.Module, ABC):
     Attributes:
         token: what a token of its attention is, in one word.
         emits_quantiles: whether it forecasts the quantiles of its `Output`, where that has some.
+        emits_distributions: whether it forecasts the parameters of the distribution of its `Output`, where that has
+            one.
         uses_covariates: whether it uses all covariates and static columns of its task, where that has some.
         has_own_loss: whether it is trained by `own_loss`, and by no other.
     """
 
     token: ClassVar[str] = "token"
     emits_quantiles: ClassVar[bool] = False
+    emits_distributions: ClassVar[bool] = False
     uses_covariates: ClassVar[bool] = False
     has_own_loss: ClassVar[bool] = False
 
@@ -43,7 +46,10 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
-        """The forecast of each window, `(B, T, C)`; `(B, T, C, Q)` where Q quantiles are asked for."""
+        """The forecast of each window, `(B, T, C)`; `(B, T, C, Q)` where Q quantiles are asked for.
+
+        Where a distribution is asked for, its parameters `(B, T, C, P)`, see `tsattn.layers.OutputDistribution`.
+        """
 
     @classmethod
     def title(cls, description: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ _COMMANDS = {
     "benchmark": "run a suite: predictors and attentions on data sets, a record of each run",
     "report": "the report of records of runs: means, paired differences, ranks, as a page and as Markdown",
     "cost": "parameters, flops and key cache of an attention, in closed form and as measured",
-    "datasets": "the public data sets: list them, show a card, fetch a file, check files against their cards",
+    "datasets": "public data sets: list, show a card, fetch, check; diagnose a file of your own before training",
     "kernels": "the native kernels of attention on a CPU: which are in use, from where, or why none",
 }
 

@@ -12,7 +12,8 @@ from tsattn.figures.forecasts import are_dates, plot_forecast
 from tsattn.forecaster.forecast_files import FIGURES, check_output, write_figure
 from tsattn.task import Output, Task
 
-__all__ = ["draw", "figure_path", "span"]
+__all__ = ["FIGURES", "draw", "figure_path", "span"]
+
 
 _MOST = 6  # series in a figure
 

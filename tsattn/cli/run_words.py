@@ -16,13 +16,17 @@ Pair = tuple[str, str | None]  # a flag and its value
 # of the data, what a trained model knows already
 _KNOWN = (
     *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows"),
+    "transform",
     *("target", "past_covariates", "future_covariates", "static"),
+    *("weight_column", "series_weights", "row_weights"),
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
-_FITTED = ("backbone", "quantiles", "selection")  # of the model, what means something without a training, too
+# of the model, what means something without a training, too
+_FITTED = ("backbone", "quantiles", "distribution", "selection", "calibrate")
 _OWN = {
-    "predict": ("--horizon", "--input", "--output", "--figure", "--overwrite"),
+    **dict.fromkeys(("validate", "test"), ("--by", "--output", "--figure", "--overwrite")),
+    "predict": ("--horizon", "--level", "--future", "--input", "--output", "--figure", "--overwrite"),
     "attention": tuple(ATTENTION_OPTIONS),
 }
 # these have a sentence of their own

@@ -116,6 +116,8 @@ class Ensemble(Predictor):
     @override
     def check_output(self, output: Output) -> None:
         for copies in self._copies:
+            if output.distribution is not None:
+                copies[0].check_output(output)
             if output.quantiles and not copies[0].emits_quantiles:
                 raise UserError(f"member {copies[0].name} of the ensemble forecasts points only: it takes no quantiles")
 

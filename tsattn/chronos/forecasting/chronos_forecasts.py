@@ -57,6 +57,15 @@ class ChronosForecasts(ABC):
     def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
         """`(B, horizon, C, Q)` on the scale of the batch, rising with the levels."""
 
+    @property
+    def draws_paths(self) -> bool:
+        """Whether its forecasts are those of paths that it draws."""
+        return False
+
+    def paths(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
+        """Paths `(B, horizon, C, count)` on the scale of the batch, of a model that draws some."""
+        raise NotImplementedError(f"{type(self).__name__} draws no paths")
+
     def check_levels(self, asked: Sequence[float], name: str) -> None:
         """Refuse levels beyond the outermost of the model's own.
 

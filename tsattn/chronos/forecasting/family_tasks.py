@@ -34,11 +34,13 @@ class FamilyTask(ABC):
     Attributes:
         takes_covariates: whether covariates are of use to it.
         token: what a token of its encoder is, in one word.
+        draws_paths: whether it forecasts by paths.
         most_rows: series that are forecast at once.
     """
 
     takes_covariates: bool = False
     token: str = "patch"
+    draws_paths: bool = False
     most_rows: int = ROWS_AT_ONCE
 
     def steps_at_once(self, pipeline: Any) -> int:
@@ -62,6 +64,10 @@ class FamilyTask(ABC):
         self, pipeline: Any, rows: ChannelRows, horizon: int, levels: Sequence[float], sampling: Sampling
     ) -> Tensor:
         """`(B, C, horizon, Q)`, as `predict_quantiles` of the pipeline gives them: those of a step may cross."""
+
+    def paths(self, pipeline: Any, rows: ChannelRows, horizon: int, sampling: Sampling) -> Tensor:
+        """The paths `(B, C, horizon, N)`, as `predict` of a pipeline that draws some gives them."""
+        raise NotImplementedError(f"{type(self).__name__} draws no paths")
 
     @abstractmethod
     def loss(self, pipeline: Any, rows: ChannelRows) -> Tensor:
@@ -106,6 +112,7 @@ class _T5Task(_ByChannel):
 
     token = "step"
     most_rows = 64
+    draws_paths = True
 
     @override
     def token_steps(self, pipeline: Any) -> int:
@@ -118,6 +125,16 @@ class _T5Task(_ByChannel):
     @override
     def levels(self, pipeline: Any) -> None:
         return None
+
+    @override
+    def paths(self, pipeline: Any, rows: ChannelRows, horizon: int, sampling: Sampling) -> Tensor:
+        parts = []
+        with _silent():
+            for part in torch.split(rows.by_channel, self.most_rows):
+                with sampling.of_series(len(part), pipeline.inner_model.device):
+                    parts.append(pipeline.predict(part.cpu(), prediction_length=horizon, num_samples=sampling.paths))
+        drawn = torch.cat(parts).transpose(1, 2)  # (R, horizon, N)
+        return drawn.reshape(*rows.past.shape[:2], *drawn.shape[1:])
 
     @override
     def of_contexts(

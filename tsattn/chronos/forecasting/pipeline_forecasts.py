@@ -72,6 +72,19 @@ class PipelineForecasts(ChronosForecasts):
         found = self.task.quantiles(self.pipeline, rows, horizon, own, self.sampling).sort(-1).values
         return rows.on_batch_scale(at_levels(found, own, levels), batch)
 
+    @property
+    @override
+    def draws_paths(self) -> bool:
+        return self.task.draws_paths
+
+    @override
+    @torch.no_grad()
+    def paths(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
+        self.pipeline.inner_model.to(batch.past.device)
+        rows = self.rows(batch)
+        drawn = self.task.paths(self.pipeline, rows, horizon, Sampling(count, seed))
+        return rows.on_batch_scale(drawn, batch)
+
     def loss(self, batch: Batch) -> Tensor:
         """See `FamilyTask.loss`."""
         return self.task.loss(self.pipeline, self.rows(batch))
