@@ -282,7 +282,7 @@ class Forecaster:
     def _predicted(self, frame: Any, horizon: int | None, future: Any, level: Any) -> Iterator[pd.DataFrame]:
         T: int = self.arguments["prediction_length"]
         steps = T if horizon is None else whole_number("horizon", horizon)
-        scenarios, made = scenarios_of(future), []
+        scenarios, made = scenarios_of(future), list[Iterator[pd.DataFrame]]()
         for name, one in ({None: future} if scenarios is None else scenarios).items():
             with quiet(frame is None or bool(made)):  # the frame is the same each time
                 panel, fitted = self._series(one) if frame is None else self._read(frame, "the frame", one)
