@@ -320,7 +320,7 @@ class Forecaster(NetworkViews):
     def _predicted(self, frame: Any, horizon: int | None, future: Any, level: Any) -> Iterator[pd.DataFrame]:
         T: int = self.arguments["prediction_length"]
         steps = T if horizon is None else whole_number("horizon", horizon)
-        scenarios, made = scenarios_of(future), []
+        scenarios, made = scenarios_of(future), list[Iterator[pd.DataFrame]]()
         for name, one in ({None: future} if scenarios is None else scenarios).items():
             is_known = frame is None or bool(made)  # the frame is the same each time
             with quiet() if is_known else contextlib.nullcontext():
