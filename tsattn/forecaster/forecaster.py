@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -293,12 +294,36 @@ class Forecaster(NetworkViews):
         """The same as `predict`, `eval_batch_size` series at a time, where not even the forecasts fit into memory."""
         return self._predicted(frame, horizon, future, level)
 
+    def predict_dataset(
+        self, dataset: Any, *, horizon: int | None = None, level: Any = None, blocks: int | None = None
+    ) -> Any:
+        """Forecast the series of a dataset of Ray Data on its cluster: a dataset of the columns that `predict` gives.
+
+        All rows of a series are gathered in one block, whatever they were read from; nothing is computed yet.
+
+        Args:
+            dataset: a ``ray.data.Dataset`` of long rows, or wide ones, which are one series.
+            horizon: steps to forecast; `prediction_length` by default.
+            level: as for `predict`.
+            blocks: of series, each in the memory of a worker at once; four for each processor by default.
+
+        Raises:
+            UserError: before `fit`, for what is no such dataset, or if Ray is not installed.
+        """
+        # they are made of forecasters
+        from tsattn.forecaster.ray_forecasts import forecast_dataset
+
+        if self.predictor.needs_fit:
+            self._known()
+        return forecast_dataset(self, dataset, horizon=horizon, level=level, blocks=blocks)
+
     def _predicted(self, frame: Any, horizon: int | None, future: Any, level: Any) -> Iterator[pd.DataFrame]:
         T: int = self.arguments["prediction_length"]
         steps = T if horizon is None else whole_number("horizon", horizon)
-        scenarios, made = scenarios_of(future), []
+        scenarios, made = scenarios_of(future), list[Iterator[pd.DataFrame]]()
         for name, one in ({None: future} if scenarios is None else scenarios).items():
-            with quiet(frame is None or bool(made)):  # the frame is the same each time
+            is_known = frame is None or bool(made)  # the frame is the same each time
+            with quiet() if is_known else contextlib.nullcontext():
                 panel, fitted = self._series(one) if frame is None else self._read(frame, "the frame", one)
                 frames = self._frames(panel, steps, fitted, level)
             made.append(frames if scenarios is None else in_scenario(frames, name))

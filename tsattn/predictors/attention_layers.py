@@ -162,12 +162,10 @@ def _labels(network: Attending, count: int, batch: Batch, counts_steps: bool) ->
     if ends is None or len(ends) != count or batch.time is None:
         return pd.RangeIndex(count)
     now, last = batch.past.shape[1] - 1, batch.time.shape[1] - 1
-    places = [min(now + end, last) if isinstance(end, int) else end for end in ends]
     seconds = batch.time[0].numpy()
-    stamps = seconds if counts_steps else pd.DatetimeIndex(seconds.astype("datetime64[s]"))
-    if all(isinstance(place, int) for place in places):
-        return pd.Index(stamps[places])
-    return pd.Index([stamps[place] if isinstance(place, int) else place for place in places], dtype=object)
+    stamps: Any = seconds if counts_steps else pd.DatetimeIndex(seconds.astype("datetime64[s]"))
+    labels = [stamps[min(now + end, last)] if isinstance(end, int) else end for end in ends]
+    return pd.Index(labels, dtype=object if any(isinstance(end, str) for end in ends) else None)
 
 
 def _names(paths: Sequence[str]) -> list[str]:
