@@ -39,7 +39,7 @@ _NOT_IN_KEY = (
     *("enable_autolog_hparams", "model_registry"),
 )
 # arguments that came after records had been kept, with what those were trained by: so their keys stay
-_CAME_LATER = {"schedule": "cosine", "betas": [0.9, 0.999]}
+_CAME_LATER = {"schedule": "cosine", "betas": [0.9, 0.999], "patience": None, "min_delta": 0.0}
 OF_DATA = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
 
 

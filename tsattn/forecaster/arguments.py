@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,17 +12,32 @@ import numpy as np
 from tsattn.checks import check_accelerator, levels, positive_number, whole_number
 from tsattn.data.size_checks import check_choices
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of, shown
 from tsattn.experiments import Experiment
+from tsattn.forecaster.fitting import check_watching, described_watching, plain_watching
 from tsattn.predictors import Predictor
 from tsattn.task import Output
 from tsattn.training import ForecastingModule, TrainerOptions
 
-__all__ = ["AUTO", "MODEL", "SPLIT", "checked", "described", "experiment_of", "summary"]
+__all__ = [
+    "AUTO",
+    "MODEL",
+    "SPLIT",
+    "checked",
+    "described",
+    "differing",
+    "experiment_of",
+    "saved_arguments",
+    "summary",
+    "with_arguments",
+]
+
+logger = logging.getLogger("tsattn")
 
 AUTO = "auto"
 _UNCHOSEN_CONTEXT = 336  # of what is not fitted, and until `fit` has chosen
 
+_IN_SUMMARY = ("backbone", "attention", "context_length", "prediction_length", "quantiles")
 _QUANTILES = (0.1, 0.5, 0.9)
 _READING = (
     *("id_column", "time_column", "target", "past_covariates", "future_covariates", "static", "frequency"),
@@ -30,9 +47,10 @@ SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", 
 _SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
 MODEL = (
     *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
-    *("selection", "schedule", "betas"),
+    *("selection", "schedule", "betas", "patience", "min_delta"),
 )
-_OWN = ("accelerator", "max_steps")  # of the Trainer, what the Forecaster has arguments for
+# of the Trainer, what the Forecaster has arguments for, and their names
+_OWN = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}
 
 
 def described(backbone: Description, attention: Description | Sequence[Description] | None) -> dict[str, Any]:
@@ -67,10 +85,10 @@ def checked(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
     arguments["quantiles"] = levels(quantiles)
     predictor.check_output(Output(arguments["quantiles"]))
     arguments["trainer"] = dict(given["trainer"] or {})
-    for name in _OWN:
+    for name, own in _OWN.items():
         if name in arguments["trainer"]:
-            raise UserError(f"{name} is an argument of the Forecaster: give it beside trainer, not in it")
-    return arguments
+            raise UserError(f"{own} is an argument of the Forecaster: give it beside trainer, not in it")
+    return {**arguments, **check_watching(given, predictor)}
 
 
 def experiment_of(arguments: Mapping[str, Any], predictor: Predictor) -> Experiment:
@@ -93,13 +111,47 @@ def experiment_of(arguments: Mapping[str, Any], predictor: Predictor) -> Experim
             "seed_everything": arguments["seed"],
             "data": {"class_path": "PanelDataModule", "init_args": data},
             "model": {"backbone": predictor.description, "quantiles": list(arguments["quantiles"]), **model},
-            "trainer": {"max_steps": steps, "accelerator": arguments["accelerator"], **arguments["trainer"]},
+            "trainer": {
+                **{"max_steps": steps, "accelerator": arguments["accelerator"], **arguments["trainer"]},
+                **described_watching(arguments),
+            },
         }
     )
     # what would be refused once the data are read is refused now
     ForecastingModule(**{**experiment.model, "backbone": DEFAULT_BACKBONE})
     TrainerOptions.of(experiment.made()[1], is_new=False)
     return experiment
+
+
+def with_arguments(given: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with others in their place.
+
+    Raises:
+        UserError: for a name that is none.
+    """
+    for name in others:
+        if name not in given:
+            raise UserError(f"a Forecaster has no argument {shown(repr(name))}; valid are {one_of(given)}")
+    return {**given, **others}
+
+
+def saved_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as they are saved: without callbacks and loggers that are made already, which is logged."""
+    plain, made = plain_watching(arguments)
+    if made:
+        logger.warning("callbacks and loggers that are objects are not saved: %s", one_of(made))
+    return plain
+
+
+def differing(cls: type[Any], given: Mapping[str, Any]) -> str:
+    """The arguments that are not the defaults of a class, but for those that `summary` has, after a comma."""
+    defaults = {name: one.default for name, one in inspect.signature(cls).parameters.items()}
+    others = (name for name in given if name not in _IN_SUMMARY and given[name] is not defaults[name])
+    return "".join(f", {name}={given[name]!r}" for name in others if not _equal(given[name], defaults[name]))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
 
 
 def summary(arguments: Mapping[str, Any], predictor: Predictor) -> str:

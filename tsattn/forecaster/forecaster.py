@@ -19,9 +19,19 @@ from tsattn.errors import UserError
 from tsattn.experiments import Result
 from tsattn.figures import plot_forecast
 from tsattn.forecaster import model_folder
-from tsattn.forecaster.arguments import SPLIT, checked, described, experiment_of, summary
+from tsattn.forecaster.arguments import (
+    SPLIT,
+    checked,
+    described,
+    differing,
+    experiment_of,
+    saved_arguments,
+    summary,
+    with_arguments,
+)
 from tsattn.forecaster.cross_validation import rolling_forecasts
 from tsattn.forecaster.fitted_series import FittedSeries
+from tsattn.forecaster.fitting import Start, fine_tuning
 from tsattn.forecaster.frames import forecast_frames
 from tsattn.forecaster.panel_runs import built_for, run_on
 from tsattn.forecaster.reading import FrameReader, reread
@@ -93,6 +103,9 @@ class Forecaster:
         warmup_steps: steps over which the learning rate rises. By default a tenth of all, and at most 100.
         schedule: what it does then: ``cosine``, it falls along a cosine to zero, or ``constant``, it stays.
         betas: of AdamW: what its means of past gradients and of their squares keep of themselves at each step.
+        patience: validations without a lower error, after which training ends; by default 7 where `max_steps` is not
+            given, else it ends at `max_steps`.
+        min_delta: how much lower a validation error must be for that.
         loss: ``mse`` (the default), ``mae`` or ``huber`` of a point forecast; quantiles are trained by ``pinball``.
         mup: whether to follow the muP learning rules, under which one learning rate serves every width.
         activation_checkpointing: whether activations are computed anew in the backward pass, to save memory.
@@ -108,6 +121,12 @@ class Forecaster:
         seed: of weights, order and dropout.
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         progress: whether training shows a bar.
+        logger: where losses are logged: ``csv``, ``tensorboard``, ``wandb``, ``mlflow``, a Lightning logger, or a list
+            of these. Those that are named write into the folder of the run, else where Lightning has them.
+        callbacks: Lightning's, or their class paths (``{class_path: ..., init_args: {...}}``).
+        checkpoints: a folder to keep checkpoints of the training in, as ``step_100.ckpt`` and so on, and ``last.ckpt``,
+            which ``fit(frame, checkpoint=...)`` goes on from.
+        save_top_k: how many checkpoints are kept, those of the lowest validation errors; -1 for all.
         trainer: other arguments of Lightning's Trainer by name, as the command line has them after ``--trainer.``.
 
     Attributes:
@@ -154,6 +173,8 @@ class Forecaster:
         warmup_steps: int | None = None,
         schedule: str = "cosine",
         betas: Sequence[float] = BETAS,
+        patience: int | None = None,
+        min_delta: float = 0.0,
         loss: str | None = None,
         mup: bool = False,
         activation_checkpointing: bool = False,
@@ -166,9 +187,14 @@ class Forecaster:
         seed: int = 1,
         accelerator: str = "auto",
         progress: bool = False,
+        logger: Any = None,
+        callbacks: Any = None,
+        checkpoints: str | Path | None = None,
+        save_top_k: int = 1,
         trainer: Mapping[str, Any] | None = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
+        self._given = given
         self.reader = FrameReader.of(given)
         self.predictor = build_predictor(described(backbone, attention))
         self.arguments = checked({**given, **self.reader.columns}, self.predictor)
@@ -177,12 +203,29 @@ class Forecaster:
         self.result: Result | None = None
         self.series: FittedSeries | None = None
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All arguments as they were given, as scikit-learn's `clone` asks for them.
+
+        Args:
+            deep: as in scikit-learn; no argument is an estimator, so that it changes nothing.
+        """
+        return dict(self._given)
+
+    def set_params(self, **arguments: Any) -> Forecaster:
+        """Take other arguments, and give itself back, not fitted: a model answers to those that it was fitted with.
+
+        Raises:
+            UserError: for a name or value that is not valid; then everything stays.
+        """
+        self.__dict__ = vars(type(self)(**with_arguments(self._given, arguments)))
+        return self
+
     def __repr__(self) -> str:
         fitted = "not fitted" if self.fitted is None else "fitted"
         if self.series is not None:
             panel = self.series.panel
             fitted += f" on {len(panel.channels if panel.is_wide else panel.ids)} series"
-        return f"Forecaster({summary(self.arguments, self.predictor)}, {fitted})"
+        return f"Forecaster({summary(self.arguments, self.predictor)}{differing(type(self), self._given)}, {fitted})"
 
     @property
     def task(self) -> Task:
@@ -204,7 +247,16 @@ class Forecaster:
         """
         return self._known().scaler
 
-    def fit(self, frame: Any, *, folder: str | Path | None = None, refit: bool = False) -> Forecaster:
+    def fit(
+        self,
+        frame: Any,
+        *,
+        folder: str | Path | None = None,
+        refit: bool = False,
+        warm_start: bool = False,
+        rescale: bool = False,
+        checkpoint: str | Path | None = None,
+    ) -> Forecaster:
         """Fit to all series of a frame, and give itself back; the rows for validation choose the best weights.
 
         Args:
@@ -212,16 +264,43 @@ class Forecaster:
             folder: of the run: its configuration, curve, checkpoints and results. It must not exist yet, and the series
                 are not in it: `load` and ``predict --run FOLDER --input FILE`` forecast with it. None writes no files.
             refit: whether to fit once more, to all rows of the frame, at the length that validation chose.
+            warm_start: whether a network starts from the weights that it has, and keeps the scale of its series; its
+                optimizer is new, the frame has the same channels. `predict` then forecasts the series of this frame.
+            rescale: whether a warm start scales the series anew.
+            checkpoint: a file to go on from to `max_steps`, optimizer and all, on the same frame: of `checkpoints`, or
+                of the folder of a run. The best weights are chosen among those that come after it.
 
         Raises:
             UserError: for a frame that cannot be used, naming the series and row, or series that are all too short.
         """
-        where = None if folder is None else folder_path(folder)
-        panel = self.reader.read(frame, "the frame")
-        self.result = run_on(self.experiment, panel, self.arguments, where, refit=refit)
-        self.fitted = self.result.refitted or self.result.fitted
-        self.series = FittedSeries.of(self.result)
-        return self
+        start = Start.of(self.fitted, checkpoint, warm_start=warm_start, rescale=rescale, refit=refit)
+        return self._fit(self.arguments, frame, folder, start, refit)
+
+    def fine_tune(
+        self,
+        frame: Any,
+        max_steps: int | None = None,
+        learning_rate: float | None = None,
+        *,
+        folder: str | Path | None = None,
+        rescale: bool = False,
+    ) -> Forecaster:
+        """`fit` with a warm start, of so many steps, by default at a tenth of the learning rate; gives itself back.
+
+        The arguments of the forecaster stay as they are.
+
+        Args:
+            frame: the series, of the same channels.
+            max_steps: optimizer steps; by default as `fit` has it where nobody says.
+            learning_rate: peak learning rate.
+            folder: as for `fit`.
+            rescale: as for `fit`.
+
+        Raises:
+            UserError: as `fit`.
+        """
+        start = Start.of(self.fitted, None, warm_start=True, rescale=rescale, refit=False)
+        return self._fit(fine_tuning(self.arguments, max_steps, learning_rate), frame, folder, start)
 
     def predict(self, frame: Any = None, *, horizon: int | None = None, future: Any = None) -> pd.DataFrame:
         """Forecast what comes after the end of each series.
@@ -321,7 +400,7 @@ class Forecaster:
         step = whole_number("step", step)
         panel, fitted = self._read(frame, "the frame")
         assert fitted.predictor.task is not None
-        if self.fitted is not None and self.series is None:
+        if self.fitted is not None and (self.series is None or not self.series.is_complete):
             warnings.warn(
                 "this model does not know which rows it was trained on: rows of the frame may be among them",
                 stacklevel=2,
@@ -359,13 +438,29 @@ class Forecaster:
         """
         path, fitted = folder_path(folder), self._known()
         series = None if self.series is None else self.series.last_rows(fitted.predictor.context_length)
-        model_folder.write(path, model_folder.SavedModel(self.arguments, fitted, series), overwrite=overwrite)
+        arguments = saved_arguments(self.arguments)
+        model_folder.write(path, model_folder.SavedModel(arguments, fitted, series), overwrite=overwrite)
+
+    def _fit(
+        self, arguments: dict[str, Any], frame: Any, folder: str | Path | None, start: Start, refit: bool = False
+    ) -> Forecaster:
+        where = None if folder is None else folder_path(folder)
+        earlier = None if start.warm is None else self.series
+        panel = self.reader.read(frame, "the frame", zone_of=None if earlier is None else earlier.panel.time)
+        experiment = experiment_of(arguments, self.predictor)
+        self.result = run_on(experiment, panel, arguments, where, start, refit=refit)
+        self.fitted = self.result.refitted or self.result.fitted
+        series = FittedSeries.of(self.result)
+        self.series = series if start.warm is None else series.with_earlier(earlier)
+        return self
 
     def _fitted_to(self, panel: Panel) -> FittedPredictor:
         """A predictor of these series, none of which are for testing, whatever was fitted before."""
         arguments = {**self.arguments, **dict.fromkeys(SPLIT), "progress": False}
         experiment = experiment_of(arguments, self.predictor)
-        return run_on(experiment, panel, arguments).fitted if self.predictor.needs_fit else built_for(experiment, panel)
+        if not self.predictor.needs_fit:
+            return built_for(experiment, panel)
+        return run_on(experiment, panel, arguments, copies=True).fitted
 
     def _known(self) -> FittedPredictor:
         if self.fitted is None:

@@ -56,19 +56,20 @@ class FrameReader:
         text = TextFormat(given["separator"], given["decimal"], given["encoding"], given["date_format"])
         return cls(columns, text, given["frequency"], share("max_filled", given["max_filled"]))
 
-    def read(self, frame: Any, source: str, future: Any = None) -> Panel:
+    def read(self, frame: Any, source: str, future: Any = None, zone_of: Times | None = None) -> Panel:
         """A frame as a panel.
 
         Args:
             frame: of pandas, polars or pyarrow, or a path.
             source: what it is, for messages.
             future: future covariates after its end.
+            zone_of: time stamps in the time zone that those of the frame are converted to.
 
         Raises:
             UserError: if it cannot be used.
         """
         table, options = self._opened(frame, source, future)
-        return panel_from_frame(table, **options, frequency=self.frequency)
+        return panel_from_frame(table, **options, frequency=self.frequency, zone_of=zone_of)
 
     def read_for(self, task: Task, frame: Any, source: str, future: Any = None, zone_of: Times | None = None) -> Panel:
         """The same with the channels, covariates and categories of a task.

@@ -38,6 +38,7 @@ from tsattn.training.compilation import (
 )
 from tsattn.training.losses import choose_loss, masked_loss, refuse_beside_own_loss
 from tsattn.training.optimization import Optimization
+from tsattn.training.stopping import check_stopping
 
 __all__ = ["ForecastingModule", "check_weights"]
 
@@ -77,12 +78,16 @@ class ForecastingModule(LightningModule):
         schedule: what the learning rate does after its warm-up: ``cosine``, it falls along a cosine to zero, or
             ``constant``, it stays.
         betas: of AdamW: the share that its mean of past gradients, and that of their squares, keeps at each step.
+        patience: validations without a lower error, after which training ends; by default 7 where nobody says how long
+            to train, else training ends at its end.
+        min_delta: how much lower a validation error must be for that.
 
     Attributes:
         output: what is asked of the model: a point forecast or quantiles.
         task: what it is built for; None before.
         scaler: of the data that it is built for; None before.
         backbone: None before it is built.
+        starts_warm: whether its weights are those of an earlier training, set by `train`.
 
     Raises:
         UserError: for an argument out of its range, or a loss that does not train what is forecast.
@@ -102,11 +107,14 @@ class ForecastingModule(LightningModule):
         selection: str | None = None,
         schedule: str = "cosine",
         betas: Sequence[float] = BETAS,
+        patience: int | None = None,
+        min_delta: float = 0.0,
     ) -> None:
         super().__init__()
         betas = list(betas)  # plain data, as all that is saved
         self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
         check_compile_mode(compile_mode)
+        self.patience, self.min_delta = check_stopping(patience, min_delta)
         self.output = Output(tuple(quantiles))
         quantiles = list(self.output.quantiles)
         self.save_hyperparameters(logger=False)
@@ -120,7 +128,7 @@ class ForecastingModule(LightningModule):
         self.mup = mup
         self.activation_checkpointing = activation_checkpointing
         self.compile_mode = compile_mode
-        self._runs_compiled = False
+        self._runs_compiled = self.starts_warm = False
         self.task: Task | None = None
         self.scaler: Scaler | None = None
         self.backbone: Backbone | None = None
@@ -201,9 +209,9 @@ class ForecastingModule(LightningModule):
 
     @override
     def on_fit_start(self) -> None:
-        """Let the backbone start from a closed-form solution, unless training goes on from a checkpoint."""
+        """Let the backbone start from a closed-form solution, unless it starts from weights that were trained."""
         datamodule = getattr(self.trainer, "datamodule", None)
-        if datamodule is not None and self.trainer.ckpt_path is None:
+        if datamodule is not None and self.trainer.ckpt_path is None and not self.starts_warm:
             assert self.backbone is not None
             self.backbone.warm_start(datamodule.eval_dataloader("train", every=datamodule.thinning("train")))
 
