@@ -56,7 +56,8 @@ class Batch:
         target_observed: `(B, T, C)` bool, False where `target` is unknown and must not be scored; None if
             nothing is missing.
         time: `(B, L + T)` int64 time stamps, in seconds since 1970-01-01 by the clock of the data.
-        past_covariates: `(B, L, P)` scaled covariates known for the context only, gaps imputed.
+        past_covariates: `(B, L, P)` scaled covariates known for the context only, gaps imputed; categories as numbers,
+            see `Task.covariate_categories`, as in what follows.
         future_covariates: `(B, L + T, F)` scaled covariates known for context and horizon, gaps imputed.
         past_covariates_observed: `(B, L, P)` bool, False where `past_covariates` was imputed; None if none is missing.
         future_covariates_observed: `(B, L + T, F)` bool, False where `future_covariates` was imputed; None if none is

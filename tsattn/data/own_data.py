@@ -114,6 +114,7 @@ class FrameDataModule(ForecastDataModule):
 
     def _panel(self, table: Any, source: str, row_of: Callable[[int], str] | None = None) -> Panel:
         task, columns, frequency = self.task, self.columns, self.frequency
+        categorical = None if task is None else [*task.categories_by_covariate]
         if task is not None:
             table, frequency = as_frame(table, source), task.frequency
             if set(task.channels) <= set(map(str, table.columns)):
@@ -126,6 +127,7 @@ class FrameDataModule(ForecastDataModule):
             text=self.text,
             source=source,
             row_of=row_of,
+            categorical=categorical,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,6 +53,7 @@ def panel_from_frame(
     future: Any = None,
     row_of: Callable[[int], str] | None = None,
     zone_of: Times | None = None,
+    categorical: Collection[str] | None = None,
 ) -> Panel:
     """The series in a long table (a row a series and time stamp) or a wide one (a row a time stamp).
 
@@ -75,8 +76,9 @@ def panel_from_frame(
             time stamps or periods.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
             wide one every column without another role is a target unless this lists them.
-        past_covariates: columns of numbers or bools known for the past only.
-        future_covariates: columns of numbers or bools known for the future too.
+        past_covariates: columns known for the past only: of numbers, bools, or categories, which are pandas
+            Categoricals and text of which no cell is a number.
+        future_covariates: columns known for the future too, of the same kinds.
         static: columns of categories that are constant within a series.
         frequency: pandas frequency of the stamps, a whole number for steps; None infers it, even where there are gaps.
         max_filled: the share of the rows of a series that may be filled.
@@ -85,6 +87,7 @@ def panel_from_frame(
         future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
         row_of: names a row (from 0) of the table in messages; by default ``the frame, row 1`` and so on.
         zone_of: time stamps of another table, into whose time zone those of this one are converted.
+        categorical: the covariates that are categories, however they are written; None finds them.
 
     Raises:
         UserError: for a table that cannot be used, naming the series and the row (from 1).
@@ -105,14 +108,15 @@ def panel_from_frame(
     if roles.is_wide and target is None:
         frame = without_saved_index(frame, roles, source)
     roles = check_roles(frame, source, roles, every_target=target is None)
-    given = table_rows(Table(frame, roles, source, text, frequency, row_of), zone_of)
+    given = table_rows(Table(frame, roles, source, text, frequency, row_of), zone_of, categorical)
     if roles.is_wide and target is None:
         roles, given = _without_empty_columns(roles, given, source)
     if future is not None:
         counts_steps = None if isinstance(given.time, pd.DatetimeIndex) else "1"
-        rows = in_series(given, future_rows(future, roles, text, counts_steps), source)
+        ahead = future_rows(future, roles, text, counts_steps, given.categories)
+        rows = in_series(given, ahead, source, roles)
     else:
-        rows = in_series(given, None, source)
+        rows = in_series(given, None, source, roles)
     if not roles.is_wide:
         rows, kept = without_empty(rows, source)
         frame = frame if len(kept) == len(frame) else frame.iloc[kept]
@@ -135,6 +139,7 @@ def panel_from_frame(
         static=codes if roles.static else None,
         static_names=roles.static,
         static_categories=categories,
+        covariate_categories=rows.categories,
         is_wide=roles.is_wide,
         id_name=Panel.id_name if roles.id is None else roles.id,
         time_name=NO_NAME if is_nameless(roles.time) else roles.time,

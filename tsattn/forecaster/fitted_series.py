@@ -92,6 +92,7 @@ class FittedSeries:
         zone, unit = (time.tz, time.unit) if isinstance(time, pd.DatetimeIndex) else (None, None)  # None: steps
         return {
             **{name: getattr(self.panel, name) for name in _PLAIN},
+            "covariate_categories": dict(self.panel.covariate_categories),
             "time_zone": None if zone is None else str(zone),
             "time_unit": unit,
             "is_complete": self.is_complete,
@@ -127,6 +128,8 @@ class FittedSeries:
         for name in ("ids", "channels", "past_names", "future_names", "static_names"):
             fields[name] = tuple(fields[name])
         fields["static_categories"] = tuple(map(tuple, fields["static_categories"]))
+        known = plain.get("covariate_categories", {})
+        fields["covariate_categories"] = {name: tuple(categories) for name, categories in known.items()}
         fields.update({name: arrays.get(name) for name in _ARRAYS})
         panel = Panel(time=_times(arrays["time"], plain), **fields)
         if _UNTIL in arrays:

@@ -446,7 +446,8 @@ class Forecaster:
     ) -> Forecaster:
         where = None if folder is None else folder_path(folder)
         earlier = None if start.warm is None else self.series
-        panel = self.reader.read(frame, "the frame", zone_of=None if earlier is None else earlier.panel.time)
+        zone_of = None if earlier is None else earlier.panel.time
+        panel = self.reader.read(frame, "the frame", zone_of=zone_of, task=start.task)
         experiment = experiment_of(arguments, self.predictor)
         self.result = run_on(experiment, panel, arguments, where, start, refit=refit)
         self.fitted = self.result.refitted or self.result.fitted
@@ -489,6 +490,8 @@ class Forecaster:
         return reread(last, self.task, self.reader, future=future), fitted
 
     def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor) -> Iterator[pd.DataFrame]:
+        assert fitted.predictor.task is not None
+        panel = panel.for_task(fitted.predictor.task, "the frame")
         return forecast_frames(fitted, panel, horizon, self.arguments["eval_batch_size"], self._execution)
 
     @cached_property

@@ -56,7 +56,9 @@ class FrameReader:
         text = TextFormat(given["separator"], given["decimal"], given["encoding"], given["date_format"])
         return cls(columns, text, given["frequency"], share("max_filled", given["max_filled"]))
 
-    def read(self, frame: Any, source: str, future: Any = None, zone_of: Times | None = None) -> Panel:
+    def read(
+        self, frame: Any, source: str, future: Any = None, zone_of: Times | None = None, task: Task | None = None
+    ) -> Panel:
         """A frame as a panel.
 
         Args:
@@ -64,12 +66,15 @@ class FrameReader:
             source: what it is, for messages.
             future: future covariates after its end.
             zone_of: time stamps in the time zone that those of the frame are converted to.
+            task: says which covariates are categories; None finds them.
 
         Raises:
             UserError: if it cannot be used.
         """
         table, options = self._opened(frame, source, future)
-        return panel_from_frame(table, **options, frequency=self.frequency, zone_of=zone_of)
+        categorical = None if task is None else [*task.categories_by_covariate]
+        named = {"frequency": self.frequency, "zone_of": zone_of, "categorical": categorical}
+        return panel_from_frame(table, **options, **named)
 
     def read_for(self, task: Task, frame: Any, source: str, future: Any = None, zone_of: Times | None = None) -> Panel:
         """The same with the channels, covariates and categories of a task.
@@ -84,6 +89,7 @@ class FrameReader:
         table, options = self._opened(frame, source, future)
         if set(task.channels) <= set(map(str, table.columns)):
             options["target"] = task.channels  # of other columns none is a target
+        options["categorical"] = [*task.categories_by_covariate]
         panel = panel_from_frame(table, **options, frequency=task.frequency, zone_of=zone_of)
         return panel.for_task(task, options["source"])
 
@@ -118,4 +124,5 @@ def reread(panel: Panel, task: Task, reader: FrameReader, *before: pd.DataFrame,
             text=reader.text,  # of the future
             source="the series",
             future=future,
+            categorical=[*panel.covariate_categories],
         ).for_task(task, "the series")
