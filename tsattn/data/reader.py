@@ -15,6 +15,7 @@ from tsattn.data.columns import category_codes, column_name, column_names
 from tsattn.data.frequency import Times
 from tsattn.data.grid import normalise_frequency
 from tsattn.data.grid_layout import GridLayout, lay_out
+from tsattn.data.lazy_frames import collected
 from tsattn.data.panel import Panel
 from tsattn.data.roles import (
     NO_NAME,
@@ -69,8 +70,8 @@ def panel_from_frame(
     need not repeat the static columns.
 
     Args:
-        table: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``; a
-            pandas Series, which is a wide table of one column; or the path of a file for `read_table`.
+        table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__`` or
+            ``__dataframe__``; a pandas Series, which is a wide table of one column; or a path for `read_table`.
         id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index of
             time stamps or periods.
@@ -96,14 +97,17 @@ def panel_from_frame(
     targets = None if target is None else column_names(target, "target")
     check_max_filled(max_filled)
     frequency = None if frequency is None else normalise_frequency(frequency)
+    roles_named = (past_covariates, "past_covariates"), (future_covariates, "future_covariates"), (static, "static")
+    past_names, future_names, static_names = (column_names(given, what) for given, what in roles_named)
+    table = collected(table, source, id_column, time_column, targets, past_names, future_names, static_names)
     table, source, own_row_of = opened(table, source, id_column, time_column, text)
     row_of = own_row_of or row_of
     frame, time_column = plain_frame(table, source, id_column, time_column, allow_steps=row_of is None)
     roles = replace(
         find_roles(frame, source, id_column, time_column, targets),
-        past=column_names(past_covariates, "past_covariates"),
-        future=column_names(future_covariates, "future_covariates"),
-        static=column_names(static, "static"),
+        past=past_names,
+        future=future_names,
+        static=static_names,
     )
     if roles.is_wide and target is None:
         frame = without_saved_index(frame, roles, source)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tsattn.data.category_columns import Categories, covariate_columns, joined_categories
 from tsattn.data.columns import match_ids, number_columns, series_numbers
 from tsattn.data.frequency import Times, one_time
+from tsattn.data.lazy_frames import collected
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles, check_roles, plain_frame
 from tsattn.data.stamps import in_zone_of, stamps_or_steps
@@ -145,6 +146,7 @@ def future_rows(
     if not roles.future:
         raise UserError(f"{_FUTURE} needs the names of its columns in future_covariates")
     with quiet(False):  # the future is new, even where the table is not
+        frame = collected(frame, _FUTURE, roles.id, roles.time, (), future=roles.future, needs_target=False)
         table, _, row_of = opened(frame, _FUTURE, roles.id, roles.time, text)
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
             table = table.rename_axis(index=None)  # whatever it is called, it is the time

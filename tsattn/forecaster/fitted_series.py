@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from tsattn.data.columns import match_ids
 from tsattn.data.frequency import Times
 from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.experiments import Result
+from tsattn.forecaster.frame_kinds import FrameKind
 
 __all__ = ["FittedSeries"]
 
@@ -37,12 +38,14 @@ class FittedSeries:
         seasonal_error: `(S, C)` of the rows that it was trained on, what MASE divides by.
         is_complete: whether these are all rows that it was trained on; not so of one that started from the model of a
             run, whose rows are not known.
+        kind: of the frame that they came in.
     """
 
     panel: Panel
     trained_until: Mapping[Any, Any]
     seasonal_error: NDArray[np.float64]
     is_complete: bool = True
+    kind: FrameKind = field(default_factory=FrameKind)
 
     @classmethod
     def of(cls, result: Result) -> Self:
@@ -96,6 +99,7 @@ class FittedSeries:
             "time_zone": None if zone is None else str(zone),
             "time_unit": unit,
             "is_complete": self.is_complete,
+            "kind": asdict(self.kind),
             "earlier_ids": self._earlier,
         }
 
@@ -137,7 +141,8 @@ class FittedSeries:
             until = dict(zip(known, _times(arrays[_UNTIL], plain), strict=True))
         else:
             until = _stamps(panel, panel.lengths)
-        return cls(panel, until, arrays[_ERRORS], plain.get("is_complete", True))
+        kind = FrameKind(**plain.get("kind", {}))
+        return cls(panel, until, arrays[_ERRORS], plain.get("is_complete", True), kind)
 
 
 def _id(saved: Any) -> Any:

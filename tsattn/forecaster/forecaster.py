@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,7 @@ from tsattn.forecaster.arguments import (
 from tsattn.forecaster.cross_validation import rolling_forecasts
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.fitting import Start, fine_tuning
+from tsattn.forecaster.frame_kinds import FrameKind, plain_forecast
 from tsattn.forecaster.frames import forecast_frames
 from tsattn.forecaster.panel_runs import built_for, run_on
 from tsattn.forecaster.reading import FrameReader, reread
@@ -302,7 +304,7 @@ class Forecaster:
         start = Start.of(self.fitted, None, warm_start=True, rescale=rescale, refit=False)
         return self._fit(fine_tuning(self.arguments, max_steps, learning_rate), frame, folder, start)
 
-    def predict(self, frame: Any = None, *, horizon: int | None = None, future: Any = None) -> pd.DataFrame:
+    def predict(self, frame: Any = None, *, horizon: int | None = None, future: Any = None) -> Any:
         """Forecast what comes after the end of each series.
 
         A horizon longer than `prediction_length` is rolled forward: the forecast is fed back as context, with a
@@ -320,20 +322,21 @@ class Forecaster:
         Returns:
             a row a series and step, sorted by ids: ids and time stamps (columns named as in the frame; ``unique_id``
             for the columns of a wide one, which stay in their order, ``ds`` for time stamps without a name),
-            ``predictions`` in original units, and a column for each quantile, named after its level.
+            ``predictions`` in original units, and a column for each quantile, named after its level. The frame is of
+            the kind that was given: of pandas, polars or pyarrow, with periods where time was periods.
 
         Raises:
             UserError: for a frame that cannot be used, or future covariates that are not given or stop early.
         """
-        return pd.concat([*self._predicted(frame, horizon, future)], ignore_index=True)
+        kind, frames = self._predicted(frame, horizon, future)
+        return kind.give(pd.concat([*frames], ignore_index=True))
 
-    def predict_batches(
-        self, frame: Any = None, *, horizon: int | None = None, future: Any = None
-    ) -> Iterator[pd.DataFrame]:
+    def predict_batches(self, frame: Any = None, *, horizon: int | None = None, future: Any = None) -> Iterator[Any]:
         """The same as `predict`, `eval_batch_size` series at a time, where not even the forecasts fit into memory."""
-        return self._predicted(frame, horizon, future)
+        kind, frames = self._predicted(frame, horizon, future)
+        return map(kind.give, frames)
 
-    def _predicted(self, frame: Any, horizon: int | None, future: Any) -> Iterator[pd.DataFrame]:
+    def _predicted(self, frame: Any, horizon: int | None, future: Any) -> tuple[FrameKind, Iterator[pd.DataFrame]]:
         T: int = self.arguments["prediction_length"]
         steps = T if horizon is None else whole_number("horizon", horizon)
         with quiet(frame is None):
@@ -342,11 +345,12 @@ class Forecaster:
         assert fitted.predictor.task is not None
         if (warning := beyond_training(fitted.predictor, steps)) is not None:
             warnings.warn(warning, stacklevel=3)
-        return frames
+        if frame is None:
+            assert self.series is not None
+            return self.series.kind, frames
+        return FrameKind.of(frame, panel), frames
 
-    def cross_validate(
-        self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False
-    ) -> pd.DataFrame:
+    def cross_validate(self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False) -> Any:
         """Forecasts from rolling origins beside what came: no model sees a row of a series after its cutoff.
 
         The last cutoff of each series is `prediction_length` rows before its end. The forecaster itself is left as it
@@ -372,9 +376,10 @@ class Forecaster:
         step = T if step is None else whole_number("step", step)
         panel = self.reader.read(frame, "the frame")
         refit = refit or not self.predictor.needs_fit
-        return rolling_forecasts(
+        forecasts = rolling_forecasts(
             panel, T, windows, step, self._fitted_to, lambda seen, fitted: self._frames(seen, T, fitted), refit=refit
         )
+        return FrameKind.of(frame, panel).give(forecasts)
 
     def evaluate(self, frame: Any, *, step: int = 1) -> pd.DataFrame:
         """All metrics on a frame, beside the seasonal naive forecast and persistence on the same windows.
@@ -408,7 +413,7 @@ class Forecaster:
         unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, self.reader, step)
         return score_panel(fitted, unseen, self.arguments["eval_batch_size"], self._execution)
 
-    def plot(self, forecast: pd.DataFrame, ids: Any = None, *, history: Any = None) -> Figure:
+    def plot(self, forecast: Any, ids: Any = None, *, history: Any = None) -> Figure:
         """Forecasts with their intervals, after the end of what was observed before.
 
         Args:
@@ -425,7 +430,7 @@ class Forecaster:
         task, output = fitted.predictor.task, fitted.predictor.output
         assert task is not None
         assert output is not None
-        return plot_forecast(forecast, panel, task, output, ids)
+        return plot_forecast(plain_forecast(forecast), panel, task, output, ids)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write weights (safetensors) and everything else that is needed (JSON) into a new folder.
@@ -451,7 +456,7 @@ class Forecaster:
         experiment = experiment_of(arguments, self.predictor)
         self.result = run_on(experiment, panel, arguments, where, start, refit=refit)
         self.fitted = self.result.refitted or self.result.fitted
-        series = FittedSeries.of(self.result)
+        series = replace(FittedSeries.of(self.result), kind=FrameKind.of(frame, panel))
         self.series = series if start.warm is None else series.with_earlier(earlier)
         return self
 

@@ -13,6 +13,7 @@ from tsattn.data import Panel, panel_from_frame
 from tsattn.data.columns import column_name, column_names
 from tsattn.data.frequency import Times
 from tsattn.data.grid import normalise_frequency
+from tsattn.data.lazy_frames import collected
 from tsattn.data.quiet import quiet
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
@@ -94,10 +95,17 @@ class FrameReader:
         return panel.for_task(task, options["source"])
 
     def _opened(self, frame: Any, source: str, future: Any) -> tuple[Any, dict[str, Any]]:
+        frame = collected(frame, source, **_of_lazy(self.columns))
         named = self.columns["id_column"], self.columns["time_column"]
         table, source, row_of = opened(frame, source, *named, self.text)
         options: dict[str, Any] = {**self.columns, "source": source, "row_of": row_of, "future": future}
         return table, options | {"text": self.text, "max_filled": self.max_filled}
+
+
+def _of_lazy(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns under the names that `collected` has for them."""
+    names = {"past_covariates": "past", "future_covariates": "future"}
+    return {names.get(name, name): value for name, value in columns.items()}
 
 
 def reread(panel: Panel, task: Task, reader: FrameReader, *before: pd.DataFrame, future: Any = None) -> Panel:

@@ -39,10 +39,11 @@ class CategoryVectors(nn.Module):
         """`(B, N, numbers)` of `(B, N, columns)`, where a category is a number from 1 on, and 0 is one not seen."""
         if not any(self.is_category):
             return columns
-        parts, tables = [], iter(self.vectors)
+        parts: list[Tensor] = []
+        tables = (table for table in self.vectors if isinstance(table, nn.Embedding))
         for column, is_category in zip(columns.unbind(-1), self.is_category, strict=True):
             if is_category:
-                weight = next(tables).weight
+                weight: Tensor = next(tables).weight
                 vectors = torch.cat([weight.mean(0, keepdim=True), weight])
                 parts.append(vectors[column.round().long()].to(columns.dtype))
             else:
