@@ -13,15 +13,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tsattn.checks import folder_path, whole_number
-from tsattn.data import Panel
 from tsattn.data.quiet import quiet
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
-from tsattn.errors import UserError
 from tsattn.experiments import Result
 from tsattn.figures import plot_forecast
 from tsattn.forecaster import model_folder
 from tsattn.forecaster.arguments import (
-    SPLIT,
     checked,
     described,
     differing,
@@ -34,15 +31,14 @@ from tsattn.forecaster.cross_validation import rolling_forecasts
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.fitting import Start, fine_tuning
 from tsattn.forecaster.frame_kinds import FrameKind, plain_forecast
-from tsattn.forecaster.frames import forecast_frames
-from tsattn.forecaster.panel_runs import built_for, run_on
-from tsattn.forecaster.reading import FrameReader, reread
+from tsattn.forecaster.panel_runs import fitted_beside, run_on
+from tsattn.forecaster.predicting import Predicting
+from tsattn.forecaster.reading import FrameReader
 from tsattn.forecaster.scores import score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.optim import BETAS
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.long_horizons import beyond_training
 from tsattn.scaler import Scaler
 from tsattn.task import Task
 from tsattn.training import Execution, TrainerOptions
@@ -236,9 +232,7 @@ class Forecaster:
         Raises:
             UserError: before `fit`.
         """
-        task = self._known().predictor.task
-        assert task is not None
-        return task
+        return self._now.task
 
     @property
     def scaler(self) -> Scaler:
@@ -247,7 +241,7 @@ class Forecaster:
         Raises:
             UserError: before `fit`.
         """
-        return self._known().scaler
+        return self._now.known.scaler
 
     def fit(
         self,
@@ -328,27 +322,13 @@ class Forecaster:
         Raises:
             UserError: for a frame that cannot be used, or future covariates that are not given or stop early.
         """
-        kind, frames = self._predicted(frame, horizon, future)
+        kind, frames = self._now.forecasts(frame, horizon, future, self.arguments["eval_batch_size"])
         return kind.give(pd.concat([*frames], ignore_index=True))
 
     def predict_batches(self, frame: Any = None, *, horizon: int | None = None, future: Any = None) -> Iterator[Any]:
         """The same as `predict`, `eval_batch_size` series at a time, where not even the forecasts fit into memory."""
-        kind, frames = self._predicted(frame, horizon, future)
+        kind, frames = self._now.forecasts(frame, horizon, future, self.arguments["eval_batch_size"])
         return map(kind.give, frames)
-
-    def _predicted(self, frame: Any, horizon: int | None, future: Any) -> tuple[FrameKind, Iterator[pd.DataFrame]]:
-        T: int = self.arguments["prediction_length"]
-        steps = T if horizon is None else whole_number("horizon", horizon)
-        with quiet(frame is None):
-            panel, fitted = self._series(future) if frame is None else self._read(frame, "the frame", future)
-            frames = self._frames(panel, steps, fitted)
-        assert fitted.predictor.task is not None
-        if (warning := beyond_training(fitted.predictor, steps)) is not None:
-            warnings.warn(warning, stacklevel=3)
-        if frame is None:
-            assert self.series is not None
-            return self.series.kind, frames
-        return FrameKind.of(frame, panel), frames
 
     def cross_validate(self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False) -> Any:
         """Forecasts from rolling origins beside what came: no model sees a row of a series after its cutoff.
@@ -371,13 +351,15 @@ class Forecaster:
         Raises:
             UserError: if no series is long enough.
         """
-        T = self.arguments["prediction_length"]
+        T, batch_size = self.arguments["prediction_length"], self.arguments["eval_batch_size"]
         windows = whole_number("windows", windows)
         step = T if step is None else whole_number("step", step)
-        panel = self.reader.read(frame, "the frame")
-        refit = refit or not self.predictor.needs_fit
+        panel, now = self.reader.read(frame, "the frame"), self._now
         forecasts = rolling_forecasts(
-            panel, T, windows, step, self._fitted_to, lambda seen, fitted: self._frames(seen, T, fitted), refit=refit
+            *(panel, T, windows, step),
+            lambda seen: fitted_beside(self.arguments, self.predictor, seen),
+            lambda seen, fitted: now.frames(seen, T, fitted, batch_size),
+            refit=refit or not self.predictor.needs_fit,
         )
         return FrameKind.of(frame, panel).give(forecasts)
 
@@ -403,7 +385,7 @@ class Forecaster:
             UserError: if there is nothing to score.
         """
         step = whole_number("step", step)
-        panel, fitted = self._read(frame, "the frame")
+        panel, fitted = self._now.panel_of(frame, "the frame")
         assert fitted.predictor.task is not None
         if self.fitted is not None and (self.series is None or not self.series.is_complete):
             warnings.warn(
@@ -426,7 +408,7 @@ class Forecaster:
             UserError: for an id without a forecast or a history, or a frame that is no forecast.
         """
         with quiet():
-            panel, fitted = self._series() if history is None else self._read(history, "the history")
+            panel, fitted = self._now.panel_of(history, "the history")
         task, output = fitted.predictor.task, fitted.predictor.output
         assert task is not None
         assert output is not None
@@ -441,7 +423,7 @@ class Forecaster:
         Raises:
             UserError: if the folder exists already and may not be overwritten, or cannot be written.
         """
-        path, fitted = folder_path(folder), self._known()
+        path, fitted = folder_path(folder), self._now.known
         series = None if self.series is None else self.series.last_rows(fitted.predictor.context_length)
         arguments = saved_arguments(self.arguments)
         model_folder.write(path, model_folder.SavedModel(arguments, fitted, series), overwrite=overwrite)
@@ -460,44 +442,10 @@ class Forecaster:
         self.series = series if start.warm is None else series.with_earlier(earlier)
         return self
 
-    def _fitted_to(self, panel: Panel) -> FittedPredictor:
-        """A predictor of these series, none of which are for testing, whatever was fitted before."""
-        arguments = {**self.arguments, **dict.fromkeys(SPLIT), "progress": False}
-        experiment = experiment_of(arguments, self.predictor)
-        if not self.predictor.needs_fit:
-            return built_for(experiment, panel)
-        return run_on(experiment, panel, arguments, copies=True).fitted
-
-    def _known(self) -> FittedPredictor:
-        if self.fitted is None:
-            raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
-        return self.fitted
-
-    def _read(self, frame: Any, source: str, future: Any = None) -> tuple[Panel, FittedPredictor]:
-        """A frame as a panel for the predictor that forecasts it."""
-        if self.fitted is None and not self.predictor.needs_fit:
-            panel = self.reader.read(frame, source, future)
-            return panel, built_for(self.experiment, panel)
-        fitted = self._known()
-        zone_of = None if self.series is None else self.series.panel.time
-        return self.reader.read_for(self.task, frame, source, future, zone_of), fitted
-
-    def _series(self, future: Any = None) -> tuple[Panel, FittedPredictor]:
-        """The series that were fitted, with a future of their covariates if one is given."""
-        if self.fitted is None and not self.predictor.needs_fit:
-            raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give a frame")
-        fitted = self._known()
-        if self.series is None:
-            raise UserError("this model came without the series that it was fitted on: give a frame")
-        if future is None:
-            return self.series.panel, fitted
-        last = self.series.panel.last_rows(fitted.predictor.context_length)
-        return reread(last, self.task, self.reader, future=future), fitted
-
-    def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor) -> Iterator[pd.DataFrame]:
-        assert fitted.predictor.task is not None
-        panel = panel.for_task(fitted.predictor.task, "the frame")
-        return forecast_frames(fitted, panel, horizon, self.arguments["eval_batch_size"], self._execution)
+    @property
+    def _now(self) -> Predicting:
+        parts = self.reader, self.experiment, self.predictor, self.fitted, self.series
+        return Predicting(*parts, lambda: self._execution)
 
     @cached_property
     def _execution(self) -> Execution:

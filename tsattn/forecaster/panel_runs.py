@@ -8,14 +8,14 @@ from typing import Any
 
 from tsattn.data import Panel, PanelDataModule
 from tsattn.experiments import Experiment, Result, run
-from tsattn.forecaster.arguments import AUTO
+from tsattn.forecaster.arguments import AUTO, SPLIT, experiment_of
 from tsattn.forecaster.context_choice import with_chosen_context
 from tsattn.forecaster.fitting import NEW, Start, hooks_of
-from tsattn.predictors import build_predictor
+from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import Output
 
-__all__ = ["built_for", "run_on"]
+__all__ = ["built_for", "fitted_beside", "run_on"]
 
 
 def run_on(
@@ -50,6 +50,19 @@ def run_on(
     data = _data(experiment, panel)
     hooks = hooks_of(arguments, experiment, start, folder, copies=copies)
     return run(experiment, folder, data=data, test="test" in data.parts, refit=refit, hooks=hooks)
+
+
+def fitted_beside(arguments: Mapping[str, Any], predictor: Predictor, panel: Panel) -> FittedPredictor:
+    """A predictor of these series, none of which are for testing, beside that of a Forecaster.
+
+    Args:
+        arguments: of the Forecaster.
+        predictor: what they describe.
+        panel: the series.
+    """
+    whole = {**arguments, **dict.fromkeys(SPLIT), "progress": False}
+    experiment = experiment_of(whole, predictor)
+    return run_on(experiment, panel, whole, copies=True).fitted if predictor.needs_fit else built_for(experiment, panel)
 
 
 def built_for(experiment: Experiment, panel: Panel) -> FittedPredictor:
