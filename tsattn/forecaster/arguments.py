@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -146,12 +147,19 @@ def saved_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def differing(cls: type[Any], given: Mapping[str, Any]) -> str:
     """The arguments that are not the defaults of a class, but for those that `summary` has, after a comma."""
     defaults = {name: one.default for name, one in inspect.signature(cls).parameters.items()}
-    others = (name for name in given if name not in _IN_SUMMARY and given[name] is not defaults[name])
-    return "".join(f", {name}={given[name]!r}" for name in others if not _equal(given[name], defaults[name]))
+    plain = {name: _plain(value) for name, value in given.items() if name not in _IN_SUMMARY}
+    return "".join(f", {name}={value!r}" for name, value in plain.items() if value != _plain(defaults[name]))
 
 
-def _equal(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
+def _plain(value: Any) -> Any:
+    """A value as it would be once saved; nothing is as good as none of something."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, tuple):
+        value = list(value)
+    return None if value in ([], {}) else value
 
 
 def summary(arguments: Mapping[str, Any], predictor: Predictor) -> str:
