@@ -18,6 +18,8 @@ __all__ = ["collected", "is_lazy"]
 
 def is_lazy(table: Any) -> bool:
     """Whether this is a lazy frame of a library that narwhals knows."""
+    if isinstance(table, pd.DataFrame | pd.Series):  # narwhals refuses some that are refused by their own sentences
+        return False
     return isinstance(nw.from_native(table, pass_through=True), nw.LazyFrame)
 
 
@@ -50,9 +52,9 @@ def collected(
         UserError: for a column that is lacking or holds no single values, before anything is computed, and for what the
             library says while it computes.
     """
-    lazy = nw.from_native(table, pass_through=True)
-    if not isinstance(lazy, nw.LazyFrame):
+    if not is_lazy(table):
         return table
+    lazy = nw.from_native(table)
     try:
         schema = lazy.collect_schema()
     except Exception as error:  # whatever the foreign library raises
