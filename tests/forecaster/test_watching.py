@@ -73,7 +73,7 @@ def test_patience_enters_the_key_only_where_it_is_given() -> None:
         ({"callbacks": ["NoSuchCallback"]}, "NoSuchCallback"),
         ({"save_top_k": -2}, "save_top_k must be at least -1"),
         ({"trainer": {"enable_progress_bar": True}}, "progress is an argument of the Forecaster"),
-        ({"backbone": "ridge", "checkpoints": "kept"}, "ridge is not trained"),
+        ({"backbone": "ridge", "checkpoints": "kept"}, "checkpoints are kept of one network, and ridge is none"),
     ],
 )
 def test_what_is_not_valid_is_refused_before_any_data(options: dict[str, Any], message: str) -> None:

@@ -18,6 +18,7 @@ from tsattn.experiments import Experiment, Hooks
 from tsattn.experiments.warm_start import WarmStart
 from tsattn.predictors import Predictor
 from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Task
 from tsattn.training.checkpoint_content import read_content
 from tsattn.training.checkpoint_io import load_checkpoint
@@ -125,8 +126,8 @@ def check_watching(given: Mapping[str, Any], predictor: Predictor) -> dict[str, 
     check_logger_names(found["logger"])
     top = whole_number("save_top_k", given["save_top_k"], least=-1)
     folder = None if given["checkpoints"] is None else str(folder_path(given["checkpoints"]))
-    if folder is not None and not predictor.is_trained:
-        raise UserError(f"checkpoints are those of a training, and {predictor.name} is not trained")
+    if (folder is not None or top != 1) and not isinstance(predictor, NetworkPredictor):
+        raise UserError(f"checkpoints are kept of one network, and {predictor.name} is none")
     return {**found, "checkpoints": folder, "save_top_k": top}
 
 
