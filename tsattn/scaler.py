@@ -15,7 +15,7 @@ from typing_extensions import override
 from tsattn.constants import EXACT, ModuleWithConstants
 from tsattn.errors import UserError
 from tsattn.plain_data import PlainData
-from tsattn.target_transform import SeriesTransform, TargetTransform, restored
+from tsattn.target_transform import SeriesTransform, TargetTransform, restored, transformed_values
 
 __all__ = ["Scaler", "Units"]
 
@@ -114,6 +114,14 @@ class Units(ModuleWithConstants):
         original = self.restore(scaled, series_id)
         mean, scale = (_beside(part, original) for part in self.of(series_id))
         return (original - mean) / scale
+
+    def scaled(self, original: Tensor, series_id: Tensor | None = None) -> Tensor:
+        """Values `(B, L, C)` in original units on the scale of the batch (float64): the way there of `restore`."""
+        mean, scale = self._rows(self.mean, series_id), self._rows(self.scale, series_id)
+        values = original.to(EXACT)
+        if self.kind is not None:
+            values = transformed_values(self.kind, values, self._rows(self.lambdas, series_id))
+        return (values - mean) / scale
 
     def restore(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
         """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units (float64)."""

@@ -33,6 +33,7 @@ __all__ = [
     "check_transform",
     "restored",
     "transformed",
+    "transformed_values",
 ]
 
 TRANSFORMS = {"log": "above 0", "log1p": "of at least 0", "box_cox": "above 0"}
@@ -129,6 +130,17 @@ def transformed(kind: str, values: NDArray[np.float64], lambdas: NDArray[np.floa
     """
     result: NDArray[np.float64] = special.boxcox1p(values, 0.0) if kind == "log1p" else special.boxcox(values, lambdas)
     return result
+
+
+def transformed_values(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
+    """The same as `transformed`, of tensors, in operators that a program can be exported with."""
+    if kind == "log1p":
+        return values.log1p()
+    if kind == "log":
+        return values.log()
+    is_log = lambdas == 0
+    power = torch.where(is_log, 1.0, lambdas)
+    return torch.where(is_log, values.log(), torch.expm1(power * values.log()) / power)
 
 
 def restored(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:

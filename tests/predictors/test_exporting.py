@@ -23,6 +23,7 @@ from tsattn.predictors.exporting import FACTS, exported, format_of
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.raw_forecast import RawForecast, _imputed
 from tsattn.scaler import Scaler
+from tsattn.target_transform import TargetTransform, transformed, transformed_values
 from tsattn.task import Output, Task
 
 L, T = 24, 4
@@ -153,6 +154,19 @@ def test_series_of_their_own_scales_are_named_by_number() -> None:
     torch.testing.assert_close(found, raw(2)[:, -1:].expand(-1, T, -1), rtol=1e-6, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["log", "log1p", "box_cox"])
+def test_transformed_targets_come_back_in_their_units(kind: str) -> None:
+    """Without a graph: what is traced is the same module."""
+    lambdas = (0.5, 0.0) if kind == "box_cox" else (0.0, 0.0)
+    transform = TargetTransform(kind, lambdas, (5.0, 9.0), (2.0, 3.0))
+    model = RawForecast(fitted("persistence", scaler=replace(SCALER, transform=transform)))
+    context = raw(3).abs() + 0.5
+    torch.testing.assert_close(model(context[:, -1:]), context[:, -1:].expand(-1, T, -1), rtol=1e-4, atol=1e-4)
+    values = context.numpy()
+    found = transformed_values(kind, context, torch.tensor(lambdas, dtype=torch.float64)).numpy()
+    np.testing.assert_allclose(found, transformed(kind, values, np.array(lambdas)), rtol=1e-12)
+
+
 def test_an_ensemble_is_one_program() -> None:
     members = ["persistence", {"kind": "nlinear", "context_length": 12}, "ridge"]
     one = fitted({"kind": "ensemble", "members": members, "weights": [1, 2, 3]})
@@ -167,6 +181,8 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence() -> None:
     with pytest.raises(UserError, match="chronos-tiny cannot be exported: it forecasts by another library, or by wei"):
         exported(FittedPredictor(predictor, Scaler((0.0,), (1.0,))), "torch")
     one = fitted("nlinear")
+    with pytest.raises(UserError, match="the calibrated intervals of nlinear are no part of its network"):
+        exported(replace(one, conformal=object()), "torch")  # type: ignore[arg-type]
     one.predictor.backbone.forward = lambda batch: batch.past[:, : int(batch.past.sum())]  # type: ignore[method-assign, union-attr]
     with pytest.raises(UserError, match="nlinear cannot be exported: "):
         exported(one, "torch")
