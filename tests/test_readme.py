@@ -81,6 +81,9 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     pd.testing.assert_frame_equal(names["again"], names["forecast"][:4], rtol=1e-6)
     assert len(names["plans"]) == 2 * 28
     assert len(names["checks"]) == 2 * 28 * 3
+    assert list(names["paths"].columns) == ["shop", "date", "sample", "y"]
+    assert len(names["totals"]) == 2 * 100
+    assert names["paths"]["y"].min() > 0
 
 
 def test_the_run_from_python_runs() -> None:
