@@ -23,7 +23,7 @@ GROUND = {
         "passwords",
         "checksums",
     ),
-    *("checks", "saved_folders"),
+    *("checks", "saved_folders", "ray_cluster"),
 }
 LAYERS = [
     *(
@@ -32,6 +32,7 @@ LAYERS = [
         "attention",
         "layers",
         "backbones",
+        "diagnosis",
         "evaluation",
         "training",
         "predictors",
@@ -45,7 +46,7 @@ LAYERS = [
 BESIDE: dict[str, set[str]] = {
     "data": set(),
     "optim": set(),
-    **{part: {"data", "optim"} for part in LAYERS[LAYERS.index("evaluation") :]},
+    **{part: {"data", "optim"} for part in LAYERS[LAYERS.index("diagnosis") :]},
 }
 
 

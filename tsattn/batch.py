@@ -57,6 +57,8 @@ class Batch:
         past_observed: `(B, L, C)` bool, False where `past` was imputed; None if nothing is missing.
         target_observed: `(B, T, C)` bool, False where `target` is unknown and must not be scored; None if
             nothing is missing.
+        target_weight: `(B, T, C)` how much each target counts in a training, where the mean is about 1; 0 is as not
+            observed. No metric is weighted. None: all alike.
         time: `(B, L + T)` int64 time stamps, in seconds since 1970-01-01 by the clock of the data.
         past_covariates: `(B, L, P)` scaled covariates known for the context only, gaps imputed.
         future_covariates: `(B, L + T, F)` scaled covariates known for context and horizon, gaps imputed.
@@ -72,6 +74,7 @@ class Batch:
     target: Tensor | None = None
     past_observed: Tensor | None = None
     target_observed: Tensor | None = None
+    target_weight: Tensor | None = None
     time: Tensor | None = None
     past_covariates: Tensor | None = None
     future_covariates: Tensor | None = None

@@ -54,6 +54,7 @@ class ITransformer(Backbone):
             nor the attention.
     """
 
+    token: ClassVar[str] = "channel"
     emits_quantiles: ClassVar[bool] = True
     emits_distributions: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True
@@ -103,6 +104,10 @@ class ITransformer(Backbone):
     @override
     def warm_start(self, batches: Iterable[Batch]) -> None:
         self.linear_path.warm_start(batches)
+
+    @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        return [*self.covariates.task.channels, *self.covariates.names]
 
     @override
     def forward(self, batch: Batch) -> Tensor:

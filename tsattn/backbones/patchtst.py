@@ -45,6 +45,7 @@ class PatchTST(Backbone):
         norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
     """
 
+    token: ClassVar[str] = "patch"
     emits_quantiles: ClassVar[bool] = True
     emits_distributions: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True
@@ -93,6 +94,10 @@ class PatchTST(Backbone):
     @override
     def warm_start(self, batches: Iterable[Batch]) -> None:
         self.linear_path.warm_start(batches)
+
+    @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        return [self.patches.stride * place for place in range(1 - count, 1)]
 
     def _values(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         """Values and counts of a `TokenOrigin`, `(B C, N, 1)` each, where an attention reads them."""

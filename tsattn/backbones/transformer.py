@@ -47,6 +47,7 @@ class Transformer(Backbone):
     """
 
     CHANNELS = ("mixed", "independent")
+    token: ClassVar[str] = "step"
     emits_quantiles: ClassVar[bool] = True
     emits_distributions: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True
@@ -96,6 +97,10 @@ class Transformer(Backbone):
     @override
     def warm_start(self, batches: Iterable[Batch]) -> None:
         self.linear_path.warm_start(batches)
+
+    @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        return [*range(1 - count, 1)]
 
     def _values(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         """Values and counts of a `TokenOrigin`: all channels of a step, or those of each by themselves."""

@@ -206,6 +206,22 @@ class ForecastDataModule(LightningDataModule):
         other._loaders = WindowLoaders(self.num_workers, self.resident_gb)
         return other
 
+    def with_validation(self, first: float, last: float) -> Self:
+        """The same data, set up, with a part of the rows for validation; all else is shared, as in `with_context`.
+
+        Args:
+            first: the share of these rows, of each series, after which the part begins.
+            last: the share with which it ends.
+        """
+
+        def cut(split: Split) -> Split:
+            start, rows = split.train_end, split.val_end - split.train_end
+            return replace(split, train_end=start + round(first * rows), val_end=start + round(last * rows))
+
+        other = self.with_context(self.context_length)
+        other._splits = [cut(split) for split in self.splits]
+        return other
+
     def train_dataloader(self) -> DataLoader[Batch]:
         """Shuffled training windows, see `ShuffledBatches`; the order is that of torch's seed.
 

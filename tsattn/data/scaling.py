@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.preprocessing import StandardScaler
 
 from tsattn.data.columns import match_ids
 from tsattn.data.frequency import seconds
@@ -22,6 +21,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.splits import Split
 from tsattn.data.target_transforms import check_domain, fit_lambdas, transformed_panel
+from tsattn.data.weights import normalised_weights
 from tsattn.data.windows import Series
 from tsattn.errors import UserError, shown
 from tsattn.scaler import Scaler
@@ -56,6 +56,8 @@ def moments(values: NDArray[np.float64], names: Sequence[str]) -> tuple[tuple[fl
     empty = np.flatnonzero(np.isnan(values).all(axis=0))
     if empty.size:
         raise UserError(f"channel {names[empty[0]]} has no value in the {len(values)} training rows")
+    from sklearn.preprocessing import StandardScaler  # half a second, which forecasting with a known scale is spared
+
     with np.errstate(over="ignore", invalid="ignore"):  # `scaled_series` refuses values that are too large
         scaler = StandardScaler().fit(values)
     return tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist())
@@ -275,6 +277,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
         future_covariates_observed=_covariates_observed(panel.future_covariates),
         static=None if panel.static is None else torch.from_numpy(panel.static),
         transform=transform,
+        weights=None if panel.weights is None or history is None else normalised_weights(panel, history),
     )
 
 

@@ -41,6 +41,7 @@ class Series:
         future_covariates_observed: `(rows, F)` bool, or None if nothing is missing.
         static: `(S, K)` int64 numbers of categories; None without.
         transform: of the targets, whose transformed values `values`, `mean` and `scale` are then of; None without.
+        weights: `(rows, C)` float32 how much each target counts in a training; None: all alike.
     """
 
     values: Tensor
@@ -55,6 +56,7 @@ class Series:
     future_covariates_observed: Tensor | None = None
     static: Tensor | None = None
     transform: SeriesTransform | None = None
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         """S, the number of series."""
@@ -141,6 +143,7 @@ class Series:
             target=values[:, L:] if T else None,
             past_observed=None if observed is None else observed[:, :L],
             target_observed=None if observed is None or not T else observed[:, L:],
+            target_weight=None if self.weights is None or not T else cut(self.weights)[:, L:],
             time=time,
             past_covariates=past,
             future_covariates=known,

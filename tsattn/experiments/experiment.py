@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import yaml
 
+from tsattn.checks import calibration_share
 from tsattn.data import ForecastDataModule
 from tsattn.evaluation import selection_metric
 from tsattn.experiments.configs import check_sections, find_config, read_config
@@ -40,7 +41,7 @@ _NOT_IN_KEY = (
     *("enable_autolog_hparams", "model_registry"),
 )
 # arguments that came after records had been kept, with what those were trained by: so their keys stay
-_CAME_LATER = {"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None}
+_CAME_LATER = {"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False}
 OF_DATA = (
     *("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows"),
     "transform",
@@ -81,6 +82,7 @@ class Experiment:
         whole = plain(completed(content))
         whole["model"]["backbone"] = complete_predictor(whole["model"]["backbone"])
         Optimization(**{one.name: whole["model"][one.name] for one in fields(Optimization)})
+        calibration_share(whole["model"]["calibrate"])
         files = whole["data"].get("init_args") or {}
         # the description is read from anywhere
         files.update({name: str(Path(files[name]).absolute()) for name in _FILES if files.get(name)})

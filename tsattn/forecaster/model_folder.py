@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tsattn.checksums import sha256
 from tsattn.errors import UserError
 from tsattn.forecaster.arguments import described
 from tsattn.forecaster.fitted_series import FittedSeries
+from tsattn.predictors.conformal import ConformalScores
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
 from tsattn.predictors.step_copula import StepCopula
 from tsattn.saved_folders import whole_folder
@@ -27,6 +28,7 @@ __all__ = ["SavedModel", "read", "write"]
 
 _FORMAT = "tsattn forecaster"
 _CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
+_CONFORMAL = "conformal.safetensors"
 _COPULA = "copula.safetensors"
 
 
@@ -65,6 +67,10 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         if series is not None:
             save_arrays(series.arrays(), partial / _HISTORY)
             files.append(_HISTORY)
+        conformal = None if saved.fitted.conformal is None else saved.fitted.conformal.to_dict()
+        if conformal is not None:
+            save_file({"values": conformal.pop("values")}, partial / _CONFORMAL)
+            files.append(_CONFORMAL)
         if saved.copula is not None:
             save_arrays({"correlation": saved.copula.correlation}, partial / _COPULA)
             files.append(_COPULA)
@@ -79,6 +85,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             "scaler": saved.fitted.scaler.to_dict(),
             "output": predictor.output.to_dict(),
             "history": None if series is None else series.plain(),
+            **({} if conformal is None else {"conformal": conformal}),
             "sha256": {name: sha256(partial / name) for name in files},
         }
         (partial / _CONTENT).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
@@ -103,7 +110,7 @@ def read(folder: Path) -> SavedModel:
     check_format(version, str(folder))
     try:
         for name, digest in content["sha256"].items():
-            if name not in (_WEIGHTS, _HISTORY, _COPULA) or sha256(folder / name) != digest:
+            if name not in (_WEIGHTS, _HISTORY, _CONFORMAL, _COPULA) or sha256(folder / name) != digest:
                 raise _damaged(folder, f"{name} is not the file that was saved")
         weights = load_file(folder / _WEIGHTS)
         series = None
@@ -119,6 +126,9 @@ def read(folder: Path) -> SavedModel:
         predictor = arguments["backbone"] if version == 1 else content["predictor"]
         records = CheckpointContent(*read_records(content, version), predictor=predictor)
         fitted = restored_predictor(records, weights, str(folder))
+        if "conformal" in content:
+            conformal = ConformalScores.from_dict({**content["conformal"], **load_file(folder / _CONFORMAL)})
+            fitted = replace(fitted, conformal=conformal)
         saved = SavedModel(arguments, fitted, series, copula)
     except UserError:
         raise

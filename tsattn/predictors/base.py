@@ -12,6 +12,7 @@ from tsattn import descriptions
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.predictors import PREDICTORS
+from tsattn.predictors.attending import Attending
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Predictor(nn.Module, ABC):
         emits_distributions: whether it forecasts the distribution that it is built for, which networks can.
         uses_covariates: whether it uses all covariates and static columns of a task that has some; else it leaves
             them unread.
+        is_exportable: whether its `forward` is made of operators of PyTorch and of weights in its state.
+        uses_weights: whether a fit counts targets by their weights; else data with weights are refused.
         takes_short_contexts: whether it was made for series of any length, of which fewer steps than its context are
             not worth a warning.
         arguments: as they were given.
@@ -51,6 +54,8 @@ class Predictor(nn.Module, ABC):
     emits_quantiles: bool = False
     emits_distributions: bool = False
     uses_covariates: bool = False
+    is_exportable: bool = True
+    uses_weights: bool = False
     takes_short_contexts: bool = False
 
     def __init__(self, **arguments: Any) -> None:
@@ -84,6 +89,14 @@ class Predictor(nn.Module, ABC):
     def name(self) -> str:
         """What tables and run folders call it."""
         return str(self.description["kind"])
+
+    def attending(self) -> dict[str, Attending]:
+        """The networks in it that may attend, by the name of the member of an ensemble; of any other that is empty.
+
+        Raises:
+            UserError: before it is fitted, where there is no network before.
+        """
+        return {}
 
     @property
     def context_length(self) -> int:
@@ -142,8 +155,11 @@ class Predictor(nn.Module, ABC):
         """Refuse what `fit` would refuse before it computes anything; the arguments are those of `fit`.
 
         Raises:
-            UserError: for data with no window of the context that it takes, or a training that cannot be.
+            UserError: for data with no window of the context that it takes, weights that it does not use, or a training
+                that cannot be.
         """
+        if self.needs_fit and not self.uses_weights and data.series.weights is not None:
+            raise UserError(f"{self.name} is fitted without weights: leave out the weights of columns, series and rows")
         for part in ("train", "val") if self.needs_fit else ("val",):
             if part in data.parts:
                 data.windows(part, self.context_length)

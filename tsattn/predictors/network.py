@@ -14,6 +14,7 @@ from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.layers import OutputDistribution, distribution
+from tsattn.predictors.attending import Attending
 from tsattn.predictors.base import Predictor
 from tsattn.predictors.contexts import last_context
 from tsattn.task import Output, Task
@@ -51,6 +52,7 @@ class NetworkPredictor(Predictor):
         self.emits_distributions = cls.emits_distributions
         self.uses_covariates = cls.uses_covariates
         self.family: OutputDistribution | None = None
+        self.uses_weights = not cls.has_own_loss
         self.backbone: Backbone | None = None
 
     @property
@@ -80,6 +82,11 @@ class NetworkPredictor(Predictor):
     @override
     def num_parameters(self) -> int:
         return sum(weight.numel() for weight in self.parameters() if weight.requires_grad)
+
+    @override
+    def attending(self) -> dict[str, Attending]:
+        assert self.backbone is not None, "build(task, output) comes first"
+        return {"": Attending(self.backbone, self.backbone.token, self.backbone.token_ends)}
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:

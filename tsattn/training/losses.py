@@ -76,7 +76,12 @@ def refuse_beside_own_loss(kind: str, **given: Any) -> None:
 
 
 def masked_loss(
-    name: str, forecast: Tensor, target: Tensor, observed: Tensor | None, quantiles: Sequence[float] = ()
+    name: str,
+    forecast: Tensor,
+    target: Tensor,
+    observed: Tensor | None,
+    quantiles: Sequence[float] = (),
+    weight: Tensor | None = None,
 ) -> Tensor:
     """Mean loss over the observed targets, and over the quantiles.
 
@@ -87,20 +92,19 @@ def masked_loss(
         target: `(B, T, C)`.
         observed: `(B, T, C)` bool; None if all is observed. Without one observed target the loss is 0.
         quantiles: the Q levels of ``pinball``.
+        weight: `(B, T, C)` of each target, by which its loss is multiplied; targets of weight 0 are as not observed.
+            The mean is that over all others, not over the weights of a batch, in which a batch of small ones would
+            count as much as any.
 
     Raises:
         UserError: for an unknown loss, ``pinball`` without quantiles, or another loss with them.
     """
     name = choose_loss(name, quantiles)
     if name == PINBALL:
-        loss = quantile_loss(forecast, target, quantiles).mean(-1)
-        if observed is None:
-            return loss.mean()
-    elif observed is None:
+        return _mean(quantile_loss(forecast, target, quantiles).mean(-1), observed, weight)
+    if observed is None and weight is None:
         return LOSSES[name](forecast, target)
-    else:
-        loss = LOSSES[name](forecast, target, reduction="none")
-    return (loss * observed).sum() / observed.sum().clamp(min=1)
+    return _mean(LOSSES[name](forecast, target, reduction="none"), observed, weight)
 
 
 def batch_loss(
@@ -118,8 +122,16 @@ def batch_loss(
     target, observed = batch.target, batch.target_observed
     assert target is not None, "a window beyond the end of the data has no target"
     if family is None:
-        return masked_loss(name, made, target, observed, quantiles)
+        return masked_loss(name, made, target, observed, quantiles, batch.target_weight)
     loss = -family.log_prob(made, target, batch)
+    return _mean(loss, observed, batch.target_weight)
+
+
+def _mean(loss: Tensor, observed: Tensor | None, weight: Tensor | None) -> Tensor:
+    """The mean of losses `(B, T, C)` over the targets that are observed and count; see `masked_loss`."""
+    if weight is not None:
+        observed = weight > 0 if observed is None else observed & (weight > 0)
+        loss = loss * weight
     if observed is None:
         return loss.mean()
     return loss.where(observed, 0.0).sum() / observed.sum().clamp(min=1)

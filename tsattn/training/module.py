@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from tsattn.backbones import Backbone, backbone_class, build_backbone, complete_backbone, network_name
 from tsattn.batch import Batch
+from tsattn.checks import calibration_share
 from tsattn.data.counts import check_distribution
 from tsattn.descriptions import DEFAULT_BACKBONE, difference
 from tsattn.errors import UserError, one_of
@@ -82,6 +83,8 @@ class ForecastingModule(LightningModule):
             ``negative_binomial`` for counts, trained by the negative log-likelihood (``nll``). Its quantiles are exact;
             without `quantiles` its mean is forecast. By default none.
         betas: of AdamW: the share that its mean of past gradients, and that of their squares, keeps at each step.
+        calibrate: whether a run calibrates intervals by the validation windows once the training is over, see
+            `tsattn.predictors.conformal`; or the share of the rows for validation, the last ones, that does so alone.
 
     Attributes:
         output: what is asked of the model: a point forecast or quantiles.
@@ -108,8 +111,10 @@ class ForecastingModule(LightningModule):
         schedule: str = "cosine",
         betas: Sequence[float] = BETAS,
         distribution: str | None = None,
+        calibrate: bool | float = False,
     ) -> None:
         super().__init__()
+        calibration_share(calibrate)
         betas = list(betas)  # plain data, as all that is saved
         self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
         check_compile_mode(compile_mode)

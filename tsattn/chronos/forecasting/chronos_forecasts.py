@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tsattn.batch import Batch
 from tsattn.errors import UserError
@@ -36,8 +36,22 @@ class ChronosForecasts(ABC):
 
     @property
     @abstractmethod
+    def network(self) -> nn.Module:
+        """What forecasts."""
+
+    @property
+    @abstractmethod
+    def token(self) -> str:
+        """What a token of its attention is, in one word."""
+
+    @abstractmethod
+    def token_ends(self, count: int) -> list[int | str] | None:
+        """See `tsattn.backbones.base.Backbone.token_ends`."""
+
+    @property
     def num_parameters(self) -> int:
         """Of the network."""
+        return sum(part.numel() for part in self.network.parameters())
 
     @abstractmethod
     def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:

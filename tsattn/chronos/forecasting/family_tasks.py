@@ -33,17 +33,27 @@ class FamilyTask(ABC):
 
     Attributes:
         takes_covariates: whether covariates are of use to it.
+        token: what a token of its encoder is, in one word.
         draws_paths: whether it forecasts by paths.
         most_rows: series that are forecast at once.
     """
 
     takes_covariates: bool = False
+    token: str = "patch"
     draws_paths: bool = False
     most_rows: int = ROWS_AT_ONCE
 
     def steps_at_once(self, pipeline: Any) -> int:
         """The longest horizon that is forecast without going on from forecasts."""
         return int(pipeline.model_prediction_length)
+
+    def token_steps(self, pipeline: Any) -> int:
+        """Steps from one token of the context to the next."""
+        return int(pipeline.inner_model.chronos_config.input_patch_stride)
+
+    def special_ends(self, pipeline: Any, count: int) -> list[int | str]:
+        """What the tokens after those of the context stand for, see `Backbone.token_ends`."""
+        return ["window"] * count
 
     def levels(self, pipeline: Any) -> tuple[float, ...] | None:
         """The quantile levels that a model forecasts, None if it draws paths."""
@@ -100,8 +110,17 @@ class _ByChannel(FamilyTask):
 class _T5Task(_ByChannel):
     """Tokens of values over the mean of their absolutes; paths that are drawn token by token; cross-entropy."""
 
+    token = "step"
     most_rows = 64
     draws_paths = True
+
+    @override
+    def token_steps(self, pipeline: Any) -> int:
+        return 1
+
+    @override
+    def special_ends(self, pipeline: Any, count: int) -> list[int | str]:
+        return ["end"] * count
 
     @override
     def levels(self, pipeline: Any) -> None:
@@ -169,6 +188,12 @@ class _Chronos2Task(FamilyTask):
     """Channels and covariates of a series form a group, whose members see each other; quantile loss of the channels."""
 
     takes_covariates = True
+
+    @override
+    def special_ends(self, pipeline: Any, count: int) -> list[int | str]:
+        config = pipeline.inner_model.chronos_config
+        special, length = int(config.use_reg_token), int(config.output_patch_size)
+        return ["window"] * special + [length * number for number in range(1, count - special + 1)]
 
     @override
     def quantiles(
