@@ -84,6 +84,9 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     pd.testing.assert_frame_equal(names["again"], names["forecast"][:4], rtol=1e-6)
     assert len(names["plans"]) == 2 * 28
     assert len(names["checks"]) == 2 * 28 * 3
+    assert list(names["paths"].columns) == ["shop", "date", "sample", "y"]
+    assert len(names["totals"]) == 2 * 100
+    assert names["paths"]["y"].min() > 0
     assert names["what_if"].groupby("scenario").size().to_dict() == {"as planned": 14, "dearer": 14}
     assert {"0.025", "0.1", "0.9", "0.975"} <= set(names["what_if"].columns)
 

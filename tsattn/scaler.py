@@ -15,7 +15,7 @@ from typing_extensions import override
 from tsattn.constants import EXACT, ModuleWithConstants
 from tsattn.errors import UserError
 from tsattn.plain_data import PlainData
-from tsattn.target_transform import SeriesTransform, TargetTransform, restored, transformed_values
+from tsattn.target_transform import SeriesTransform, TargetTransform, restored, transformed_tensor
 
 __all__ = ["Scaler", "Units"]
 
@@ -116,11 +116,12 @@ class Units(ModuleWithConstants):
         return (original - mean) / scale
 
     def scaled(self, original: Tensor, series_id: Tensor | None = None) -> Tensor:
-        """Values `(B, L, C)` in original units on the scale of the batch (float64): the way there of `restore`."""
-        mean, scale = self._rows(self.mean, series_id), self._rows(self.scale, series_id)
+        """Values `(B, L, C)` in original units on the scale of the batch, the way back of `restore` (float64)."""
+        self.fill_constants(original.device)
         values = original.to(EXACT)
         if self.kind is not None:
-            values = transformed_values(self.kind, values, self._rows(self.lambdas, series_id))
+            values = transformed_tensor(self.kind, values, _beside(self._rows(self.lambdas, series_id), original))
+        mean, scale = (_beside(self._rows(part, series_id), original) for part in (self.mean, self.scale))
         return (values - mean) / scale
 
     def restore(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:

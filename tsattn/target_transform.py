@@ -33,7 +33,7 @@ __all__ = [
     "check_transform",
     "restored",
     "transformed",
-    "transformed_values",
+    "transformed_tensor",
 ]
 
 TRANSFORMS = {"log": "above 0", "log1p": "of at least 0", "box_cox": "above 0"}
@@ -132,15 +132,14 @@ def transformed(kind: str, values: NDArray[np.float64], lambdas: NDArray[np.floa
     return result
 
 
-def transformed_values(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
-    """The same as `transformed`, of tensors, in operators that a program can be exported with."""
+def transformed_tensor(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
+    """What `transformed` gives, of tensors: for graphs that are exported."""
     if kind == "log1p":
         return values.log1p()
-    if kind == "log":
-        return values.log()
+    logarithm = values.log()
     is_log = lambdas == 0
     power = torch.where(is_log, 1.0, lambdas)
-    return torch.where(is_log, values.log(), torch.expm1(power * values.log()) / power)
+    return torch.where(is_log, logarithm, (power * logarithm).expm1() / power)
 
 
 def restored(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:

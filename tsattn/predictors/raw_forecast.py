@@ -53,6 +53,12 @@ class RawForecast(nn.Module):
                 f"the calibrated intervals of {fitted.predictor.name} are no part of its network, and cannot be "
                 "exported: fit it without calibrate"
             )
+        output = fitted.predictor.output
+        if output is not None and output.distribution is not None:
+            raise UserError(
+                f"{fitted.predictor.name} cannot be exported: the quantiles of its distribution {output.distribution} "
+                "are found outside of PyTorch; valid is a model of quantiles of its own"
+            )
         self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval()
         self.units = copy.deepcopy(fitted.scaler.units()).cpu()
         self.impls = _in_plain_operators(self.predictor)
@@ -125,7 +131,7 @@ class RawForecast(nn.Module):
             future_covariates=_scaled(future_covariates, self.future_units),
             static=static,
         )
-        return self.units.restore(self.predictor(batch), series)
+        return self.units.restore(self.predictor(batch).to(context.dtype), series).to(context.dtype)
 
     @torch.no_grad()
     def _works_without_time(self) -> bool:
