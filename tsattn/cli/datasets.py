@@ -1,4 +1,4 @@
-"""`tsattn datasets`: the public data sets, their cards and their files."""
+"""`tsattn datasets`: the public data sets, their cards and their files; and a look at a file of your own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import NoReturn
 
+from tsattn.cli.diagnosed_files import add_options, diagnose_file
 from tsattn.data.files import sha256_of
 from tsattn.data.public.cards import CARDS, Card, card_of
 from tsattn.data.public.download import data_root, fetch, reported
@@ -20,6 +21,7 @@ _ACTIONS = {
     "info": "the card of one: source, licence, split, and what is odd about it",
     "fetch": "download the file of one, unless it is here",
     "check": "hold the files that are here, or those of the names given, against their cards",
+    "diagnose": "what to know of a file of your own before training: gaps, outliers, leakage and more",
 }
 
 _DESCRIPTION = "The public data sets: source, licence, split, and what is odd about each file."
@@ -28,7 +30,7 @@ _ROOT = "the folder of the files (default: $TSATTN_DATA, else data)"
 
 
 def run(words: list[str]) -> int:
-    """List, show, fetch or check data sets; the exit code is 0, or a `UserError` is raised.
+    """List, show, fetch or check data sets, or look at a file; the exit code is 0, or a `UserError` is raised.
 
     Args:
         words: the words after ``datasets``.
@@ -43,6 +45,8 @@ def run(words: list[str]) -> int:
         print(_info(card_of(options.name), root))
     elif options.action == "fetch":
         print(_fetch(card_of(options.name), root))
+    elif options.action == "diagnose":
+        diagnose_file(options)
     else:
         _check([card_of(name) for name in options.names], root)
     return 0
@@ -54,9 +58,15 @@ class _Parser(argparse.ArgumentParser):
         if "invalid choice" in message:
             wrong = message.split("invalid choice: ")[1].split(" (choose")[0]
             raise UserError(f"unknown action {wrong}; valid: {one_of(_ACTIONS)}")
+        if message == "the following arguments are required: FILE":
+            raise UserError("diagnose needs a file: datasets diagnose FILE")
         if "arguments are required" in message:
             raise UserError(f"{self.prog.split()[-1]} needs the name of a data set; valid: {one_of(CARDS)}")
-        raise UserError(sentence(message, options=["--root"], data_sets=()))
+        raise UserError(
+            sentence(
+                message, options=[name for action in self._actions for name in action.option_strings], data_sets=()
+            )
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("name", metavar="NAME", help=f"one of {one_of(CARDS)}")
         elif action == "check":
             sub.add_argument("names", metavar="NAME", nargs="*", help=f"of {one_of(CARDS)}; all by default")
+        elif action == "diagnose":
+            add_options(sub)
         # left out, it leaves what was given before the action
         sub.add_argument("--root", metavar="DIR", default=argparse.SUPPRESS, help=_ROOT)
     return parser

@@ -50,6 +50,7 @@ class Panel:
         id_name: the column of ids.
         time_name: the column of time stamps.
         covariate_categories: by name, the categories of the covariates that are such, see `category_columns`.
+        weights: `(rows, C)` float64 how much each target counts in a training; None: all alike.
     """
 
     ids: tuple[Any, ...]
@@ -71,6 +72,7 @@ class Panel:
     id_name: str = "unique_id"
     time_name: str = "ds"
     covariate_categories: Categories = field(default_factory=dict)
+    weights: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         """The number of series."""
@@ -119,7 +121,8 @@ class Panel:
         if missing:
             raise UserError(f"{source} lacks channel {missing[0]!r}; the model was trained on {one_of(channels)}")
         columns = [self.channels.index(name) for name in channels]
-        return replace(self, channels=tuple(channels), values=self.values[:, columns])
+        weights = None if self.weights is None else self.weights[:, columns]
+        return replace(self, channels=tuple(channels), values=self.values[:, columns], weights=weights)
 
     def future_time(self, series: int, horizon: int) -> Times:
         """The `horizon` time stamps after the last row of a series, which is given by its number."""
@@ -295,6 +298,7 @@ class Panel:
             time=self.time.take(np.tile(np.arange(len(self.time)), S)),
             starts=np.arange(S + 1) * len(self.values),
             values=np.ascontiguousarray(self.values.T[order]).reshape(-1, 1),
+            weights=None if self.weights is None else np.ascontiguousarray(self.weights.T[order]).reshape(-1, 1),
             past_covariates=repeated(self.past_covariates),
             future_covariates=repeated(self.future_covariates),
             ahead=repeated(self.ahead),
@@ -335,6 +339,7 @@ class Panel:
             time=self.time[is_kept],
             starts=starts,
             values=self.values[is_kept],
+            weights=None if self.weights is None else self.weights[is_kept],
             past_covariates=None if self.past_covariates is None else self.past_covariates[is_kept],
             future_covariates=None if self.future_covariates is None else self.future_covariates[is_kept],
         )

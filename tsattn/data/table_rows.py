@@ -23,6 +23,7 @@ from tsattn.data.roles import Roles, check_roles, plain_frame
 from tsattn.data.stamps import in_zone_of, stamps_or_steps
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
+from tsattn.data.weights import check_cells
 from tsattn.errors import UserError, one_of, shown
 
 __all__ = ["SeriesRows", "Table", "TableRows", "future_rows", "in_series", "table_rows", "without_empty"]
@@ -67,6 +68,7 @@ class TableRows:
         values: `(R, C)` float64 targets, NaN where missing, as in what follows.
         past: `(R, P)` float64 past covariates.
         known: `(R, F)` float64 future covariates.
+        weights: `(R, 1)` float64 weights, `(R, 0)` without such a column.
         where: names a row (from 0) in messages.
         categories: of the covariates that are such.
     """
@@ -76,6 +78,7 @@ class TableRows:
     values: NDArray[np.float64]
     past: NDArray[np.float64]
     known: NDArray[np.float64]
+    weights: NDArray[np.float64]
     where: Callable[[int], str]
     categories: Categories = field(default_factory=dict)
 
@@ -92,6 +95,7 @@ class SeriesRows:
         values: `(R, C)` float64 targets, NaN where missing and in the rows of the future.
         past: `(R, P)` float64 past covariates, NaN where missing and in the rows of the future.
         known: `(R, F)` float64 future covariates, NaN where missing.
+        weights: `(R, 1)` float64 weights, NaN in the rows of the future; `(R, 0)` without such a column.
         where: names a row (from 0) in messages.
         categories: of the covariates that are such.
     """
@@ -103,6 +107,7 @@ class SeriesRows:
     values: NDArray[np.float64]
     past: NDArray[np.float64]
     known: NDArray[np.float64]
+    weights: NDArray[np.float64]
     where: Callable[[int], str]
     categories: Categories = field(default_factory=dict)
 
@@ -176,7 +181,7 @@ def in_series(rows: TableRows, future: TableRows | None, source: str, roles: Rol
         kept = np.flatnonzero(owners >= 0)
         rows = _joined(rows, _taken(future, kept), source, roles)
         series = np.concatenate([series, owners[kept]])
-    parts = rows.time, rows.values, rows.past, rows.known, rows.where, rows.categories
+    parts = rows.time, rows.values, rows.past, rows.known, rows.weights, rows.where, rows.categories
     return SeriesRows(num_own, names, series, *parts)
 
 
@@ -207,6 +212,7 @@ def without_empty(rows: SeriesRows, source: str) -> tuple[SeriesRows, NDArray[np
         values=rows.values[kept],
         past=rows.past[kept],
         known=rows.known[kept],
+        weights=rows.weights[kept],
         where=lambda row: rows.where(int(kept[row])),
         categories=rows.categories,
     )
@@ -235,7 +241,9 @@ def _read(table: Table, zone_of: Times | None, categorical: Collection[str] | No
     values = number_columns(frame, roles.target, where, "target")
     past, of_past = covariate_columns(frame, roles.past, where, "past covariate", categorical)
     known, of_known = covariate_columns(frame, roles.future, where, "future covariate", categorical)
-    return TableRows(time, ids, values, past, known, where, {**of_past, **of_known})
+    weights = number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
+    check_cells(weights, values, str(roles.weight), where)
+    return TableRows(time, ids, values, past, known, weights, where, {**of_past, **of_known})
 
 
 def _joined(rows: TableRows, future: TableRows, source: str, roles: Roles) -> TableRows:
@@ -251,6 +259,7 @@ def _joined(rows: TableRows, future: TableRows, source: str, roles: Roles) -> Ta
         values=longer(rows.values),
         past=longer(rows.past),
         known=known,
+        weights=longer(rows.weights),
         where=lambda row: rows.where(row) if row < num_own else future.where(row - num_own),
         categories={**rows.categories, **categories},
     )
@@ -264,6 +273,7 @@ def _taken(rows: TableRows, kept: NDArray[np.int64]) -> TableRows:
         values=rows.values[kept],
         past=rows.past[kept],
         known=rows.known[kept],
+        weights=rows.weights[kept],
         where=lambda row: rows.where(int(kept[row])),
         categories=rows.categories,
     )

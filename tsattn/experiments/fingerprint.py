@@ -44,7 +44,7 @@ def _arrays(panel: Panel) -> list[Any]:
     time = panel.time
     # the unit of the time stamps is a matter of the reader
     stamps = time.as_unit("ns").asi8 if isinstance(time, pd.DatetimeIndex) else time.to_numpy(np.int64)
-    parts = [panel.starts, panel.values, panel.past_covariates, panel.future_covariates, panel.static]
+    parts = [panel.starts, panel.values, panel.past_covariates, panel.future_covariates, panel.static, panel.weights]
     return [stamps, *(part for part in parts if part is not None)]
 
 

@@ -13,7 +13,6 @@ from tsattn.forecaster.context_choice import with_chosen_context
 from tsattn.forecaster.fitting import NEW, Start, hooks_of
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.task import Output
 
 __all__ = ["built_for", "fitted_beside", "run_on"]
 
@@ -73,7 +72,7 @@ def built_for(experiment: Experiment, panel: Panel) -> FittedPredictor:
     """
     task, scaler = _data(experiment, panel).describe()
     predictor = build_predictor(experiment.model["backbone"])
-    predictor.build(task, Output(tuple(experiment.model["quantiles"])))
+    predictor.build(task, experiment.output)
     return FittedPredictor(predictor.eval(), scaler)
 
 

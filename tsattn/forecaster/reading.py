@@ -17,6 +17,7 @@ from tsattn.data.lazy_frames import collected
 from tsattn.data.quiet import quiet
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
+from tsattn.data.weights import RowWeights, without_column
 from tsattn.task import Task
 
 __all__ = ["FrameReader", "reread"]
@@ -31,12 +32,14 @@ class FrameReader:
         text: how text is written.
         frequency: of the data; None infers it.
         max_filled: the share of the rows of a series that may be filled as missing.
+        weights: how much rows and series count in a training; None: all alike.
     """
 
     columns: Mapping[str, Any]
     text: TextFormat
     frequency: str | int | None
     max_filled: float
+    weights: RowWeights | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> FrameReader:
@@ -55,7 +58,8 @@ class FrameReader:
         if given["frequency"] is not None:
             normalise_frequency(given["frequency"])
         text = TextFormat(given["separator"], given["decimal"], given["encoding"], given["date_format"])
-        return cls(columns, text, given["frequency"], share("max_filled", given["max_filled"]))
+        weights = RowWeights.of(*(given[name] for name in ("weight_column", "series_weights", "row_weights")))
+        return cls(columns, text, given["frequency"], share("max_filled", given["max_filled"]), weights)
 
     def read(
         self, frame: Any, source: str, future: Any = None, zone_of: Times | None = None, task: Task | None = None
@@ -74,7 +78,7 @@ class FrameReader:
         """
         table, options = self._opened(frame, source, future)
         categorical = None if task is None else [*task.categories_by_covariate]
-        named = {"frequency": self.frequency, "zone_of": zone_of, "categorical": categorical}
+        named = {"frequency": self.frequency, "zone_of": zone_of, "categorical": categorical, "weights": self.weights}
         return panel_from_frame(table, **options, **named)
 
     def read_for(self, task: Task, frame: Any, source: str, future: Any = None, zone_of: Times | None = None) -> Panel:
@@ -88,6 +92,7 @@ class FrameReader:
             zone_of: time stamps in the time zone that those of the frame are converted to.
         """
         table, options = self._opened(frame, source, future)
+        table = table if self.weights is None else without_column(table, self.weights.column)
         if set(task.channels) <= set(map(str, table.columns)):
             options["target"] = task.channels  # of other columns none is a target
         options["categorical"] = [*task.categories_by_covariate]
@@ -95,7 +100,8 @@ class FrameReader:
         return panel.for_task(task, options["source"])
 
     def _opened(self, frame: Any, source: str, future: Any) -> tuple[Any, dict[str, Any]]:
-        frame = collected(frame, source, **_of_lazy(self.columns))
+        weight = None if self.weights is None else self.weights.column
+        frame = collected(frame, source, **_of_lazy(self.columns), weight=weight)
         named = self.columns["id_column"], self.columns["time_column"]
         table, source, row_of = opened(frame, source, *named, self.text)
         options: dict[str, Any] = {**self.columns, "source": source, "row_of": row_of, "future": future}
