@@ -176,13 +176,14 @@ def table_with_roles(
     frequency = None if frequency is None else normalise_frequency(frequency)
     named = (past_covariates, "past_covariates"), (future_covariates, "future_covariates"), (static, "static")
     parts = [column_names(given, what) for given, what in named]
-    table = collected(table, source, id_column, time_column, targets, *parts, weight_column)
+    covariates: dict[str, Any] = dict(zip(("past", "future", "static"), parts, strict=True))
+    table = collected(table, source, id_column, time_column, targets, **covariates, weight=weight_column)
     table, source, own_row_of = opened(table, source, id_column, time_column, text)
     row_of = own_row_of or row_of
     frame, time_column = plain_frame(table, source, id_column, time_column, allow_steps=row_of is None)
     roles = replace(
         find_roles(frame, source, id_column, time_column, targets),
-        **dict(zip(("past", "future", "static"), parts, strict=True)),
+        **covariates,
         weight=weight_column,
     )
     if roles.is_wide and target is None:

@@ -78,7 +78,12 @@ class FrameReader:
         """
         table, options = self._opened(frame, source, future)
         categorical = None if task is None else [*task.categories_by_covariate]
-        named = {"frequency": self.frequency, "zone_of": zone_of, "categorical": categorical, "weights": self.weights}
+        named: dict[str, Any] = {
+            "frequency": self.frequency,
+            "zone_of": zone_of,
+            "categorical": categorical,
+            "weights": self.weights,
+        }
         return panel_from_frame(table, **options, **named)
 
     def read_for(self, task: Task, frame: Any, source: str, future: Any = None, zone_of: Times | None = None) -> Panel:
