@@ -23,7 +23,7 @@ from tsattn.predictors.exporting import FACTS, exported, format_of
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.raw_forecast import RawForecast, _imputed
 from tsattn.scaler import Scaler
-from tsattn.target_transform import TargetTransform, transformed, transformed_values
+from tsattn.target_transform import TargetTransform, transformed, transformed_tensor
 from tsattn.task import Output, Task
 
 L, T = 24, 4
@@ -163,7 +163,7 @@ def test_transformed_targets_come_back_in_their_units(kind: str) -> None:
     context = raw(3).abs() + 0.5
     torch.testing.assert_close(model(context[:, -1:]), context[:, -1:].expand(-1, T, -1), rtol=1e-4, atol=1e-4)
     values = context.numpy()
-    found = transformed_values(kind, context, torch.tensor(lambdas, dtype=torch.float64)).numpy()
+    found = transformed_tensor(kind, context, torch.tensor(lambdas, dtype=torch.float64)).numpy()
     np.testing.assert_allclose(found, transformed(kind, values, np.array(lambdas)), rtol=1e-12)
 
 

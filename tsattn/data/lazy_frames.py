@@ -32,6 +32,7 @@ def collected(
     past: Sequence[str] = (),
     future: Sequence[str] = (),
     static: Sequence[str] = (),
+    weight: str | None = None,
     *,
     needs_target: bool = True,
 ) -> Any:
@@ -46,6 +47,7 @@ def collected(
         past: past covariates.
         future: future covariates.
         static: static columns.
+        weight: the column of weights of rows.
         needs_target: whether the table must have a target.
 
     Raises:
@@ -64,10 +66,11 @@ def collected(
         roles = find_roles(empty, source, id_column, time_column, None if target is None else tuple(target))
     else:
         roles = Roles(id_column, time_column or "", ())
-    roles = Roles(roles.id, roles.time, roles.target, tuple(past), tuple(future), tuple(static))
+    roles = Roles(roles.id, roles.time, roles.target, tuple(past), tuple(future), tuple(static), weight)
     with quiet():  # what is not used is not computed
         roles = check_roles(empty, source, roles, every_target=target is None, needs_target=needs_target)
-    used = [name for name in (roles.id, roles.time, *roles.target, *past, *future, *static) if name is not None]
+    named = (roles.id, roles.time, *roles.target, *past, *future, *static, weight)
+    used = [name for name in named if name is not None]
     for name in used:
         if schema[name].is_nested():
             raise UserError(f"column {shown(name)} of {source} holds {schema[name]}, not single values")

@@ -55,8 +55,8 @@ def panel_from_frame(
     future: Any = None,
     row_of: Callable[[int], str] | None = None,
     zone_of: Times | None = None,
-    weights: RowWeights | None = None,
     categorical: Collection[str] | None = None,
+    weights: RowWeights | None = None,
 ) -> Panel:
     """The series in a long table (a row a series and time stamp) or a wide one (a row a time stamp).
 
@@ -90,8 +90,8 @@ def panel_from_frame(
         future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
         row_of: names a row (from 0) of the table in messages; by default ``the frame, row 1`` and so on.
         zone_of: time stamps of another table, into whose time zone those of this one are converted.
-        weights: how much rows and series count in a training; None: all alike.
         categorical: the covariates that are categories, however they are written; None finds them.
+        weights: how much rows and series count in a training; None: all alike.
 
     Raises:
         UserError: for a table that cannot be used, naming the series and the row (from 1).
@@ -174,18 +174,16 @@ def table_with_roles(
     id_column, time_column = column_name(id_column, "id_column"), column_name(time_column, "time_column")
     targets = None if target is None else column_names(target, "target")
     frequency = None if frequency is None else normalise_frequency(frequency)
-    roles_named = (past_covariates, "past_covariates"), (future_covariates, "future_covariates"), (static, "static")
-    past_names, future_names, static_names = (column_names(given, what) for given, what in roles_named)
-    others = (*static_names, *(() if weight_column is None else (weight_column,)))
-    table = collected(table, source, id_column, time_column, targets, past_names, future_names, others)
+    named = (past_covariates, "past_covariates"), (future_covariates, "future_covariates"), (static, "static")
+    parts = [column_names(given, what) for given, what in named]
+    covariates: dict[str, Any] = dict(zip(("past", "future", "static"), parts, strict=True))
+    table = collected(table, source, id_column, time_column, targets, **covariates, weight=weight_column)
     table, source, own_row_of = opened(table, source, id_column, time_column, text)
     row_of = own_row_of or row_of
     frame, time_column = plain_frame(table, source, id_column, time_column, allow_steps=row_of is None)
     roles = replace(
         find_roles(frame, source, id_column, time_column, targets),
-        past=past_names,
-        future=future_names,
-        static=static_names,
+        **covariates,
         weight=weight_column,
     )
     if roles.is_wide and target is None:

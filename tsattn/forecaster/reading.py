@@ -78,7 +78,12 @@ class FrameReader:
         """
         table, options = self._opened(frame, source, future)
         categorical = None if task is None else [*task.categories_by_covariate]
-        named = {"frequency": self.frequency, "zone_of": zone_of, "categorical": categorical, "weights": self.weights}
+        named: dict[str, Any] = {
+            "frequency": self.frequency,
+            "zone_of": zone_of,
+            "categorical": categorical,
+            "weights": self.weights,
+        }
         return panel_from_frame(table, **options, **named)
 
     def read_for(self, task: Task, frame: Any, source: str, future: Any = None, zone_of: Times | None = None) -> Panel:
@@ -100,7 +105,8 @@ class FrameReader:
         return panel.for_task(task, options["source"])
 
     def _opened(self, frame: Any, source: str, future: Any) -> tuple[Any, dict[str, Any]]:
-        frame = collected(frame, source, **_of_lazy(self.columns))
+        weight = None if self.weights is None else self.weights.column
+        frame = collected(frame, source, **_of_lazy(self.columns), weight=weight)
         named = self.columns["id_column"], self.columns["time_column"]
         table, source, row_of = opened(frame, source, *named, self.text)
         options: dict[str, Any] = {**self.columns, "source": source, "row_of": row_of, "future": future}
