@@ -19,8 +19,10 @@ from tsattn.errors import UserError, shown
 
 __all__ = [
     "category_codes",
+    "category_text",
     "column_name",
     "column_names",
+    "id_order",
     "match_ids",
     "number_columns",
     "series_numbers",
@@ -123,13 +125,13 @@ def series_numbers(
             f"{where(row)}: {shown(names[strange[0]])} in column {shown(ids.name)} is a "
             f"{type(names[strange[0]]).__name__}, not an id; valid are texts and numbers"
         )
-    order = _sorted(names)
+    order = id_order(names)
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))
     return numbers[codes], tuple(names[place] for place in order)
 
 
-def _sorted(names: list[Any]) -> list[int]:
+def id_order(names: list[Any]) -> list[int]:
     """The places of ids in their order: numbers before texts, where there are both."""
     try:
         return sorted(range(len(names)), key=names.__getitem__)
@@ -176,7 +178,7 @@ def category_codes(
         if lacking.any():
             row = int(lacking.argmax())
             raise UserError(f"{where(row)}: the category in static column {shown(name)} is missing")
-        texts = [_category(value) for value in uniques.tolist()]
+        texts = [category_text(value) for value in uniques.tolist()]
         known = sorted(set(texts))
         number = {text: i for i, text in enumerate(known)}
         column = np.array([number[text] for text in texts])[raw]
@@ -192,6 +194,6 @@ def category_codes(
     return codes, tuple(categories)
 
 
-def _category(value: object) -> str:
+def category_text(value: object) -> str:
     """A category as text; 1.0 is the category 1."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -6,7 +6,7 @@ Shape letters: S series, C target channels, P past-only covariates, F known-futu
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from tsattn.data.frequency import Times, future_index, infer_frequency, one_time
 from tsattn.data.roles import NO_NAME
+from tsattn.data.row_ranges import FileView, columns_of, is_mapped, run_blocks, runs_of
+from tsattn.data.time_numbers import time_numbers, time_unit, times_of
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import Task
 
@@ -27,6 +29,9 @@ logger = logging.getLogger("tsattn")
 @dataclass(frozen=True, eq=False)
 class Panel:
     """Series on regular time grids, laid end to end (`rows` is the sum of their lengths).
+
+    The arrays of rows may be views of files (`numpy.memmap`, then float32 where that loses nothing), see
+    `tsattn.data.mapped`: such a panel is larger than memory, and is read where it is looked at.
 
     Attributes:
         ids: the id of each series as given, sorted; ``("series",)`` for a wide table.
@@ -48,6 +53,8 @@ class Panel:
         is_wide: whether the table was wide: one series, a column a channel.
         id_name: the column of ids.
         time_name: the column of time stamps.
+        complete: the names of those arrays of rows of which it is known that no number is missing; of the others it is
+            found out where it matters.
     """
 
     ids: tuple[Any, ...]
@@ -68,6 +75,7 @@ class Panel:
     is_wide: bool
     id_name: str = "unique_id"
     time_name: str = "ds"
+    complete: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         """The number of series."""
@@ -77,6 +85,16 @@ class Panel:
     def lengths(self) -> NDArray[np.int64]:
         """`(S,)` rows of each series."""
         return np.diff(self.starts)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the rows lie in files, and not in memory."""
+        return is_mapped(self.values)
+
+    def blocks(self) -> Iterator[slice]:
+        """The numbers of the series in blocks that may be held in memory: all at once if they lie there."""
+        width = len(self.channels) + len(self.past_names) + len(self.future_names)
+        yield from run_blocks(self.starts, width, mapped=self.is_mapped)
 
     def time_of(self, series: int) -> Times:
         """The time stamps of a series, which is given by its number."""
@@ -113,7 +131,7 @@ class Panel:
         if missing:
             raise UserError(f"{source} lacks channel {missing[0]!r}; the model was trained on {one_of(channels)}")
         columns = [self.channels.index(name) for name in channels]
-        return replace(self, channels=tuple(channels), values=self.values[:, columns])
+        return replace(self, channels=tuple(channels), values=columns_of(self.values, columns))
 
     def future_time(self, series: int, horizon: int) -> Times:
         """The `horizon` time stamps after the last row of a series, which is given by its number."""
@@ -173,7 +191,7 @@ class Panel:
                 raise UserError(f"{source} lacks the {kind} covariate {missing[0]!r} that the model was trained with")
 
         def columns(part: NDArray[np.float64] | None, wanted: Sequence[str], names: Sequence[str]) -> Any:
-            return None if part is None or not wanted else part[:, [names.index(name) for name in wanted]]
+            return None if part is None or not wanted else columns_of(part, [names.index(name) for name in wanted])
 
         return replace(
             self,
@@ -226,40 +244,41 @@ class Panel:
         Args:
             ends: `(S,)` rows of each series to keep, at least 1.
         """
-        is_kept = self._rows_within(np.zeros_like(ends), ends)
-        starts = np.concatenate([[0], np.cumsum(ends)])
-        cut = self._rows(is_kept, starts)
+        cut = self._part(np.arange(len(self)), np.zeros_like(ends), ends)
         if self.future_covariates is None:
             return cut
         # of each series the rows that are cut off, then those that were ahead of it already
-        steps = np.diff(self.ahead_starts)
+        cut_off, steps = self.lengths - ends, np.diff(self.ahead_starts)
         order = np.argsort(
-            np.concatenate([np.arange(len(self)).repeat(self.lengths - ends), np.arange(len(self)).repeat(steps)]),
-            kind="stable",
+            np.concatenate([np.arange(len(self)).repeat(cut_off), np.arange(len(self)).repeat(steps)]), kind="stable"
         )
         assert self.ahead is not None
-        ahead = np.concatenate([self.future_covariates[~is_kept], self.ahead])[order]
-        return replace(cut, ahead=ahead, ahead_starts=np.concatenate([[0], np.cumsum(self.lengths - ends + steps)]))
+        known = runs_of(self.future_covariates, self.starts[:-1] + ends, cut_off)
+        ahead = np.concatenate([known, self.ahead])[order]
+        return replace(cut, ahead=ahead, ahead_starts=np.concatenate([[0], np.cumsum(cut_off + steps)]))
 
     def last_rows(self, rows: int) -> Panel:
         """The end of each series: `rows` rows, and as many more as it takes to hold a value of each channel."""
-        known = np.where(np.isnan(self.values), -1, np.arange(len(self.values))[:, None])
-        last_known = np.maximum.reduceat(known, self.starts[:-1]).min(axis=1) - self.starts[:-1]
-        # a channel without any value needs no row
-        first = np.minimum(np.maximum(self.lengths - rows, 0), np.where(last_known < 0, self.lengths, last_known))
-        is_kept = self._rows_within(first, self.lengths)
-        return self._rows(is_kept, np.concatenate([[0], np.cumsum(self.lengths - first)]))
+        first = np.maximum(self.lengths - rows, 0)
+        ends = runs_of(self.values, self.starts[:-1] + first, self.lengths - first)
+        begins = np.concatenate([[0], np.cumsum(self.lengths - first)])
+        lacks = ~np.logical_or.reduceat(~np.isnan(ends), begins[:-1]).all(axis=1)
+        for number in np.flatnonzero(lacks & (first > 0)):
+            known = ~np.isnan(self.values[self.starts[number] : self.starts[number + 1]])
+            # a channel without any value needs no row
+            last = np.where(known.any(axis=0), len(known) - 1 - known[::-1].argmax(axis=0), len(known)).min()
+            first[number] = min(first[number], last)
+        return self._part(np.arange(len(self)), first, self.lengths)
 
     def take(self, numbers: NDArray[np.int64]) -> Panel:
         """Some of the series, given by rising numbers."""
-        is_kept = np.isin(np.arange(len(self)), numbers)
-        part = self._rows(is_kept.repeat(self.lengths), np.concatenate([[0], np.cumsum(self.lengths[numbers])]))
-        steps = np.diff(self.ahead_starts)
+        part = self._part(numbers, np.zeros(len(numbers), np.int64), self.lengths[numbers])
+        steps = np.diff(self.ahead_starts)[numbers]
         return replace(
             part,
             ids=tuple(self.ids[number] for number in numbers),
-            ahead=None if self.ahead is None else self.ahead[is_kept.repeat(steps)],
-            ahead_starts=np.concatenate([[0], np.cumsum(steps[numbers])]),
+            ahead=None if self.ahead is None else runs_of(self.ahead, self.ahead_starts[:-1][numbers], steps),
+            ahead_starts=np.concatenate([[0], np.cumsum(steps)]),
             static=None if self.static is None else self.static[numbers],
         )
 
@@ -312,20 +331,40 @@ class Panel:
             columns[name] = np.array(categories, dtype=object)[self.static[:, k]].repeat(self.lengths)
         return pd.DataFrame(columns)
 
-    def _rows_within(self, first: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """`(rows,)` whether a row of a series is from the row `first (S,)` of it on and before `end (S,)`."""
-        row = np.arange(len(self.values)) - self.starts[:-1].repeat(self.lengths)
-        inside: NDArray[np.bool_] = (row >= first.repeat(self.lengths)) & (row < end.repeat(self.lengths))
-        return inside
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: of arrays in files where they are."""
+        time = FileView.of(time_numbers(self.time))
+        state = {name: (FileView.of(part) or part) if is_mapped(part) else part for name, part in vars(self).items()}
+        return state if time is None else {**state, "time": (time, time_unit(self.time), self._zone)}
 
-    def _rows(self, is_kept: NDArray[np.bool_], starts: NDArray[np.int64]) -> Panel:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, part in state.items():
+            if isinstance(part, FileView):
+                vars(self)[name] = part.open()
+            elif name == "time" and isinstance(part, tuple):
+                vars(self)[name] = times_of(part[0].open(), *part[1:])
+            else:
+                vars(self)[name] = part
+
+    @property
+    def _zone(self) -> Any:
+        return getattr(self.time, "tz", None)
+
+    def _part(self, numbers: NDArray[np.int64], first: NDArray[np.int64], end: NDArray[np.int64]) -> Panel:
+        """The rows of the series `numbers (n,)` from the row `first (n,)` of each on and before `end (n,)`."""
+        begin, lengths = self.starts[:-1][numbers] + first, end - first
+
+        def rows(part: NDArray[Any]) -> NDArray[Any]:
+            return runs_of(part, begin, lengths)
+
+        time = rows(time_numbers(self.time))
         return replace(
             self,
-            time=self.time[is_kept],
-            starts=starts,
-            values=self.values[is_kept],
-            past_covariates=None if self.past_covariates is None else self.past_covariates[is_kept],
-            future_covariates=None if self.future_covariates is None else self.future_covariates[is_kept],
+            time=times_of(time, time_unit(self.time), self._zone),
+            starts=np.concatenate([[0], np.cumsum(lengths)]),
+            values=rows(self.values),
+            past_covariates=None if self.past_covariates is None else rows(self.past_covariates),
+            future_covariates=None if self.future_covariates is None else rows(self.future_covariates),
         )
 
     def _series(self, series: int) -> str:
