@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from tsattn.checks import folder_path, whole_number
 from tsattn.data import Panel
+from tsattn.data.continued import with_future
 from tsattn.data.quiet import quiet
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
@@ -24,7 +25,7 @@ from tsattn.forecaster.cross_validation import rolling_forecasts
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frames import forecast_frames
 from tsattn.forecaster.panel_runs import built_for, run_on
-from tsattn.forecaster.reading import FrameReader, reread
+from tsattn.forecaster.reading import FrameReader
 from tsattn.forecaster.scores import score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.optim import BETAS
@@ -326,7 +327,7 @@ class Forecaster:
                 "this model does not know which rows it was trained on: rows of the frame may be among them",
                 stacklevel=2,
             )
-        unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, self.reader, step)
+        unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, step)
         return score_panel(fitted, unseen, self.arguments["eval_batch_size"], self._execution)
 
     def plot(self, forecast: pd.DataFrame, ids: Any = None, *, history: Any = None) -> Figure:
@@ -391,7 +392,7 @@ class Forecaster:
         if future is None:
             return self.series.panel, fitted
         last = self.series.panel.last_rows(fitted.predictor.context_length)
-        return reread(last, self.task, self.reader, future=future), fitted
+        return with_future(last, future, self.reader.text), fitted
 
     def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor) -> Iterator[pd.DataFrame]:
         return forecast_frames(fitted, panel, horizon, self.arguments["eval_batch_size"], self._execution)

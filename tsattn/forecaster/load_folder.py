@@ -48,11 +48,9 @@ def load(folder: str | Path) -> Forecaster:
 
 
 def forecaster_of(result: Result) -> Forecaster:
-    """A forecaster of the predictor of a run, which knows the series that it was fitted to if they are in memory."""
+    """A forecaster of the predictor of a run, which knows the series that it was fitted to."""
     fitted = result.refitted or result.fitted
     forecaster = Forecaster(**run_arguments(fitted, result.experiment.to_dict()))
     forecaster.fitted, forecaster.result = fitted, result
-    panel = result.data.panel
-    if panel is not None and len(panel.values) == len(result.data.series.values):
-        forecaster.series = FittedSeries.of(result)  # of data larger than memory there are last rows alone
+    forecaster.series = FittedSeries.of(result)
     return forecaster

@@ -37,6 +37,5 @@ class MappedDataModule(CSVDataModule):
     @override
     def load_panel(self) -> Panel:
         options = table_options(self.columns, self.frequency, self.max_filled, self.text)
-        if is_panel_folder(self.path):
-            return opened_panel(self.path, options, verify=self.verify)
-        return opened_panel(self.path, options, self.folder, verify=self.verify)
+        is_converted = is_panel_folder(self.path)
+        return opened_panel(self.path, options, None if is_converted else self.folder, verify=self.verify)
