@@ -1,4 +1,4 @@
-"""`tsattn datasets`: the public data sets, their cards and their files."""
+"""`tsattn datasets`: the public data sets, their cards and their files; tables of your own as folders of arrays."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import NoReturn
 
+from tsattn.cli.conversion_words import OPTIONS, add_words, convert_table
 from tsattn.data.files import sha256_of
 from tsattn.data.public.cards import CARDS, Card, card_of
 from tsattn.data.public.download import data_root, fetch, reported
@@ -19,21 +20,27 @@ _ACTIONS = {
     "list": "name, size and frequency of each, and whether its file is here",
     "info": "the card of one: source, licence, split, and what is odd about it",
     "fetch": "download the file of one, unless it is here",
+    "convert": "write a table of your own, of any size, as a folder of arrays that is read from the disk",
     "check": "hold the files that are here, or those of the names given, against their cards",
 }
 
-_DESCRIPTION = "The public data sets: source, licence, split, and what is odd about each file."
+_DESCRIPTION = (
+    "The public data sets: source, licence, split, and what is odd about each file. And tables of your own, converted."
+)
 
 _ROOT = "the folder of the files (default: $TSATTN_DATA, else data)"
 
 
 def run(words: list[str]) -> int:
-    """List, show, fetch or check data sets; the exit code is 0, or a `UserError` is raised.
+    """List, show, fetch, convert or check data sets; the exit code is 0, or a `UserError` is raised.
 
     Args:
         words: the words after ``datasets``.
     """
-    options = _parser().parse_args(words or ["--help"])
+    options, unknown = _parser().parse_known_args(words or ["--help"])
+    if unknown:
+        valid = OPTIONS if options.action == "convert" else ("--root",)
+        raise UserError(sentence(f"unrecognized arguments: {' '.join(unknown)}", options=[*valid], data_sets=()))
     if options.action is None:
         raise UserError(f"datasets needs an action; valid: {one_of(_ACTIONS)}")
     root = data_root(options.root)
@@ -43,6 +50,8 @@ def run(words: list[str]) -> int:
         print(_info(card_of(options.name), root))
     elif options.action == "fetch":
         print(_fetch(card_of(options.name), root))
+    elif options.action == "convert":
+        print(convert_table(options))
     else:
         _check([card_of(name) for name in options.names], root)
     return 0
@@ -54,6 +63,8 @@ class _Parser(argparse.ArgumentParser):
         if "invalid choice" in message:
             wrong = message.split("invalid choice: ")[1].split(" (choose")[0]
             raise UserError(f"unknown action {wrong}; valid: {one_of(_ACTIONS)}")
+        if "arguments are required" in message and self.prog.endswith("convert"):
+            raise UserError("convert needs a table and a folder to write: datasets convert IN OUT")
         if "arguments are required" in message:
             raise UserError(f"{self.prog.split()[-1]} needs the name of a data set; valid: {one_of(CARDS)}")
         raise UserError(sentence(message, options=["--root"], data_sets=()))
@@ -69,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("name", metavar="NAME", help=f"one of {one_of(CARDS)}")
         elif action == "check":
             sub.add_argument("names", metavar="NAME", nargs="*", help=f"of {one_of(CARDS)}; all by default")
+        if action == "convert":
+            add_words(sub)
+            continue
         # left out, it leaves what was given before the action
         sub.add_argument("--root", metavar="DIR", default=argparse.SUPPRESS, help=_ROOT)
     return parser

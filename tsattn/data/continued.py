@@ -89,8 +89,8 @@ def appended(panel: Panel, later: Panel) -> Panel:
     """
     for what in ("channels", "past_names", "future_names", "static_names", "frequency", "is_wide"):
         if getattr(panel, what) != getattr(later, what):
-            mine, others = (shown(repr(getattr(one, what))) for one in (panel, later))
-            raise UserError(f"the later rows have {what} {others}, those before {mine}; both need the same")
+            before, after = (shown(repr(getattr(one, what))) for one in (panel, later))
+            raise UserError(f"the later rows have {what} {after}, those before {before}; both need the same")
     later_time = in_zone_of(panel.time, later.time, "the table of later rows", "the table before")
     ids = _joined_ids(panel.ids, later.ids)
     place = {name: number for number, name in enumerate(ids)}
@@ -224,7 +224,9 @@ def _joined_static(
     categories = tuple(tuple(sorted({*mine, *others})) for mine, others in pairs)
     joined = np.zeros((S, len(categories)), np.int64)
     for one, places in ((panel, first), (later, second)):
-        joined[places] = one.with_static(one.static_names, categories, _SERIES).static
+        codes = one.with_static(one.static_names, categories, _SERIES).static
+        assert codes is not None
+        joined[places] = codes
     return categories, joined
 
 

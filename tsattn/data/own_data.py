@@ -139,7 +139,8 @@ class CSVDataModule(FrameDataModule):
     The data set is named after the file.
 
     Args:
-        path: a ``.csv``, ``.parquet`` or ``.pq`` file, or a folder that a table was converted to (``datasets convert``).
+        path: a ``.csv``, ``.parquet`` or ``.pq`` file, or a folder that a table was converted to
+            (``datasets convert``).
         **options: columns, split, lengths and batch sizes, see `FrameDataModule`.
     """
 

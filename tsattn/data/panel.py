@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data.file_views import FileView
 from tsattn.data.frequency import Times, future_index, infer_frequency, one_time
 from tsattn.data.roles import NO_NAME
-from tsattn.data.row_ranges import FileView, columns_of, is_mapped, run_blocks, runs_of
+from tsattn.data.row_ranges import columns_of, is_mapped, run_blocks, runs_of
 from tsattn.data.time_numbers import time_numbers, time_unit, times_of
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import Task
@@ -114,10 +115,12 @@ class Panel:
         """
         if self.frequency != task.frequency:
             raise UserError(f"{source} has frequency {self.frequency!r}; the model was trained on {task.frequency!r}")
-        unused = [name for name in self.channels if name not in task.channels]
+        unused = [shown(name) for name in self.channels if name not in task.channels]
         panel = self.with_channels(task.channels, source)
         if unused:
-            logger.warning("%s: %s not used: the model was not trained on %s", source, *_as_parts_of_a_sentence(unused))
+            words = ("column", "is", "it") if len(unused) == 1 else ("columns", "are", "them")
+            says = "%s: %s %s %s not used: the model was not trained on %s"
+            logger.warning(says, source, words[0], one_of(unused), *words[1:])
         panel = panel.with_covariates(task.past_covariates, task.future_covariates, source)
         return panel.with_static(task.static, task.categories, source)
 
@@ -334,21 +337,13 @@ class Panel:
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: of arrays in files where they are."""
         time = FileView.of(time_numbers(self.time))
-        state = {name: (FileView.of(part) or part) if is_mapped(part) else part for name, part in vars(self).items()}
-        return state if time is None else {**state, "time": (time, time_unit(self.time), self._zone)}
+        stamps = self.time if time is None else (time, time_unit(self.time), getattr(self.time, "tz", None))
+        return {**{name: FileView.of(part) or part for name, part in vars(self).items()}, "time": stamps}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, part in state.items():
-            if isinstance(part, FileView):
-                vars(self)[name] = part.open()
-            elif name == "time" and isinstance(part, tuple):
-                vars(self)[name] = times_of(part[0].open(), *part[1:])
-            else:
-                vars(self)[name] = part
-
-    @property
-    def _zone(self) -> Any:
-        return getattr(self.time, "tz", None)
+        fields = {name: part.open() if isinstance(part, FileView) else part for name, part in state.items()}
+        time = fields["time"]
+        vars(self).update(fields, time=times_of(time[0].open(), *time[1:]) if isinstance(time, tuple) else time)
 
     def _part(self, numbers: NDArray[np.int64], first: NDArray[np.int64], end: NDArray[np.int64]) -> Panel:
         """The rows of the series `numbers (n,)` from the row `first (n,)` of each on and before `end (n,)`."""
@@ -357,10 +352,9 @@ class Panel:
         def rows(part: NDArray[Any]) -> NDArray[Any]:
             return runs_of(part, begin, lengths)
 
-        time = rows(time_numbers(self.time))
         return replace(
             self,
-            time=times_of(time, time_unit(self.time), self._zone),
+            time=times_of(rows(time_numbers(self.time)), time_unit(self.time), getattr(self.time, "tz", None)),
             starts=np.concatenate([[0], np.cumsum(lengths)]),
             values=rows(self.values),
             past_covariates=None if self.past_covariates is None else rows(self.past_covariates),
@@ -369,12 +363,6 @@ class Panel:
 
     def _series(self, series: int) -> str:
         return "" if self.is_wide else f"series {shown(self.ids[series])} has "
-
-
-def _as_parts_of_a_sentence(columns: Sequence[str]) -> tuple[str, str]:
-    """Columns that are not used, as the subject of a message and as its object."""
-    names = one_of(map(shown, columns))
-    return (f"column {names} is", "it") if len(columns) == 1 else (f"columns {names} are", "them")
 
 
 def wide_panel(frame: pd.DataFrame, source: str, *, frequency: str | None = None) -> Panel:

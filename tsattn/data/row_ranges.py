@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import mmap
 import tempfile
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsattn.errors import UserError
-
-__all__ = ["FileView", "columns_of", "is_mapped", "run_blocks", "runs_of"]
+__all__ = ["columns_of", "is_mapped", "run_blocks", "runs_of"]
 
 _BLOCK = 1 << 22  # numbers of a mapped array that are held at once: 32 MiB as float64
 _IN_MEMORY = 1 << 27  # bytes; what is taken out of a mapped array and is larger lies in a file, too
@@ -77,59 +73,6 @@ def columns_of(array: NDArray[Any], columns: list[int]) -> NDArray[Any]:
     for at in range(0, len(array), step):
         result[at : at + step] = array[at : at + step][:, columns]
     return _read_only(result)
-
-
-@dataclass(frozen=True)
-class FileView:
-    """Where the numbers of a mapped array lie: what another process needs to map them, too.
-
-    Attributes:
-        path: the file.
-        changed: its size, and when it was last written, in nanoseconds since 1970-01-01.
-        offset: bytes before the first number.
-        dtype: of the numbers.
-        shape: of the array.
-        strides: bytes from one number to the next on each axis.
-    """
-
-    path: str
-    changed: tuple[int, int]
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @classmethod
-    def of(cls, array: NDArray[Any]) -> FileView | None:
-        """That of an array, or of a view of one; None of what lies in memory."""
-        base: Any = array
-        while base is not None and not is_mapped(base):
-            base = getattr(base, "base", None)
-        if base is None or base.filename is None:
-            return None
-        first = np.frombuffer(base._mmap, np.uint8).__array_interface__["data"][0]
-        begin = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY  # where the map of the file begins
-        offset = begin + array.__array_interface__["data"][0] - first
-        stat = Path(base.filename).stat()
-        state = stat.st_size, stat.st_mtime_ns
-        return cls(str(base.filename), state, offset, array.dtype.str, array.shape, array.strides)
-
-    def open(self) -> NDArray[Any]:
-        """The array.
-
-        Raises:
-            UserError: for a file that is no longer the same.
-        """
-        stat = Path(self.path).stat()
-        if (stat.st_size, stat.st_mtime_ns) != self.changed:
-            raise UserError(f"{self.path} was written anew while it was in use; start again")
-        raw = np.memmap(self.path, np.uint8, "r")
-        numbers = raw[self.offset :][
-            : (stat.st_size - self.offset) // np.dtype(self.dtype).itemsize * np.dtype(self.dtype).itemsize
-        ]
-        return np.lib.stride_tricks.as_strided(
-            numbers.view(self.dtype), self.shape, self.strides, subok=True, writeable=False
-        )
 
 
 def _room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

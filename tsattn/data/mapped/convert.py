@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from tsattn.data.frequency import Times
 from tsattn.data.grid_layout import lay_out
@@ -169,7 +170,7 @@ def _check_rhythms(reader: TableReader, seen: Counts, places: Places) -> None:
         if len(with_gaps) < len(whole) and (rows[rows == whole] > 2).any():
             return
         # a frequency that is given is wrong if no series has two rows that follow each other
-        for number in with_gaps:
+        for number in with_gaps.tolist():
             is_there = _present(places, number)
             if rows[number] > 2 and (is_there[1:] & is_there[:-1]).any():
                 return
@@ -180,16 +181,16 @@ def _check_rhythms(reader: TableReader, seen: Counts, places: Places) -> None:
         sizes = np.cumsum(whole[with_gaps[first:]])
         group = with_gaps[first : first + max(1, int(np.searchsorted(sizes, _ROWS)))]
         first += len(group)
-        steps = [np.flatnonzero(_present(places, number)) for number in group]
+        steps = [np.flatnonzero(_present(places, one)) for one in group.tolist()]
         owner = np.arange(len(group)).repeat([len(one) for one in steps])
-        number, step = group[owner], np.concatenate(steps)
-        is_ahead = step >= layout.kept[number]
+        series, step = group[owner], np.concatenate(steps)
+        is_ahead = step >= layout.kept[series]
         place = np.where(
             is_ahead,
-            layout.starts[-1] + layout.ahead_starts[number] + step - layout.kept[number],
-            layout.starts[number] + step,
+            layout.starts[-1] + layout.ahead_starts[series] + step - layout.kept[series],
+            layout.starts[series] + step,
         )
-        _lay_out(reader, seen, layout, group, owner, layout.times(number, step), source[place] - 1)
+        _lay_out(reader, seen, layout, group, owner, layout.times(series, step), source[place] - 1)
 
 
 def _lay_out(reader: TableReader, seen: Counts, layout: Layout, group: Any, owner: Any, time: Times, rows: Any) -> None:
@@ -204,12 +205,13 @@ def _lay_out(reader: TableReader, seen: Counts, layout: Layout, group: Any, owne
         )
 
 
-def _present(places: Places, number: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _present(places: Places, number: int) -> NDArray[np.bool_]:
     """Whether a row of the table came to each step of the grid of a series."""
     layout, source = places.layout, places.arrays["source"]
     start, ahead = int(layout.starts[number]), int(layout.starts[-1] + layout.ahead_starts[number])
     kept, more = source[start : start + layout.kept[number]], source[ahead : ahead + layout.ahead[number]]
-    return np.concatenate([kept, more]) != 0
+    is_there: NDArray[np.bool_] = np.concatenate([kept, more]) != 0
+    return is_there
 
 
 def _report(source: TableSource, seen: Counts, places: Places) -> list[str]:
@@ -228,11 +230,11 @@ def _report(source: TableSource, seen: Counts, places: Places) -> list[str]:
             *(name, number_of(missing, "missing time stamp"), (whole > own).sum(), len(own)),
         )
     if total > rows:
-        there = int(own.sum()) - given
-        logger.info("%s: read %s after the last targets as the future of the covariates", name, number_of(there, "row"))
+        ahead = number_of(total - rows, "row")
+        logger.info("%s: read %s after the last targets as the future of the covariates", name, ahead)
     if places.drops_past:
         logger.warning("%s: values of the past covariates after the last targets are not used", name)
-    complete = []
+    complete: list[str] = []
     for part in ("values", "past_covariates", "future_covariates"):
         if part not in arrays:
             continue

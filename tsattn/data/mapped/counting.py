@@ -70,6 +70,7 @@ class Counts:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
+        """Views of what is counted, to be added to in place."""
         return {name: part[: len(self.ids)] for name, part in self._store.items()}
 
     def add(self, chunk: RowChunk, time: Times) -> None:

@@ -119,7 +119,7 @@ class TableReader:
             if not has_value.any():
                 raise UserError(f"{source}: every target of every series is missing; at least one is needed")
             if not has_value.all():
-                left = [name for name, is_full in zip(seen.ids, has_value, strict=True) if not is_full]
+                left = [name for name, is_full in zip(seen.ids, has_value.tolist(), strict=True) if not is_full]
                 left = [left[place] for place in id_order(left)]
                 logger.warning(
                     "%s: left out %d of %d series, without any value: %s",
@@ -180,7 +180,7 @@ class TableReader:
         is_full = seen.arrays["known"].any(axis=0)
         if not roles.is_wide or self.source.options.target is not None or is_full.all() or not is_full.any():
             return roles, np.arange(len(roles.target))
-        empty = [shown(name) for name, is_kept in zip(roles.target, is_full, strict=True) if not is_kept]
+        empty = [shown(name) for name, is_kept in zip(roles.target, is_full.tolist(), strict=True) if not is_kept]
         what = f"column {empty[0]}" if len(empty) == 1 else f"columns {one_of(empty)}"
         logger.warning("%s: left out %s, without any value", source, what)
         channels = np.flatnonzero(is_full)
@@ -221,9 +221,7 @@ class TableReader:
         frequency, is_given = found.frequency, options.frequency is not None
         edges = [self._like(time, stamps) for stamps in (first, last, end)]
         if not is_given and frequency in ("B", "D"):
-            weeks = [
-                (np.asarray(edge.tz_localize(None)).astype("M8[D]").astype(np.int64) + 3) // 7 for edge in edges[:2]
-            ]
+            weeks = [_weeks(pd.DatetimeIndex(edge)) for edge in edges[:2]]
             frequency = "D" if seen.has_weekend or (weeks[0] == weeks[1]).all() else "B"
         grid = Grid(edges[0].append(edges[1]), frequency)
         origin, phase = grid.split(edges[0])
@@ -278,7 +276,7 @@ class TableReader:
         place[list(series)] = np.arange(len(series))
         columns = [*([] if roles.id is None else [roles.id]), roles.time]
         stamps, owners, rows, count = [], [], [], 0
-        time: Times = pd.Index([])
+        time: Times = pd.Index(np.zeros(0, np.int64))
         for chunk in self.source.chunks(columns):
             found = np.flatnonzero(place[seen.codes(chunk)] >= 0)
             if len(found):
@@ -295,3 +293,9 @@ class TableReader:
     def _like(time: Times, stamps: NDArray[np.int64]) -> Times:
         """Other stamps, in nanoseconds, in the time zone of these; or steps."""
         return times_of(stamps, "ns" if isinstance(time, pd.DatetimeIndex) else None, getattr(time, "tz", None))
+
+
+def _weeks(time: pd.DatetimeIndex) -> NDArray[np.int64]:
+    """The numbers of weeks; 1970-01-01 was a Thursday."""
+    weeks: NDArray[np.int64] = (time.tz_localize(None).to_numpy().astype("M8[D]").astype(np.int64) + 3) // 7
+    return weeks

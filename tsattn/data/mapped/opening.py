@@ -14,6 +14,7 @@ from tsattn.data.mapped.panel_folder import choose, open_panel
 from tsattn.data.mapped.source import TableOptions
 from tsattn.data.panel import Panel
 from tsattn.data.text_format import TextFormat
+from tsattn.errors import UserError
 
 __all__ = ["opened_panel", "table_options"]
 
@@ -60,7 +61,11 @@ def opened_panel(path: Path, options: TableOptions, folder: Path | None = None, 
     """
     if folder is None:
         return choose(open_panel(path, verify=verify), options, str(path))
-    if not is_current(path, folder, options):
-        logger.info("converting %s to %s", path, folder)
-        convert(path, folder, options, overwrite=folder.exists())
-    return open_panel(folder, verify=verify)
+    if is_current(path, folder, options):
+        try:
+            return open_panel(folder, verify=verify)
+        except UserError as error:
+            logger.info("%s", error)
+    logger.info("converting %s to %s", path, folder)
+    convert(path, folder, options, overwrite=folder.exists())
+    return open_panel(folder)

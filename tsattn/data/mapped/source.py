@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -57,7 +57,7 @@ class TableOptions:
     static: tuple[str, ...] = ()
     frequency: str | None = None
     max_filled: float = 0.5
-    text: TextFormat = TextFormat()
+    text: TextFormat = field(default_factory=TextFormat)
 
 
 @dataclass(frozen=True)
@@ -257,10 +257,10 @@ def _is_text(schema: pa.Schema, name: str) -> bool:
 
 def _with_stamps(table: pa.Table) -> pa.Table:
     """A table whose dates are time stamps: as objects, pandas reads them one by one."""
-    for number, field in enumerate(table.schema):
-        if pa.types.is_date(field.type):
-            kind = pa.timestamp("s" if pa.types.is_date32(field.type) else "ms")
-            table = table.set_column(number, field.name, table.column(number).cast(kind))
+    for number, column in enumerate(table.schema):
+        if pa.types.is_date(column.type):
+            kind = pa.timestamp("s" if pa.types.is_date32(column.type) else "ms")
+            table = table.set_column(number, column.name, table.column(number).cast(kind))
     return table
 
 
