@@ -35,7 +35,7 @@ from tsattn.data.roles import NO_NAME, is_nameless
 from tsattn.data.time_numbers import time_zone
 from tsattn.errors import UserError, number_of, shown
 
-__all__ = ["convert", "is_current"]
+__all__ = ["convert", "keep_current"]
 
 logger = logging.getLogger("tsattn")
 
@@ -61,30 +61,33 @@ def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool 
             table that changes while it is read.
     """
     source = TableSource(path, options)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _only_one(folder):
-            _refuse_existing(folder, overwrite=overwrite)
-            partial = folder.with_name(f"{folder.name}.partial")
-            states = source.states()
-            _go_on(partial, _key(path, states, options))
-            try:
-                _write(source, partial, states)
-            except (UserError, OSError):
-                shutil.rmtree(partial, ignore_errors=True)  # nothing that can be gone on with
-                raise
-            old = folder.with_name(f"{folder.name}.old")
-            shutil.rmtree(old, ignore_errors=True)
-            if folder.exists():
-                folder.rename(old)
-            partial.rename(folder)
-            shutil.rmtree(old, ignore_errors=True)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(f"{folder} cannot be written: {reason}; name another folder") from error
+    with _only_one(folder):
+        if folder.exists() and not overwrite:
+            raise UserError(f"{folder} exists already; name another folder, or add --overwrite")
+        _replace(source, folder)
 
 
-def is_current(path: Path, folder: Path, options: TableOptions) -> bool:
+def keep_current(path: Path, folder: Path, options: TableOptions) -> None:
+    """Convert a table, unless the folder holds it as it is now.
+
+    Args:
+        path: as for `convert`.
+        folder: as for `convert`; what another table was converted to is replaced.
+        options: as for `convert`.
+
+    Raises:
+        UserError: as `convert`.
+    """
+    if _is_current(path, folder, options):
+        return
+    source = TableSource(path, options)
+    with _only_one(folder):
+        if not _is_current(path, folder, options):  # another process may have done it while this one waited
+            logger.info("converting %s to %s", path, folder)
+            _replace(source, folder)
+
+
+def _is_current(path: Path, folder: Path, options: TableOptions) -> bool:
     """Whether a folder holds a table as it is now, read in this way; of files that are newer the content is compared.
 
     Raises:
@@ -108,6 +111,29 @@ def is_current(path: Path, folder: Path, options: TableOptions) -> bool:
         return True
     logger.info("%s has changed since it was converted to %s", path, folder)
     return False
+
+
+def _replace(source: TableSource, folder: Path) -> None:
+    """Write a folder beside the one that is there, and put it in its place."""
+    if folder.exists() and not is_panel_folder(folder):
+        raise UserError(f"{folder} is no folder that a table was converted to (it has no {INDEX}); it is not replaced")
+    partial = folder.with_name(f"{folder.name}.partial")
+    states = source.states()
+    _go_on(partial, _key(source.path, states, source.options))
+    if not is_panel_folder(partial):
+        try:
+            _write(source, partial, states)
+        except (UserError, OSError):
+            shutil.rmtree(partial, ignore_errors=True)  # nothing that can be gone on with
+            raise
+    for name in ("source.npy", "counts.npz", "written.json", "key"):
+        (partial / name).unlink(missing_ok=True)
+    old = folder.with_name(f"{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    partial.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write(source: TableSource, partial: Path, states: list[FileState]) -> None:
@@ -271,7 +297,6 @@ def _finish(
     roles = layout.roles
     places.flush()
     places.arrays.clear()
-    (partial / "source.npy").unlink()
     np.save(partial / "starts.npy", layout.starts)
     np.save(partial / "ahead_starts.npy", layout.ahead_starts)
     if roles.static:
@@ -292,8 +317,6 @@ def _finish(
         "time_zone": time_zone(layout.times(np.zeros(1, np.int64), np.zeros(1, np.int64))),
     }
     write_index(partial, facts, states, checksums, source.options)
-    for name in ("counts.npz", "written.json", "key"):
-        (partial / name).unlink(missing_ok=True)
 
 
 def _key(path: Path, states: list[FileState], options: TableOptions) -> str:
@@ -314,24 +337,26 @@ def _go_on(partial: Path, key: str) -> None:
     (partial / "key").write_text(key)
 
 
-def _refuse_existing(folder: Path, *, overwrite: bool) -> None:
-    if folder.exists() and not overwrite:
-        raise UserError(f"{folder} exists already; name another folder, or add --overwrite")
-    if folder.exists() and not is_panel_folder(folder):
-        raise UserError(f"{folder} is no folder that a table was converted to (it has no {INDEX}); it is not replaced")
-
-
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Be the one process that writes this folder; the lock of one that was killed is free."""
-    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
+    """Be the one process that writes this folder; the lock of one that was killed is free.
+
+    Raises:
+        UserError: for a folder that cannot be written.
+    """
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        logger.info("waiting for another process that writes %s", folder)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-        Path(lock.lock_file).unlink(missing_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.with_name(f"{folder.name}.lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            logger.info("waiting for another process that writes %s", folder)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+            Path(lock.lock_file).unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"{folder} cannot be written: {reason}; name another folder") from error

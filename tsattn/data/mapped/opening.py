@@ -9,7 +9,7 @@ from typing import Any
 
 from tsattn.data.columns import column_name, column_names
 from tsattn.data.grid import normalise_frequency
-from tsattn.data.mapped.convert import convert, is_current
+from tsattn.data.mapped.convert import convert, keep_current
 from tsattn.data.mapped.panel_folder import choose, open_panel
 from tsattn.data.mapped.source import TableOptions
 from tsattn.data.panel import Panel
@@ -61,11 +61,11 @@ def opened_panel(path: Path, options: TableOptions, folder: Path | None = None, 
     """
     if folder is None:
         return choose(open_panel(path, verify=verify), options, str(path))
-    if is_current(path, folder, options):
-        try:
-            return open_panel(folder, verify=verify)
-        except UserError as error:
-            logger.info("%s", error)
+    keep_current(path, folder, options)
+    try:
+        return open_panel(folder, verify=verify)
+    except UserError as error:
+        logger.info("%s", error)
     logger.info("converting %s to %s", path, folder)
-    convert(path, folder, options, overwrite=folder.exists())
+    convert(path, folder, options, overwrite=True)
     return open_panel(folder)

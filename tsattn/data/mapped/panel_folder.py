@@ -133,13 +133,17 @@ def write_index(
         options: how it was read.
     """
     arrays = {
-        path.stem: {"size": path.stat().st_size, "sha256": sha256_of(path)} for path in sorted(folder.glob("*.npy"))
+        path.stem: {"size": path.stat().st_size, "sha256": sha256_of(path)}
+        for path in sorted(folder.glob("*.npy"))
+        if path.stem in ("time", *_MAPPED, *_SMALL)
     }
     source = {"files": [asdict(state) for state in states], "sha256": checksums, "options": asdict(options)}
-    with (folder / INDEX).open("w", encoding="utf-8") as file:
+    partial = folder / f"{INDEX}.partial"
+    with partial.open("w", encoding="utf-8") as file:
         json.dump({"format": FORMAT, **facts, "arrays": arrays, "source": source}, file, sort_keys=True)
         file.flush()
         os.fsync(file.fileno())
+    partial.replace(folder / INDEX)
 
 
 def new_array(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
@@ -152,6 +156,7 @@ def new_array(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
         try:
             old = _opened(path, mapped=True, mode="r+")
             if old.shape == shape and old.dtype == dtype:
+                _allocate(path)
                 return old
         except (ValueError, OSError):
             pass
@@ -161,15 +166,19 @@ def new_array(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
         np.save(path, empty)
         return empty
     array = np.lib.format.open_memmap(path, "w+", dtype, shape)
-    if hasattr(os, "posix_fallocate"):  # a disk that is full must be known before it is written to
+    _allocate(path)
+    return array
+
+
+def _allocate(path: Path) -> None:
+    """Have the disk give a file all of its room: one that is full must be known before it is written to."""
+    if hasattr(os, "posix_fallocate"):
         with path.open("r+b") as file:
             try:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
             except OSError as error:
                 if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-                    path.unlink()
                     raise
-    return array
 
 
 def space_needed(folder: Path, shapes: dict[str, tuple[tuple[int, ...], str]]) -> None:

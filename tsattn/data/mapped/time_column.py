@@ -55,7 +55,7 @@ class TimeColumn:
             UserError: naming a row without any, or of another time zone.
         """
         column, where = chunk.frame[self._name], chunk.where
-        if self._texts is not None:
+        if self._texts is not None and not pd.api.types.is_datetime64_any_dtype(column.dtype):
             codes = self._texts.get_indexer(pd.Index(column))
             if (codes < 0).any():
                 return parse_dates(column, where)  # raises, or the file has changed, which is seen later
@@ -100,6 +100,8 @@ class TimeColumn:
         places: dict[str, tuple[int, int]] = {}
         for chunk in source.chunks([self._name]):
             column = chunk.frame[self._name]
+            if pd.api.types.is_datetime64_any_dtype(column.dtype):
+                continue  # of another file, which has types
             first = chunk.end - len(column)
             codes, texts = pd.factorize(column, use_na_sentinel=False)
             rows = np.full(len(texts), len(column))
