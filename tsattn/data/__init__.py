@@ -12,7 +12,7 @@ Where things are, in the order of the way:
   they are cut;
 - around that, one `LightningDataModule` a source, all subclasses of the one in `datamodule.py`: `own_data.py` (a
   user's frame or file), `panel_data.py` (a panel, for the Forecaster), `public/public_data.py` (the public data sets,
-  with their cards and files), `mapped/mapped_data.py` (tables larger than memory), `pretraining/pretraining_data.py`
+  with their cards and files), `mapped/mapped_data.py` (tables larger than memory, see `mapped/`), `pretraining/pretraining_data.py`
   (series that are generated and mixed).
 
 To add a public CSV file, write its card in `public/cards.py`; for anything else, one file with a subclass of

@@ -118,7 +118,7 @@ def panel_moments(panel: Panel, ends: NDArray[np.int64] | None) -> tuple[NDArray
     ends = panel.lengths if ends is None else ends
     for block in panel.blocks():
         starts = panel.starts[block.start : block.stop + 1]
-        if not panel.is_mapped or starts[-1] - starts[0] <= _PIECE:
+        if not panel.is_mapped or len(starts) > 2 or starts[-1] - starts[0] <= _PIECE:
             values = panel.values[starts[0] : starts[-1]].astype(np.float64, copy=False)
             counts = np.arange(len(values)) < (ends[block] + starts[:-1] - starts[0]).repeat(np.diff(starts))
             if not counts.all():

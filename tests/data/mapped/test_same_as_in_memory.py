@@ -28,6 +28,7 @@ from tests.data.mapped.tables_to_map import (
     wide_frame,
 )
 from tsattn.data import FrameDataModule, MappedDataModule, panel_from_frame
+from tsattn.errors import UserError
 from tsattn.forecaster import future_frame
 from tsattn.training import ForecastingModule
 
@@ -119,15 +120,13 @@ def tables(draw: st.DrawFn) -> tuple[pd.DataFrame, dict[str, Any]]:
     return frame, options
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=tables())
 def test_arrays_are_those_of_any_table_in_memory(
     table: tuple[pd.DataFrame, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     frame, options = table
     folder = tmp_path_factory.mktemp("any")
-    from tsattn.errors import UserError
-
     path = saved(frame, folder / "t.parquet", rows=17)
     try:
         expected = panel_from_frame(frame, **options)
