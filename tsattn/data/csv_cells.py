@@ -52,7 +52,7 @@ def read_cells(
     """
     with _refusals(path, text, has_header=has_header):
         options, found = _options(path, ids, dates, text, has_header=has_header)
-        table = pd.read_csv(path, **options)
+        table: pd.DataFrame = pd.read_csv(path, **options)
     for name in found:
         table[name] = _ids(table[name])
     return table

@@ -41,4 +41,4 @@ def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> 
         return pd.Index(numbers, copy=False)
     if zone is None:
         return pd.DatetimeIndex(numbers.view(f"M8[{unit}]"), copy=False)
-    return pd.DatetimeIndex(numbers, dtype=pd.DatetimeTZDtype(unit, zone), copy=False)
+    return pd.DatetimeIndex(numbers, dtype=pd.DatetimeTZDtype(unit, zone), copy=False)  # type: ignore[call-overload]

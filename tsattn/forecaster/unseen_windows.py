@@ -82,7 +82,7 @@ def _after(panel: Panel, series: FittedSeries, context_length: int) -> tuple[Pan
         if name in number:
             rows[fitted] = before.time_of(fitted).searchsorted(panel.time_of(number[name])[0])
     numbers = np.flatnonzero(rows)
-    added = {before.ids[fitted]: before.time_of(fitted)[rows[fitted] - 1] for fitted in numbers}
+    added = {before.ids[fitted]: before.time_of(fitted)[rows[fitted] - 1] for fitted in numbers.tolist()}
     if len(numbers):
         fitted_before = before.take(numbers).until(rows[numbers])
         if before.is_mapped:

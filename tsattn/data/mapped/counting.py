@@ -87,6 +87,7 @@ class Counts:
         past, known = numbers_of(chunk, roles)
         self.covariates += (~np.isnan(np.concatenate([past, known], axis=1))).sum(axis=0)
         has_target = ~np.isnan(values)
+        may_lack = np.atleast_1d(~has_target.any(axis=1))
         stamps = counts(time)
         if isinstance(time, pd.DatetimeIndex):
             self.unit = max(self.unit or "s", time_unit(time) or "s", key=_UNITS.index)
@@ -103,11 +104,11 @@ class Counts:
         a["rows"][number] += np.diff(begin, append=len(stamps))
         a["first"][number] = np.minimum(a["first"][number], np.minimum.reduceat(stamps, begin))
         a["last"][number] = np.maximum(a["last"][number], np.maximum.reduceat(stamps, begin))
-        with_target = np.where(has_target.any(axis=1)[order], stamps, _NEVER)
+        with_target = np.where(may_lack[order], _NEVER, stamps)
         a["last_target"][number] = np.maximum(a["last_target"][number], np.maximum.reduceat(with_target, begin))
         a["known"][number] += np.add.reduceat(has_target[order], begin, dtype=np.int64)
         for k, name in enumerate(roles.static):
-            self._add_categories(k, name, chunk, codes, ~has_target.any(axis=1))
+            self._add_categories(k, name, chunk, codes, may_lack)
         self.rows += len(frame)
         self.place = chunk.file, chunk.end
 
@@ -144,7 +145,8 @@ class Counts:
         }
         partial = folder / "counts.npz.partial"
         with partial.open("wb") as file:
-            np.savez(file, plain=np.array(json.dumps(plain)), covariates=self.covariates, **self.arrays)
+            parts: dict[str, Any] = {"plain": np.array(json.dumps(plain)), "covariates": self.covariates, **self.arrays}
+            np.savez(file, **parts)
         partial.replace(folder / "counts.npz")
 
     def load(self, folder: Path) -> bool:

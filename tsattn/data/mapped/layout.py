@@ -114,7 +114,7 @@ class TableReader:
         source, a = str(self.source.path), seen.arrays
         roles, channels = self._with_values(seen)
         known = a["known"][:, channels]
-        has_value = known.any(axis=1)
+        has_value = np.atleast_1d(known.any(axis=1))
         if not roles.is_wide:
             if not has_value.any():
                 raise UserError(f"{source}: every target of every series is missing; at least one is needed")
@@ -177,7 +177,7 @@ class TableReader:
         for name, count in zip((*roles.past, *roles.future), seen.covariates, strict=True):
             if not count:
                 raise UserError(f"{source}: every value of covariate {shown(name)} is missing; at least one is needed")
-        is_full = seen.arrays["known"].any(axis=0)
+        is_full = np.atleast_1d(seen.arrays["known"].any(axis=0))
         if not roles.is_wide or self.source.options.target is not None or is_full.all() or not is_full.any():
             return roles, np.arange(len(roles.target))
         empty = [shown(name) for name, is_kept in zip(roles.target, is_full.tolist(), strict=True) if not is_kept]
@@ -276,7 +276,7 @@ class TableReader:
         place[list(series)] = np.arange(len(series))
         columns = [*([] if roles.id is None else [roles.id]), roles.time]
         stamps, owners, rows, count = [], [], [], 0
-        time: Times = pd.Index(np.zeros(0, np.int64))
+        time: Times = times_of(np.zeros(0, np.int64), None)
         for chunk in self.source.chunks(columns):
             found = np.flatnonzero(place[seen.codes(chunk)] >= 0)
             if len(found):

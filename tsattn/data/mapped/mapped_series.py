@@ -77,12 +77,11 @@ class MappedSeries(Series):
     @property
     @override
     def nbytes(self) -> int:
-        parts = [getattr(self.panel, name) for name in _PARTS]
-        return sum(
-            part.size * (5 if name in self._missing else 4)
-            for name, part in zip(_PARTS, parts, strict=True)
-            if part is not None
-        ) + 8 * len(self.panel.time)
+        total = 8 * len(self.panel.time)
+        for name in _PARTS:
+            part = getattr(self.panel, name)
+            total += 0 if part is None else int(part.size) * (5 if name in self._missing else 4)
+        return total
 
     @override
     def to(self, device: torch.device | str) -> Series:
@@ -102,8 +101,9 @@ class MappedSeries(Series):
                     made[name][rows] = torch.from_numpy(x[0]).to(device)
                     if made[_MASKS[name]] is not None:
                         made[_MASKS[name]][rows] = torch.from_numpy(known[0]).to(device)
-        small = {name: getattr(self, name) for name in ("starts", "mean", "scale", "static")}
-        return Series(**made, **{name: None if part is None else part.to(device) for name, part in small.items()})
+        for name in ("starts", "mean", "scale", "static"):
+            made[name] = None if (part := getattr(self, name)) is None else part.to(device)
+        return Series(**made)
 
     @override
     def rows_of(self, number: int) -> tuple[Tensor, Tensor | None]:

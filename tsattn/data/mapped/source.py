@@ -199,7 +199,8 @@ class TableSource:
         if not repeated.is_unique:
             raise UserError(f"{path} has two columns {shown(repeated[repeated.duplicated()][0])}")
         kept = [name for name in schema.names if columns is None or name in columns or name in _index_columns(schema)]
-        text_ids = [name for name in (self.options.id_column, *ID_COLUMNS) if name in kept and _is_text(schema, name)]
+        ids = [name for name in (self.options.id_column, *ID_COLUMNS) if name is not None and name in kept]
+        text_ids = [name for name in ids if _is_text(schema, name)]
         with _readable(path):
             for batch in _batches(path, kept, rows, text_ids):
                 table = pa.Table.from_batches([batch.select(kept)])
