@@ -11,7 +11,18 @@ PACKAGE = Path(__file__).parents[1] / "tsattn"
 
 # neutral ground: records and helpers that everything may use and that use nothing of the package but each other
 GROUND = {
-    *("errors", "batch", "plain_data", "task", "scaler", "descriptions", "constants", "passwords", "checksums"),
+    *(
+        "errors",
+        "batch",
+        "plain_data",
+        "task",
+        "scaler",
+        "target_transform",
+        "descriptions",
+        "constants",
+        "passwords",
+        "checksums",
+    ),
     *("checks", "saved_folders"),
 }
 LAYERS = [
@@ -21,6 +32,7 @@ LAYERS = [
         "attention",
         "layers",
         "backbones",
+        "diagnosis",
         "evaluation",
         "training",
         "predictors",
@@ -34,7 +46,7 @@ LAYERS = [
 BESIDE: dict[str, set[str]] = {
     "data": set(),
     "optim": set(),
-    **{part: {"data", "optim"} for part in LAYERS[LAYERS.index("evaluation") :]},
+    **{part: {"data", "optim"} for part in LAYERS[LAYERS.index("diagnosis") :]},
 }
 
 

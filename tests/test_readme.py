@@ -72,8 +72,11 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     names: dict[str, Any] = {"sales": sales, "plan": plan}
     for block in blocks("A frame in, a forecast out"):
         short = re.sub(r"max_steps=\d+", "max_steps=2", block)
-        assert short != block
+        assert short != block or "Forecaster" not in block
         exec(short, names)
+    assert set(names["found"]["kind"]) == {"missing"}
+    assert names["steps"].index.tolist() == [*range(1, 53)]
+    assert (tmp_path / "co2_residuals.png").exists()
     assert len(names["forecast"]) == 52
     assert list(names["forecast"].columns) == ["unique_id", "date", "predictions", "0.1", "0.5", "0.9"]
     assert (tmp_path / "co2.png").exists()
@@ -81,6 +84,8 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     pd.testing.assert_frame_equal(names["again"], names["forecast"][:4], rtol=1e-6)
     assert len(names["plans"]) == 2 * 28
     assert len(names["checks"]) == 2 * 28 * 3
+    assert names["what_if"].groupby("scenario").size().to_dict() == {"as planned": 14, "dearer": 14}
+    assert {"0.025", "0.1", "0.9", "0.975"} <= set(names["what_if"].columns)
 
 
 def test_the_run_from_python_runs() -> None:
@@ -151,7 +156,8 @@ def test_every_command_is_one_that_runs(
         board.write(tmp_path / "benchmarks" / "results" / "leaderboard" / "ett")
         (tmp_path / "runs" / "leaderboard" / "ett").mkdir(parents=True)
         shutil.copy(ROOT / "README.md", tmp_path)
-    if command in ("report", "test", "predict", "cost", "datasets", "kernels") or words[1:] == ["--resume", "run"]:
+    run_whole = ("report", "test", "predict", "attention", "export", "cost", "datasets", "kernels")
+    if command in run_whole or words[1:] == ["--resume", "run"]:
         assert main(words) == 0
     elif command == "fit":
         experiment, _ = parse_command("fit", prepare(words)[1:])
@@ -171,7 +177,19 @@ def test_every_command_is_one_that_runs(
 
 def test_there_are_commands() -> None:
     assert len(commands()) > 20
-    known = {"fit", "test", "predict", "tune", "benchmark", "report", "cost", "datasets", "kernels"}
+    known = {
+        "fit",
+        "test",
+        "predict",
+        "attention",
+        "export",
+        "tune",
+        "benchmark",
+        "report",
+        "cost",
+        "datasets",
+        "kernels",
+    }
     assert {words[0] for words in commands()} == known
 
 

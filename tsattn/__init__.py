@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tsattn.backbones import Backbone, build_backbone
     from tsattn.batch import Batch
     from tsattn.data import CO2DataModule, CSVDataModule, ForecastDataModule, FrameDataModule, PublicDataModule
+    from tsattn.diagnosis import diagnose
     from tsattn.errors import UserError
     from tsattn.experiments import Experiment, Result, resume, run
     from tsattn.forecaster import Forecaster, load
@@ -42,6 +43,7 @@ _HOMES = {
     "build_attention": "tsattn.attention",
     "build_backbone": "tsattn.backbones",
     "build_predictor": "tsattn.predictors",
+    "diagnose": "tsattn.diagnosis",
     "load": "tsattn.forecaster",
     "resume": "tsattn.experiments",
     "run": "tsattn.experiments",
@@ -68,6 +70,7 @@ __all__ = [
     "build_attention",
     "build_backbone",
     "build_predictor",
+    "diagnose",
     "load",
     "resume",
     "run",

@@ -19,6 +19,8 @@ __all__ = ["Batch", "WindowUnits"]
 class WindowUnits:
     """The units of windows: ``original = scaled * scale + mean``.
 
+    Of targets that are transformed, they are of the transformed values, which "original" is then to mean.
+
     No dataclass, as the batch is: of those, Lightning casts every tensor to the precision of a training, and in
     bfloat16 a mean of 10000 is off by tens.
 
@@ -55,6 +57,8 @@ class Batch:
         past_observed: `(B, L, C)` bool, False where `past` was imputed; None if nothing is missing.
         target_observed: `(B, T, C)` bool, False where `target` is unknown and must not be scored; None if
             nothing is missing.
+        target_weight: `(B, T, C)` how much each target counts in a training, where the mean is about 1; 0 is as not
+            observed. No metric is weighted. None: all alike.
         time: `(B, L + T)` int64 time stamps, in seconds since 1970-01-01 by the clock of the data.
         past_covariates: `(B, L, P)` scaled covariates known for the context only, gaps imputed.
         future_covariates: `(B, L + T, F)` scaled covariates known for context and horizon, gaps imputed.
@@ -70,6 +74,7 @@ class Batch:
     target: Tensor | None = None
     past_observed: Tensor | None = None
     target_observed: Tensor | None = None
+    target_weight: Tensor | None = None
     time: Tensor | None = None
     past_covariates: Tensor | None = None
     future_covariates: Tensor | None = None
@@ -89,6 +94,10 @@ class Batch:
     def rows(self, first: int, end: int) -> Batch:
         """The windows from `first` to before `end`."""
         return self._map(lambda tensor: tensor[first:end])
+
+    def repeated(self, times: int) -> Batch:
+        """Each window so many times, one copy after the other."""
+        return self._map(lambda tensor: tensor.repeat_interleave(times, 0))
 
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory (called by the DataLoader).

@@ -16,6 +16,7 @@ from tsattn.task import check_quantiles
 
 __all__ = [
     "ACCELERATORS",
+    "calibration_share",
     "check_accelerator",
     "folder_path",
     "has_accelerator",
@@ -63,6 +64,28 @@ def share(name: str, value: Any) -> float:
     """
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) <= 1:
         raise UserError(f"{name} must be a number from 0 to 1, not {shown(repr(value))}")
+    return float(value)
+
+
+def calibration_share(value: Any) -> float | None:
+    """The share of the rows for validation, the last of them, that calibrate alone.
+
+    Args:
+        value: of the option ``calibrate``.
+
+    Returns:
+        None where nothing is calibrated, 1 where all rows are used, to choose weights, too.
+
+    Raises:
+        UserError: for what is neither true nor false nor a number between 0 and 1.
+    """
+    if isinstance(value, bool):
+        return 1.0 if value else None
+    if not isinstance(value, Real) or not 0 < float(value) < 1:
+        raise UserError(
+            "calibrate must be true, false, or the share of the rows for validation that calibrate alone, between 0 "
+            f"and 1, not {shown(repr(value))}"
+        )
     return float(value)
 
 

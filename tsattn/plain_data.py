@@ -11,7 +11,10 @@ __all__ = ["PlainData"]
 
 @dataclass(frozen=True)
 class PlainData:
-    """A record of numbers, texts and tuples of these, however deep; tuples are lists where it is saved."""
+    """A record of numbers, texts and tuples of these, however deep; tuples are lists where it is saved.
+
+    A record within it is saved as its own plain data, which `from_dict` of the outer one has to read.
+    """
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data (str, int, float, list), as checkpoints and JSON store it."""
@@ -28,6 +31,8 @@ class PlainData:
 
 
 def _lists(value: Any) -> Any:
+    if isinstance(value, PlainData):
+        return value.to_dict()
     return [_lists(part) for part in value] if isinstance(value, tuple) else value
 
 

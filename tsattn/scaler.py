@@ -5,14 +5,17 @@ Shape letters: B windows, T horizon, S series, C channels, Q quantiles, P past-o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor
+from typing_extensions import override
 
 from tsattn.constants import EXACT, ModuleWithConstants
 from tsattn.errors import UserError
 from tsattn.plain_data import PlainData
+from tsattn.target_transform import SeriesTransform, TargetTransform, restored
 
 __all__ = ["Scaler", "Units"]
 
@@ -20,6 +23,8 @@ __all__ = ["Scaler", "Units"]
 @dataclass(frozen=True)
 class Scaler(PlainData):
     """Means and standard deviations of the training part, in original units: ``scaled = (original - mean) / scale``.
+
+    Where the targets are transformed, those of them are of the transformed values.
 
     Attributes:
         mean: C means of all series.
@@ -30,6 +35,7 @@ class Scaler(PlainData):
         series_scale: S times C standard deviations.
         covariate_mean: P + F means, past covariates first.
         covariate_scale: P + F standard deviations.
+        transform: of the targets before they are scaled; None where they are scaled as they are.
     """
 
     mean: tuple[float, ...]
@@ -40,12 +46,22 @@ class Scaler(PlainData):
     series_scale: tuple[tuple[float, ...], ...] = ()
     covariate_mean: tuple[float, ...] = ()
     covariate_scale: tuple[float, ...] = ()
+    transform: TargetTransform | None = None
+
+    @classmethod
+    @override
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        transform = data.get("transform")
+        return super().from_dict(
+            data if transform is None else {**data, "transform": TargetTransform.from_dict(transform)}
+        )
 
     def units(self) -> Units:
         """The units of the series of `ids`, in that order; `(1, C)` where all share one scale."""
         if self.scaling == "series":
-            return Units(self.series_mean, self.series_scale)
-        return Units([self.mean], [self.scale])
+            each = None if self.transform is None else self.transform.of_each
+            return Units(self.series_mean, self.series_scale, each)
+        return Units([self.mean], [self.scale], None if self.transform is None else self.transform.of_all)
 
 
 class Units(ModuleWithConstants):
@@ -54,35 +70,70 @@ class Units(ModuleWithConstants):
     Args:
         mean: `(S, C)` of each series and channel; `(1, C)` serves all series.
         scale: `(S, C)`; ``original = scaled * scale + mean``.
+        transform: of the targets, whose transformed values these are then of; None where there is none.
     """
 
     mean: Tensor
     scale: Tensor
+    lambdas: Tensor
+    original_mean: Tensor
+    original_scale: Tensor
 
-    def __init__(self, mean: Any, scale: Any) -> None:
+    def __init__(self, mean: Any, scale: Any, transform: SeriesTransform | None = None) -> None:
         super().__init__()
-        for name, table in (("mean", mean), ("scale", scale)):
+        self.kind = None if transform is None else transform.kind
+        tables = {"mean": mean, "scale": scale}
+        if transform is not None:
+            tables |= {"lambdas": transform.lambdas}
+            tables |= {"original_mean": transform.mean, "original_scale": transform.scale}
+        for name, table in tables.items():
             self.register_constant(name, table, EXACT, cast=False)
 
     def of(self, series_id: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and scale of the windows of these series `(B,)`: two `(B, 1, C)`, or `(1, 1, C)` if all share one.
+        """Mean and scale of the values of these series `(B,)`: two `(B, 1, C)`, or `(1, 1, C)` if all share one.
 
-        They lie on the device of the units, the numbers of the series on any.
+        These standardise the values themselves, transformed or not: errors are measured by them. They lie on the device
+        of the units, the numbers of the series on any.
 
         Raises:
             UserError: without the series of each window, where each has a scale of its own.
         """
-        if len(self.mean) == 1:
-            return self.mean[:, None], self.scale[:, None]
-        if series_id is None:
-            raise UserError(f"each of the {len(self.mean)} series has a scale of its own: give series_id, (B,)")
-        series_id = series_id.to(self.mean.device)
-        return self.mean[series_id, None], self.scale[series_id, None]
+        if self.kind is None:
+            return self._rows(self.mean, series_id), self._rows(self.scale, series_id)
+        return self._rows(self.original_mean, series_id), self._rows(self.original_scale, series_id)
+
+    def standardised(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
+        """Values or forecasts of the scale of the batch on that of `of`: the same, if the targets are not transformed.
+
+        Args:
+            scaled: `(B, T, C)` or `(B, T, C, Q)`, on any device.
+            series_id: `(B,)` as in the batch; not needed where all series share one scale.
+        """
+        if self.kind is None:
+            return scaled
+        original = self.restore(scaled, series_id)
+        mean, scale = (_beside(part, original) for part in self.of(series_id))
+        return (original - mean) / scale
 
     def restore(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
         """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units (float64)."""
         self.fill_constants(scaled.device)
-        mean, scale = self.of(series_id)
-        if scaled.dim() == 4:
-            mean, scale = mean[..., None], scale[..., None]
-        return scaled.to(EXACT) * scale + mean
+        mean, scale = (_beside(self._rows(part, series_id), scaled) for part in (self.mean, self.scale))
+        values = scaled.to(EXACT) * scale + mean
+        if self.kind is None:
+            return values
+        return restored(self.kind, values, _beside(self._rows(self.lambdas, series_id), scaled))
+
+    def _rows(self, table: Tensor, series_id: Tensor | None) -> Tensor:
+        """Of a table `(S, C)` the rows of the windows, `(B, 1, C)`."""
+        if len(table) == 1:
+            return table[:, None]
+        if series_id is None:
+            raise UserError(f"each of the {len(table)} series has a scale of its own: give series_id, (B,)")
+        return table[series_id.to(table.device), None]
+
+
+def _beside(rows: Tensor, values: Tensor) -> Tensor:
+    """Rows `(B, 1, C)` as they broadcast to `values`, `(B, T, C)` or `(B, T, C, Q)`, on their device."""
+    rows = rows.to(values.device)
+    return rows[..., None] if values.dim() == 4 else rows

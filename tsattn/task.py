@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of, shown
 from tsattn.plain_data import PlainData
 
-__all__ = ["MEDIAN", "Output", "Task", "check_quantiles"]
+__all__ = ["DISTRIBUTIONS", "MEDIAN", "Output", "Task", "check_quantiles"]
 
 MEDIAN = 0.5
+DISTRIBUTIONS = ("normal", "student_t", "negative_binomial")
+"""What a network may forecast in the place of a point or of quantiles of its own."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +57,30 @@ class Task(PlainData):
 
 @dataclass(frozen=True)
 class Output(PlainData):
-    """What is asked of a model: a point forecast, or quantiles.
+    """What is asked of a model: a point forecast or quantiles, its own or those of a distribution.
 
     Attributes:
         quantiles: Q levels to forecast, rising, the median among them; none for a point forecast.
+        distribution: one of `DISTRIBUTIONS`, whose quantiles or mean these are; None for a forecast of their own.
 
     Raises:
-        UserError: for quantiles that are not such levels.
+        UserError: for quantiles that are not such levels, or an unknown distribution.
     """
 
     quantiles: tuple[float, ...] = ()
+    distribution: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+        if self.distribution is not None and self.distribution not in DISTRIBUTIONS:
+            raise UserError(f"unknown distribution {shown(self.distribution)}; valid: {one_of(DISTRIBUTIONS)}")
+
+    def difference(self, other: Output) -> str:
+        """The first in which another one differs from this, with both values, as a sentence ends."""
+        if self.quantiles != other.quantiles:
+            one, two = (list(output.quantiles) or "none" for output in (self, other))
+            return f"its quantiles are {one}, but {two} are asked for"
+        return f"its distribution is {self.distribution or 'none'}, but {other.distribution or 'none'} is asked for"
 
     @property
     def num(self) -> int:

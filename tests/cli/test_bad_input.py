@@ -39,7 +39,7 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [
         (
             ["foo"],
-            "unknown command 'foo'; valid: fit, validate, test, predict, tune, benchmark, report, cost, datasets",
+            "unknown command 'foo'; valid: fit, validate, test, predict, attention, export, tune, benchmark, report",
         ),
         (
             ["fit"],
@@ -52,6 +52,11 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["test"], "test needs a trained model: --run DIR"),
         (["test", "--run", "no/such"], "the run folder no/such is not there"),
         (["predict", "--run", "no/such"], "the run folder no/such is not there"),
+        (["attention"], "attention needs a trained model: --run DIR"),
+        (["attention", "--run", "no/such"], "the run folder no/such is not there"),
+        (["export"], "export needs a trained model: --run DIR"),
+        (["export", "--run", "no/such"], "the run folder no/such is not there"),
+        (["export", "--run", "x", "--fromat", "onnx"], "unknown argument --fromat"),
         (["fit", "--config", "co2_mlr.yaml", "--attention", "fast"], "unknown attention 'fast'; valid: standard, swa"),
         (["fit", "--config", "co2_mlr.yaml", "--attention.ranks", "[4, 1]"], "ranks [4, 1] sum to 5, but must sum to"),
         (["fit", "--config", "co2_mlr.yaml", "--attention.window", "4"], "mlr has no argument 'window'; valid: ranks"),
@@ -241,7 +246,13 @@ def test_debug_shows_where_it_went_wrong(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_plain_mistake_is_answered_at_once(tmp_path: Path) -> None:
     """An unknown command and a missing folder do not wait for torch to be imported."""
-    mistakes = (["foo"], ["test", "--run", "none"], ["cost", "--tokens", "x"], ["datasets", "info", "x"])
+    mistakes = (
+        ["foo"],
+        ["test", "--run", "none"],
+        ["export", "--run", "none"],
+        ["cost", "--tokens", "x"],
+        ["datasets", "info", "x"],
+    )
     for words in (*mistakes, ["--help"], ["--version"]):
         code = (
             "import sys; from tsattn.cli import main; code = main(sys.argv[1:]); "
@@ -256,8 +267,8 @@ def test_the_command_is_installed() -> None:
     done = subprocess.run([sys.executable, "-m", "tsattn", "nothing"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "error: unknown command 'nothing'; valid: fit, validate, test, predict, tune, benchmark, report, "
-        "cost, datasets, kernels\n"
+        "error: unknown command 'nothing'; valid: fit, validate, test, predict, attention, export, tune, "
+        "benchmark, report, cost, datasets, kernels\n"
     )
 
 

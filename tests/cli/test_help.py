@@ -72,7 +72,9 @@ def test_the_kinds_are_those_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["fit"], ["validate"], ["test"], ["predict"], ["tune"], ["benchmark"], ["kernels"], []], ids=str
+    "words",
+    [["fit"], ["validate"], ["test"], ["predict"], ["attention"], ["export"], ["tune"], ["benchmark"], ["kernels"], []],
+    ids=str,
 )
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", HEAVY, *words, "--help"], capture_output=True, text=True)

@@ -118,6 +118,16 @@ class TestKey:
         before = Experiment.of(content)
         assert before.with_values({path: value}).key != before.key
 
+    def test_a_transform_is_in_it_where_there_is_one(self, content: dict[str, Any], tmp_path: Path) -> None:
+        golden.sales().assign(y=lambda table: table["y"].abs() + 1).to_csv(tmp_path / "table.csv", index=False)
+        before = Experiment.of(content).with_values({"data.path": str(tmp_path / "table.csv")})
+        assert before.with_values({"data.transform": None}).key == before.key
+        described = [{"kind": "box_cox"}, {"kind": "box_cox", "lambda": 0.5}]
+        transforms = ["log", "log1p", "box_cox", *described]
+        keys = [before.with_values({"data.transform": transform}).key for transform in transforms]
+        assert keys[2] == keys[3]
+        assert len({before.key, *keys}) == 5
+
     def test_another_file_of_the_same_values_has_the_same_key(self, content: dict[str, Any], tmp_path: Path) -> None:
         before = Experiment.of(content)
         other = tmp_path / "other" / "table.parquet"

@@ -78,3 +78,52 @@ def test_the_scale_of_strangers_knows_nothing_that_is_scored(fitted: Forecaster)
         fitted.evaluate(table)
     hook.remove()
     torch.testing.assert_close(*contexts, rtol=0, atol=0)
+
+
+def test_groups_are_those_of_the_rows_and_come_to_the_whole(fitted: Forecaster) -> None:
+    """By series: what the frame of that series alone scores; by step and origin: means that come to the mean of all."""
+    new = frame_of(more=30)
+    whole = fitted.evaluate(new)
+    by_series = fitted.evaluate(new, by="series")
+    assert [*by_series.columns] == [*whole.columns]
+    assert by_series.index.names == ["forecaster", "unique_id"]
+    for name in ("small", "late"):
+        alone = fitted.evaluate(new[new["unique_id"] == name])
+        pd.testing.assert_frame_equal(by_series.xs(name, level="unique_id"), alone, check_names=False, rtol=1e-4)
+    for by in ("step", "origin"):
+        groups = fitted.evaluate(new, by=by)
+        assert [*groups.columns] == [*whole.columns]
+        assert groups.index.names == ["forecaster", by]
+        for name, scores in whole.iterrows():
+            part = groups.loc[name]
+            for score in ("mse_original_by_channel", "mae_original_by_channel", "mase_by_channel"):
+                mean = np.average(part[score], weights=part["windows"])
+                assert mean == pytest.approx(scores[score], rel=1e-9), (by, name, score)
+    with pytest.raises(UserError, match="one of series, step, origin, not day"):
+        fitted.evaluate(new, by="day")  # type: ignore[arg-type]
+
+
+def test_the_columns_of_a_wide_frame_are_series() -> None:
+    naive = Forecaster("seasonal_naive", context_length=24, prediction_length=T, quantiles=None)
+    stamps = pd.date_range("2024-01-01", periods=100, freq="h", tz="Europe/Berlin")
+    wave = np.sin(np.arange(100))
+    frame = pd.DataFrame({"a": wave, "b": 10 * wave}, index=stamps)
+    whole, by_series = naive.evaluate(frame), naive.evaluate(frame, by="series")
+    assert by_series.loc["seasonal_naive"].index.tolist() == ["a", "b"]
+    mean = by_series.loc["seasonal_naive"].mean()
+    assert mean["mae_original_by_channel"] == pytest.approx(whole.loc["seasonal_naive", "mae_original_by_channel"])
+    origins = naive.evaluate(frame, by="origin", step=7).loc["seasonal_naive"].index
+    assert origins[0] == stamps[23]
+    assert str(origins.tz) == "Europe/Berlin"
+
+
+def test_residuals_are_drawn(fitted: Forecaster) -> None:
+    new = frame_of(more=30)
+    figure = fitted.plot_residuals(new, "small", ahead=3)
+    line = np.asarray(figure.axes[0].lines[0].get_ydata())
+    first = fitted.predict().query("unique_id == 'small'")["predictions"].iloc[2]
+    assert line[0] == pytest.approx(new[new["unique_id"] == "small"]["y"].iloc[2] - first, rel=1e-4)
+    assert len(line) == 30 - T + 1
+    for wrong, message in (({"ids": "large one"}, "no series large one"), ({"ahead": T + 1}, f"from 1 to {T}")):
+        with pytest.raises(UserError, match=message):
+            fitted.plot_residuals(new, **wrong)  # type: ignore[arg-type]

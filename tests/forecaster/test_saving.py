@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 import torch
 
 import tsattn
-from tests.forecaster.toys import SMALL, L, frame_of, set_in_json
+from tests.forecaster.toys import SMALL, L, T, frame_of, set_in_json
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -137,3 +139,17 @@ def test_arguments_are_kept_as_plain_data(tmp_path: Path) -> None:
     assert forecaster.predict().columns.tolist() == ["0", "1", "predictions", "0.25", "0.5", "0.75"]
     forecaster.save(tmp_path / "model")
     pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").predict(frame), forecaster.predict(frame))
+
+
+def test_loading_and_a_first_forecast_take_less_than_two_seconds_after_import(saved: Path) -> None:
+    """Of a process that has torch and Lightning; of its own time, as others may run beside it."""
+    code = (
+        "import sys, time, pandas, lightning.pytorch, torch, tsattn\n"
+        "began = time.process_time()\n"
+        "print(len(tsattn.load(sys.argv[1]).predict()), time.process_time() - began, 'sklearn' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(saved)], capture_output=True, text=True)
+    rows, seconds, has_sklearn = done.stdout.split()
+    assert int(rows) == 4 * T, done.stderr
+    assert float(seconds) < 2
+    assert has_sklearn == "False", "half a second, for what nothing here needs"

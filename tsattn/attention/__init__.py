@@ -22,6 +22,7 @@ __all__ = [
     "AttentionOptions",
     "attention_arguments",
     "attention_class",
+    "attention_kind",
     "attention_per_layer",
     "build_attention",
     "complete_attention",
@@ -104,6 +105,12 @@ def attention_class(kind: str) -> type[Attention]:
     from tsattn.attention.base import Attention
 
     return descriptions.class_of(kind, what="attention", table=KINDS, base=Attention)
+
+
+def attention_kind(attention: Attention) -> str:
+    """The kind of a built attention; of a class without one, as one of your own, its name."""
+    path = descriptions.import_path(type(attention))
+    return next((kind for kind, own in KINDS.items() if own == path), type(attention).__name__)
 
 
 def attention_arguments(kind: type[Attention]) -> list[str]:

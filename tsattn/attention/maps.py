@@ -1,6 +1,7 @@
-"""What an attention does with given tokens, written out for inspection: its probabilities, and which pairs it favours.
+"""What an attention does with given tokens, written out for inspection: its probabilities, what each level adds to its
+scores, and which pairs it favours.
 
-Both form matrices of every pair of tokens; training and forecasting never do.
+All form matrices of every pair of tokens; training and forecasting never do.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from tsattn.attention.patterns import (
     SlidingWindowPattern,
     Tokens,
 )
+from tsattn.attention.projections import MLBTCProjection
 from tsattn.errors import UserError
 from tsattn.ops.masks import allowed_pairs, window_pairs
-from tsattn.ops.softmax import wide
+from tsattn.ops.softmax import expand_heads, wide
 
-__all__ = ["attention_map", "attention_zones", "pattern_zones"]
+__all__ = ["attention_levels", "attention_map", "attention_zones", "pattern_zones"]
 
 
 @torch.no_grad()
@@ -74,6 +76,55 @@ def attention_map(
         dropout_p=0.0,
         impl="reference",
     )
+
+
+@torch.no_grad()
+def attention_levels(
+    attention: Attention,
+    x: Tensor,
+    context: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    positions: Tensor | None = None,
+    blocks: Tensor | None = None,
+    global_tokens: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """What each level adds to the score of each pair: levels of blocks of tokens (``mlr``), or of features.
+
+    The scores, before a bias and the softmax, are the sum over the levels.
+
+    Args:
+        attention: a built attention.
+        x: `(B, N, D)`; the other arguments as for `attention_map`.
+        context: `(B, S, D)`.
+        attention_mask: `(B, S)` bool.
+        bias: as for `attention_map`; it belongs to no level.
+        positions: `(N,)` or `(B, N)` int.
+        blocks: `(levels, B, S)` int.
+        global_tokens: `(S,)` or `(B, S)` bool.
+
+    Returns:
+        `(B, H, N, S)` by name, ``level 1`` (the coarsest), ``level 2``, ..., at least in float32; 0 at pairs that share
+        no block of the level, or of which a query may not see the key. Nothing for an attention without levels.
+
+    Raises:
+        UserError: for arguments that the attention does not take.
+    """
+    pattern, projection = attention.pattern, attention.projection
+    tokens, q, k, _ = attention.prepare(x, context, attention_mask, bias, positions, blocks, global_tokens)
+    if isinstance(pattern, MultiLevelPattern):
+        scores = pattern.level_scores(q, k, tokens=tokens, scale=attention.scale)
+    elif isinstance(projection, MLBTCProjection):
+        q, k, _ = expand_heads(wide(q), wide(k), wide(k))
+        widths = projection.level_widths
+        levels = zip(torch.split(q, widths, -1), torch.split(k, widths, -1), strict=True)
+        scores = torch.stack([one @ other.mT for one, other in levels]) * attention.scale
+    else:
+        return {}
+    seen = allowed_pairs(tokens.query_positions, tokens.key_positions, causal=attention.causal, key_mask=tokens.mask)
+    if seen is not None:
+        scores = scores.masked_fill(~seen, 0.0)
+    return {f"level {number}": level for number, level in enumerate(scores, 1)}
 
 
 def attention_zones(

@@ -59,6 +59,6 @@ def component_norm(projection: Projection, side: str, qk_norm: bool | str) -> nn
         return nn.Identity()
     if qk_norm == "level":
         assert isinstance(projection, MLBTCProjection)
-        widths = [shape.right_blocks * shape.right_outputs for shape in projection.shapes]
+        widths = projection.level_widths
         return LevelNorm(widths, projection.level_scales if side == "query" else [1.0] * len(widths))
     return nn.LayerNorm(projection.width)

@@ -223,6 +223,9 @@ class MLBTCProjection(Projection):
         left_fan_ins: for each level the fan-in of its left factors at initialisation; by default the left inputs of
             all levels together, so that `M x` has the scale of `x`.
 
+    Attributes:
+        level_widths: the components of each level, which sum to W.
+
     Raises:
         UserError: no levels, or blocks that do not divide D.
     """
@@ -262,7 +265,8 @@ class MLBTCProjection(Projection):
         self.level_scales = (1.0,) * len(shapes) if level_scales is None else tuple(level_scales)
         self.left = nn.ParameterList(level.left for level in initial.terms)
         self.right = nn.ParameterList(level.right for level in initial.terms)
-        self.width = sum(shape.right_blocks * shape.right_outputs for shape in shapes)
+        self.level_widths = [shape.right_blocks * shape.right_outputs for shape in shapes]
+        self.width = sum(self.level_widths)
         self.scale = 1 / math.sqrt(d_model) if scale is None else scale
         self.mup_scale = 1 / d_model if scale is None else scale
         self.groups = num_heads // num_kv_heads

@@ -49,6 +49,9 @@ def build_backbone(description: Description, task: Task, output: Output = Output
     kind, cls, chosen = _parse(description)
     if output.quantiles and not cls.emits_quantiles:
         raise UserError(f"backbone {kind} forecasts points only: it takes no quantiles")
+    if output.distribution is not None and not cls.emits_distributions:
+        able = one_of(name for name in BACKBONES if backbone_class(name).emits_distributions)
+        raise UserError(f"backbone {kind} has no distribution {output.distribution}; those that do: {able}")
     covariates = [*task.past_covariates, *task.future_covariates, *task.static]
     if covariates and not cls.uses_covariates:
         able = one_of(name for name in BACKBONES if backbone_class(name).uses_covariates)

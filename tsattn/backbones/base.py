@@ -20,12 +20,17 @@ class Backbone(nn.Module, ABC):
     """Maps a `Batch` to a forecast on the scale of the batch, using what it can of the batch.
 
     Attributes:
+        token: what a token of its attention is, in one word.
         emits_quantiles: whether it forecasts the quantiles of its `Output`, where that has some.
+        emits_distributions: whether it forecasts the parameters of the distribution of its `Output`, where that has
+            one.
         uses_covariates: whether it uses all covariates and static columns of its task, where that has some.
         has_own_loss: whether it is trained by `own_loss`, and by no other.
     """
 
+    token: ClassVar[str] = "token"
     emits_quantiles: ClassVar[bool] = False
+    emits_distributions: ClassVar[bool] = False
     uses_covariates: ClassVar[bool] = False
     has_own_loss: ClassVar[bool] = False
 
@@ -41,7 +46,10 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
-        """The forecast of each window, `(B, T, C)`; `(B, T, C, Q)` where Q quantiles are asked for."""
+        """The forecast of each window, `(B, T, C)`; `(B, T, C, Q)` where Q quantiles are asked for.
+
+        Where a distribution is asked for, its parameters `(B, T, C, P)`, see `tsattn.layers.OutputDistribution`.
+        """
 
     @classmethod
     def title(cls, description: Mapping[str, Any]) -> str:
@@ -49,6 +57,16 @@ class Backbone(nn.Module, ABC):
         attention = description.get("attention") or []
         layers = attention if isinstance(attention, list) else [attention]
         return "_".join([description["kind"], *dict.fromkeys(layer["kind"] for layer in layers)])
+
+    def token_ends(self, count: int) -> list[int | str] | None:
+        """What each of so many tokens of its attention stands for: the step with which it ends, or a name.
+
+        Steps are counted from the last one of the context, which is 0: those before it are negative.
+
+        Returns:
+            None where it is not known.
+        """
+        return None
 
     def own_loss(self, batch: Batch) -> Tensor:
         """What is made small in training, over the observed targets of a batch, where `has_own_loss` says so."""

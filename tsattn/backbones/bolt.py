@@ -72,6 +72,7 @@ class ChronosBolt(Backbone):
         dropout: probability of dropping a number of a token or branch in training.
     """
 
+    token: ClassVar[str] = "patch"
     emits_quantiles: ClassVar[bool] = True
 
     def __init__(
@@ -185,6 +186,14 @@ class ChronosBolt(Backbone):
         start = self.special.weight[_START].expand(R, 1, -1).to(tokens.dtype)
         decoded = self.decoder(start, context=encoded, context_mask=mask)
         return scale.restore(self.head(decoded[:, 0]).unflatten(-1, (self.num_outputs, self.num_steps)))
+
+    @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        """The one token of the decoder is ``forecast``, that of the whole window ``window``."""
+        if count == 1:
+            return ["forecast"]
+        patches = count - 1 if self.reg_token else count
+        return [*(self.stride * place for place in range(1 - patches, 1)), *(["window"] if self.reg_token else [])]
 
     def _patches(self, series: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor]:
         """`(R, N, patch_len)` values, 0 where missing, and whether they were observed."""

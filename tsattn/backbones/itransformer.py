@@ -20,7 +20,7 @@ from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, number_of
-from tsattn.layers import CovariateTokens, Encoder, FlattenHead, InstanceNorm, QuantileFan, TokenEmbedding
+from tsattn.layers import CovariateTokens, Encoder, FlattenHead, InstanceNorm, TokenEmbedding, output_fan
 from tsattn.task import Output, Task
 
 __all__ = ["ITransformer"]
@@ -34,7 +34,7 @@ class ITransformer(Backbone):
 
     Args:
         task: the sizes to build for; it needs two channels or more.
-        output: what is asked of it: a point forecast or quantiles.
+        output: what is asked of it: a point forecast, quantiles or a distribution.
         d_model: D, the width of the tokens.
         num_layers: encoder blocks.
         num_heads: H, heads of each attention.
@@ -54,7 +54,9 @@ class ITransformer(Backbone):
             nor the attention.
     """
 
+    token: ClassVar[str] = "channel"
     emits_quantiles: ClassVar[bool] = True
+    emits_distributions: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True
 
     def __init__(
@@ -92,7 +94,7 @@ class ITransformer(Backbone):
         if self.groups is not None and not any(layer.pattern.takes_blocks for layer in attentions):
             raise UserError("groups are the blocks of attention mlr, and no layer has it; leave groups out")
         self.encoder = Encoder(attentions, 2 * d_model if d_ff is None else d_ff, dropout, norm)
-        self.fan = QuantileFan(output.quantiles)
+        self.fan = output_fan(output)
         self.head = FlattenHead(1, T, d_model, self.fan.num_outputs)
         self.linear_path = LinearPath(linear_path, L, T)
         self.linear_path.start_alone(self.head.flat)
@@ -102,6 +104,10 @@ class ITransformer(Backbone):
     @override
     def warm_start(self, batches: Iterable[Batch]) -> None:
         self.linear_path.warm_start(batches)
+
+    @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        return [*self.covariates.task.channels, *self.covariates.names]
 
     @override
     def forward(self, batch: Batch) -> Tensor:
@@ -116,7 +122,8 @@ class ITransformer(Backbone):
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         raw = rearrange(raw, "(B C) T Q -> B T C Q", C=C)
         median = self.linear_path(past, raw[..., 0])
-        return norm.restore(self.fan(median, raw[..., 1:]))
+        forecast: Tensor = self.fan(median, raw[..., 1:], norm, batch)
+        return forecast
 
 
 def _checked(attention: Attention, description: Description, groups: ChannelGroups | None) -> Attention:

@@ -14,7 +14,7 @@ from typing_extensions import override
 from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError, whole_number
-from tsattn.layers import InstanceNorm, QuantileFan, SeriesLinear, moving_average
+from tsattn.layers import InstanceNorm, OutputDistribution, QuantileFan, SeriesLinear, moving_average, output_fan
 from tsattn.task import Output, Task
 
 __all__ = ["DLinear", "NLinear"]
@@ -27,7 +27,7 @@ class DLinear(Backbone):
 
     Args:
         task: the sizes to build for.
-        output: what is asked of it: a point forecast or quantiles.
+        output: what is asked of it: a point forecast, quantiles or a distribution.
         kernel_size: steps of the moving average, an odd number; beyond its ends the context is continued by its first
             and last value.
         individual: maps of its own for each channel, instead of two for all.
@@ -37,20 +37,21 @@ class DLinear(Backbone):
     """
 
     emits_quantiles: ClassVar[bool] = True
+    emits_distributions: ClassVar[bool] = True
 
     def __init__(self, task: Task, output: Output, *, kernel_size: int = 25, individual: bool = False) -> None:
         super().__init__()
         self.kernel_size = whole_number("kernel_size", kernel_size)
         if self.kernel_size % 2 == 0:
             raise UserError(f"kernel_size must be odd, as many steps before a step as after it, not {kernel_size}")
-        self.fan = QuantileFan(output.quantiles)
+        self.fan = output_fan(output)
         self.trend, self.remainder = (_series_linear(task, self.fan, individual) for _ in range(2))
 
     @override
     def forward(self, batch: Batch) -> Tensor:
         past = _known_past(batch).transpose(1, 2).contiguous()
         trend = moving_average(past, self.kernel_size)
-        return _forecast(self.fan, self.trend(trend) + self.remainder(past - trend))
+        return _forecast(self.fan, batch, self.trend(trend) + self.remainder(past - trend))
 
 
 class NLinear(Backbone):
@@ -60,25 +61,26 @@ class NLinear(Backbone):
 
     Args:
         task: the sizes to build for.
-        output: what is asked of it: a point forecast or quantiles.
+        output: what is asked of it: a point forecast, quantiles or a distribution.
         individual: a map of its own for each channel, instead of one for all.
     """
 
     emits_quantiles: ClassVar[bool] = True
+    emits_distributions: ClassVar[bool] = True
 
     def __init__(self, task: Task, output: Output, *, individual: bool = False) -> None:
         super().__init__()
-        self.fan = QuantileFan(output.quantiles)
+        self.fan = output_fan(output)
         self.linear = _series_linear(task, self.fan, individual)
 
     @override
     def forward(self, batch: Batch) -> Tensor:
         past = _known_past(batch)
         last = past[:, -1:]
-        return _forecast(self.fan, self.linear((past - last).transpose(1, 2)), last)
+        return _forecast(self.fan, batch, self.linear((past - last).transpose(1, 2)), last)
 
 
-def _series_linear(task: Task, fan: QuantileFan, individual: bool) -> SeriesLinear:
+def _series_linear(task: Task, fan: QuantileFan | OutputDistribution, individual: bool) -> SeriesLinear:
     """A map from the context of a channel to the numbers of all steps of the horizon."""
     num_outputs = task.prediction_length * fan.num_outputs
     return SeriesLinear(task.context_length, num_outputs, task.num_channels if individual else None)
@@ -91,8 +93,8 @@ def _known_past(batch: Batch) -> Tensor:
     return InstanceNorm(batch.past, batch.past_observed).past
 
 
-def _forecast(fan: QuantileFan, raw: Tensor, level: Tensor | float = 0.0) -> Tensor:
+def _forecast(fan: QuantileFan | OutputDistribution, batch: Batch, raw: Tensor, level: Tensor | float = 0.0) -> Tensor:
     """The forecast `(B, T, C)` or `(B, T, C, Q)` of what the maps give, `(B, C, T Q)`, and a level `(B, 1, C)`."""
     steps = raw.reshape(*raw.shape[:2], -1, fan.num_outputs).transpose(1, 2)
-    forecast: Tensor = fan(steps[..., 0] + level, steps[..., 1:])
+    forecast: Tensor = fan(steps[..., 0] + level, steps[..., 1:], None, batch)
     return forecast

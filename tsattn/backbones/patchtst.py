@@ -19,7 +19,7 @@ from tsattn.backbones.base import Backbone, check_sizes
 from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
-from tsattn.layers import Covariates, Encoder, FlattenHead, InstanceNorm, Patches, QuantileFan, TokenEmbedding
+from tsattn.layers import Covariates, Encoder, FlattenHead, InstanceNorm, Patches, TokenEmbedding, output_fan
 from tsattn.task import Output, Task
 
 __all__ = ["PatchTST"]
@@ -30,7 +30,7 @@ class PatchTST(Backbone):
 
     Args:
         task: the sizes to build for.
-        output: what is asked of it: a point forecast or quantiles.
+        output: what is asked of it: a point forecast, quantiles or a distribution.
         patch_len: steps of a patch; fewer than 16 where the context is shorter.
         stride: steps from one patch to the next; half a patch by default, `patch_len` for plain patches.
         d_model: D, the width of the tokens.
@@ -45,7 +45,9 @@ class PatchTST(Backbone):
         norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
     """
 
+    token: ClassVar[str] = "patch"
     emits_quantiles: ClassVar[bool] = True
+    emits_distributions: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True
 
     def __init__(
@@ -82,7 +84,7 @@ class PatchTST(Backbone):
             dropout,
             norm,
         )
-        self.fan = QuantileFan(output.quantiles)
+        self.fan = output_fan(output)
         self.head = FlattenHead(N, T, d_model, self.fan.num_outputs)
         self.linear_path = LinearPath(linear_path, L, T)
         self.linear_path.start_alone(self.head.flat)
@@ -92,6 +94,10 @@ class PatchTST(Backbone):
     @override
     def warm_start(self, batches: Iterable[Batch]) -> None:
         self.linear_path.warm_start(batches)
+
+    @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        return [self.patches.stride * place for place in range(1 - count, 1)]
 
     def _values(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         """Values and counts of a `TokenOrigin`, `(B C, N, 1)` each, where an attention reads them."""
@@ -114,4 +120,5 @@ class PatchTST(Backbone):
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         raw = rearrange(raw, "(B C) T Q -> B T C Q", C=C)
         median = self.linear_path(past, raw[..., 0])
-        return norm.restore(self.fan(median, raw[..., 1:]))
+        forecast: Tensor = self.fan(median, raw[..., 1:], norm, batch)
+        return forecast

@@ -51,7 +51,8 @@ def solve_normal_equations(gram: Tensor, moment: Tensor, alpha: float) -> Tensor
 def regression_rows(batch: Batch) -> tuple[Tensor, Tensor]:
     """Contexts `(n, L)` and horizons `(n, T)`, less their levels, a row a window and channel, in float64.
 
-    A channel of a window with an unknown target is left out.
+    A channel of a window with an unknown target is left out, as is one with a target of weight 0; of others both rows
+    are multiplied by the root of the mean weight of the targets.
     """
     assert batch.target is not None
     past, level = _centred(batch)
@@ -60,6 +61,12 @@ def regression_rows(batch: Batch) -> tuple[Tensor, Tensor]:
     if batch.target_observed is not None:
         known = batch.target_observed.transpose(1, 2).flatten(0, 1).all(-1)
         x, y = x[known], y[known]
+    if batch.target_weight is not None:
+        weight = batch.target_weight.double().transpose(1, 2).flatten(0, 1)
+        weight = weight if batch.target_observed is None else weight[known]
+        counts = (weight > 0).all(-1)
+        root = weight[counts].mean(-1, keepdim=True).sqrt()
+        x, y = x[counts] * root, y[counts] * root
     return x, y
 
 

@@ -20,7 +20,7 @@ from tsattn.backbones.linear_path import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
-from tsattn.layers import Covariates, DirectHead, Encoder, InstanceNorm, QuantileFan, TokenEmbedding
+from tsattn.layers import Covariates, DirectHead, Encoder, InstanceNorm, TokenEmbedding, output_fan
 from tsattn.task import Output, Task
 
 __all__ = ["Transformer"]
@@ -31,7 +31,7 @@ class Transformer(Backbone):
 
     Args:
         task: the sizes to build for.
-        output: what is asked of it: a point forecast or quantiles.
+        output: what is asked of it: a point forecast, quantiles or a distribution.
         d_model: D, the width of the tokens.
         num_layers: encoder blocks.
         num_heads: H, heads of each attention.
@@ -47,7 +47,9 @@ class Transformer(Backbone):
     """
 
     CHANNELS = ("mixed", "independent")
+    token: ClassVar[str] = "step"
     emits_quantiles: ClassVar[bool] = True
+    emits_distributions: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True
 
     def __init__(
@@ -84,7 +86,7 @@ class Transformer(Backbone):
             dropout,
             norm,
         )
-        self.fan = QuantileFan(output.quantiles)
+        self.fan = output_fan(output)
         num_outputs = per_token * self.fan.num_outputs
         self.head = DirectHead(L, T, d_model, num_outputs)
         self.linear_path = LinearPath(linear_path, L, T)
@@ -95,6 +97,10 @@ class Transformer(Backbone):
     @override
     def warm_start(self, batches: Iterable[Batch]) -> None:
         self.linear_path.warm_start(batches)
+
+    @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        return [*range(1 - count, 1)]
 
     def _values(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         """Values and counts of a `TokenOrigin`: all channels of a step, or those of each by themselves."""
@@ -121,4 +127,5 @@ class Transformer(Backbone):
         shape = "(B C) T Q -> B T C Q" if self.independent else "B T (C Q) -> B T C Q"
         raw = rearrange(raw, shape, C=C)
         median = self.linear_path(past, raw[..., 0])
-        return norm.restore(self.fan(median, raw[..., 1:]))
+        forecast: Tensor = self.fan(median, raw[..., 1:], norm, batch)
+        return forecast

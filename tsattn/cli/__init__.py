@@ -20,11 +20,13 @@ _COMMANDS = {
     "validate": "measure a trained model on the validation windows",
     "test": "measure a trained model on the test windows",
     "predict": "forecast beyond the end of the data",
+    "attention": "draw what the attention of a trained model looks at, by layer, head and level",
+    "export": "write a trained model as one file that torch alone, or an ONNX runtime, forecasts with",
     "tune": "search for better values of a configuration, by validation alone",
     "benchmark": "run a suite: predictors and attentions on data sets, a record of each run",
     "report": "the report of records of runs: means, paired differences, ranks, as a page and as Markdown",
     "cost": "parameters, flops and key cache of an attention, in closed form and as measured",
-    "datasets": "the public data sets: list them, show a card, fetch a file, check files against their cards",
+    "datasets": "public data sets: list, show a card, fetch, check; diagnose a file of your own before training",
     "kernels": "the native kernels of attention on a CPU: which are in use, from where, or why none",
 }
 
@@ -33,6 +35,7 @@ _OWN_WORDS = {
     "benchmark": "benchmark",
     "cost": "cost_table",
     "datasets": "datasets",
+    "export": "export_model",
     "kernels": "kernels",
     "report": "board_report",
     "tune": "tune",
@@ -50,6 +53,8 @@ examples:
   python -m tsattn fit --config etth1_mlr.yaml --attention swa
   python -m tsattn test --run runs/ETTh1/transformer_mlr/TIME
   python -m tsattn predict --run runs/ETTh1/transformer_mlr/TIME --input new.csv --output forecast.csv
+  python -m tsattn attention --run runs/ETTh1/transformer_mlr/TIME --window 0 --level all
+  python -m tsattn export --run runs/ETTh1/transformer_mlr/TIME --output model.pt2
   python -m tsattn tune --config etth1_mlr.yaml --search search/mlr.yaml --trials 40 --timeout 2h
   python -m tsattn benchmark --suite ett --dry-run
   python -m tsattn report benchmarks/results/leaderboard/ett
@@ -143,6 +148,10 @@ def _run(words: list[str]) -> int:
         from tsattn.cli.predict import predict
 
         return predict(prepared)
+    if command == "attention":
+        from tsattn.cli.attention_figure import draw_attention
+
+        return draw_attention(prepared)
     from tsattn.cli.score_part import measure_part
 
     return measure_part(command, prepared)

@@ -1,4 +1,4 @@
-"""`tsattn datasets`: the public data sets, their cards and their files; tables of your own as folders of arrays."""
+"""`tsattn datasets`: the public data sets, their cards and their files; a table of your own, looked at or converted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tsattn.cli.conversion_words import OPTIONS, add_words, convert_table
+from tsattn.cli.diagnosed_files import add_options, diagnose_file
 from tsattn.data.files import sha256_of
 from tsattn.data.public.cards import CARDS, Card, card_of
 from tsattn.data.public.download import data_root, fetch, reported
@@ -20,8 +21,9 @@ _ACTIONS = {
     "list": "name, size and frequency of each, and whether its file is here",
     "info": "the card of one: source, licence, split, and what is odd about it",
     "fetch": "download the file of one, unless it is here",
-    "convert": "write a table of your own, of any size, as a folder of arrays that is read from the disk",
     "check": "hold the files that are here, or those of the names given, against their cards",
+    "convert": "write a table of your own, of any size, as a folder of arrays that is read from the disk",
+    "diagnose": "what to know of a file of your own before training: gaps, outliers, leakage and more",
 }
 
 _DESCRIPTION = (
@@ -32,7 +34,7 @@ _ROOT = "the folder of the files (default: $TSATTN_DATA, else data)"
 
 
 def run(words: list[str]) -> int:
-    """List, show, fetch, convert or check data sets; the exit code is 0, or a `UserError` is raised.
+    """List, show, fetch or check data sets, look at a file or convert it; 0, or a `UserError` is raised.
 
     Args:
         words: the words after ``datasets``.
@@ -52,6 +54,8 @@ def run(words: list[str]) -> int:
         print(_fetch(card_of(options.name), root))
     elif options.action == "convert":
         print(convert_table(options))
+    elif options.action == "diagnose":
+        diagnose_file(options)
     else:
         _check([card_of(name) for name in options.names], root)
     return 0
@@ -65,9 +69,15 @@ class _Parser(argparse.ArgumentParser):
             raise UserError(f"unknown action {wrong}; valid: {one_of(_ACTIONS)}")
         if "arguments are required" in message and self.prog.endswith("convert"):
             raise UserError("convert needs a table and a folder to write: datasets convert IN OUT")
+        if message == "the following arguments are required: FILE":
+            raise UserError("diagnose needs a file: datasets diagnose FILE")
         if "arguments are required" in message:
             raise UserError(f"{self.prog.split()[-1]} needs the name of a data set; valid: {one_of(CARDS)}")
-        raise UserError(sentence(message, options=["--root"], data_sets=()))
+        raise UserError(
+            sentence(
+                message, options=[name for action in self._actions for name in action.option_strings], data_sets=()
+            )
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,9 +90,11 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("name", metavar="NAME", help=f"one of {one_of(CARDS)}")
         elif action == "check":
             sub.add_argument("names", metavar="NAME", nargs="*", help=f"of {one_of(CARDS)}; all by default")
-        if action == "convert":
+        elif action == "convert":
             add_words(sub)
             continue
+        elif action == "diagnose":
+            add_options(sub)
         # left out, it leaves what was given before the action
         sub.add_argument("--root", metavar="DIR", default=argparse.SUPPRESS, help=_ROOT)
     return parser

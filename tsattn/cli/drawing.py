@@ -9,12 +9,12 @@ import pandas as pd
 from tsattn.data import Panel
 from tsattn.errors import number_of
 from tsattn.figures.forecasts import are_dates, plot_forecast
-from tsattn.forecaster.forecast_files import check_output, write_figure
+from tsattn.forecaster.forecast_files import FIGURES, check_output, write_figure
 from tsattn.task import Output, Task
 
-__all__ = ["draw", "figure_path", "span"]
+__all__ = ["FIGURES", "draw", "figure_path", "span"]
 
-_ENDINGS = (".png", ".pdf", ".svg")
+
 _MOST = 6  # series in a figure
 
 
@@ -32,7 +32,7 @@ def figure_path(asked: str | bool, output: Path, overwrite: bool) -> Path | None
     if asked is False:
         return None
     path = output.with_name(f"{output.stem}_plot.png") if asked is True else Path(asked)
-    check_output(path, overwrite, endings=_ENDINGS, option="--figure")
+    check_output(path, overwrite, endings=FIGURES, option="--figure")
     return path
 
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 __all__ = ["GROUPS", "USAGES", "Group", "Option"]
 
 _FITS, _MEASURES = ("fit",), ("validate", "test")
-_REUSES = (*_MEASURES, "predict")
+_REUSES = (*_MEASURES, "predict", "attention")
 _ALL = (*_FITS, *_REUSES)
+_LOOKS = ("attention",)
 
 
 class Option(NamedTuple):
@@ -45,6 +46,7 @@ USAGES: dict[str, tuple[str, ...]] = {
     "validate": ("validate --run DIR [options]", "validate --config NAME --ckpt_path FILE [options]"),
     "test": ("test --run DIR [options]", "test --config NAME --ckpt_path FILE [options]"),
     "predict": ("predict --run DIR [options]", "predict --config NAME --ckpt_path FILE [options]"),
+    "attention": ("attention --run DIR [options]", "attention --config NAME --ckpt_path FILE [options]"),
 }
 
 GROUPS = (
@@ -65,10 +67,36 @@ GROUPS = (
         "forecasts",
         (
             Option("--input", "FILE", "forecast beyond the end of this file instead", commands=("predict",)),
+            Option("--future", "FILE", "of future covariates; several times for scenarios", commands=("predict",)),
             Option("--horizon", "N", "steps to forecast (default: those it was fitted for)", commands=("predict",)),
+            Option("--level", "PERCENT", 'as "[80, 95]": intervals of a calibrated model', commands=("predict",)),
             Option("--output", "FILE", "a .csv or .parquet file (default: in the run folder)", commands=("predict",)),
             Option("--figure", "FILE", "a figure beside it; false for none", "true", ("predict",)),
             Option("--overwrite", "", "replace files that are there", commands=("predict",)),
+        ),
+    ),
+    Group(
+        "scores",
+        (
+            Option("--by", "NAME", "scores by series, step (of the horizon) or origin, too", commands=_MEASURES),
+            Option("--output", "FILE", "a .csv or .parquet file for all of these", commands=_MEASURES),
+            Option("--figure", "FILE", "a .png, .pdf or .svg file to draw the residuals into", commands=_MEASURES),
+            Option("--overwrite", "", "replace files that are there", commands=_MEASURES),
+        ),
+    ),
+    Group(
+        "what to look at",
+        (
+            Option("--window", "N", "of the test part (default: the context that predict starts from)", "", _LOOKS),
+            Option("--part", "NAME", "that the window is of: test or val", "test", _LOOKS),
+            Option("--input", "FILE", "look at the end of the series in this file instead", "", _LOOKS),
+            Option("--series", "ID", "the id of a series (default: the first)", "", _LOOKS),
+            Option("--channel", "NAME", "where attention sees each by itself (default: the first)", "", _LOOKS),
+            Option("--layer", "NUMBERS", "all, or numbers as 0,2", "all", _LOOKS),
+            Option("--head", "NUMBERS", "all, mean of all in one map, or numbers as 0,2", "all", _LOOKS),
+            Option("--level", "NUMBERS", "draw what levels add to the score: all, or numbers as 1,2", "", _LOOKS),
+            Option("--output", "FILE", ".png, .pdf, .svg, or a .parquet or .csv table", "", _LOOKS),
+            Option("--overwrite", "", "replace files that are there", "", _LOOKS),
         ),
     ),
     Group(
@@ -84,6 +112,8 @@ GROUPS = (
             Option("--data.past_covariates", "NAMES", "columns known for the past only"),
             Option("--data.future_covariates", "NAMES", "columns known for the future too"),
             Option("--data.static", "NAMES", "columns of categories, constant within a series"),
+            Option("--data.transform", "KIND", "of the targets: log, log1p or box_cox, for positive forecasts"),
+            Option("--data.weight_column", "NAME", "of weights in the training: 0 leaves a row out"),
             Option("--data.val_rows", "N", "rows for validation; with --data.test_rows (default: shares)"),
             Option("--data.test_rows", "N", "rows for testing, the last ones"),
             Option("--data.batch_size", "N", "windows in a training batch", "32"),
@@ -98,8 +128,10 @@ GROUPS = (
             Option("--attention", "KIND", "or a description: {kind: mlr, ranks: [4, 2, 2]}", "standard"),
             Option("--attention.ARGUMENT", "VALUE", "one argument of it"),
             Option("--model.quantiles", "LEVELS", 'as "[0.1, 0.5, 0.9]" (default: a point forecast)'),
+            Option("--model.distribution", "NAME", "normal, student_t or negative_binomial, whose quantiles these are"),
+            Option("--model.calibrate", "B", "calibrate intervals by validation windows, or a share of them", "false"),
             Option("--model.learning_rate", "RATE", "the highest of the training", "0.001"),
-            Option("--model.loss", "NAME", "mse, mae, huber or pinball (default: mse; pinball with quantiles)"),
+            Option("--model.loss", "NAME", "mse, mae, huber, pinball (with quantiles) or nll (with a distribution)"),
             Option("--model.weight_decay", "RATE", "of AdamW, on matrices only", "0.01"),
             Option("--model.warmup_steps", "N", "until the highest rate (default: a tenth of all, at most 100)"),
             Option("--model.schedule", "NAME", "of the rate from then: cosine, down to 0, or constant", "cosine"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jsonargparse import ActionConfigFile, Namespace  # type: ignore[attr-defined]  # it is public there
 
+from tsattn.cli.attention_words import add_options
 from tsattn.experiments import Experiment
 from tsattn.experiments.schema import ExperimentParser, add_experiment, plain
 
@@ -45,7 +46,11 @@ def command_parser(command: str) -> ExperimentParser:
         )
     if command == "predict":
         parser.add_argument("--input", type=str | None, default=None, help="forecast beyond the end of this file")
+        what = "a file of future covariates after the end of the series; several are scenarios"
+        parser.add_argument("--future", type=list[str] | None, default=None, help=what)
         parser.add_argument("--horizon", type=int | None, default=None, help="steps (default: those trained for)")
+        what = "percent that intervals are to hold, as [80, 95], of a calibrated model"
+        parser.add_argument("--level", type=float | list[float] | None, default=None, help=what)
         parser.add_argument("--output", type=str | None, default=None, help="a .csv or .parquet file to write")
         parser.add_argument(
             "--figure",
@@ -53,6 +58,13 @@ def command_parser(command: str) -> ExperimentParser:
             default=True,
             help="a .png, .pdf or .svg file to draw the forecast into (default: beside the output; false: none)",
         )
-        parser.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
+    if command in ("validate", "test"):
+        parser.add_argument("--by", type=str | None, default=None, help="scores by series, step or origin, too")
+        parser.add_argument("--output", type=str | None, default=None, help="a .csv or .parquet file for these scores")
+        parser.add_argument("--figure", type=str | None, default=None, help="a file to draw the residuals into")
+    if command in ("validate", "test", "predict"):
+        parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
+    if command == "attention":
+        add_options(parser)
     add_experiment(parser)
     return parser

@@ -6,17 +6,22 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from tsattn.checks import whole_number
 from tsattn.cli.drawing import draw, figure_path, span
 from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
 from tsattn.cli.session import session
+from tsattn.data.quiet import quiet
 from tsattn.errors import number_of
 from tsattn.experiments import RunFolder
 from tsattn.experiments.measuring import extent
 from tsattn.experiments.reopened import reopened
 from tsattn.forecaster.forecast_files import check_output, write_frame
 from tsattn.forecaster.frames import future_frame
+from tsattn.forecaster.scenarios import in_scenario
+from tsattn.predictors.calibrated import with_levels
 from tsattn.predictors.long_horizons import beyond_training, forecast_batches
 
 __all__ = ["predict"]
@@ -34,22 +39,30 @@ def predict(words: Sequence[str]) -> int:
         check_output(output, options.overwrite)
         figure = figure_path(options.figure, output, options.overwrite)
         asked = None if options.horizon is None else whole_number("--horizon", options.horizon)
-        fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", input=options.input)
-        if options.run and Path(options.ckpt_path) == RunFolder(options.run).refit:
-            say(f"forecasting with {options.ckpt_path}, which was fitted once more, to all rows")
-        predictor, task = fitted.predictor, fitted.predictor.task
-        assert task is not None
-        assert predictor.output is not None
-        assert data.panel is not None
-        horizon = asked or task.prediction_length
-        if (warning := beyond_training(predictor, horizon)) is not None:
-            logging.getLogger("tsattn").warning(warning)
-        sizes = horizon, data.eval_batch_size
-        forecasts = forecast_batches(predictor, fitted.scaler, data.panel, *sizes, execution, data.series)
-        frame = future_frame(forecasts, task, predictor.output, data.panel)
+        frames: list[pd.DataFrame] = []
+        for number, future in enumerate(options.future or [None]):
+            with quiet(number > 0):  # the series are the same each time
+                given = {"input": options.input, "future": future}
+                fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", **given)
+                if not number and options.run and Path(options.ckpt_path) == RunFolder(options.run).refit:
+                    say(f"forecasting with {options.ckpt_path}, which was fitted once more, to all rows")
+                task = fitted.predictor.task
+                assert task is not None
+                assert data.panel is not None
+                horizon = asked or task.prediction_length
+                predictor = with_levels(fitted, data.panel.ids, options.level).predictor
+                assert predictor.output is not None
+                if (warning := beyond_training(fitted.predictor, horizon)) is not None:
+                    logging.getLogger("tsattn").warning(warning)
+                sizes = horizon, data.eval_batch_size
+                forecasts = forecast_batches(predictor, fitted.scaler, data.panel, *sizes, execution, data.series)
+                one = [future_frame(forecasts, task, predictor.output, data.panel)]
+            frames += in_scenario(one, number) if len(options.future or []) > 1 else one
+        frame = pd.concat(frames, ignore_index=True)
         write_frame(frame, output)
         steps = f"{number_of(horizon, 'step')} of {extent(data)}, {span(frame.iloc[:, 1])}"
-        say(f"{output}: {steps}, in original units")
+        of_scenarios = f", {number_of(len(frames), 'scenario')}" if len(frames) > 1 else ""
+        say(f"{output}: {steps}{of_scenarios}, in original units")
         if figure is not None:
             say(draw(frame, data.panel, task, predictor.output, figure))
     return 0

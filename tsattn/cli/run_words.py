@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tsattn.cli.attention_words import OPTIONS as ATTENTION_OPTIONS
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import read_config
 from tsattn.experiments.run_folder import LIMITS, RunFolder
@@ -15,11 +16,19 @@ Pair = tuple[str, str | None]  # a flag and its value
 # of the data, what a trained model knows already
 _KNOWN = (
     *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows"),
+    "transform",
     *("target", "past_covariates", "future_covariates", "static"),
+    *("weight_column", "series_weights", "row_weights"),
 )
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
-_FITTED = ("backbone", "quantiles", "selection")  # of the model, what means something without a training, too
+# of the model, what means something without a training, too
+_FITTED = ("backbone", "quantiles", "distribution", "selection", "calibrate")
+_OWN = {
+    **dict.fromkeys(("validate", "test"), ("--by", "--output", "--figure", "--overwrite")),
+    "predict": ("--horizon", "--level", "--future", "--input", "--output", "--figure", "--overwrite"),
+    "attention": tuple(ATTENTION_OPTIONS),
+}
 # these have a sentence of their own
 _REFUSED = ("devices", "num_nodes", "limit_test_batches", "limit_predict_batches", "overfit_batches", "barebones")
 
@@ -36,12 +45,14 @@ def of_a_trained_run(command: str, pairs: list[Pair], folder: str | None) -> lis
     run.check_trained()
     data = read_config(run.config).get("data")
     arguments = data.get("init_args") if isinstance(data, Mapping) else None
-    has_input = command == "predict" and any(name == "--input" for name, _ in pairs)
-    idle = _KNOWN + (("resident_gb", *_SPLIT) if command == "predict" else ())
+    has_input = any(name == "--input" for name, _ in pairs)
+    # which rows a window of a part begins at is decided by the split
+    is_beyond = command == "predict" or (command == "attention" and all(name != "--window" for name, _ in pairs))
+    idle = _KNOWN + (("resident_gb", *_SPLIT) if is_beyond else ())
     if has_input:
         idle += ("path", "root", "folder", "verify")
     trainer = _TRAINER
-    own = ("--horizon", "--input", "--output", "--figure", "--overwrite") if command == "predict" else ()
+    own = _OWN.get(command, ())
     valid = [
         *own,
         "--ckpt_path",
@@ -56,7 +67,7 @@ def of_a_trained_run(command: str, pairs: list[Pair], folder: str | None) -> lis
             raise UserError(
                 f"{name} would do nothing beside --run{also}: a trained model stays as it is; valid are {one_of(valid)}"
             )
-    best = run.forecasting_checkpoint() if command == "predict" else run.best
+    best = run.forecasting_checkpoint() if is_beyond else run.best
     return [("--config", str(run.config)), ("--ckpt_path", str(best)), *pairs]
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from jsonargparse import Namespace
+
+from tsattn.cli.drawing import FIGURES
 from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
 from tsattn.cli.session import session
+from tsattn.errors import UserError
+from tsattn.evaluation.scores_by import check_by
 from tsattn.experiments.measuring import title
 from tsattn.experiments.reopened import measure_again
-from tsattn.experiments.score_table import score_table
+from tsattn.experiments.score_table import group_table, score_table
+from tsattn.figures import plot_residuals
+from tsattn.forecaster.forecast_files import check_output, write_figure, write_frame
 
 __all__ = ["measure_part"]
 
@@ -26,7 +34,34 @@ def measure_part(command: str, words: Sequence[str]) -> int:
     part = _PARTS[command]
     with session():
         experiment, options = parse_command(command, words)
-        data, tables = measure_again(experiment, options.ckpt_path, part)
-        windows = int(next(iter(tables.values())).scores()["windows"])
-        say(score_table(title(data, windows, part), tables))
+        by, output = _checked(options)
+        figure = None if options.figure is None else Path(options.figure)
+        if figure is not None:
+            check_output(figure, options.overwrite, FIGURES, "--figure")
+        found = measure_again(experiment, options.ckpt_path, part, by, residuals=figure is not None)
+        name, errors = next(iter(found.tables.items()))
+        head = title(found.data, int(errors.scores()["windows"]), part)
+        say(score_table(head, found.tables))
+        if found.groups is not None:
+            say(f"\n{group_table(f'{name} by {by}', found.groups, name)}")
+            if output is not None:
+                write_frame(found.groups.reset_index(), output)
+                say(f"{output}: all scores by {by}, of {name} and of the baselines")
+        if figure is not None:
+            assert found.residuals is not None
+            steps = {one: table.step_scores("mae_scaled") for one, table in found.tables.items()}
+            write_figure(plot_residuals(found.residuals, steps, f"{name} on {head}"), figure)
+            say(f"{figure}: residuals, drawn")
     return 0
+
+
+def _checked(options: Namespace) -> tuple[str | None, Path | None]:
+    """What scores are given by, and the file for them."""
+    by = None if options.by is None else check_by(options.by)
+    if options.output is None:
+        return by, None
+    if by is None:
+        raise UserError("--output is for the scores by group: give --by, too")
+    output = Path(options.output)
+    check_output(output, options.overwrite)
+    return by, output

@@ -20,7 +20,7 @@ def short_help(command: str) -> str:
     """What `COMMAND --help` prints: the options that people use, in groups, with their defaults.
 
     Args:
-        command: ``fit``, ``validate``, ``test`` or ``predict``.
+        command: ``fit``, ``validate``, ``test``, ``predict`` or ``attention``.
     """
     lines = ["usage:", *(f"  python -m tsattn {usage}" for usage in USAGES[command])]
     for title, options in GROUPS:

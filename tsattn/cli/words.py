@@ -50,6 +50,7 @@ def prepare(words: list[str]) -> list[str]:
         pairs = of_a_resumed_run(pairs)
     if command == "fit" and not pairs:
         raise UserError(f"fit needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
+    pairs = _with_scenarios(pairs)
     plain, configs, overrides = [], [], []
     for name, value in pairs:
         if name in ("-c", "--config") and value is not None:
@@ -66,6 +67,14 @@ def prepare(words: list[str]) -> list[str]:
         merged = _merge(_configured_backbone(configs), overrides, _BACKBONE)
         plain += [_BACKBONE, merged if isinstance(merged, str) else json.dumps(merged)]
     return [command, *plain]
+
+
+def _with_scenarios(pairs: list[Pair]) -> list[Pair]:
+    """With all files of `--future` as one list, in their order."""
+    files = [value for name, value in pairs if name == "--future"]
+    if not files or None in files:
+        return pairs
+    return [*(pair for pair in pairs if pair[0] != "--future"), ("--future", json.dumps(files))]
 
 
 def _check_one_device(command: str, pairs: list[Pair]) -> None:

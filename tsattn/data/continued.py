@@ -56,6 +56,7 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
         values=np.zeros((S, 0)),
         past=np.zeros((S, 0)),
         known=np.full((S, F), np.nan),
+        weights=np.zeros((S, 0)),
         where=lambda row: f"{_SERIES}, row {panel.starts[row + 1]}",
     )
     joined = in_series(own, rows, _SERIES)
@@ -143,6 +144,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
         ahead_starts=ahead_starts,
         static=static,
         static_categories=categories,
+        weights=None,
         complete=frozenset(),
     )
 

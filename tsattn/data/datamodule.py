@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,7 @@ from tsattn.data.window_loaders import HOST, WindowLoaders
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
+from tsattn.target_transform import check_transform
 from tsattn.task import Task
 
 __all__ = ["ForecastDataModule"]
@@ -56,6 +57,9 @@ class ForecastDataModule(LightningDataModule):
             ``auto``, as many as take less than a quarter of the time of training: a third of the windows trained on
             since the last one. Fewer than all are spread over all series and their time, the same ones each time.
             Outside of a training, and for testing, all windows are scored.
+        transform: of the targets before they are scaled, so that no forecast is negative: ``log``, ``log1p`` or
+            ``box_cox``, whose lambda the training rows decide, or ``{kind: box_cox, lambda: 0.5}``; None for none.
+            Forecasts come back exactly, quantile by quantile, and scores stay those of the values themselves.
 
     Attributes:
         task: sizes, columns and frequency. Set by `setup`.
@@ -83,6 +87,7 @@ class ForecastDataModule(LightningDataModule):
         resident_gb: float = 8.0,
         scaling: str = "global",
         val_windows: int | Literal["auto", "all"] = "auto",
+        transform: str | dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.name = name
@@ -103,6 +108,9 @@ class ForecastDataModule(LightningDataModule):
         self.resident_gb = resident_gb
         self.scaling = scaling
         self.val_windows = val_windows
+        self.transform = check_transform(transform)
+        if self.transform is not None:
+            self.check_can_be_recut("a transform needs")
         self.training_batches: int | None = None
         self.scored_windows: int | None = None
         self.task: Task | None = None
@@ -142,7 +150,7 @@ class ForecastDataModule(LightningDataModule):
         if self.task is None or self.scaler is None:
             assert splits is not None, "a file is forecast from with the task of a trained model"
             self._check_windows(splits)
-            self.task, self.scaler = self._new_task(panel), fit_scaler(panel, splits, self.scaling)
+            self.task, self.scaler = self._new_task(panel), fit_scaler(panel, splits, self.scaling, self.transform)
         else:
             panel = self._obey(self.task, panel)
         self.panel = panel
@@ -196,6 +204,22 @@ class ForecastDataModule(LightningDataModule):
         # what belongs to a training
         other.trainer, other.training_batches, other.scored_windows = None, None, None
         other._loaders = WindowLoaders(self.num_workers, self.resident_gb)
+        return other
+
+    def with_validation(self, first: float, last: float) -> Self:
+        """The same data, set up, with a part of the rows for validation; all else is shared, as in `with_context`.
+
+        Args:
+            first: the share of these rows, of each series, after which the part begins.
+            last: the share with which it ends.
+        """
+
+        def cut(split: Split) -> Split:
+            start, rows = split.train_end, split.val_end - split.train_end
+            return replace(split, train_end=start + round(first * rows), val_end=start + round(last * rows))
+
+        other = self.with_context(self.context_length)
+        other._splits = [cut(split) for split in self.splits]
         return other
 
     def train_dataloader(self) -> DataLoader[Batch]:

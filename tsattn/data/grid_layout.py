@@ -15,7 +15,14 @@ from tsattn.data.frequency import Times, is_steps, try_infer_frequency
 from tsattn.data.grid import OFF_GRID, Grid, counts, normalise_frequency, usual_frequency
 from tsattn.errors import UserError, number_of, shown
 
-__all__ = ["GridLayout", "lay_out"]
+__all__ = [
+    "GridLayout",
+    "are_business_days",
+    "business_series",
+    "coarser_series",
+    "lay_out",
+    "runs_of_longer_steps",
+]
 
 logger = logging.getLogger("tsattn")
 
@@ -104,7 +111,7 @@ def lay_out(
         )
     if frequency is None:
         frequency = usual_frequency(index[runs[longest]])
-        if frequency == "D" and _are_business_days(index, begin):
+        if frequency == "D" and are_business_days(index, begin):
             frequency = "B"
     else:
         frequency = _given(frequency, time, source)
@@ -116,9 +123,9 @@ def lay_out(
         culprit = int(number[(~on_grid).argmax()])
         run, others = runs[culprit], "" if culprit == longest else others
         raise _irregular(index[run], phases[run], order[run], frequency, others, label(culprit), where, is_given)
-    coarser = _coarser_series(coordinates, begin)
+    coarser = coarser_series(coordinates, begin)
     if not is_given and frequency == "D":
-        coarser |= _business_series(index, begin)
+        coarser |= business_series(index, begin)
     # a frequency that is given also holds for a series that happens to have no two rows in a row, but not if none has
     if coarser.any() and (not is_given or coarser[rows > 2].all()):
         culprit = int(coarser.argmax())
@@ -186,7 +193,7 @@ def _order_by_time(stamps: NDArray[np.int64], series: NDArray[np.int64], source:
     return order
 
 
-def _are_business_days(index: Times, begin: NDArray[np.int64]) -> bool:
+def are_business_days(index: Times, begin: NDArray[np.int64]) -> bool:
     """Whether no stamp is on a weekend though some series goes on in another week."""
     days = _days(index)
     weeks = (days.astype(np.int64) + 3) // 7  # 1970-01-01 was a Thursday
@@ -233,7 +240,7 @@ def _mixed(place: str, label: str, own: str, frequency: str, others: str, is_giv
     )
 
 
-def _coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
+def coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
     """`(S,)` whether a series has 3 rows or more but never two that follow each other on the grid."""
     steps = np.diff(coordinates, prepend=0)
     steps[begin] = np.iinfo(np.int64).max
@@ -241,7 +248,7 @@ def _coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) ->
     return coarser & (np.diff(begin, append=len(coordinates)) > 2)
 
 
-def _business_series(index: Times, begin: NDArray[np.int64]) -> NDArray[np.bool_]:
+def business_series(index: Times, begin: NDArray[np.int64]) -> NDArray[np.bool_]:
     """`(S,)` whether a series of 3 rows or more is regular on business days, over a weekend."""
     rows = np.diff(begin, append=len(index))
     days = _days(index)
@@ -253,18 +260,18 @@ def _business_series(index: Times, begin: NDArray[np.int64]) -> NDArray[np.bool_
     return business
 
 
-def _refuse_two_rhythms(
-    index: Times,
-    coordinates: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    frequency: str,
-    where: Callable[[int], str],
-    label: Callable[[int], str],
-) -> None:
-    """Refuse a series of which some rows follow each other at a longer step, so many that it can be no chance.
+def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where some rows of a series follow each other at a longer step, so many that it can be no chance.
 
     Rows that are missing by chance leave a step of k between two others with a probability of at most
     (k - 1)^(k - 1) / k^k, however many are missing, and the same again only with the product.
+
+    Args:
+        coordinates: `(rows,)` of series end to end, rising within each.
+        begin: `(S,)` the first row of each.
+
+    Returns:
+        `(runs, 2)` the first row and the last that come so long after the rows before them.
     """
     steps = np.diff(coordinates, prepend=coordinates[:1])
     steps[begin] = 0  # a run ends with its series
@@ -274,9 +281,22 @@ def _refuse_two_rhythms(
     k = np.maximum(k, 2)
     rarity = k * np.log(k) - (k - 1) * np.log(k - 1)  # minus the logarithm of that probability
     chance = is_long & (length * rarity > np.log(len(steps)) + _CERTAIN)
-    if chance.any():
-        at = int(first[chance.argmax()])
-        end = at + int(length[chance.argmax()]) - 1
+    runs: NDArray[np.int64] = np.stack([first, first + length - 1], axis=1)[chance]
+    return runs
+
+
+def _refuse_two_rhythms(
+    index: Times,
+    coordinates: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    frequency: str,
+    where: Callable[[int], str],
+    label: Callable[[int], str],
+) -> None:
+    """Refuse a series of which some rows follow each other at a longer step, so many that it can be no chance."""
+    runs = runs_of_longer_steps(coordinates, begin)
+    if len(runs):
+        at, end = runs[0].tolist()
         number = int(np.searchsorted(begin, at, side="right")) - 1
         stamps: Any = index
         raise UserError(

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.preprocessing import StandardScaler
 
 from tsattn.data.panel import Panel
 from tsattn.errors import UserError
@@ -33,6 +32,8 @@ def moments(blocks: Iterable[NDArray[np.float64]], names: Sequence[str]) -> tupl
     Raises:
         UserError: for a column without one observed value.
     """
+    from sklearn.preprocessing import StandardScaler  # half a second, which forecasting with a known scale is spared
+
     C, rows = len(names), 0
     count, mean, square = np.zeros(C, np.int64), np.zeros(C), np.zeros(C)
     scale: NDArray[np.float64] | None = None

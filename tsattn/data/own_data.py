@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.frequency import Times
-from tsattn.data.mapped.opening import opened_panel, table_options
+from tsattn.data.mapped.opening import opened_panel, refuse_weights, table_options
 from tsattn.data.mapped.panel_folder import is_panel_folder
 from tsattn.data.panel import Panel
 from tsattn.data.reader import check_max_filled, panel_from_frame
@@ -18,6 +18,7 @@ from tsattn.data.split_rule import SplitRule
 from tsattn.data.splits import Split
 from tsattn.data.tables import as_frame, read_table, rows_of
 from tsattn.data.text_format import TextFormat
+from tsattn.data.weights import RowWeights, without_column
 
 __all__ = ["CSVDataModule", "FrameDataModule"]
 
@@ -52,8 +53,17 @@ class FrameDataModule(ForecastDataModule):
         test_rows: rows of each series for testing, the last ones.
         val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
         test_from: the first time stamp for testing.
+        weight_column: column of weights, numbers of at least 0: how much the targets of a row count in a training. 0
+            leaves them out, as if they were missing; they still count in contexts, scales and every score.
+        series_weights: weights of series by their ids, or of the columns of a wide frame; 1 for all others.
+        row_weights: stretches of time, ``[first, last, weight]`` each, both ends included. Weights that say something
+            of the same row are multiplied, and only their ratios matter.
         scaling: see `ForecastDataModule`.
         **sizes: lengths and batch sizes, see `ForecastDataModule`.
+
+    Attributes:
+        future: a file of ids, time stamps and future covariates after the end of each series; None where the data have
+            them themselves.
 
     Raises:
         UserError: for two ways to split, or half of one, and what text cannot be written in.
@@ -81,11 +91,15 @@ class FrameDataModule(ForecastDataModule):
         test_rows: int | None = None,
         val_from: str | None = None,
         test_from: str | None = None,
+        weight_column: str | None = None,
+        series_weights: dict[str, float] | None = None,
+        row_weights: list[list[Any]] | None = None,
         scaling: str = "series",
         **sizes: Any,
     ) -> None:
         super().__init__(name, scaling=scaling, **sizes)
         self.frame = frame
+        self.future: Path | None = None
         self.columns: dict[str, Any] = {
             "id_column": id_column,
             "time_column": time_column,
@@ -98,25 +112,39 @@ class FrameDataModule(ForecastDataModule):
         check_max_filled(max_filled)
         self.max_filled = max_filled
         self.text = TextFormat(separator, decimal, encoding, date_format)
+        self.weights = RowWeights.of(weight_column, series_weights, row_weights)
         self.rule = SplitRule.of(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
 
     @override
     def load_panel(self) -> Panel:
-        return self._panel(self.frame, "the frame")
+        return self._panel(self.frame, "the frame", weights=self.weights)
 
     @override
     def load_input(self, path: Path) -> Panel:
         """The series in a CSV or Parquet file, or in a folder that a table was converted to."""
-        if is_panel_folder(path):
-            return opened_panel(path, table_options(self.columns, self.frequency, self.max_filled, self.text))
-        named = {name: self.columns[name] for name in ("id_column", "time_column")}
-        return self._panel(read_table(path, text=self.text, **named), str(path), rows_of(path, self.text))
+        return self._file(path)
 
     @override
     def split(self, time: Times) -> Split:
         return self.rule.split(time)
 
-    def _panel(self, table: Any, source: str, row_of: Callable[[int], str] | None = None) -> Panel:
+    def _file(self, path: Path, weights: RowWeights | None = None) -> Panel:
+        if is_panel_folder(path):
+            refuse_weights(weights, path)
+            return opened_panel(path, table_options(self.columns, self.frequency, self.max_filled, self.text))
+        named = {name: self.columns[name] for name in ("id_column", "time_column")}
+        table = read_table(path, text=self.text, **named)
+        return self._panel(table, str(path), rows_of(path, self.text), weights)
+
+    def _panel(
+        self,
+        table: Any,
+        source: str,
+        row_of: Callable[[int], str] | None = None,
+        weights: RowWeights | None = None,
+    ) -> Panel:
+        if weights is None and self.weights is not None:
+            table = without_column(as_frame(table, source), self.weights.column)
         task, columns, frequency = self.task, self.columns, self.frequency
         if task is not None:
             table, frequency = as_frame(table, source), task.frequency
@@ -130,6 +158,8 @@ class FrameDataModule(ForecastDataModule):
             text=self.text,
             source=source,
             row_of=row_of,
+            future=self.future,
+            weights=weights,
         )
 
 
@@ -150,4 +180,4 @@ class CSVDataModule(FrameDataModule):
 
     @override
     def load_panel(self) -> Panel:
-        return self.load_input(self.path)
+        return self._file(self.path, self.weights)

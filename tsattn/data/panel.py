@@ -31,8 +31,7 @@ logger = logging.getLogger("tsattn")
 class Panel:
     """Series on regular time grids, laid end to end (`rows` is the sum of their lengths).
 
-    The arrays of rows may be views of files (`numpy.memmap`, then float32 where that loses nothing), see
-    `tsattn.data.mapped`: such a panel is larger than memory, and is read where it is looked at.
+    The arrays of rows may be views of files (`numpy.memmap`, float32 where that loses nothing), see `data/mapped`.
 
     Attributes:
         ids: the id of each series as given, sorted; ``("series",)`` for a wide table.
@@ -54,8 +53,8 @@ class Panel:
         is_wide: whether the table was wide: one series, a column a channel.
         id_name: the column of ids.
         time_name: the column of time stamps.
-        complete: the names of those arrays of rows of which it is known that no number is missing; of the others it is
-            found out where it matters.
+        weights: `(rows, C)` float64 how much each target counts in a training; None: all alike.
+        complete: those arrays of rows of which it is known that no number is missing; of others it is found out.
     """
 
     ids: tuple[Any, ...]
@@ -76,6 +75,7 @@ class Panel:
     is_wide: bool
     id_name: str = "unique_id"
     time_name: str = "ds"
+    weights: NDArray[np.float64] | None = None
     complete: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
@@ -118,9 +118,9 @@ class Panel:
         unused = [shown(name) for name in self.channels if name not in task.channels]
         panel = self.with_channels(task.channels, source)
         if unused:
-            words = ("column", "is", "it") if len(unused) == 1 else ("columns", "are", "them")
+            noun, verb, it = ("column", "is", "it") if len(unused) == 1 else ("columns", "are", "them")
             says = "%s: %s %s %s not used: the model was not trained on %s"
-            logger.warning(says, source, words[0], one_of(unused), *words[1:])
+            logger.warning(says, source, noun, one_of(unused), verb, it)
         panel = panel.with_covariates(task.past_covariates, task.future_covariates, source)
         return panel.with_static(task.static, task.categories, source)
 
@@ -134,7 +134,8 @@ class Panel:
         if missing:
             raise UserError(f"{source} lacks channel {missing[0]!r}; the model was trained on {one_of(channels)}")
         columns = [self.channels.index(name) for name in channels]
-        return replace(self, channels=tuple(channels), values=columns_of(self.values, columns))
+        weights = None if self.weights is None else columns_of(self.weights, columns)
+        return replace(self, channels=tuple(channels), values=columns_of(self.values, columns), weights=weights)
 
     def future_time(self, series: int, horizon: int) -> Times:
         """The `horizon` time stamps after the last row of a series, which is given by its number."""
@@ -308,6 +309,7 @@ class Panel:
             time=self.time.take(np.tile(np.arange(len(self.time)), S)),
             starts=np.arange(S + 1) * len(self.values),
             values=np.ascontiguousarray(self.values.T[order]).reshape(-1, 1),
+            weights=None if self.weights is None else np.ascontiguousarray(self.weights.T[order]).reshape(-1, 1),
             past_covariates=repeated(self.past_covariates),
             future_covariates=repeated(self.future_covariates),
             ahead=repeated(self.ahead),
@@ -349,16 +351,13 @@ class Panel:
         """The rows of the series `numbers (n,)` from the row `first (n,)` of each on and before `end (n,)`."""
         begin, lengths = self.starts[:-1][numbers] + first, end - first
 
-        def rows(part: NDArray[Any]) -> NDArray[Any]:
-            return runs_of(part, begin, lengths)
-
+        time = runs_of(time_numbers(self.time), begin, lengths)
+        arrays = {name: getattr(self, name) for name in ("values", "weights", "past_covariates", "future_covariates")}
         return replace(
             self,
-            time=times_of(rows(time_numbers(self.time)), time_unit(self.time), getattr(self.time, "tz", None)),
+            time=times_of(time, time_unit(self.time), getattr(self.time, "tz", None)),
             starts=np.concatenate([[0], np.cumsum(lengths)]),
-            values=rows(self.values),
-            past_covariates=None if self.past_covariates is None else rows(self.past_covariates),
-            future_covariates=None if self.future_covariates is None else rows(self.future_covariates),
+            **{name: None if part is None else runs_of(part, begin, lengths) for name, part in arrays.items()},
         )
 
     def _series(self, series: int) -> str:

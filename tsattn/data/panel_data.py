@@ -47,7 +47,7 @@ class PanelDataModule(FrameDataModule):
         """The task of the panel, and the scale of all of its rows, for what is not trained; it may be short."""
         assert self.panel is not None
         whole = [Split(rows, rows, rows) for rows in self.panel.lengths.tolist()]
-        return self._new_task(self.panel), fit_scaler(self.panel, whole, self.scaling)
+        return self._new_task(self.panel), fit_scaler(self.panel, whole, self.scaling, self.transform)
 
     @override
     def load_panel(self) -> Panel:

@@ -28,9 +28,10 @@ from tsattn.data.roles import (
 from tsattn.data.table_rows import SeriesRows, Table, TableRows, future_rows, in_series, table_rows, without_empty
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
+from tsattn.data.weights import RowWeights
 from tsattn.errors import UserError, number_of, one_of, shown
 
-__all__ = ["check_max_filled", "panel_from_frame"]
+__all__ = ["check_max_filled", "panel_from_frame", "table_with_roles"]
 
 logger = logging.getLogger("tsattn")
 
@@ -53,6 +54,7 @@ def panel_from_frame(
     future: Any = None,
     row_of: Callable[[int], str] | None = None,
     zone_of: Times | None = None,
+    weights: RowWeights | None = None,
 ) -> Panel:
     """The series in a long table (a row a series and time stamp) or a wide one (a row a time stamp).
 
@@ -85,27 +87,28 @@ def panel_from_frame(
         future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
         row_of: names a row (from 0) of the table in messages; by default ``the frame, row 1`` and so on.
         zone_of: time stamps of another table, into whose time zone those of this one are converted.
+        weights: how much rows and series count in a training; None: all alike.
 
     Raises:
         UserError: for a table that cannot be used, naming the series and the row (from 1).
     """
-    id_column, time_column = column_name(id_column, "id_column"), column_name(time_column, "time_column")
-    targets = None if target is None else column_names(target, "target")
     check_max_filled(max_filled)
-    frequency = None if frequency is None else normalise_frequency(frequency)
-    table, source, own_row_of = opened(table, source, id_column, time_column, text)
-    row_of = own_row_of or row_of
-    frame, time_column = plain_frame(table, source, id_column, time_column, allow_steps=row_of is None)
-    roles = replace(
-        find_roles(frame, source, id_column, time_column, targets),
-        past=column_names(past_covariates, "past_covariates"),
-        future=column_names(future_covariates, "future_covariates"),
-        static=column_names(static, "static"),
+    described = table_with_roles(
+        table,
+        id_column=id_column,
+        time_column=time_column,
+        target=target,
+        past_covariates=past_covariates,
+        future_covariates=future_covariates,
+        static=static,
+        frequency=frequency,
+        text=text,
+        source=source,
+        row_of=row_of,
+        weight_column=None if weights is None else weights.column,
     )
-    if roles.is_wide and target is None:
-        frame = without_saved_index(frame, roles, source)
-    roles = check_roles(frame, source, roles, every_target=target is None)
-    given = table_rows(Table(frame, roles, source, text, frequency, row_of), zone_of)
+    frame, roles, source = described.frame, described.roles, described.source
+    given = table_rows(described, zone_of)
     if roles.is_wide and target is None:
         roles, given = _without_empty_columns(roles, given, source)
     if future is not None:
@@ -117,9 +120,9 @@ def panel_from_frame(
         rows, kept = without_empty(rows, source)
         frame = frame if len(kept) == len(frame) else frame.iloc[kept]
     codes, categories = _categories(frame, roles, rows)
-    grids = _on_grids(rows, roles, frequency, source, max_filled)
+    grids = _on_grids(rows, roles, described.frequency, source, max_filled)
     is_kept, ahead_starts = ~grids.is_ahead, grids.ahead_starts
-    return Panel(
+    panel = Panel(
         ids=rows.names,
         channels=roles.target,
         frequency=grids.layout.frequency,
@@ -139,6 +142,46 @@ def panel_from_frame(
         id_name=Panel.id_name if roles.id is None else roles.id,
         time_name=NO_NAME if is_nameless(roles.time) else roles.time,
     )
+    return panel if weights is None else weights.on(panel, grids.weights[is_kept], source)
+
+
+def table_with_roles(
+    table: Any,
+    *,
+    id_column: str | None = None,
+    time_column: str | None = None,
+    target: str | Sequence[str] | None = None,
+    past_covariates: Sequence[str] = (),
+    future_covariates: Sequence[str] = (),
+    static: Sequence[str] = (),
+    weight_column: str | None = None,
+    frequency: str | int | None = None,
+    text: TextFormat = _PLAIN,
+    source: str = "the frame",
+    row_of: Callable[[int], str] | None = None,
+) -> Table:
+    """A table whose columns are known to be there and have a role, no cell looked at; see `panel_from_frame`.
+
+    Raises:
+        UserError: for a table without the columns that it needs.
+    """
+    id_column, time_column = column_name(id_column, "id_column"), column_name(time_column, "time_column")
+    targets = None if target is None else column_names(target, "target")
+    frequency = None if frequency is None else normalise_frequency(frequency)
+    table, source, own_row_of = opened(table, source, id_column, time_column, text)
+    row_of = own_row_of or row_of
+    frame, time_column = plain_frame(table, source, id_column, time_column, allow_steps=row_of is None)
+    roles = replace(
+        find_roles(frame, source, id_column, time_column, targets),
+        past=column_names(past_covariates, "past_covariates"),
+        future=column_names(future_covariates, "future_covariates"),
+        static=column_names(static, "static"),
+        weight=weight_column,
+    )
+    if roles.is_wide and target is None:
+        frame = without_saved_index(frame, roles, source)
+    roles = check_roles(frame, source, roles, every_target=target is None)
+    return Table(frame, roles, source, text, frequency, row_of)
 
 
 def check_max_filled(share: float) -> None:
@@ -160,6 +203,7 @@ class _Grids:
         values: `(rows, C)` float64 targets.
         past: `(rows, P)` float64 past covariates.
         known: `(rows, F)` float64 future covariates.
+        weights: `(rows, 1)` float64 cells of the column of weights; `(rows, 0)` without.
         is_ahead: `(rows,)` whether a row comes after the last target of its series, so that it is its future; none is
             without future covariates.
     """
@@ -168,6 +212,7 @@ class _Grids:
     values: NDArray[np.float64]
     past: NDArray[np.float64]
     known: NDArray[np.float64]
+    weights: NDArray[np.float64]
     is_ahead: NDArray[np.bool_]
 
     @property
@@ -215,7 +260,7 @@ def _on_grids(rows: SeriesRows, roles: Roles, frequency: str | None, source: str
     places = layout.places[: rows.num_own]
     places = places[~is_ahead[places]]
     _log_missing(values[places], np.concatenate([past[places], known[places]], axis=1), roles, source)
-    return _Grids(layout, values, past, known, is_ahead)
+    return _Grids(layout, values, past, known, layout.spread(rows.weights), is_ahead)
 
 
 def _refuse_empty(

@@ -42,6 +42,7 @@ class Roles:
     past: tuple[str, ...] = ()
     future: tuple[str, ...] = ()
     static: tuple[str, ...] = ()
+    weight: str | None = None
 
     @property
     def is_wide(self) -> bool:
@@ -102,7 +103,7 @@ def is_nameless(column: str) -> bool:
 
 def without_saved_index(frame: pd.DataFrame, roles: Roles, source: str) -> pd.DataFrame:
     """A wide table without what is left of the index of a frame that was saved: it counts the rows, and has no name."""
-    named = {roles.time, *roles.past, *roles.future, *roles.static}
+    named = {roles.time, *roles.past, *roles.future, *roles.static, roles.weight}
     saved = [
         name
         for name in frame.columns
@@ -182,6 +183,7 @@ def check_roles(
         *(("past covariate", name) for name in roles.past),
         *(("future covariate", name) for name in roles.future),
         *(("static", name) for name in roles.static),
+        *([("weight", roles.weight)] if roles.weight is not None else []),
     ]
     columns, role_of = set(frame.columns), dict[str, str]()
     for role, name in named:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["columns_of", "is_mapped", "run_blocks", "runs_of"]
+__all__ = ["blocks_of", "columns_of", "is_mapped", "made_rows", "run_blocks", "runs_of"]
 
 _BLOCK = 1 << 22  # numbers of a mapped array that are held at once: 32 MiB as float64
 _IN_MEMORY = 1 << 27  # bytes; what is taken out of a mapped array and is larger lies in a file, too
@@ -72,6 +72,23 @@ def columns_of(array: NDArray[Any], columns: list[int]) -> NDArray[Any]:
     step = max(1, _BLOCK // array.shape[1])
     for at in range(0, len(array), step):
         result[at : at + step] = array[at : at + step][:, columns]
+    return _read_only(result)
+
+
+def blocks_of(array: NDArray[Any]) -> Iterator[slice]:
+    """The rows of an array in blocks that may be held: all at once if it lies in memory."""
+    step = max(1, _BLOCK // max(1, int(np.prod(array.shape[1:]))) if is_mapped(array) else len(array))
+    for first in range(0, len(array), step):
+        yield slice(first, min(first + step, len(array)))
+
+
+def made_rows(array: NDArray[Any], make: Callable[[slice], NDArray[np.float64]]) -> NDArray[np.float64]:
+    """An array of the same shape; `make` gives some of its rows. That of an array in a file lies in a file, too."""
+    if not is_mapped(array):
+        return make(slice(0, len(array)))
+    result = _room(array.shape, np.dtype(np.float64))
+    for rows in blocks_of(array):
+        result[rows] = make(rows)
     return _read_only(result)
 
 

@@ -6,7 +6,7 @@ Shape letters: S series, C channels, P past-only and F known-future covariates.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +18,16 @@ from numpy.typing import NDArray
 from tsattn.data.columns import match_ids
 from tsattn.data.frequency import seconds
 from tsattn.data.mapped.mapped_series import LARGEST, MappedSeries
-from tsattn.data.moments import first_rows, moments, panel_moments
+from tsattn.data.moments import first_rows, is_before, moments, panel_moments
 from tsattn.data.panel import Panel
+from tsattn.data.quiet import quiet
 from tsattn.data.splits import Split
+from tsattn.data.target_transforms import check_domain, fit_lambdas, transformed_panel
+from tsattn.data.weights import normalised_weights
 from tsattn.data.windows import Series
 from tsattn.errors import UserError, shown
 from tsattn.scaler import Scaler
+from tsattn.target_transform import SeriesTransform, TargetTransform
 
 __all__ = [
     "fit_scaler",
@@ -37,7 +41,9 @@ __all__ = [
 logger = logging.getLogger("tsattn")
 
 
-def fit_scaler(panel: Panel, splits: Sequence[Split], scaling: str) -> Scaler:
+def fit_scaler(
+    panel: Panel, splits: Sequence[Split], scaling: str, transform: Mapping[str, Any] | None = None
+) -> Scaler:
     """How series and covariates are scaled, from the training rows alone.
 
     A series without a training value has no scale of its own: it takes the one of all series, which is logged.
@@ -46,11 +52,15 @@ def fit_scaler(panel: Panel, splits: Sequence[Split], scaling: str) -> Scaler:
         panel: the series.
         splits: where the training rows of each of them end.
         scaling: ``global`` or ``series``, see `Scaler`.
+        transform: of the targets, as `check_transform` gives it.
+
+    Raises:
+        UserError: for a column without a training value, or values that the transform does not take.
     """
     ends = np.array([split.train_end for split in splits])
-    mean, scale = moments(first_rows(panel, panel.values, ends), panel.channels)
-    own = panel_moments(panel, ends) if scaling == "series" else None
-    scaler = target_scaler(panel.ids, mean, scale, own)
+    scaler = _fit_targets(panel, ends, scaling)
+    if transform is not None:
+        scaler = _fit_transformed(panel, ends, scaler, transform)
     covariates = [part for part in (panel.past_covariates, panel.future_covariates) if part is not None]
     if covariates:
         names = (*panel.past_names, *panel.future_names)
@@ -58,6 +68,33 @@ def fit_scaler(panel: Panel, splits: Sequence[Split], scaling: str) -> Scaler:
         mean, scale = moments((np.concatenate(one, axis=1) for one in parts), names)
         scaler = replace(scaler, covariate_mean=mean, covariate_scale=scale)
     return scaler
+
+
+def _fit_targets(panel: Panel, ends: NDArray[np.int64], scaling: str) -> Scaler:
+    """How the values of a panel are scaled, whatever they are."""
+    mean, scale = moments(first_rows(panel, panel.values, ends), panel.channels)
+    return target_scaler(panel.ids, mean, scale, panel_moments(panel, ends) if scaling == "series" else None)
+
+
+def _fit_transformed(panel: Panel, ends: NDArray[np.int64], original: Scaler, transform: Mapping[str, Any]) -> Scaler:
+    """How targets are transformed and then scaled, where `original` scales them as they are."""
+    kind = transform["kind"]
+    check_domain(panel, kind)
+    lambdas, own = fit_lambdas(panel, is_before(ends, panel), transform, each=original.scaling == "series")
+    own = None if own is None else np.where(np.isnan(own), lambdas, own)
+    fitted = TargetTransform(
+        kind,
+        lambdas,
+        original.mean,
+        original.scale,
+        () if own is None else _plain(own),
+        original.series_mean,
+        original.series_scale,
+    )
+    with quiet():  # what is to be said of the series is said of the values
+        each = np.broadcast_to(lambdas, (len(panel), len(lambdas))) if own is None else own
+        scaler = _fit_targets(transformed_panel(panel, kind, each), ends, original.scaling)
+    return replace(scaler, transform=fitted)
 
 
 def target_scaler(
@@ -116,9 +153,7 @@ def known_units(
     mean, scale = np.broadcast_to(scaler.mean, shape), np.broadcast_to(scaler.scale, shape)
     if scaler.scaling != "series":
         return mean, scale
-    place = {name: number for number, name in enumerate(scaler.ids)}
-    known = match_ids(ids, scaler.ids)
-    numbers = np.array([place[known[name]] if name in known else -1 for name in ids])
+    known, numbers = match_ids(ids, scaler.ids), _known_numbers(ids, scaler)
     for name in ids[:1]:
         if known.get(name, name) != name:
             logger.warning("the ids are not those trained on, but their text is: %r is taken for %r", name, known[name])
@@ -138,6 +173,13 @@ def known_units(
     return np.where(is_new[:, None], own, saved[0]), np.where(is_new[:, None], spread, saved[1])
 
 
+def _known_numbers(ids: tuple[Any, ...], scaler: Scaler) -> NDArray[np.int64]:
+    """`(S,)` the place of each id among those that were trained on, -1 of a new one."""
+    place = {name: number for number, name in enumerate(scaler.ids)}
+    known = match_ids(ids, scaler.ids)
+    return np.array([place[known[name]] if name in known else -1 for name in ids])
+
+
 def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | None = None) -> Series:
     """A panel as tensors, ``(value - mean) / scale``; see `series_units` for `history`.
 
@@ -146,19 +188,26 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
     A missing value is imputed for the model's input by the last observed one of its series (so nothing is seen ahead
     of its time), at the very start by the mean; the mask of observed values keeps it out of loss and metrics.
 
+    Targets that the scaler transforms are, and lie then on the scale of the transformed values.
+
     Raises:
-        UserError: for a value so large that nothing could be computed with it, naming series and time stamp.
+        UserError: for a value so large that nothing could be computed with it, naming series and time stamp, or one
+            that the transform does not take.
     """
+    transform = _transform_of(panel, scaler, history)
+    given = panel
+    if transform is not None:
+        panel = transformed_panel(panel, transform.kind, transform.lambdas)
     mean, scale = series_units(panel, scaler, history)
     past = len(panel.past_names)
     past_units, future_units = _covariate_units(scaler, slice(None, past)), _covariate_units(scaler, slice(past, None))
     if panel.is_mapped:
-        return MappedSeries(panel, mean, scale, past_units, future_units)
+        return MappedSeries(panel, mean, scale, past_units, future_units, transform)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = panel.values - _each_row(mean, panel)
         scaled /= _each_row(scale, panel)
     missing = np.isnan(panel.values)
-    _check_magnitude(scaled, scale, missing, panel)
+    _check_magnitude(scaled, scale, missing, given)
     return Series(
         values=_imputed(scaled, panel),
         observed=_observed(missing),
@@ -171,7 +220,26 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
         past_covariates_observed=_covariates_observed(panel.past_covariates),
         future_covariates_observed=_covariates_observed(panel.future_covariates),
         static=None if panel.static is None else torch.from_numpy(panel.static),
+        transform=transform,
+        weights=None if panel.weights is None or history is None else normalised_weights(panel, history),
     )
+
+
+def _transform_of(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | None) -> SeriesTransform | None:
+    """The transform of the series of a panel: of one that was not trained on, that of all."""
+    fitted = scaler.transform
+    if fitted is None:
+        return None
+    lambdas = np.broadcast_to(fitted.lambdas, (len(panel), len(fitted.lambdas)))
+    if fitted.series_lambdas:
+        numbers = _known_numbers(panel.ids, scaler)
+        lambdas = np.where(numbers[:, None] < 0, lambdas, np.asarray(fitted.series_lambdas)[numbers])
+    original = replace(
+        scaler, mean=fitted.mean, scale=fitted.scale, series_mean=fitted.series_mean, series_scale=fitted.series_scale
+    )
+    with quiet():  # the same is said of the transformed values
+        mean, scale = series_units(panel, original, history)
+    return SeriesTransform(fitted.kind, lambdas, mean, scale)
 
 
 def _check_magnitude(

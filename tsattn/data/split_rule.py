@@ -11,7 +11,7 @@ from tsattn.data.frequency import Times
 from tsattn.data.splits import Split
 from tsattn.errors import UserError
 
-__all__ = ["SplitRule"]
+__all__ = ["SplitRule", "in_zone", "iso_date"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class SplitRule:
         return cls(
             (0.7 if train_fraction is None else train_fraction, 0.1 if val_fraction is None else val_fraction),
             None if val_rows is None or test_rows is None else (val_rows, test_rows),
-            None if val_from is None or test_from is None else (_date(val_from), _date(test_from)),
+            None if val_from is None or test_from is None else (iso_date(val_from), iso_date(test_from)),
         )
 
     def split(self, time: Times) -> Split:
@@ -88,7 +88,7 @@ class SplitRule:
             UserError: for dates with a time zone where the data have none.
         """
         assert self.dates is not None
-        val, test = (_in_zone(date, tz) for date in self.dates)
+        val, test = (in_zone(date, tz, "val_from and test_from") for date in self.dates)
         return val, test
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,7 +100,12 @@ class SplitRule:
         return {"fractions": list(self.fractions)}
 
 
-def _date(text: str) -> pd.Timestamp:
+def iso_date(text: Any) -> pd.Timestamp:
+    """A date or time stamp in ISO 8601.
+
+    Raises:
+        UserError: for anything else.
+    """
     # strictly, as 01/02/2016 would be read with the month first
     stamp = pd.to_datetime(str(text), format="ISO8601", errors="coerce")
     if not isinstance(stamp, pd.Timestamp):
@@ -108,9 +113,19 @@ def _date(text: str) -> pd.Timestamp:
     return stamp
 
 
-def _in_zone(date: pd.Timestamp, tz: Any) -> pd.Timestamp:
+def in_zone(date: pd.Timestamp, tz: Any, what: str) -> pd.Timestamp:
+    """A date in a time zone, or None of these, unless it names its own.
+
+    Args:
+        date: the date.
+        tz: the time zone.
+        what: gave the date, for the message.
+
+    Raises:
+        UserError: for a date with a time zone where there is none.
+    """
     if date.tz is None:
         return date.tz_localize(tz, ambiguous=True, nonexistent="shift_forward")
     if tz is None:
-        raise UserError(f"the data have no time zone, so val_from and test_from must have none either, not {date}")
+        raise UserError(f"the data have no time zone, so {what} must have none either, not {date}")
     return date

@@ -21,6 +21,7 @@ from tsattn.data.roles import Roles, check_roles, plain_frame
 from tsattn.data.stamps import in_zone_of, stamps_or_steps
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
+from tsattn.data.weights import check_cells
 from tsattn.errors import UserError, one_of, shown
 
 __all__ = ["SeriesRows", "Table", "TableRows", "future_rows", "in_series", "table_rows", "without_empty"]
@@ -65,6 +66,7 @@ class TableRows:
         values: `(R, C)` float64 targets, NaN where missing, as in what follows.
         past: `(R, P)` float64 past covariates.
         known: `(R, F)` float64 future covariates.
+        weights: `(R, 1)` float64 weights, `(R, 0)` without such a column.
         where: names a row (from 0) in messages.
     """
 
@@ -73,6 +75,7 @@ class TableRows:
     values: NDArray[np.float64]
     past: NDArray[np.float64]
     known: NDArray[np.float64]
+    weights: NDArray[np.float64]
     where: Callable[[int], str]
 
 
@@ -88,6 +91,7 @@ class SeriesRows:
         values: `(R, C)` float64 targets, NaN where missing and in the rows of the future.
         past: `(R, P)` float64 past covariates, NaN where missing and in the rows of the future.
         known: `(R, F)` float64 future covariates, NaN where missing.
+        weights: `(R, 1)` float64 weights, NaN in the rows of the future; `(R, 0)` without such a column.
         where: names a row (from 0) in messages.
     """
 
@@ -98,6 +102,7 @@ class SeriesRows:
     values: NDArray[np.float64]
     past: NDArray[np.float64]
     known: NDArray[np.float64]
+    weights: NDArray[np.float64]
     where: Callable[[int], str]
 
 
@@ -161,7 +166,7 @@ def in_series(rows: TableRows, future: TableRows | None, source: str) -> SeriesR
         kept = np.flatnonzero(owners >= 0)
         rows = _joined(rows, _taken(future, kept), source)
         series = np.concatenate([series, owners[kept]])
-    return SeriesRows(num_own, names, series, rows.time, rows.values, rows.past, rows.known, rows.where)
+    return SeriesRows(num_own, names, series, rows.time, rows.values, rows.past, rows.known, rows.weights, rows.where)
 
 
 def without_empty(rows: SeriesRows, source: str) -> tuple[SeriesRows, NDArray[np.int64]]:
@@ -191,6 +196,7 @@ def without_empty(rows: SeriesRows, source: str) -> tuple[SeriesRows, NDArray[np
         values=rows.values[kept],
         past=rows.past[kept],
         known=rows.known[kept],
+        weights=rows.weights[kept],
         where=lambda row: rows.where(int(kept[row])),
     )
     return some, own
@@ -215,12 +221,16 @@ def _read(table: Table, zone_of: Times | None = None) -> TableRows:
     )
     if zone_of is not None:
         time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
+    values = number_columns(frame, roles.target, where, "target")
+    weights = number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
+    check_cells(weights, values, str(roles.weight), where)
     return TableRows(
         time=time,
         ids=ids,
-        values=number_columns(frame, roles.target, where, "target"),
+        values=values,
         past=number_columns(frame, roles.past, where, "past covariate"),
         known=number_columns(frame, roles.future, where, "future covariate"),
+        weights=weights,
         where=where,
     )
 
@@ -237,6 +247,7 @@ def _joined(rows: TableRows, future: TableRows, source: str) -> TableRows:
         values=longer(rows.values),
         past=longer(rows.past),
         known=np.concatenate([rows.known, future.known]),
+        weights=longer(rows.weights),
         where=lambda row: rows.where(row) if row < num_own else future.where(row - num_own),
     )
 
@@ -249,6 +260,7 @@ def _taken(rows: TableRows, kept: NDArray[np.int64]) -> TableRows:
         values=rows.values[kept],
         past=rows.past[kept],
         known=rows.known[kept],
+        weights=rows.weights[kept],
         where=lambda row: rows.where(int(kept[row])),
     )
 

@@ -7,7 +7,7 @@ known-future covariates, K static columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from torch.utils.data import Dataset
 
 from tsattn.batch import Batch, WindowUnits
 from tsattn.errors import UserError
+from tsattn.scaler import Units
+from tsattn.target_transform import SeriesTransform
 
 __all__ = ["Series", "WindowDataset"]
 
@@ -38,6 +40,8 @@ class Series:
         past_covariates_observed: `(rows, P)` bool, or None if nothing is missing.
         future_covariates_observed: `(rows, F)` bool, or None if nothing is missing.
         static: `(S, K)` int64 numbers of categories; None without.
+        transform: of the targets, whose transformed values `values`, `mean` and `scale` are then of; None without.
+        weights: `(rows, C)` float32 how much each target counts in a training; None: all alike.
     """
 
     values: Tensor
@@ -51,6 +55,8 @@ class Series:
     past_covariates_observed: Tensor | None = None
     future_covariates_observed: Tensor | None = None
     static: Tensor | None = None
+    transform: SeriesTransform | None = None
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         """S, the number of series."""
@@ -71,7 +77,12 @@ class Series:
         there: dict[str, Any] = {
             name: None if part is None else part.to(device) for name, part in self._tensors().items()
         }
-        return Series(**there)
+        return replace(self, **there)
+
+    @property
+    def units(self) -> Units:
+        """What takes values and forecasts of these series back to original units."""
+        return Units(self.mean, self.scale, self.transform)
 
     def rows_of(self, number: int) -> tuple[Tensor, Tensor | None]:
         """The values of a series, `(rows, C)`, and which of them are observed; None if nothing is missing."""
@@ -142,6 +153,7 @@ class Series:
             target=values[:, L:] if T else None,
             past_observed=None if observed is None else observed[:, :L],
             target_observed=None if observed is None or not T else observed[:, L:],
+            target_weight=None if self.weights is None or not T else cut(self.weights)[:, L:],
             time=time,
             past_covariates=past,
             future_covariates=known,
@@ -157,7 +169,7 @@ class Series:
         return units.expand(len(numbers), -1) if len(units) == 1 else units[numbers]
 
     def _tensors(self) -> dict[str, Tensor | None]:
-        return {field.name: getattr(self, field.name) for field in fields(Series)}
+        return {field.name: getattr(self, field.name) for field in fields(Series) if field.name != "transform"}
 
 
 class WindowDataset(Dataset[Batch]):

@@ -73,6 +73,7 @@ class ErrorRecorder:
         self._num_rows = 0
         self._keeps_rows = True
         self._writer: ErrorWriter | None = None
+        self._steps: Tensor | None = None
 
     def __enter__(self) -> ErrorRecorder:
         return self
@@ -96,6 +97,10 @@ class ErrorRecorder:
         if self._waiting >= _PART:
             self._take_part()
 
+    def record_steps(self, totals: Tensor) -> None:
+        """Add the totals by step of a batch, `(T, C, M)`, see `step_totals`."""
+        self._steps = totals if self._steps is None else self._steps + totals
+
     def finish(self) -> ErrorTable:
         """The table of all that was recorded.
 
@@ -114,7 +119,8 @@ class ErrorRecorder:
         if self._writer is not None:
             self._writer.finish()
             rows = ErrorFile(self._writer.path)
-        return ErrorTable(self._schema, self._totals, self._num_rows, self._ids, rows)
+        steps = None if self._steps is None else self._steps.cpu()
+        return ErrorTable(self._schema, self._totals, self._num_rows, self._ids, rows, steps)
 
     def _take_part(self) -> None:
         """Fetch what waits, and put it where it belongs."""

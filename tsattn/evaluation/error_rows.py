@@ -93,14 +93,21 @@ class ErrorSchema:
         channel, values = torch.from_numpy(rows.channel).long(), torch.from_numpy(rows.values)
         return totals_of_rows(len(self.channels), channel, values[:, :-1], values[:, -1])
 
-    def totals_of_arrow(self, table: pa.Table) -> Tensor:
-        """The same of rows with names."""
+    def totals_of_arrow(self, table: pa.Table, group: NDArray[np.int64] | None = None, num_groups: int = 1) -> Tensor:
+        """The same of rows with names.
+
+        Args:
+            table: N rows.
+            group: `(N,)` the number of the group of each row.
+            num_groups: G; the totals are then `(G * C, M)`, group by group.
+        """
         channel = pc.index_in(table["channel"], value_set=pa.array(self.channels, pa.string()))
         if channel.null_count:
             raise ValueError("it has rows of a channel that it does not name")
         values = torch.from_numpy(np.stack([table[name].to_numpy() for name in self.names], axis=1))
-        numbers = torch.from_numpy(channel.to_numpy().astype(np.int64))
-        return totals_of_rows(len(self.channels), numbers, values[:, :-1], values[:, -1])
+        C = len(self.channels)
+        numbers = torch.from_numpy(channel.to_numpy().astype(np.int64) + (0 if group is None else C * group))
+        return totals_of_rows(num_groups * C, numbers, values[:, :-1], values[:, -1])
 
     @classmethod
     def of_arrow(cls, schema: pa.Schema) -> ErrorSchema:

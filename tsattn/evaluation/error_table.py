@@ -6,16 +6,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.error_files import ErrorFile, ErrorWriter
 from tsattn.evaluation.error_rows import ErrorRows, ErrorSchema
-from tsattn.evaluation.totals import scores_of
+from tsattn.evaluation.reductions import is_count
+from tsattn.evaluation.totals import group_scores, scores_of
 
 __all__ = ["ErrorTable"]
+
+_KEYS = {"series": "unique_id", "origin": "origin"}  # the columns of rows that they may be summed by
 
 
 class ErrorTable:
@@ -31,6 +37,7 @@ class ErrorTable:
         num_rows: how many there are.
         ids: the ids that the numbers in `rows` stand for.
         rows: the rows in memory, the file that holds them, or None where they were not kept.
+        steps: `(T, C, M)` totals by step of the horizon; None where they were not kept.
 
     Attributes:
         channels: the names of the C channels.
@@ -45,6 +52,7 @@ class ErrorTable:
         num_rows: int,
         ids: Sequence[Any] = (),
         rows: list[ErrorRows] | ErrorFile | None = None,
+        steps: Tensor | None = None,
     ) -> None:
         self.channels = schema.channels
         self.levels = schema.levels
@@ -54,6 +62,7 @@ class ErrorTable:
         self._num_rows = num_rows
         self._ids = ids
         self._rows = rows
+        self._steps = steps
 
     @classmethod
     def read(cls, path: str | Path) -> ErrorTable:
@@ -82,6 +91,53 @@ class ErrorTable:
     def scores(self) -> dict[str, float]:
         """All scores by name, see `tsattn.evaluation.reductions`."""
         return scores_of(self._totals, self.levels)
+
+    def totals_by(self, key: str) -> tuple[pd.Index[Any], Tensor]:
+        """The sums of the rows of each group; over all groups they add up to those of the table.
+
+        Args:
+            key: ``series``, ``origin``, ``channel``, or ``step`` of the horizon, 1 to T, at each of which every window
+                counts.
+
+        Returns:
+            the G groups, series in the order of the rows, origins in that of time; and `(G, C, M)` totals, see
+            `total_names`, with C = 1 by channel.
+
+        Raises:
+            UserError: for another key, and if the rows, or the totals by step, were not kept.
+        """
+        if key == "channel":
+            return pd.Index(self.channels, name=key), self._totals[:, None]
+        if key == "step":
+            if self._steps is None:
+                raise UserError("this table has no totals by step: measure with by_step")
+            return pd.RangeIndex(1, len(self._steps) + 1, name=key), self._steps
+        if key not in _KEYS:
+            raise UserError(f"errors are summed by one of {one_of((*_KEYS, 'channel', 'step'))}, not {shown(key)}")
+        numbers: dict[Any, int] = {}
+        C, M = self._totals.shape
+        totals = self._totals.new_zeros(0, C, M)
+        for part in self._parts():
+            codes, names = pd.factorize(_hashable(part[_KEYS[key]]))
+            places = [numbers.setdefault(name, len(numbers)) for name in names.tolist()]
+            added = self._schema.totals_of_arrow(part, codes, len(places)).view(-1, C, M)
+            totals = torch.cat([totals, totals.new_zeros(len(numbers) - len(totals), C, M)])
+            totals.index_add_(0, torch.tensor(places), added)
+        names = pd.Index([*numbers], name=_KEYS[key], tupleize_cols=False)
+        order = np.argsort(names, kind="stable") if key == "origin" else np.arange(len(names))
+        return names[order], totals[torch.from_numpy(order)]
+
+    def scores_by(self, key: str) -> pd.DataFrame:
+        """The scores of each group of `totals_by`: a row a group, the columns of `scores`."""
+        names, totals = self.totals_by(key)
+        scores = pd.DataFrame(group_scores(totals, self.levels), index=names)
+        return scores.astype({name: "int64" for name in scores if is_count(str(name))})
+
+    def step_scores(self, score: str, channels: Sequence[int] | None = None) -> NDArray[np.float64]:
+        """One of the scores at each step of the horizon, `(T,)`, of some of the channels, which are given by number."""
+        _, totals = self.totals_by("step")
+        some = totals if channels is None else totals[:, list(channels)]
+        return group_scores(some, self.levels)[score]
 
     def frame(self) -> pd.DataFrame:
         """All rows.
@@ -115,3 +171,11 @@ class ErrorTable:
         if isinstance(self._rows, ErrorFile):
             return self._rows.parts()
         return (self._schema.to_arrow(rows, self._ids) for rows in self._rows)
+
+
+def _hashable(column: pa.ChunkedArray) -> pd.Series[Any]:
+    """A column of keys; ids of several parts, which Arrow has as lists, as tuples."""
+    if pa.types.is_nested(column.type):
+        return pd.Series([tuple(value) for value in column.to_pylist()], dtype=object)
+    keys: pd.Series[Any] = column.to_pandas()
+    return keys

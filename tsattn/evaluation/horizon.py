@@ -69,7 +69,10 @@ def _sums(
     """Squared errors, absolute errors and their number for each step, `(3, T)`."""
     if batch.target is None:
         raise UserError("windows beyond the end of the data have no target to measure against")
-    error = point_forecast(forecaster(batch), batch.target, levels).to(EXACT) - batch.target.to(EXACT)
+    forecast, target = forecaster(batch), batch.target
+    if units is not None:
+        forecast, target = (units.standardised(part, batch.series_id) for part in (forecast, target))
+    error = point_forecast(forecast, target, levels).to(EXACT) - target.to(EXACT)
     if units is not None:
         _, scale = units.of(batch.series_id)
         error = error * scale.to(error.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,33 @@ from tsattn.constants import EXACT
 from tsattn.errors import UserError
 from tsattn.evaluation.error_recorder import MEMORY_LIMIT, ErrorRecorder
 from tsattn.evaluation.error_table import ErrorTable
-from tsattn.evaluation.window_errors import window_errors
+from tsattn.evaluation.step_totals import step_totals
+from tsattn.evaluation.window_errors import point_forecast, window_errors
 from tsattn.scaler import Units
 from tsattn.task import check_quantiles
 
-__all__ = ["measure"]
+__all__ = ["ScoredBatch", "measure"]
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """B windows and what was forecast of them.
+
+    Attributes:
+        point: `(B, T, C)` the point forecast, on the scaled axis.
+        target: `(B, T, C)` on the scaled axis.
+        observed: `(B, T, C)` bool; None if all is observed.
+        units: mean and scale of the windows, two `(B, 1, C)` or `(1, 1, C)`.
+        series: `(B,)` numbers of their series.
+        time: `(B, L + T)` seconds since 1970-01-01, or steps.
+    """
+
+    point: Tensor
+    target: Tensor
+    observed: Tensor | None
+    units: tuple[Tensor, Tensor]
+    series: Tensor
+    time: Tensor
 
 
 @torch.no_grad()
@@ -35,6 +58,8 @@ def measure(
     path: str | Path | None = None,
     limit: int = MEMORY_LIMIT,
     counts_steps: bool = False,
+    by_step: bool = False,
+    watch: Callable[[ScoredBatch], None] | None = None,
 ) -> ErrorTable:
     """The errors of a forecast in all windows.
 
@@ -54,6 +79,8 @@ def measure(
         limit: bytes of rows that are kept in memory; above it they are written into the file as they come, or without
             one their totals alone are kept.
         counts_steps: whether the time of the windows counts steps, not seconds.
+        by_step: whether the table has totals by step of the horizon, too.
+        watch: is given each batch with its forecast.
 
     Raises:
         UserError: for no windows, no observed target, windows without targets, time stamps or series, invalid levels,
@@ -68,14 +95,22 @@ def measure(
     with ErrorRecorder(ids, channels, levels, path=path, limit=limit, counts_steps=counts_steps) as recorder:
         for batch in batches:
             series, origin, target = _series(batch, len(ids)), _origins(batch), _target(batch)
-            forecasts = forecast(batch)
+            forecasts = units.standardised(forecast(batch), batch.series_id)
             device = forecasts.device
+            target = units.standardised(target.to(device), batch.series_id)
             observed = None if batch.target_observed is None else batch.target_observed.to(device)
             units.fill_constants(device)
             mean, scale = (part.to(device) for part in units.of(batch.series_id))
-            errors = window_errors(forecasts, target.to(device), observed, (mean, scale), levels)
+            errors = window_errors(forecasts, target, observed, (mean, scale), levels)
             divisors = divisors.to(series.device)  # once
             recorder.record(errors, series, origin, divisors[series])
+            if by_step:
+                seasonal = divisors[series].to(device)
+                recorder.record_steps(step_totals(forecasts, target, observed, (mean, scale), seasonal, levels))
+            if watch is not None:
+                assert batch.time is not None
+                point = point_forecast(forecasts, target, levels)
+                watch(ScoredBatch(point, target, observed, (mean, scale), series, batch.time))
         return recorder.finish()
 
 

@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from tsattn.evaluation.intervals import central_intervals
 
-__all__ = ["BY_CHANNEL", "SCORES", "reduce_totals"]
+__all__ = ["BY_CHANNEL", "SCORES", "is_count", "reduce_totals"]
 
 BY_CHANNEL = "_by_channel"
+_LEFT_OUT = "_left_out"
 
 SCORES = {
     "windows": "windows that were scored",
@@ -72,12 +73,20 @@ _QUANTILE = {  # the mean over the levels of what begins so
 Array = NDArray[np.float64]
 
 
-def reduce_totals(totals: Mapping[str, Array], levels: Sequence[float] = ()) -> dict[str, float]:
+def is_count(name: str) -> bool:
+    """Whether a score is a whole number."""
+    return name == "windows" or name.endswith(_LEFT_OUT)
+
+
+def reduce_totals(totals: Mapping[str, Array], levels: Sequence[float] = ()) -> dict[str, Array]:
     """All scores by name: the pooled ones first, then those by channel; see `SCORES`.
 
     Args:
-        totals: sums for each channel, `(C,)`, by the names of `total_names`.
+        totals: sums for each channel, `(..., C)`, by the names of `total_names`.
         levels: Q quantile levels, none for a point forecast.
+
+    Returns:
+        float64 scores, each `(...)`; counts are whole.
     """
     ratios = {name: (totals[above], totals[below]) for name, (above, below) in _POINT.items()}
     if levels:
@@ -87,16 +96,19 @@ def reduce_totals(totals: Mapping[str, Array], levels: Sequence[float] = ()) -> 
         ratios |= {f"below_{level}": (totals[f"below_{level}"], totals["count"]) for level in levels}
         for percent, _, _ in central_intervals(levels):
             ratios[f"coverage_{percent:g}"] = totals[f"inside_{percent:g}"], totals["count"]
-    pooled = {name: _score(name, above.sum(keepdims=True), below.sum()) for name, (above, below) in ratios.items()}
+    pooled = {
+        name: _score(name, *(part.sum(-1, keepdims=True) for part in (above, below)))
+        for name, (above, below) in ratios.items()
+    }
     by_channel = {f"{name}{BY_CHANNEL}": _score(name, above, below) for name, (above, below) in ratios.items()}
     left_out = {
-        f"{name}_left_out": round(float((totals["count"] - totals[f"{name}_count"]).sum()))
-        for name in ("smape", "mase")
+        f"{name}{_LEFT_OUT}": (totals["count"] - totals[f"{name}_count"]).sum(-1).round() for name in ("smape", "mase")
     }
-    return {"windows": round(float(totals["windows"].max(initial=0))), **pooled, **left_out, **by_channel}
+    return {"windows": totals["windows"].max(-1, initial=0).round(), **pooled, **left_out, **by_channel}
 
 
-def _score(name: str, above: Array, below: Array) -> float:
-    """The mean of ratios, NaN where one has a denominator of zero."""
+def _score(name: str, above: Array, below: Array) -> Array:
+    """The mean of ratios over the last axis, NaN where one has a denominator of zero."""
     ratio = above / np.where(below != 0, below, np.nan)
-    return float((np.sqrt(ratio) if name.startswith("rmse") else ratio).mean())
+    mean: Array = (np.sqrt(ratio) if name.startswith("rmse") else ratio).mean(-1)
+    return mean

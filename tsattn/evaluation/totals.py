@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tsattn.constants import EXACT
-from tsattn.evaluation.reductions import reduce_totals
+from tsattn.evaluation.reductions import is_count, reduce_totals
 from tsattn.evaluation.summed_metric import SummedMetric
 from tsattn.evaluation.window_errors import sum_names, window_errors
 from tsattn.task import check_quantiles
 
-__all__ = ["ErrorTotals", "scores_of", "total_names", "totals_of_rows"]
+__all__ = ["ErrorTotals", "completed", "group_scores", "scores_of", "total_names", "totals_of_rows"]
 
 
 def total_names(levels: Sequence[float]) -> tuple[str, ...]:
@@ -67,7 +69,7 @@ class ErrorTotals(SummedMetric):
             seasonal_errors: `(B, C)` in original units, what MASE divides by, NaN where it is unknown; None for all.
         """
         errors = window_errors(forecast, target, observed, units, self.levels)
-        self.sums += _completed(errors.sums, seasonal_errors).sum(0)
+        self.sums += completed(errors.sums, seasonal_errors).sum(0)
 
     def compute(self) -> Tensor:
         """The totals `(C, M)`, float64, of all processes."""
@@ -82,22 +84,30 @@ def totals_of_rows(num_channels: int, channel: Tensor, sums: Tensor, seasonal_er
     """The totals `(C, M)` of single windows and channels, in any order, on the host.
 
     Args:
-        num_channels: C.
-        channel: `(N,)` int64 number of the channel of each row.
+        num_channels: C; for totals by group, times the number of groups.
+        channel: `(N,)` int64 number of the channel of each row; for totals by group, plus C times that of the group.
         sums: `(N, K)`, see `sum_names`.
         seasonal_errors: `(N,)`, as in `ErrorTotals.update`.
     """
-    added = _completed(sums, seasonal_errors)
+    added = completed(sums, seasonal_errors)
     return added.new_zeros(num_channels, added.shape[1]).index_add_(0, channel, added)
 
 
 def scores_of(totals: Tensor, levels: Sequence[float]) -> dict[str, float]:
     """All scores by name of totals `(C, M)`, see `tsattn.evaluation.reductions`."""
-    columns = totals.cpu().double().numpy().T
-    return reduce_totals(dict(zip(total_names(levels), columns, strict=True)), levels)
+    return {
+        name: round(float(score)) if is_count(name) else float(score)
+        for name, score in group_scores(totals, levels).items()
+    }
 
 
-def _completed(sums: Tensor, seasonal_errors: Tensor | None) -> Tensor:
+def group_scores(totals: Tensor, levels: Sequence[float]) -> dict[str, NDArray[np.float64]]:
+    """The same of groups of rows: each score `(...)` of totals `(..., C, M)`."""
+    columns = totals.cpu().double().numpy()
+    return reduce_totals({name: columns[..., place] for place, name in enumerate(total_names(levels))}, levels)
+
+
+def completed(sums: Tensor, seasonal_errors: Tensor | None) -> Tensor:
     """The M sums of a total of sums `(..., K)` of single windows and channels."""
     names = sum_names(())  # those of levels come later
     count, absolute = (sums[..., names.index(name)] for name in ("count", "absolute_original"))

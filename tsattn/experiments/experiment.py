@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import yaml
 
+from tsattn.checks import calibration_share
 from tsattn.data import ForecastDataModule
 from tsattn.evaluation import selection_metric
 from tsattn.experiments.configs import check_sections, find_config, read_config
@@ -19,6 +20,7 @@ from tsattn.experiments.dotted import full_path, with_values
 from tsattn.experiments.fingerprint import fingerprint
 from tsattn.experiments.schema import completed, instantiated, plain
 from tsattn.predictors import complete_predictor
+from tsattn.task import Output
 from tsattn.training.losses import choose_loss
 from tsattn.training.optimization import Optimization
 from tsattn.training.trainer_checks import check_seed
@@ -39,8 +41,11 @@ _NOT_IN_KEY = (
     *("enable_autolog_hparams", "model_registry"),
 )
 # arguments that came after records had been kept, with what those were trained by: so their keys stay
-_CAME_LATER = {"schedule": "cosine", "betas": [0.9, 0.999]}
-OF_DATA = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
+_CAME_LATER = {"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False}
+OF_DATA = (
+    *("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows"),
+    "transform",
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ class Experiment:
         whole = plain(completed(content))
         whole["model"]["backbone"] = complete_predictor(whole["model"]["backbone"])
         Optimization(**{one.name: whole["model"][one.name] for one in fields(Optimization)})
+        calibration_share(whole["model"]["calibrate"])
         files = whole["data"].get("init_args") or {}
         # the description is read from anywhere
         files.update({name: str(Path(files[name]).absolute()) for name in _FILES if files.get(name)})
@@ -139,7 +145,13 @@ class Experiment:
     def selection(self) -> str:
         """The validation error that weights and trials are chosen by, see `tsattn.evaluation.selection`."""
         quantiles = self.model["quantiles"]
-        return selection_metric(choose_loss(self.model["loss"], quantiles), quantiles, self.model["selection"])
+        loss = choose_loss(self.model["loss"], quantiles, self.model["distribution"])
+        return selection_metric(loss, quantiles, self.model["selection"])
+
+    @property
+    def output(self) -> Output:
+        """What is asked of the predictor."""
+        return Output(tuple(self.model["quantiles"]), self.model["distribution"])
 
     @property
     def key(self) -> str:
@@ -164,17 +176,23 @@ class Experiment:
         if trainer["devices"] in ("1", "auto", [0]):
             trainer["devices"] = 1
         trainer["precision"] = chosen_precision(self.trainer)
+        of_data = {name: getattr(data, name) for name in OF_DATA}
         splits = [[split.train_end, split.val_end, split.test_end] for split in data.splits]
         content = {
             "version": RESULTS_VERSION,
-            "model": {name: value for name, value in self.model.items() if _CAME_LATER.get(name, _NONE) != value},
+            "model": _known_before(self.model),
             "trainer": trainer,
             "seed": self.seed,
-            "data": {name: getattr(data, name) for name in OF_DATA},
+            "data": _known_before(of_data),
             "splits": splits,
             "fingerprint": data_fingerprint or fingerprint(data),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _known_before(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments without those of `_CAME_LATER` that are as they were before."""
+    return {name: value for name, value in arguments.items() if _CAME_LATER.get(name, _NONE) != value}
 
 
 def _full(overrides: Mapping[str, Any] | None) -> dict[str, Any]:

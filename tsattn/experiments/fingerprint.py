@@ -36,8 +36,8 @@ def _names(panel: Panel) -> list[Any]:
 
 def _hash(names: list[Any], panel: Panel) -> str:
     found = hashlib.blake2b(json.dumps(names, default=str).encode(), digest_size=32)
-    parts = (panel.time, panel.starts, panel.values, panel.past_covariates, panel.future_covariates, panel.static)
-    for array in parts:
+    rows = panel.values, panel.past_covariates, panel.future_covariates
+    for array in (panel.time, panel.starts, *rows, panel.static, panel.weights):
         if array is None:
             continue
         is_float = array.dtype.kind == "f"

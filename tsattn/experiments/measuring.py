@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +13,29 @@ from tsattn.data import ForecastDataModule, Panel
 from tsattn.data.frequency import is_steps
 from tsattn.errors import UserError, number_of
 from tsattn.evaluation import ErrorTable, measure
+from tsattn.evaluation.measure import ScoredBatch
 from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.experiments.baselines import fitted_baselines
 from tsattn.predictors import Predictor
-from tsattn.scaler import Units
+from tsattn.predictors.calibrated import with_levels
+from tsattn.predictors.fitted import FittedPredictor
 from tsattn.training import Execution, Training
 from tsattn.training.train import DIVERGED
 
-__all__ = ["extent", "measured", "tables_beside_baselines", "title"]
+__all__ = ["calibrated_on", "extent", "measured", "tables_beside_baselines", "title"]
 
 _WORDS = {"val": "validation", "test": "test"}
 
 
 def measured(
-    predictor: Predictor, data: ForecastDataModule, part: str, execution: Execution, path: Path | None = None
+    predictor: Predictor,
+    data: ForecastDataModule,
+    part: str,
+    execution: Execution,
+    path: Path | None = None,
+    *,
+    by_step: bool = False,
+    watch: Callable[[ScoredBatch], None] | None = None,
 ) -> ErrorTable:
     """The errors over all windows of a part, each once.
 
@@ -35,6 +45,8 @@ def measured(
         part: ``val`` or ``test``.
         execution: where to compute.
         path: a Parquet file for the rows, where they are too many for memory.
+        by_step: whether the table has totals by step of the horizon, too.
+        watch: is given each batch with its forecast.
 
     Raises:
         UserError: if the errors are not finite.
@@ -45,13 +57,15 @@ def measured(
     table = measure(
         predictor.on(execution),
         data.eval_dataloader(part, predictor.context_length),
-        units=Units(data.series.mean, data.series.scale),
+        units=data.series.units,
         levels=levels,
         ids=data.panel.ids,
         channels=data.panel.channels,
         path=path,
         seasonal_errors=_seasonal_errors(data, part),
         counts_steps=is_steps(data.panel.frequency),
+        by_step=by_step,
+        watch=watch,
     )
     if not math.isfinite(table.scores()["mse_scaled"]):
         raise UserError(f"the {part} errors are not finite: {DIVERGED}")
@@ -69,15 +83,34 @@ def _seasonal_errors(data: ForecastDataModule, part: str) -> NDArray[np.float64]
     return seasonal_errors(data.panel, before, data.task.season_length)
 
 
+def calibrated_on(fitted: FittedPredictor, data: ForecastDataModule) -> Predictor:
+    """What forecasts the series of data: the predictor, its quantiles calibrated if it has scores for that."""
+    assert data.panel is not None
+    return with_levels(fitted, data.panel.ids).predictor
+
+
 def tables_beside_baselines(
-    predictor: Predictor, data: ForecastDataModule, part: str, execution: Execution, path: Path | None = None
+    predictor: Predictor,
+    data: ForecastDataModule,
+    part: str,
+    execution: Execution,
+    path: Path | None = None,
+    *,
+    folder: Path | None = None,
+    by_step: bool = False,
+    watch: Callable[[ScoredBatch], None] | None = None,
 ) -> dict[str, ErrorTable]:
-    """The errors of a predictor and of the baselines on the same windows, by name; the arguments are `measured`'s."""
-    tables = {predictor.name: measured(predictor, data, part, execution, path)}
+    """The errors of a predictor and of the baselines on the same windows, by name; the arguments are `measured`'s.
+
+    Args:
+        folder: for the rows of the baselines, where they are too many for memory; None does not keep these.
+    """
+    tables = {predictor.name: measured(predictor, data, part, execution, path, by_step=by_step, watch=watch)}
     for name, baseline in fitted_baselines(data, part, Training(execution.options, {})):
         if name in tables:  # persistence is measured already
             continue
-        tables[name] = measured(baseline, data, part, execution)
+        own = None if folder is None else folder / f"{len(tables)}.parquet"
+        tables[name] = measured(baseline, data, part, execution, own, by_step=by_step)
     return tables
 
 

@@ -43,6 +43,8 @@ def member_experiments(experiment: Experiment) -> dict[str, Experiment]:
             continue
         options = dict(member.options)
         values: dict[str, Any] = {"model.backbone": member.predictor}
+        if experiment.model["calibrate"] is True:  # which changes no weight
+            values["model.calibrate"] = False
         if "context_length" in options:
             values["data.context_length"] = options.pop("context_length")
         if "max_steps" in options:

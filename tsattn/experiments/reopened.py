@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from tsattn.checks import ACCELERATORS, has_accelerator
-from tsattn.data import ForecastDataModule
+from tsattn.data import ForecastDataModule, FrameDataModule
 from tsattn.descriptions import difference
 from tsattn.errors import UserError
-from tsattn.evaluation import ErrorTable
+from tsattn.evaluation import ErrorTable, scores_by
+from tsattn.evaluation.residuals import ResidualRecorder, Residuals
+from tsattn.evaluation.scores_by import check_by
 from tsattn.experiments.experiment import Experiment
-from tsattn.experiments.measuring import tables_beside_baselines
+from tsattn.experiments.measuring import calibrated_on, tables_beside_baselines
 from tsattn.experiments.schema import user_errors
 from tsattn.predictors import complete_predictor
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions
 
-__all__ = ["check_same", "measure_again", "reopened"]
+__all__ = ["Remeasured", "check_same", "measure_again", "reopened"]
 
 logger = logging.getLogger("tsattn")
 
 
 def reopened(
-    experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None
+    experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None, future: str | None = None
 ) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
     """A fitted predictor, the data that its experiment names, set up as it needs them, and where to compute.
 
@@ -35,6 +41,7 @@ def reopened(
         checkpoint: of the predictor.
         stage: what the data are set up for: ``validate``, ``test`` or ``predict``.
         input: a file to forecast from, instead of the data of the experiment.
+        future: a file of future covariates after the end of the series.
 
     Raises:
         UserError: if one of them is not there or cannot be used.
@@ -47,6 +54,12 @@ def reopened(
         data.task, data.scaler = fitted.predictor.task, fitted.scaler
         if input is not None:
             data.forecast_from(input)
+        if future is not None:
+            if not isinstance(data, FrameDataModule):
+                raise UserError(
+                    f"{type(data).__name__} has no covariates, so that a future of them means nothing to it"
+                )
+            data.future = Path(future)
         data.prepare_data()
         data.setup(stage)
     return fitted, data, execution
@@ -61,18 +74,58 @@ def _of_this_machine(trainer: Mapping[str, Any]) -> dict[str, Any]:
     return {**trainer, "accelerator": accelerator, "strategy": "auto", "devices": 1, "num_nodes": 1}
 
 
+@dataclass(frozen=True)
+class Remeasured:
+    """What a fitted predictor is worth on a part of the data.
+
+    Attributes:
+        data: set up.
+        tables: of the errors of the predictor, which comes first, and of the baselines, by name.
+        groups: their scores by group, see `tsattn.evaluation.scores_by`; None where that was not asked for.
+        residuals: of the predictor; None where they were not asked for.
+    """
+
+    data: ForecastDataModule
+    tables: Mapping[str, ErrorTable]
+    groups: pd.DataFrame | None
+    residuals: Residuals | None
+
+
 def measure_again(
-    experiment: Experiment, checkpoint: str | Path, part: str
-) -> tuple[ForecastDataModule, Mapping[str, ErrorTable]]:
-    """The data, and the errors of a fitted predictor and of the baselines on a part of them, by name.
+    experiment: Experiment, checkpoint: str | Path, part: str, by: str | None = None, *, residuals: bool = False
+) -> Remeasured:
+    """The errors of a fitted predictor and of the baselines on a part of the data.
 
     Args:
         experiment: of the run.
         checkpoint: of the predictor.
         part: ``val`` or ``test``.
+        by: what else there are scores by, ``series``, ``step`` or ``origin``.
+        residuals: whether to keep residuals, and totals by step, for a figure.
+
+    Raises:
+        UserError: for another `by`.
     """
+    if by is not None:
+        check_by(by)
     fitted, data, execution = reopened(experiment, checkpoint, "validate" if part == "val" else "test")
-    return data, tables_beside_baselines(fitted.predictor, data, part, execution)
+    assert data.panel is not None
+    recorder = ResidualRecorder(data.panel) if residuals else None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) if by in ("series", "origin") else None  # for rows that are too many for memory
+        path = None if folder is None else folder / "0.parquet"
+        tables = tables_beside_baselines(
+            calibrated_on(fitted, data),
+            data,
+            part,
+            execution,
+            path,
+            folder=folder,
+            by_step=residuals or by == "step",
+            watch=recorder,
+        )
+        groups = None if by is None else scores_by(tables, by, data.panel)
+    return Remeasured(data, tables, groups, None if recorder is None else recorder.finish())
 
 
 def check_same(experiment: Experiment, description: Mapping[str, Any], output: Output | None) -> None:
@@ -86,10 +139,9 @@ def check_same(experiment: Experiment, description: Mapping[str, Any], output: O
     Raises:
         UserError: naming the first difference.
     """
-    asked = Output(tuple(experiment.model["quantiles"]))
+    asked = experiment.output
     saved = complete_predictor(description)  # an older one lacks arguments that came later
     if saved != experiment.model["backbone"]:
         raise UserError(f"the checkpoint is of another model: {difference(saved, experiment.model['backbone'])}")
     if output != asked:
-        one, other = (list(part.quantiles) if part and part.quantiles else "none" for part in (output, asked))
-        raise UserError(f"the checkpoint is of another model: its quantiles are {one}, but {other} are asked for")
+        raise UserError(f"the checkpoint is of another model: {(output or Output()).difference(asked)}")

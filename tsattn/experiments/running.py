@@ -17,9 +17,10 @@ from lightning.pytorch.callbacks import Callback
 from tsattn.data import ForecastDataModule, PanelDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
+from tsattn.experiments.calibrating import CalibratedRun
 from tsattn.experiments.experiment import OF_DATA, Experiment
 from tsattn.experiments.fingerprint import fingerprint
-from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
+from tsattn.experiments.measuring import calibrated_on, extent, measured, tables_beside_baselines
 from tsattn.experiments.members import earlier_fits
 from tsattn.experiments.recording import Recording
 from tsattn.experiments.reopened import check_same
@@ -28,9 +29,8 @@ from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
 from tsattn.figures import plot_test_forecasts
 from tsattn.predictors import Predictor, build_predictor
-from tsattn.predictors.fitted import FittedPredictor, save_predictor
+from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, save_predictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.checkpoint_content import read_content
 from tsattn.training.checkpoint_io import load_checkpoint
@@ -157,18 +157,19 @@ def fit_experiment(
         _set_up(data, experiment, checkpoint)
         assert data.task is not None
         assert data.scaler is not None
-        predictor.build(data.task, Output(tuple(experiment.model["quantiles"])), empty=True)
+        predictor.build(data.task, experiment.output, empty=True)
         hooks.built(predictor, data)
         training = _training(experiment, options, recording, hooks, goes_on, seed, data)
         if recording is not None:
             recording.check_data(fingerprint(data))
-        predictor.check_fit(data, training)
+        parts = CalibratedRun.of(data, experiment.model["calibrate"], experiment.output)
+        predictor.check_fit(parts.fit_data, training)
         _say_data(data, hooks.say)
         if not predictor.is_trained:
             hooks.say(predictor.summary)
         with own_random_state(seed):
             started = time.perf_counter()
-            facts = {**predictor.fit(data, training), "parameters": predictor.num_parameters}
+            facts = {**predictor.fit(parts.fit_data, training), "parameters": predictor.num_parameters}
             seconds = time.perf_counter() - started
         fitted = FittedPredictor(predictor.eval(), data.scaler)
         key = experiment.key_with(data)
@@ -183,7 +184,12 @@ def fit_experiment(
             if not is_written or "val" not in data.parts:
                 save_predictor(recording.folder.best, fitted, global_step=0)
         execution = Execution(options)
-        facts = {**facts, **_validated(predictor, data, execution, facts, experiment.selection)}
+        facts = {**facts, **_validated(predictor, parts.fit_data, execution, facts, experiment.selection)}
+        fitted, known = parts.calibrated(fitted, execution, hooks.say)
+        facts = {**facts, **known}
+        if recording is not None and fitted.conformal is not None:
+            calibrate_checkpoint(recording.folder.best, fitted.conformal)
+        predictor = calibrated_on(fitted, data)
         tables: dict[str, ErrorTable] = {}
         if test:
             path = None if recording is None else recording.folder.errors
@@ -197,6 +203,7 @@ def fit_experiment(
             if recording is not None:
                 _write(result, recording, execution, hooks.beside)  # no failure of what follows loses the test
             whole = _refitted(experiment, data, replace(training, trainer=for_refit), facts)
+            whole = replace(whole, conformal=fitted.conformal)
             result = replace(result, refitted=whole)
         if recording is not None:
             _write(result, recording, execution, hooks.beside)
@@ -297,7 +304,7 @@ def _refitted(
     assert whole.task is not None
     assert whole.scaler is not None
     again = build_predictor(experiment.model["backbone"])
-    again.build(whole.task, Output(tuple(experiment.model["quantiles"])), empty=True)
+    again.build(whole.task, experiment.output, empty=True)
     unwatched = replace(training, open_files=None, checkpoint=None, resumes=False, callbacks=())
     unwatched = replace(unwatched, fitted=lambda member, predictor: None)  # those were not fitted to these rows
     training.say("fitting once more, to all rows")
@@ -327,7 +334,7 @@ def _write(result: Result, recording: Recording, execution: Execution, draws: bo
     recording.write(metrics)
     if result.tables and draws:
         name = result.fitted.predictor.name
-        predictor = result.fitted.predictor
+        predictor = calibrated_on(result.fitted, data)
         figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", predictor.on(execution))
         figure.savefig(folder.figure, dpi=130)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+import pandas as pd
+
 from tsattn.evaluation import ErrorTable
 
-__all__ = ["score_table"]
+__all__ = ["group_table", "score_table"]
 
 _COVERAGE = "coverage_"
 
@@ -24,7 +27,30 @@ def score_table(title: str, tables: Mapping[str, ErrorTable]) -> str:
     """
     scores = {name: table.scores() for name, table in tables.items()}
     best = min((one["mse_scaled"] for one in scores.values() if math.isfinite(one["mse_scaled"])), default=None)
-    width = max(map(len, scores))
+    marked = {name for name, one in scores.items() if one["mse_scaled"] == best}
+    return "\n".join([*_lines(title, scores, marked), "", "* lowest scaled MSE"])
+
+
+def group_table(title: str, frame: pd.DataFrame, name: str) -> str:
+    """The same scores of one predictor, one group a line; marked where its scaled MSE is below that of all others.
+
+    Args:
+        title: stands above.
+        frame: of `tsattn.evaluation.scores_by`.
+        name: of the predictor.
+    """
+    own = frame.loc[name]
+    # in both, the groups are in one order
+    others = [frame.loc[other]["mse_scaled"].to_numpy() for other in frame.index.unique(0) if other != name]
+    is_best = np.all([own["mse_scaled"].to_numpy() < other for other in others], axis=0)
+    scores = {str(label): {str(key): value for key, value in row.items()} for label, row in own.iterrows()}
+    marked = {label for label, is_marked in zip(scores, np.broadcast_to(is_best, len(own)), strict=True) if is_marked}
+    lines = _lines(title, scores, marked, str(own.index.name))
+    return "\n".join([*lines, "", f"* the scaled MSE of {name} is below that of every baseline"])
+
+
+def _lines(title: str, scores: Mapping[str, Mapping[str, float]], marked: set[str], head: str = "") -> list[str]:
+    width = max(map(len, (head, *scores)))
     covered = list(
         dict.fromkeys(
             name for one in scores.values() for name in one if name.startswith(_COVERAGE) and name.count("_") == 1
@@ -32,7 +58,7 @@ def score_table(title: str, tables: Mapping[str, ErrorTable]) -> str:
     )
     has_quantiles = any("wql" in one for one in scores.values())
     above = f"{'':{width}}  {'scaled':^17}  {'original units':^21}"
-    heads = f"{'':{width}}  {'MSE':>8} {'MAE':>8}  {'MSE':>10} {'MAE':>10}"
+    heads = f"{head:{width}}  {'MSE':>8} {'MAE':>8}  {'MSE':>10} {'MAE':>10}"
     if has_quantiles:
         above += f"  {'':8}  {'quantiles':^19}{'  % inside' if covered else ''}"
         heads += f"  {'MASE':>8}  {'WQL':>8} {'CRPS':>10} " + "".join(
@@ -40,7 +66,7 @@ def score_table(title: str, tables: Mapping[str, ErrorTable]) -> str:
         )
     lines = [title, above, heads.rstrip()]
     for name, one in scores.items():
-        mark = " *" if one["mse_scaled"] == best else ""
+        mark = " *" if name in marked else ""
         line = f"{name:{width}}  {one['mse_scaled']:8.3f} {one['mae_scaled']:8.3f}"
         line += f"  {one['mse_original']:10.4g} {one['mae_original']:10.4g}"
         if has_quantiles:
@@ -49,4 +75,4 @@ def score_table(title: str, tables: Mapping[str, ErrorTable]) -> str:
             line += f"  {one['wql']:8.4f} {one['crps_original']:10.4g} "
             line += "".join(f" {100 * one[name]:5.1f}" for name in covered)
         lines.append(f"{line}{mark}")
-    return "\n".join([*lines, "", "* lowest scaled MSE"])
+    return lines

@@ -24,7 +24,6 @@ from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.intervals import central_intervals
 from tsattn.figures.style import ACCENT, INK
 from tsattn.predictors.base import Predictor
-from tsattn.scaler import Units
 from tsattn.task import Output, Task
 
 __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
@@ -67,7 +66,7 @@ def plot_test_forecasts(
     spread = np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()
     numbers = sorted(set(spread)) if chosen is None else list(chosen)
     batch = windows.__getitems__(numbers)
-    units = Units(data.series.mean, data.series.scale)
+    units = data.series.units
     scaled = ((forecast or predictor.eval())(batch), batch.past, _target(batch))
     predicted, past, target = (units.restore(values, batch.series_id).numpy() for values in scaled)
     intervals = central_intervals(output.quantiles)
@@ -114,7 +113,8 @@ def plot_forecast(
     """Forecasts after the end of what came before, a series below the other, in original units.
 
     Args:
-        forecast: a frame as `future_frame` makes it; with a column ``cutoff``, one forecast from each of these.
+        forecast: a frame as `future_frame` makes it; with a column ``cutoff``, one forecast from each of these; with
+            a column ``scenario``, a line for each of these, without intervals.
         history: the series that were forecast; with rows over the horizon, these are drawn too.
         task: what was forecast.
         output: in what form.
@@ -160,12 +160,18 @@ def plot_forecast(
         stamps = one_time(pd.Index(part[time_name]))
         time: Any = history.time_of(number)
         first, end = time.searchsorted(stamps.min()), time.searchsorted(stamps.max(), side="right")
-        pieces = [piece for _, piece in part.groupby("cutoff")] if "cutoff" in part.columns else [part]
+        apart = next((column for column in ("cutoff", "scenario") if column in part.columns), None)
+        named = [("", part)] if apart is None else [*part.groupby(apart, sort=apart == "cutoff")]
+        pieces = [piece for _, piece in named]
         keep = _history_length(max(len(piece) for piece in pieces), task.season_length)
         past = slice(max(0, int(first) - keep), int(end))
         values = history.values[history.starts[number] : history.starts[number + 1], channel]
         ax.plot(time[past], values[past], color=INK, lw=1.1, label="observed")
-        for piece in pieces:  # one for each origin of a cross-validation
+        for place, (label, piece) in enumerate(named):  # one for each origin of a cross-validation, or scenario
+            if apart == "scenario":
+                stamps = one_time(pd.Index(piece[time_name]))
+                ax.plot(stamps, piece["predictions"], color=f"C{place}", lw=1.5, label=shown(label))
+                continue
             bands = [
                 (percent, piece[levels[low]].to_numpy(), piece[levels[high]].to_numpy())
                 for percent, low, high in central_intervals(output.quantiles)
@@ -178,7 +184,8 @@ def plot_forecast(
         ax.set_ylabel(textwrap.fill(shown(name) if target is None else f"{shown(name)}, {target}", 24))
         _tidy(ax, task, are_dates(time))
     shades = axes[0].collections[: len(central_intervals(output.quantiles))]
-    handles = [*axes[0].lines[:2], *shades]
+    lines = [line for line in axes[0].lines if not str(line.get_label()).startswith("_")]
+    handles = [*(lines if "scenario" in forecast.columns else lines[:2]), *shades]
     figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
     return figure
 

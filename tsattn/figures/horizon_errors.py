@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from tsattn.errors import UserError
 from tsattn.figures.style import ACCENT, OTHERS
 
-__all__ = ["plot_error_by_horizon"]
+__all__ = ["draw_errors", "plot_error_by_horizon"]
 
 
 def plot_error_by_horizon(
@@ -39,6 +40,17 @@ def plot_error_by_horizon(
             raise UserError(f"errors of {name} must be one number for each step, not of shape {values.shape}")
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     ax = figure.subplots()
+    draw_errors(ax, lines)
+    ax.set_ylabel(measure if unit is None else f"{measure} ({unit})", fontsize=9)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=8)
+    figure.legend(*ax.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right upper")
+    ax.set_title(title, fontsize=11)
+    return figure
+
+
+def draw_errors(ax: Axes, lines: Mapping[str, NDArray[np.float64]]) -> None:
+    """The errors of each step, `(T,)`, as lines into axes: the first in the accent, thicker than the others."""
     for number, (name, values) in enumerate(lines.items()):
         color = OTHERS[(number - 1) % len(OTHERS)] if number else ACCENT
         style = "-" if number <= len(OTHERS) else "--"
@@ -50,11 +62,5 @@ def plot_error_by_horizon(
     ax.set_ylim(bottom=0)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 4, 5, 10]))
     ax.set_xlabel("steps ahead", fontsize=9)
-    ax.set_ylabel(measure if unit is None else f"{measure} ({unit})", fontsize=9)
     ax.grid(axis="y", color="0.9", lw=0.7)
     ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(labelsize=8)
-    figure.legend(*ax.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right upper")
-    ax.set_title(title, fontsize=11)
-    return figure

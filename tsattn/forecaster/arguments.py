@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tsattn.checks import check_accelerator, levels, positive_number, whole_number
+from tsattn.checks import calibration_share, check_accelerator, levels, positive_number, whole_number
 from tsattn.data.size_checks import check_choices
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.predictors import Predictor
+from tsattn.target_transform import check_transform
 from tsattn.task import Output
 from tsattn.training import ForecastingModule, TrainerOptions
 
@@ -25,12 +26,13 @@ _QUANTILES = (0.1, 0.5, 0.9)
 _READING = (
     *("id_column", "time_column", "target", "past_covariates", "future_covariates", "static", "frequency"),
     *("max_filled", "date_format", "separator", "decimal", "encoding"),
+    *("weight_column", "series_weights", "row_weights"),
 )
 SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
-_SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows")
+_SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows", "transform")
 MODEL = (
     *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
-    *("selection", "schedule", "betas"),
+    *("selection", "schedule", "betas", "distribution", "calibrate"),
 )
 _OWN = ("accelerator", "max_steps")  # of the Trainer, what the Forecaster has arguments for
 
@@ -60,12 +62,14 @@ def checked(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
     arguments["seed"] = whole_number("seed", given["seed"], least=0, most=2**32 - 1)
     arguments["learning_rate"] = positive_number("learning_rate", given["learning_rate"])
     check_accelerator(given["accelerator"])
+    calibration_share(given["calibrate"])
     check_choices(arguments["scaling"], arguments["val_windows"])
+    arguments["transform"] = check_transform(given["transform"])
     quantiles = given["quantiles"]
     if isinstance(quantiles, str) and quantiles == "auto":
         quantiles = _QUANTILES if predictor.emits_quantiles else ()
     arguments["quantiles"] = levels(quantiles)
-    predictor.check_output(Output(arguments["quantiles"]))
+    predictor.check_output(Output(arguments["quantiles"], arguments["distribution"]))
     arguments["trainer"] = dict(given["trainer"] or {})
     for name in _OWN:
         if name in arguments["trainer"]:
@@ -113,5 +117,6 @@ def summary(arguments: Mapping[str, Any], predictor: Predictor) -> str:
         *([f"attention {kinds}"] if kinds else []),
         f"{arguments['context_length']} -> {arguments['prediction_length']} steps",
         f"quantiles {' '.join(map(str, quantiles))}" if quantiles else "point forecast",
+        *([f"distribution {arguments['distribution']}"] if arguments["distribution"] else []),
     )
     return ", ".join(parts)

@@ -6,7 +6,9 @@ from statistics import median
 
 from tsattn.data import Panel, PanelDataModule
 from tsattn.experiments import Experiment
+from tsattn.experiments.calibrating import CalibratedRun
 from tsattn.predictors.ridge_choice import least, validation_errors
+from tsattn.task import Output
 
 __all__ = ["CONTEXTS", "with_chosen_context"]
 
@@ -40,5 +42,6 @@ def with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
     possible = [length for length in CONTEXTS if length <= rows / _MOST]
     if len(possible) < 2:
         return shortest
-    best = least(validation_errors(data, possible, _ALPHAS, lambda line: None))
+    parts = CalibratedRun.of(data, shortest.model["calibrate"], Output(tuple(shortest.model["quantiles"])))
+    best = least(validation_errors(parts.fit_data, possible, _ALPHAS, lambda line: None))
     return experiment.with_values({"data.context_length": best.context_length})

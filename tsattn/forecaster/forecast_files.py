@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 
 from tsattn.errors import UserError
 
-__all__ = ["WRITERS", "check_output", "write_figure", "write_frame"]
+__all__ = ["FIGURES", "WRITERS", "check_output", "write_content", "write_figure", "write_frame"]
+
+FIGURES = (".png", ".pdf", ".svg")
 
 WRITERS = {
     ".csv": lambda frame, path: frame.to_csv(path, index=False),
@@ -65,6 +67,17 @@ def write_figure(figure: Figure, path: Path) -> None:
     """
     with _all_or_nothing(path) as partial:
         figure.savefig(partial, dpi=130, format=path.suffix[1:])
+        partial.replace(path)
+
+
+def write_content(content: bytes, path: Path) -> None:
+    """Write a whole file, all or nothing.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    with _all_or_nothing(path) as partial:
+        partial.write_bytes(content)
         partial.replace(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -16,7 +17,7 @@ from tsattn.predictors.long_horizons import forecast_batches
 from tsattn.task import MEDIAN, Output, Task
 from tsattn.training import Execution
 
-__all__ = ["beside_truth", "forecast_frames", "future_frame"]
+__all__ = ["beside_truth", "forecast_frames", "future_frame", "output_of"]
 
 
 def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel: Panel, first: int = 0) -> pd.DataFrame:
@@ -54,6 +55,17 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel:
     quantiles = {str(level): values[..., number] for number, level in enumerate(output.quantiles)}
     point = quantiles[str(MEDIAN)] if quantiles else values
     return frame.assign(**{name: part.numpy().ravel() for name, part in {"predictions": point, **quantiles}.items()})
+
+
+def output_of(frame: pd.DataFrame, output: Output) -> Output:
+    """The quantiles that a frame of a calibrated forecast has columns of; the predictor's if it has none.
+
+    Args:
+        frame: as `future_frame` makes it.
+        output: of the predictor.
+    """
+    levels = sorted(float(name) for name in frame.columns if re.fullmatch(r"0\.\d+|\d(\.\d+)?e-\d+", str(name)))
+    return Output(tuple(levels)) if MEDIAN in levels else output
 
 
 def forecast_frames(

@@ -18,6 +18,8 @@ __all__ = ["is_run", "read_run", "run_arguments"]
 
 _OF_DATA = (
     *("max_filled", "date_format", "separator", "decimal", "encoding", "batch_size", "eval_batch_size", "val_windows"),
+    "transform",
+    *("weight_column", "series_weights", "row_weights"),
     *SPLIT,
 )
 # where, how long and in which precision: the rest is of the machine

@@ -43,7 +43,7 @@ def load(folder: str | Path) -> Forecaster:
         forecaster = Forecaster(**arguments)
     except TypeError as error:
         raise UserError(f"{path} is damaged: {error}") from error
-    forecaster.fitted, forecaster.series = saved.fitted, saved.series
+    forecaster.fitted, forecaster.series, forecaster.copula = saved.fitted, saved.series, saved.copula
     return forecaster
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from tsattn.checksums import sha256
 from tsattn.errors import UserError
 from tsattn.forecaster.arguments import described
 from tsattn.forecaster.fitted_series import FittedSeries
+from tsattn.predictors.conformal import ConformalScores
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
+from tsattn.predictors.step_copula import StepCopula
 from tsattn.saved_folders import whole_folder
 from tsattn.training.checkpoint_content import FORMAT, CheckpointContent, check_format, read_records
 
@@ -26,6 +28,8 @@ __all__ = ["SavedModel", "read", "write"]
 
 _FORMAT = "tsattn forecaster"
 _CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
+_CONFORMAL = "conformal.safetensors"
+_COPULA = "copula.safetensors"
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,13 @@ class SavedModel:
         arguments: those of `Forecaster`.
         fitted: the predictor and its scaler.
         series: the ends of those that were fitted; None where the folder has none.
+        copula: of the steps of its forecasts; None where it was not asked for.
     """
 
     arguments: dict[str, Any]
     fitted: FittedPredictor
     series: FittedSeries | None
+    copula: StepCopula | None = None
 
 
 def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
@@ -61,6 +67,13 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         if series is not None:
             save_arrays(series.arrays(), partial / _HISTORY)
             files.append(_HISTORY)
+        conformal = None if saved.fitted.conformal is None else saved.fitted.conformal.to_dict()
+        if conformal is not None:
+            save_file({"values": conformal.pop("values")}, partial / _CONFORMAL)
+            files.append(_CONFORMAL)
+        if saved.copula is not None:
+            save_arrays({"correlation": saved.copula.correlation}, partial / _COPULA)
+            files.append(_COPULA)
         content = {
             "format": _FORMAT,
             "version": FORMAT,
@@ -72,6 +85,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             "scaler": saved.fitted.scaler.to_dict(),
             "output": predictor.output.to_dict(),
             "history": None if series is None else series.plain(),
+            **({} if conformal is None else {"conformal": conformal}),
             "sha256": {name: sha256(partial / name) for name in files},
         }
         (partial / _CONTENT).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
@@ -96,12 +110,14 @@ def read(folder: Path) -> SavedModel:
     check_format(version, str(folder))
     try:
         for name, digest in content["sha256"].items():
-            if name not in (_WEIGHTS, _HISTORY) or sha256(folder / name) != digest:
+            if name not in (_WEIGHTS, _HISTORY, _CONFORMAL, _COPULA) or sha256(folder / name) != digest:
                 raise _damaged(folder, f"{name} is not the file that was saved")
         weights = load_file(folder / _WEIGHTS)
         series = None
         if content["history"] is not None:
             series = FittedSeries.restored(content["history"], load_arrays(folder / _HISTORY))
+        has_copula = _COPULA in content["sha256"]
+        copula = StepCopula(load_arrays(folder / _COPULA)["correlation"]) if has_copula else None
         arguments = content["arguments"]
         if version == 1:  # which knew backbones alone
             weights = {f"backbone.{name}": tensor for name, tensor in weights.items()}
@@ -110,7 +126,10 @@ def read(folder: Path) -> SavedModel:
         predictor = arguments["backbone"] if version == 1 else content["predictor"]
         records = CheckpointContent(*read_records(content, version), predictor=predictor)
         fitted = restored_predictor(records, weights, str(folder))
-        saved = SavedModel(arguments, fitted, series)
+        if "conformal" in content:
+            conformal = ConformalScores.from_dict({**content["conformal"], **load_file(folder / _CONFORMAL)})
+            fitted = replace(fitted, conformal=conformal)
+        saved = SavedModel(arguments, fitted, series, copula)
     except UserError:
         raise
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -12,7 +12,6 @@ from tsattn.forecaster.arguments import AUTO
 from tsattn.forecaster.context_choice import with_chosen_context
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.task import Output
 from tsattn.training.progress import StepsBar
 
 __all__ = ["built_for", "run_on"]
@@ -53,7 +52,7 @@ def built_for(experiment: Experiment, panel: Panel) -> FittedPredictor:
     """
     task, scaler = _data(experiment, panel).describe()
     predictor = build_predictor(experiment.model["backbone"])
-    predictor.build(task, Output(tuple(experiment.model["quantiles"])))
+    predictor.build(task, experiment.output)
     return FittedPredictor(predictor.eval(), scaler)
 
 

@@ -13,11 +13,12 @@ from tsattn.data.columns import column_name, column_names
 from tsattn.data.continued import with_future
 from tsattn.data.frequency import Times
 from tsattn.data.grid import normalise_frequency
-from tsattn.data.mapped.opening import opened_panel, table_options
+from tsattn.data.mapped.opening import opened_panel, refuse_weights, table_options
 from tsattn.data.mapped.panel_folder import is_panel_folder
 from tsattn.data.stamps import in_zone_of
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
+from tsattn.data.weights import RowWeights, without_column
 from tsattn.task import Task
 
 __all__ = ["FrameReader"]
@@ -32,12 +33,14 @@ class FrameReader:
         text: how text is written.
         frequency: of the data; None infers it.
         max_filled: the share of the rows of a series that may be filled as missing.
+        weights: how much rows and series count in a training; None: all alike.
     """
 
     columns: Mapping[str, Any]
     text: TextFormat
     frequency: str | int | None
     max_filled: float
+    weights: RowWeights | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> FrameReader:
@@ -56,7 +59,8 @@ class FrameReader:
         if given["frequency"] is not None:
             normalise_frequency(given["frequency"])
         text = TextFormat(given["separator"], given["decimal"], given["encoding"], given["date_format"])
-        return cls(columns, text, given["frequency"], share("max_filled", given["max_filled"]))
+        weights = RowWeights.of(*(given[name] for name in ("weight_column", "series_weights", "row_weights")))
+        return cls(columns, text, given["frequency"], share("max_filled", given["max_filled"]), weights)
 
     def read(self, frame: Any, source: str, future: Any = None) -> Panel:
         """A frame as a panel.
@@ -71,9 +75,10 @@ class FrameReader:
             UserError: if it cannot be used.
         """
         if (folder := _converted(frame)) is not None:
+            refuse_weights(self.weights, folder)
             return self._panel_in(folder, self.frequency, future)
         table, options = self._opened(frame, source, future)
-        return panel_from_frame(table, **options, frequency=self.frequency)
+        return panel_from_frame(table, **options, frequency=self.frequency, weights=self.weights)
 
     def read_for(self, task: Task, frame: Any, source: str, future: Any = None, zone_of: Times | None = None) -> Panel:
         """The same with the channels, covariates and categories of a task.
@@ -95,6 +100,7 @@ class FrameReader:
         table, options = self._opened(frame, source, future)
         for role in ("past_covariates", "future_covariates", "static"):
             options[role] = getattr(task, role)  # of a table that was converted, not all are named
+        table = table if self.weights is None else without_column(table, self.weights.column)
         if set(task.channels) <= set(map(str, table.columns)):
             options["target"] = task.channels  # of other columns none is a target
         panel = panel_from_frame(table, **options, frequency=task.frequency, zone_of=zone_of)

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from torch.utils.data import DataLoader
 
 from tsattn.data import WindowDataset, scaled_series
 from tsattn.data.frequency import is_steps
-from tsattn.evaluation import measure
+from tsattn.errors import UserError, shown
+from tsattn.evaluation import ErrorTable, measure, scores_by
+from tsattn.evaluation.measure import ScoredBatch
 from tsattn.evaluation.reductions import BY_CHANNEL
+from tsattn.evaluation.residuals import ResidualRecorder
+from tsattn.figures import plot_residuals
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.scaler import Units
 from tsattn.task import Output
 from tsattn.training import Execution
 
-__all__ = ["COLUMNS", "score_panel"]
+__all__ = ["COLUMNS", "measured_tables", "residual_figure", "score_panel"]
 
 COLUMNS = ("mse_original", "mae_original", "rmse_original", "mase", "smape", "wape")
 """The scores of any forecast; their names in the table end in ``_by_channel``."""
@@ -33,6 +42,7 @@ def score_panel(
     unseen: UnseenWindows,
     batch_size: int,
     execution: Execution,
+    by: str | None = None,
 ) -> pd.DataFrame:
     """The scores of a predictor, of the seasonal naive forecast and of persistence, over the same windows.
 
@@ -45,13 +55,78 @@ def score_panel(
         unseen: the windows to score.
         batch_size: windows in a batch.
         execution: where to compute.
+        by: ``series``, ``step`` or ``origin``, see `tsattn.evaluation.scores_by`; None for the scores of all windows.
 
     Returns:
         a row a predictor; columns ``windows`` and those of `COLUMNS`, for quantiles ``wql_by_channel``,
         ``crps_original_by_channel`` and ``coverage_80_by_channel`` and so on; coverage is NaN for forecasts of points.
+        With `by`, a row a predictor and group.
 
     Raises:
         UserError: if there is no window with an observed target.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        # rows that may be too many for memory
+        path = Path(folder) if by in ("series", "origin") else None
+        tables = measured_tables(fitted, unseen, batch_size, execution, by_step=by == "step", folder=path)
+        if by is None:
+            scores = pd.DataFrame.from_dict({name: table.scores() for name, table in tables.items()}, orient="index")
+        else:
+            scores = scores_by(tables, by, unseen.panel)
+    wanted = ("windows", *(f"{score}{BY_CHANNEL}" for score in (*COLUMNS, *_QUANTILE_COLUMNS)))
+    found = [score for score in wanted if score in scores]
+    return scores[[*found, *(name for name in scores if re.fullmatch(f"coverage_.*{BY_CHANNEL}", str(name)))]]
+
+
+def residual_figure(
+    fitted: FittedPredictor, unseen: UnseenWindows, ids: Any, ahead: int, batch_size: int, execution: Execution
+) -> Figure:
+    """Residuals of a predictor, and the errors by step of it and of what `score_panel` compares it with.
+
+    Args:
+        fitted: a predictor and its scaler.
+        unseen: the windows.
+        ids: the series, or channels of a wide panel, to look at, or a single one; None for all.
+        ahead: the step of the horizon, from 1.
+        batch_size: windows in a batch.
+        execution: where to compute.
+    """
+    task = fitted.predictor.task
+    assert task is not None
+    if ahead > task.prediction_length:
+        raise UserError(f"ahead must be from 1 to {task.prediction_length}, a step of the horizon, not {ahead}")
+    chosen = ids if ids is None else [ids] if np.isscalar(ids) else list(ids)
+    recorder = ResidualRecorder(unseen.panel, chosen, ahead)
+    looked_at = set(recorder.series)
+    origins = [rows if number in looked_at else range(0) for number, rows in enumerate(unseen.origins)]
+    some = replace(unseen, origins=origins)
+    tables = measured_tables(fitted, some, batch_size, execution, by_step=True, watch=recorder)
+    errors = {name: table.step_scores("mae_scaled", recorder.channels) for name, table in tables.items()}
+    name = fitted.predictor.name
+    what = f", {shown(chosen[0])}" if chosen is not None and len(chosen) == 1 else ""
+    return plot_residuals(recorder.finish(), errors, f"{name}{what}")
+
+
+def measured_tables(
+    fitted: FittedPredictor,
+    unseen: UnseenWindows,
+    batch_size: int,
+    execution: Execution,
+    *,
+    by_step: bool = False,
+    folder: Path | None = None,
+    watch: Callable[[ScoredBatch], None] | None = None,
+) -> dict[str, ErrorTable]:
+    """The errors of a predictor, of the seasonal naive forecast and of persistence, over the same windows, by name.
+
+    Args:
+        fitted: a predictor and its scaler.
+        unseen: the windows to score.
+        batch_size: windows in a batch.
+        execution: where to compute.
+        by_step: whether to have totals by step of the horizon.
+        folder: for the rows that are too many for memory; None does not keep these.
+        watch: is given each batch with the forecast of the predictor.
     """
     predictor, panel, origins = fitted.predictor, unseen.panel, unseen.origins
     task, output = predictor.task, predictor.output
@@ -64,26 +139,25 @@ def score_panel(
     for name, kind in ((season, "seasonal_naive"), ("persistence", "persistence")):
         predictors[name] = build_predictor(kind)
         predictors[name].build(task, Output())
-    rows = {}
+    tables: dict[str, ErrorTable] = {}
     for name, one in predictors.items():
         windows = WindowDataset(series, origins, one.context_length, task.prediction_length)
         # a generator of its own: else it draws from torch's, and so into a training in another thread
         loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
-        table = measure(
+        tables[name] = measure(
             one.on(execution),
             loader,
-            units=Units(series.mean, series.scale),
+            units=series.units,
             levels=output.quantiles,
             ids=panel.ids,
             channels=panel.channels,
             seasonal_errors=unseen.scale,
             counts_steps=is_steps(panel.frequency),
+            by_step=by_step,
+            path=None if folder is None else folder / f"{len(tables)}.parquet",
+            watch=watch if one is predictor else None,
         )
-        scores = table.scores()
-        shown = [f"{score}{BY_CHANNEL}" for score in (*COLUMNS, *_QUANTILE_COLUMNS)]
-        covered = [score for score in scores if score.startswith("coverage") and score.endswith(BY_CHANNEL)]
-        rows[name] = {score: scores[score] for score in ("windows", *shown, *covered) if score in scores}
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return tables
 
 
 def _as_is(batch: Any) -> Any:

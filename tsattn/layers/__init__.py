@@ -4,6 +4,7 @@ from tsattn.layers.calendar_features import CalendarFeatures
 from tsattn.layers.covariate_tokens import CovariateTokens
 from tsattn.layers.covariates import Covariates, HorizonEffect
 from tsattn.layers.distance_bias import DistanceBias
+from tsattn.layers.distributions import OutputDistribution, distribution, output_fan
 from tsattn.layers.dropout_layer import Dropout
 from tsattn.layers.embeddings import TokenEmbedding
 from tsattn.layers.encoder import Encoder, EncoderBlock
@@ -29,6 +30,7 @@ __all__ = [
     "FlattenHead",
     "HorizonEffect",
     "InstanceNorm",
+    "OutputDistribution",
     "Patches",
     "QuantileFan",
     "ResidualMLP",
@@ -38,5 +40,7 @@ __all__ = [
     "TokenEmbedding",
     "TokenNetwork",
     "WindowScale",
+    "distribution",
     "moving_average",
+    "output_fan",
 ]

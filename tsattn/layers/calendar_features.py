@@ -26,6 +26,7 @@ class CalendarFeatures:
         frequency: pandas frequency of the time stamps.
 
     Attributes:
+        names: of the features, such as ``sine of the year``.
         count: K, the number of features: two for each cycle.
 
     Raises:
@@ -37,8 +38,10 @@ class CalendarFeatures:
             raise UserError("calendar features need time stamps, and the series count steps; leave calendar false")
         stamps = pd.date_range("2001-01-01", periods=3, freq=frequency)
         step = (stamps[1:] - stamps[:-1]).min()
-        self.phases = [phase for days, phase in _CYCLES if 2 * step <= pd.Timedelta(days, "D")]
-        self.count = 2 * len(self.phases)
+        cycles = [cycle for cycle in _CYCLES if 2 * step <= pd.Timedelta(cycle[0], "D")]
+        self.phases = [phase for _, _, phase in cycles]
+        self.names = [f"{wave} of the {name}" for _, name, _ in cycles for wave in ("sine", "cosine")]
+        self.count = len(self.names)
         if not self.phases:
             raise UserError(
                 f"calendar features need two or more steps a year, and the frequency is {frequency!r}; leave calendar "
@@ -77,5 +80,9 @@ def _new_year(year: Tensor) -> Tensor:
 
 _Phase = Callable[[Tensor, torch.dtype], Tensor]
 
-# days in a cycle, and how far a time stamp is in it, from 0 to 1
-_CYCLES: tuple[tuple[int, _Phase], ...] = ((1, _time_of_day), (7, _day_of_week), (365, _time_of_year))
+# days in a cycle, its name, and how far a time stamp is in it, from 0 to 1
+_CYCLES: tuple[tuple[int, str, _Phase], ...] = (
+    (1, "day", _time_of_day),
+    (7, "week", _day_of_week),
+    (365, "year", _time_of_year),
+)

@@ -52,6 +52,12 @@ class CovariateTokens(Covariates):
         features = CalendarFeatures(task.frequency).count if calendar else 0
         return len(task.past_covariates) + len(task.future_covariates) + features
 
+    @property
+    def names(self) -> list[str]:
+        """Of these tokens, in their order."""
+        features = [] if self.calendar is None else self.calendar.names
+        return [*self.task.past_covariates, *self.task.future_covariates, *features]
+
     def append(self, tokens: Tensor, batch: Batch) -> Tensor:
         """The tokens `(B, N, D)` and those of the covariates after them.
 

@@ -56,7 +56,7 @@ class HorizonEffect(nn.Module):
             features: `(B, T, num_features)`.
             tokens: `(B G, N, D)`: G series of their own in each window, those of a window in a row.
         """
-        context = rearrange(self.context(tokens.mean(1)), "(B G) D -> B G 1 D", B=len(features))
+        context = rearrange(self.context(tokens.mean(1)), "(B G) D -> B G 1 D", B=features.shape[0])
         out: Tensor = self.output(self.hidden(self.step(features)[:, None] + context)).flatten(0, 1)
         return out
 
@@ -117,7 +117,7 @@ class Covariates(nn.Module):
             numbers = self.context(batch)
             if self.patches is not None:
                 cut = self.patches(rearrange(numbers, "B L n -> (B n) L"))
-                numbers = rearrange(cut, "(B n) N p -> B N (n p)", B=len(batch))
+                numbers = rearrange(cut, "(B n) N p -> B N (n p)", B=batch.past.shape[0])
             term = self.value(numbers)
         return self.add_categories(batch, term)
 
@@ -166,7 +166,7 @@ class Covariates(nn.Module):
     def _known(self, batch: Batch) -> Tensor:
         """What is known of each step of context and horizon, `(B, L + T, F + K)`."""
         names, length = self.task.future_covariates, self.task.context_length + self.task.prediction_length
-        parts = [batch.past.new_empty(len(batch), length, 0)]
+        parts = [batch.past.new_empty(batch.past.shape[0], length, 0)]
         if names:
             parts.append(_given(batch.future_covariates, "future_covariates", names, length))
         if self.calendar is not None:

@@ -46,6 +46,6 @@ class TokenEmbedding(nn.Module):
         if self.position is not None:
             tokens = tokens + self.position[-x.shape[1] :]
         if term is not None:
-            tokens = (tokens.unflatten(0, (len(term), -1)) + term[:, None]).flatten(0, 1)
+            tokens = (tokens.unflatten(0, (term.shape[0], -1)) + term[:, None]).flatten(0, 1)
         out: Tensor = self.dropout(tokens)
         return out

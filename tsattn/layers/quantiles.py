@@ -12,7 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tsattn.batch import Batch
 from tsattn.constants import ModuleWithConstants
+from tsattn.layers.instance_norm import InstanceNorm
 from tsattn.task import MEDIAN, check_quantiles
 
 __all__ = ["QuantileFan"]
@@ -51,20 +53,25 @@ class QuantileFan(ModuleWithConstants):
         steps = [high - low for low, high in pairwise(z)]
         self.register_constant("normal", steps, torch.get_default_dtype(), cast=True)
 
-    def forward(self, median: Tensor, raw: Tensor) -> Tensor:
+    def forward(
+        self, median: Tensor, raw: Tensor, norm: InstanceNorm | None = None, batch: Batch | None = None
+    ) -> Tensor:
         """The quantiles, in the order of the levels.
 
         Args:
             median: `(...)`, the level 0.5.
             raw: `(..., Q - 1)`, any numbers: the steps between neighbouring levels, lowest first.
+            norm: takes quantiles of `(B, T, C)` back from the scale of the windows.
+            batch: nothing is read of it, see `OutputDistribution`, which takes the place of a fan.
 
         Returns:
             `(..., Q)`; the median `(...)` itself if there are no levels.
         """
         if not self.levels:
-            return median
+            return median if norm is None else norm.restore(median)
         self.fill_constants(median.device)
         steps = (self.normal * F.softplus(raw + _UNIT)).unbind(-1)
         down = accumulate(reversed(steps[: self.below]), sub, initial=median)
         up = accumulate(steps[self.below :], initial=median)
-        return torch.stack([*reversed([*down]), *[*up][1:]], -1)
+        opened = torch.stack([*reversed([*down]), *[*up][1:]], -1)
+        return opened if norm is None else norm.restore(opened)

@@ -22,7 +22,6 @@ from tsattn.leaderboard.study_space import search_for
 from tsattn.leaderboard.suite import Arm, Suite, SuiteData
 from tsattn.predictors import build_predictor, named_predictor, predictor_arguments
 from tsattn.predictors.ensemble import Ensemble
-from tsattn.task import Output
 from tsattn.tuning import HeldData, comparable
 
 __all__ = ["Planner"]
@@ -245,7 +244,7 @@ class Planner:
             data = self._held.of(experiment)
             assert data.task is not None
             predictor = build_predictor(experiment.model["backbone"])
-            predictor.build(data.task, Output(tuple(experiment.model["quantiles"])), empty=True)
+            predictor.build(data.task, experiment.output, empty=True)
             for part in ("train", "val", "test"):
                 data.windows(part, predictor.context_length)
         return experiment.key_with(data, self._print(data))

@@ -36,6 +36,7 @@ class PeerPredictor(Predictor):
 
     library: ClassVar[str]
     emits_quantiles = True
+    is_exportable = False
 
     def __init__(self, model: str, arguments: Mapping[str, Any] | None, **more: Any) -> None:
         super().__init__(model=model, arguments=None if arguments is None else dict(arguments), **more)

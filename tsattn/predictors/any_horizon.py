@@ -25,6 +25,15 @@ class AnyHorizon(Predictor):
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
         """The forecast of `horizon` steps, as `forward` gives that of T steps."""
 
+    @property
+    def draws_paths(self) -> bool:
+        """Whether it forecasts by paths that it draws itself."""
+        return False
+
+    def paths_to(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
+        """Paths `(B, horizon, C, count)` on the scale of the batch, of one that draws some."""
+        raise NotImplementedError(f"{type(self).__name__} draws no paths")
+
     @override
     def forward(self, batch: Batch) -> Tensor:
         assert self.task is not None, "build(task, output) comes first"

@@ -12,6 +12,7 @@ from tsattn import descriptions
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.predictors import PREDICTORS
+from tsattn.predictors.attending import Attending
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -36,8 +37,11 @@ class Predictor(nn.Module, ABC):
         needs_fit: whether it must be fitted before it forecasts; False for one that knows all after `build`.
         is_trained: whether `fit` trains by gradients, and so takes the options of a training.
         emits_quantiles: whether it forecasts the quantiles that it is built for; else it forecasts points alone.
+        emits_distributions: whether it forecasts the distribution that it is built for, which networks can.
         uses_covariates: whether it uses all covariates and static columns of a task that has some; else it leaves
             them unread.
+        is_exportable: whether its `forward` is made of operators of PyTorch and of weights in its state.
+        uses_weights: whether a fit counts targets by their weights; else data with weights are refused.
         takes_short_contexts: whether it was made for series of any length, of which fewer steps than its context are
             not worth a warning.
         arguments: as they were given.
@@ -48,7 +52,10 @@ class Predictor(nn.Module, ABC):
     needs_fit: bool = True
     is_trained: bool = False
     emits_quantiles: bool = False
+    emits_distributions: bool = False
     uses_covariates: bool = False
+    is_exportable: bool = True
+    uses_weights: bool = False
     takes_short_contexts: bool = False
 
     def __init__(self, **arguments: Any) -> None:
@@ -83,6 +90,14 @@ class Predictor(nn.Module, ABC):
         """What tables and run folders call it."""
         return str(self.description["kind"])
 
+    def attending(self) -> dict[str, Attending]:
+        """The networks in it that may attend, by the name of the member of an ensemble; of any other that is empty.
+
+        Raises:
+            UserError: before it is fitted, where there is no network before.
+        """
+        return {}
+
     @property
     def context_length(self) -> int:
         """L, the past steps that it looks at: of a batch with more of them it takes the last."""
@@ -112,6 +127,13 @@ class Predictor(nn.Module, ABC):
         """
         if output.quantiles and not self.emits_quantiles:
             raise UserError(f"predictor {self.name} forecasts points only: it takes no quantiles")
+        if output.distribution is not None and not self.emits_distributions:
+            raise UserError(f"predictor {self.name} has no distribution {output.distribution}: leave distribution out")
+
+    @property
+    def forecasts_counts(self) -> bool:
+        """Whether all that it forecasts are whole numbers from 0, in original units."""
+        return False
 
     @property
     def num_parameters(self) -> int:
@@ -133,8 +155,11 @@ class Predictor(nn.Module, ABC):
         """Refuse what `fit` would refuse before it computes anything; the arguments are those of `fit`.
 
         Raises:
-            UserError: for data with no window of the context that it takes, or a training that cannot be.
+            UserError: for data with no window of the context that it takes, weights that it does not use, or a training
+                that cannot be.
         """
+        if self.needs_fit and not self.uses_weights and data.series.weights is not None:
+            raise UserError(f"{self.name} is fitted without weights: leave out the weights of columns, series and rows")
         for part in ("train", "val") if self.needs_fit else ("val",):
             if part in data.parts:
                 data.windows(part, self.context_length)

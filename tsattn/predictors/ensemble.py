@@ -20,6 +20,7 @@ from tsattn.predictors import (
     predictor_arguments,
     predictor_kinds,
 )
+from tsattn.predictors.attending import Attending
 from tsattn.predictors.base import Predictor
 from tsattn.predictors.contexts import last_context
 from tsattn.task import Output, Task
@@ -87,6 +88,7 @@ class Ensemble(Predictor):
         self.is_trained = any(copy.is_trained for copy in copies)
         self.emits_quantiles = all(copy.emits_quantiles for copy in copies)
         self.uses_covariates = any(copy.uses_covariates for copy in copies)
+        self.is_exportable = all(copy.is_exportable for copy in copies)
 
     @classmethod
     @override
@@ -114,6 +116,8 @@ class Ensemble(Predictor):
     @override
     def check_output(self, output: Output) -> None:
         for copies in self._copies:
+            if output.distribution is not None:
+                copies[0].check_output(output)
             if output.quantiles and not copies[0].emits_quantiles:
                 raise UserError(f"member {copies[0].name} of the ensemble forecasts points only: it takes no quantiles")
 
@@ -122,6 +126,16 @@ class Ensemble(Predictor):
         """The first that is true of a member: ``seen``, ``unknown``, ``unseen``."""
         found = {copies[0].pretraining(data) for copies in self._copies}
         return next((word for word in ("seen", "unknown", "unseen") if word in found), "")
+
+    @override
+    def attending(self) -> dict[str, Attending]:
+        """By the names of members, see `member_name`."""
+        return {
+            member_name(number, seed): network
+            for number, copies in enumerate(self._copies)
+            for seed, copy in enumerate(copies)
+            for network in copy.attending().values()
+        }
 
     @property
     @override

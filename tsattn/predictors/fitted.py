@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.predictors.base import Predictor
+from tsattn.predictors.conformal import ConformalScores
 from tsattn.scaler import Scaler
 from tsattn.training.checkpoint_content import CheckpointContent, read_content
 from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from tsattn.training.module import check_weights
 
-__all__ = ["FittedPredictor", "load_predictor", "restored_predictor", "save_predictor"]
+__all__ = ["FittedPredictor", "calibrate_checkpoint", "load_predictor", "restored_predictor", "save_predictor"]
+
+_CONFORMAL = "conformal"  # the key of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,12 @@ class FittedPredictor:
     Attributes:
         predictor: built, fitted, on the CPU and in eval mode.
         scaler: takes its forecasts back to units.
+        conformal: what its intervals are calibrated by; None where they are not.
     """
 
     predictor: Predictor
     scaler: Scaler
+    conformal: ConformalScores | None = None
 
 
 def save_predictor(path: Path, fitted: FittedPredictor, **facts: Any) -> None:
@@ -47,7 +52,22 @@ def save_predictor(path: Path, fitted: FittedPredictor, **facts: Any) -> None:
     assert predictor.output is not None
     checkpoint: dict[str, Any] = {"state_dict": predictor.state_dict(), **facts}
     CheckpointContent(predictor.task, fitted.scaler, predictor.output, predictor.description).write_to(checkpoint)
+    if fitted.conformal is not None:
+        checkpoint[_CONFORMAL] = fitted.conformal.to_dict()
     AtomicCheckpointIO().save_checkpoint(checkpoint, path)
+
+
+def calibrate_checkpoint(path: Path, conformal: ConformalScores) -> None:
+    """Put what a predictor is calibrated by into a checkpoint that is there, all or nothing.
+
+    Args:
+        path: of the file.
+        conformal: its scores.
+
+    Raises:
+        UserError: if it cannot be read or written.
+    """
+    AtomicCheckpointIO().save_checkpoint({**load_checkpoint(path), _CONFORMAL: conformal.to_dict()}, path)
 
 
 def load_predictor(path: str | Path) -> FittedPredictor:
@@ -57,7 +77,9 @@ def load_predictor(path: str | Path) -> FittedPredictor:
         UserError: if it is not there, cannot be read, is damaged, or is of a newer format.
     """
     checkpoint = load_checkpoint(path)
-    return restored_predictor(read_content(checkpoint), checkpoint.get("state_dict", {}), "the checkpoint")
+    fitted = restored_predictor(read_content(checkpoint), checkpoint.get("state_dict", {}), "the checkpoint")
+    saved = checkpoint.get(_CONFORMAL)
+    return fitted if saved is None else replace(fitted, conformal=ConformalScores.from_dict(saved))
 
 
 def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], source: str) -> FittedPredictor:

@@ -17,7 +17,7 @@ from tsattn.predictors.base import Predictor
 from tsattn.scaler import Scaler, Units
 from tsattn.training import Execution
 
-__all__ = ["beyond_training", "forecast_batches", "rolled_forecast"]
+__all__ = ["beyond_training", "forecast_batches", "future_batches", "moved_on", "rolled_forecast", "window_from"]
 
 
 def beyond_training(predictor: Predictor, horizon: int) -> str | None:
@@ -60,26 +60,47 @@ def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
     L, T, median = predictor.context_length, predictor.task.prediction_length, predictor.output.median
     pieces: list[Tensor] = []
     for start in range(0, horizon, T):
-        steps = slice(start, start + L + T)
-        window = replace(
-            batch,
-            time=_part(batch.time, steps),
-            future_covariates=_part(batch.future_covariates, steps),
-            future_covariates_observed=_part(batch.future_covariates_observed, steps),
-        )
-        piece = predictor(window)
+        piece = predictor(window_from(batch, start, L + T))
         pieces.append(piece)
-        point = piece if median is None else piece[..., median]
-        batch = replace(
-            batch,
-            past=_moved_on(batch.past, point, L),
-            past_observed=None
-            if batch.past_observed is None
-            else _moved_on(batch.past_observed, torch.ones_like(point, dtype=torch.bool), L),
-            past_covariates=_kept_on(batch.past_covariates, T, L),
-            past_covariates_observed=_kept_on(batch.past_covariates_observed, T, L),
-        )
+        batch = moved_on(batch, piece if median is None else piece[..., median], L)
     return torch.cat(pieces, 1)[:, :horizon]
+
+
+def window_from(batch: Batch, start: int, length: int) -> Batch:
+    """Windows with the time stamps and future covariates of `length` steps from the step `start` on.
+
+    Args:
+        batch: their context is that before the horizon already, their time stamps and covariates reach further.
+        start: steps that the horizon has moved on.
+        length: L + T.
+    """
+    steps = slice(start, start + length)
+    return replace(
+        batch,
+        time=_part(batch.time, steps),
+        future_covariates=_part(batch.future_covariates, steps),
+        future_covariates_observed=_part(batch.future_covariates_observed, steps),
+    )
+
+
+def moved_on(batch: Batch, values: Tensor, length: int) -> Batch:
+    """Windows whose context goes on with values `(B, T, C)` in the place of what is not known; past covariates keep
+    their last value.
+
+    Args:
+        batch: the windows; time stamps and future covariates stay as they are, see `window_from`.
+        values: on the scale of the batch.
+        length: L.
+    """
+    return replace(
+        batch,
+        past=_moved_on(batch.past, values, length),
+        past_observed=None
+        if batch.past_observed is None
+        else _moved_on(batch.past_observed, torch.ones_like(values, dtype=torch.bool), length),
+        past_covariates=_kept_on(batch.past_covariates, values.shape[1], length),
+        past_covariates_observed=_kept_on(batch.past_covariates_observed, values.shape[1], length),
+    )
 
 
 def forecast_batches(
@@ -110,15 +131,24 @@ def forecast_batches(
     Raises:
         UserError: if a future covariate does not reach over the horizon.
     """
-    assert predictor.task is not None
     series = scaled_series(panel, scaler) if series is None else series
+    loader = future_batches(predictor, scaler, panel, horizon, batch_size, series)
+    rolled = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon))
+    restored = _restored(rolled, loader, series.units)
+    # what a scaled float32 is off by is no part of a count
+    return (forecast.round() for forecast in restored) if predictor.forecasts_counts else restored
+
+
+def future_batches(
+    predictor: Predictor, scaler: Scaler, panel: Panel, horizon: int, batch_size: int, series: Series
+) -> Iterable[Batch]:
+    """The windows beyond the end of each series; the arguments are those of `forecast_batches`."""
+    assert predictor.task is not None
     task = replace(predictor.task, context_length=predictor.context_length)
     warns = not predictor.takes_short_contexts
     windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns)
     # a generator of its own: else it draws from torch's, and so into a training in another thread
-    loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
-    rolled = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon))
-    return _restored(rolled, loader, Units(series.mean, series.scale))
+    return DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
 
 
 def _restored(forecast: Callable[[Batch], Tensor], batches: Iterable[Batch], units: Units) -> Iterator[Tensor]:

@@ -13,6 +13,8 @@ from tsattn.backbones import backbone_class, build_backbone, complete_backbone, 
 from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
+from tsattn.layers import OutputDistribution, distribution
+from tsattn.predictors.attending import Attending
 from tsattn.predictors.base import Predictor
 from tsattn.predictors.contexts import last_context
 from tsattn.task import Output, Task
@@ -33,6 +35,7 @@ class NetworkPredictor(Predictor):
 
     Attributes:
         backbone: None before `build`.
+        family: of the distribution that it forecasts; None where it forecasts none.
 
     Raises:
         UserError: for a wrong kind or argument of the backbone or its attention.
@@ -46,7 +49,10 @@ class NetworkPredictor(Predictor):
         super().__init__(**{name: value for name, value in self._description.items() if name != "kind"})
         cls = backbone_class(kind)
         self.emits_quantiles = cls.emits_quantiles
+        self.emits_distributions = cls.emits_distributions
         self.uses_covariates = cls.uses_covariates
+        self.family: OutputDistribution | None = None
+        self.uses_weights = not cls.has_own_loss
         self.backbone: Backbone | None = None
 
     @property
@@ -65,7 +71,12 @@ class NetworkPredictor(Predictor):
         # on the device meta weights have shapes alone; constants, which no state holds, are filled in when first used
         with torch.device("meta") if empty else nullcontext():
             backbone = build_backbone(self.description, task, output)
-        self.task, self.output, self.backbone = task, output, backbone
+        self.task, self.output, self.backbone, self.family = task, output, backbone, distribution(output)
+
+    @property
+    @override
+    def forecasts_counts(self) -> bool:
+        return self.family is not None and self.family.are_counts and bool(self.output and self.output.quantiles)
 
     @property
     @override
@@ -73,10 +84,18 @@ class NetworkPredictor(Predictor):
         return sum(weight.numel() for weight in self.parameters() if weight.requires_grad)
 
     @override
+    def attending(self) -> dict[str, Attending]:
+        assert self.backbone is not None, "build(task, output) comes first"
+        return {"": Attending(self.backbone, self.backbone.token, self.backbone.token_ends)}
+
+    @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        from tsattn.data.counts import check_distribution
         from tsattn.training import check_training
 
         super().check_fit(data, training)
+        assert self.output is not None
+        check_distribution(self.output, data)
         # the plan of a training is noted in its data
         check_training(self._module(data, training, empty=True), data.with_context(data.context_length), training)
 
@@ -92,9 +111,15 @@ class NetworkPredictor(Predictor):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
+        assert self.output is not None
+        made = self.parameters_of(batch)
+        return made if self.family is None else self.family.forecast(made, self.output.quantiles, batch)
+
+    def parameters_of(self, batch: Batch) -> Tensor:
+        """What its backbone gives: the parameters `(B, T, C, P)` of its distribution; the forecast without one."""
         assert self.backbone is not None, "build(task, output) comes first"
-        forecast: Tensor = self.backbone(last_context(batch, self.context_length))
-        return forecast
+        made: Tensor = self.backbone(last_context(batch, self.context_length))
+        return made
 
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
         """What is trained, with new weights, or shapes alone."""

@@ -28,7 +28,8 @@ __all__ = ["Ridge"]
 class Ridge(Predictor):
     """One linear map from context to horizon for all channels, each window centred by its mean; float64.
 
-    It uses no covariates, and leaves them unread.
+    It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all
+    where one has weight 0; the penalty is held against the mean weight of all targets.
 
     Args:
         alpha: penalty on the squared coefficients, on the scale of the data; or several, of which one is chosen.
@@ -42,6 +43,8 @@ class Ridge(Predictor):
         UserError: for a penalty that is not above 0, a context of no step, or a `select` that is unknown or has nothing
             to choose from.
     """
+
+    uses_weights = True
 
     weight: Tensor
 

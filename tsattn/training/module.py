@@ -18,11 +18,14 @@ from typing_extensions import override
 
 from tsattn.backbones import Backbone, backbone_class, build_backbone, complete_backbone, network_name
 from tsattn.batch import Batch
+from tsattn.checks import calibration_share
+from tsattn.data.counts import check_distribution
 from tsattn.descriptions import DEFAULT_BACKBONE, difference
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.selection import selection_metric
 from tsattn.evaluation.totals import ErrorTotals
 from tsattn.layers import Encoder, T5Stack
+from tsattn.layers import distribution as output_distribution
 from tsattn.optim import BETAS, cap_rms_, mup_init_
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
@@ -36,7 +39,7 @@ from tsattn.training.compilation import (
     stop_compiled,
     uses_cuda_graphs,
 )
-from tsattn.training.losses import choose_loss, masked_loss, refuse_beside_own_loss
+from tsattn.training.losses import batch_loss, choose_loss, refuse_beside_own_loss
 from tsattn.training.optimization import Optimization
 
 __all__ = ["ForecastingModule", "check_weights"]
@@ -76,7 +79,12 @@ class ForecastingModule(LightningModule):
             that of what is trained, see `tsattn.evaluation.selection`.
         schedule: what the learning rate does after its warm-up: ``cosine``, it falls along a cosine to zero, or
             ``constant``, it stays.
+        distribution: forecast a distribution instead of quantiles of their own: ``normal``, ``student_t``, or
+            ``negative_binomial`` for counts, trained by the negative log-likelihood (``nll``). Its quantiles are exact;
+            without `quantiles` its mean is forecast. By default none.
         betas: of AdamW: the share that its mean of past gradients, and that of their squares, keeps at each step.
+        calibrate: whether a run calibrates intervals by the validation windows once the training is over, see
+            `tsattn.predictors.conformal`; or the share of the rows for validation, the last ones, that does so alone.
 
     Attributes:
         output: what is asked of the model: a point forecast or quantiles.
@@ -102,16 +110,20 @@ class ForecastingModule(LightningModule):
         selection: str | None = None,
         schedule: str = "cosine",
         betas: Sequence[float] = BETAS,
+        distribution: str | None = None,
+        calibrate: bool | float = False,
     ) -> None:
         super().__init__()
+        calibration_share(calibrate)
         betas = list(betas)  # plain data, as all that is saved
         self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
         check_compile_mode(compile_mode)
-        self.output = Output(tuple(quantiles))
+        self.output = Output(tuple(quantiles), distribution)
+        self.family = output_distribution(self.output)
         quantiles = list(self.output.quantiles)
         self.save_hyperparameters(logger=False)
         self.description = complete_backbone(backbone)
-        self.loss = choose_loss(loss, quantiles)
+        self.loss = choose_loss(loss, quantiles, distribution)
         self.selection = selection_metric(self.loss, quantiles, selection)
         self.has_own_loss = backbone_class(self.description["kind"]).has_own_loss
         if self.has_own_loss:
@@ -173,8 +185,9 @@ class ForecastingModule(LightningModule):
         """Build for the task of the datamodule, once the Trainer has set that up, and take the units of its series."""
         datamodule = getattr(self.trainer, "datamodule", None)
         if datamodule is not None:
+            check_distribution(self.output, datamodule)
             self.build(datamodule.task, datamodule.scaler)
-            self.units = Units(datamodule.series.mean, datamodule.series.scale)
+            self.units = datamodule.series.units
         elif self.task is None:
             raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
         if stage == "fit" and self.compile_mode is not None:
@@ -210,6 +223,11 @@ class ForecastingModule(LightningModule):
     @override
     def forward(self, batch: Batch) -> Tensor:
         """The forecast `(B, T, C)` on the scale of the batch, `(B, T, C, Q)` with quantiles."""
+        made = self._network(batch)
+        return made if self.family is None else self.family.forecast(made, self.output.quantiles, batch)
+
+    def _network(self, batch: Batch) -> Tensor:
+        """What the backbone gives: the forecast, or the parameters of a distribution."""
         assert self.backbone is not None, "build(task, scaler) comes first"
         if self._runs_compiled and uses_cuda_graphs(self.compile_mode, batch.past.device):
             # an output lives in the memory of a graph until its next replay only
@@ -225,7 +243,7 @@ class ForecastingModule(LightningModule):
             assert self.backbone is not None
             loss = self.backbone.own_loss(batch)
         else:
-            loss = masked_loss(self.loss, self(batch), _target(batch), batch.target_observed, self.output.quantiles)
+            loss = batch_loss(self.loss, self._network(batch), batch, self.output.quantiles, self.family)
         # not for the bar, see LossBar
         self.log("train_loss", self._of_all_processes(loss), batch_size=len(batch))
         return loss
@@ -329,8 +347,7 @@ class ForecastingModule(LightningModule):
         if description != self.description:
             raise UserError(f"the checkpoint is of another model: {difference(description, self.description)}")
         if saved.output != self.output:
-            one, other = (list(output.quantiles) or "none" for output in (saved.output, self.output))
-            raise UserError(f"the checkpoint is of another model: its quantiles are {one}, but {other} are asked for")
+            raise UserError(f"the checkpoint is of another model: {saved.output.difference(self.output)}")
         self.build(saved.task, saved.scaler)
 
     @property
@@ -350,7 +367,8 @@ class ForecastingModule(LightningModule):
     def _measure(self, batch: Batch) -> None:
         assert self.errors is not None
         assert self.units is not None
-        self.errors.update(self(batch), _target(batch), batch.target_observed, self.units.of(batch.series_id))
+        forecast, target = (self.units.standardised(part, batch.series_id) for part in (self(batch), _target(batch)))
+        self.errors.update(forecast, target, batch.target_observed, self.units.of(batch.series_id))
 
     def _log_errors(self, stage: str, prog_bar: bool) -> None:
         assert self.errors is not None

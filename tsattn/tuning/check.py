@@ -22,7 +22,7 @@ __all__ = ["check_search", "comparable"]
 _DATA = tuple(f"data.init_args.{name}" for name in ("context_length", "batch_size", "eval_batch_size", "num_workers"))
 _SCORED = (
     *("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run"),
-    *("model.quantiles", "model.selection"),
+    *("model.quantiles", "model.selection", "model.distribution"),
 )
 _DRAWS = 8  # combinations in which a value is tried before it is called impossible
 
@@ -40,7 +40,7 @@ def comparable(experiment: Experiment) -> Experiment:
     fixed: dict[str, object] = {"model.selection": selection}
     kind, cls, _ = named_predictor(experiment.model["backbone"])
     if not (issubclass(cls, NetworkPredictor) and backbone_class(kind).has_own_loss):
-        fixed["model.loss"] = choose_loss(experiment.model["loss"], experiment.model["quantiles"])
+        fixed["model.loss"] = choose_loss(*(experiment.model[name] for name in ("loss", "quantiles", "distribution")))
     if (experiment.data.get("init_args") or {}).get("val_windows") == "auto":  # as many as a training affords
         fixed["data.val_windows"] = "all"
     return experiment.with_values(fixed)

@@ -10,7 +10,6 @@ from tsattn.data import ForecastDataModule, Panel
 from tsattn.experiments import Experiment
 from tsattn.experiments.schema import user_errors
 from tsattn.predictors import build_predictor
-from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.trainer_options import check_one_device
 from tsattn.tuning.rolling import Fold, hold_out
@@ -20,7 +19,7 @@ __all__ = ["HeldData", "check_one_trial", "device_type"]
 # arguments of a DataModule that do not say what it reads
 _SIZES = (
     *("context_length", "prediction_length", "batch_size", "eval_batch_size", "num_workers", "resident_gb"),
-    *("scaling", "val_windows"),
+    *("scaling", "val_windows", "transform"),
 )
 _HELD = 12  # DataModules that are kept set up
 
@@ -45,7 +44,7 @@ class HeldData:
             data = self.of(experiment)
             assert data.task is not None
             predictor = build_predictor(experiment.model["backbone"])
-            predictor.build(data.task, Output(tuple(experiment.model["quantiles"])), empty=True)
+            predictor.build(data.task, experiment.output, empty=True)
             options = {name: value for name, value in experiment.model.items() if name != "backbone"}
             predictor.check_fit(data, Training(TrainerOptions.of(trainer), options, experiment.seed))
 

@@ -208,6 +208,29 @@ def test_moments_of_rows_in_pieces_are_those_of_all(tmp_path: Path, monkeypatch:
     assert ours.scaler.scale[0] == 1
 
 
+@pytest.mark.parametrize("transform", ["log1p", {"kind": "box_cox"}])
+def test_transformed_targets_are_those_in_memory(
+    tmp_path: Path, transform: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)
+    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 64)
+    frame = full_frame()
+    frame[["y", "z"]] = np.exp(frame[["y", "z"]] / 10)
+    ours = mapped(saved(frame, tmp_path / "a.parquet"), **LONG, **ROLES, transform=transform)
+    theirs = in_memory(frame, **LONG, **ROLES, transform=transform)
+    assert ours.scaler == theirs.scaler
+    assert_same_batches(ours.test_dataloader(), theirs.test_dataloader())
+    frame.loc[77, "z"] = -1.0
+    saved(frame, tmp_path / "b.parquet")
+    with pytest.raises(UserError, match="takes values .* but column z has -1 in row"):
+        mapped(tmp_path / "b.parquet", **LONG, **ROLES, transform=transform)
+
+
+def test_weights_of_a_converted_table_are_refused(path: Path) -> None:
+    with pytest.raises(UserError, match="was converted, and has no weights; weights need a table"):
+        mapped(path, **LONG, series_weights={"s1": 2.0})
+
+
 def test_values_too_large_are_refused_when_they_are_cut(tmp_path: Path) -> None:
     frame = long_frame(missing=False)
     frame.loc[650, "y"] = 1e200

@@ -19,7 +19,7 @@ from tsattn.ops.change_points import change_point_block_ids
 from tsattn.ops.masks import floor_divide, level_block_ids
 from tsattn.ops.multilevel import DIVIDING_IMPLS, IMPLS, multilevel_attention
 from tsattn.ops.regular_blocks import RegularBlocks
-from tsattn.ops.softmax import wide
+from tsattn.ops.softmax import expand_heads, wide
 
 __all__ = ["MultiLevelPattern"]
 
@@ -106,6 +106,24 @@ class MultiLevelPattern(Pattern):
         # of each level, relative to the first: equal ranks cost nothing, and halved ones under mup are not rounded
         power = {"head": 0.0, "level": 0.5, "mup": 1.0}[scaling]
         self._factors = [(first / rank) ** power for rank in self.ranks]
+
+    def level_scores(self, q: Tensor, k: Tensor, *, tokens: Tokens, scale: float) -> Tensor:
+        """What each level adds to the logits of each pair, at least in float32; the arguments are those of a call.
+
+        Returns:
+            `(levels, B, H, N, N)`, 0 at pairs that share no block of the level.
+        """
+        blocks, special = self._find_blocks(tokens), tokens.global_tokens
+        q, scale = self._scaled(wide(q), scale)
+        q, k, _ = expand_heads(q, wide(k), wide(k))
+        same = blocks[..., :, None] == blocks[..., None, :]
+        if special is not None:
+            same = same | special[:, :, None] | special[:, None, :]
+        levels = zip(torch.split(q, list(self.ranks), -1), torch.split(k, list(self.ranks), -1), same, strict=True)
+        scores = torch.stack([(one @ other.mT).masked_fill(~near[:, None], 0.0) for one, other, near in levels])
+        if self._by_active:
+            scores = scores / same.sum(0).clamp(min=1)[:, None]
+        return scores * scale
 
     def _find_blocks(self, tokens: Tokens) -> Tensor:
         """The blocks `(levels, B | 1, S)` that were handed in, else those of the positions."""

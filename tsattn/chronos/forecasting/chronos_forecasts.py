@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tsattn.batch import Batch
 from tsattn.errors import UserError
@@ -36,12 +36,35 @@ class ChronosForecasts(ABC):
 
     @property
     @abstractmethod
+    def network(self) -> nn.Module:
+        """What forecasts."""
+
+    @property
+    @abstractmethod
+    def token(self) -> str:
+        """What a token of its attention is, in one word."""
+
+    @abstractmethod
+    def token_ends(self, count: int) -> list[int | str] | None:
+        """See `tsattn.backbones.base.Backbone.token_ends`."""
+
+    @property
     def num_parameters(self) -> int:
         """Of the network."""
+        return sum(part.numel() for part in self.network.parameters())
 
     @abstractmethod
     def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
         """`(B, horizon, C, Q)` on the scale of the batch, rising with the levels."""
+
+    @property
+    def draws_paths(self) -> bool:
+        """Whether its forecasts are those of paths that it draws."""
+        return False
+
+    def paths(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
+        """Paths `(B, horizon, C, count)` on the scale of the batch, of a model that draws some."""
+        raise NotImplementedError(f"{type(self).__name__} draws no paths")
 
     def check_levels(self, asked: Sequence[float], name: str) -> None:
         """Refuse levels beyond the outermost of the model's own.

@@ -20,6 +20,8 @@ from tsattn.chronos.models.named_weights import bolt_file
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors.any_horizon import AnyHorizon
+from tsattn.predictors.attending import Attending
+from tsattn.predictors.base import Predictor
 from tsattn.predictors.contexts import last_context
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.pretrained.bolt_file import read_model
@@ -51,6 +53,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         UserError: for a wrong argument.
     """
 
+    is_exportable = False
     takes_short_contexts = True
 
     def __init__(self, backbone: Description) -> None:
@@ -114,6 +117,11 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         return "seen" if data in read_model(file).trained_on else "unseen"
 
     @override
+    def attending(self) -> dict[str, Attending]:
+        forecasts = self.forecasts
+        return {"": Attending(forecasts.network, forecasts.token, forecasts.token_ends)}
+
+    @override
     def check_output(self, output: Output) -> None:
         super().check_output(output)
         if not self.needs_fit:
@@ -134,9 +142,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         if self.is_trained:
             super().check_fit(data, training)
         else:
-            for part in ("train", "val") if self.needs_fit else ("val",):
-                if part in data.parts:
-                    data.windows(part, self.context_length)
+            Predictor.check_fit(self, data, training)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -167,6 +173,17 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
         assert isinstance(self.backbone, ChronosNetwork), "build(task, output) comes first"
         return self.backbone.forecast_to(last_context(batch, self.context_length), horizon)
+
+    @property
+    @override
+    def draws_paths(self) -> bool:
+        return isinstance(self.backbone, ChronosNetwork) and self.backbone.forecasts.draws_paths
+
+    @override
+    def paths_to(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
+        assert isinstance(self.backbone, ChronosNetwork), "build(task, output) comes first"
+        context = last_context(batch, self.context_length)
+        return self.backbone.forecasts.paths(context, horizon, count, seed)
 
     @override
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:

@@ -33,15 +33,27 @@ class FamilyTask(ABC):
 
     Attributes:
         takes_covariates: whether covariates are of use to it.
+        token: what a token of its encoder is, in one word.
+        draws_paths: whether it forecasts by paths.
         most_rows: series that are forecast at once.
     """
 
     takes_covariates: bool = False
+    token: str = "patch"
+    draws_paths: bool = False
     most_rows: int = ROWS_AT_ONCE
 
     def steps_at_once(self, pipeline: Any) -> int:
         """The longest horizon that is forecast without going on from forecasts."""
         return int(pipeline.model_prediction_length)
+
+    def token_steps(self, pipeline: Any) -> int:
+        """Steps from one token of the context to the next."""
+        return int(pipeline.inner_model.chronos_config.input_patch_stride)
+
+    def special_ends(self, pipeline: Any, count: int) -> list[int | str]:
+        """What the tokens after those of the context stand for, see `Backbone.token_ends`."""
+        return ["window"] * count
 
     def levels(self, pipeline: Any) -> tuple[float, ...] | None:
         """The quantile levels that a model forecasts, None if it draws paths."""
@@ -52,6 +64,10 @@ class FamilyTask(ABC):
         self, pipeline: Any, rows: ChannelRows, horizon: int, levels: Sequence[float], sampling: Sampling
     ) -> Tensor:
         """`(B, C, horizon, Q)`, as `predict_quantiles` of the pipeline gives them: those of a step may cross."""
+
+    def paths(self, pipeline: Any, rows: ChannelRows, horizon: int, sampling: Sampling) -> Tensor:
+        """The paths `(B, C, horizon, N)`, as `predict` of a pipeline that draws some gives them."""
+        raise NotImplementedError(f"{type(self).__name__} draws no paths")
 
     @abstractmethod
     def loss(self, pipeline: Any, rows: ChannelRows) -> Tensor:
@@ -94,11 +110,31 @@ class _ByChannel(FamilyTask):
 class _T5Task(_ByChannel):
     """Tokens of values over the mean of their absolutes; paths that are drawn token by token; cross-entropy."""
 
+    token = "step"
     most_rows = 64
+    draws_paths = True
+
+    @override
+    def token_steps(self, pipeline: Any) -> int:
+        return 1
+
+    @override
+    def special_ends(self, pipeline: Any, count: int) -> list[int | str]:
+        return ["end"] * count
 
     @override
     def levels(self, pipeline: Any) -> None:
         return None
+
+    @override
+    def paths(self, pipeline: Any, rows: ChannelRows, horizon: int, sampling: Sampling) -> Tensor:
+        parts = []
+        with _silent():
+            for part in torch.split(rows.by_channel, self.most_rows):
+                with sampling.of_series(len(part), pipeline.inner_model.device):
+                    parts.append(pipeline.predict(part.cpu(), prediction_length=horizon, num_samples=sampling.paths))
+        drawn = torch.cat(parts).transpose(1, 2)  # (R, horizon, N)
+        return drawn.reshape(*rows.past.shape[:2], *drawn.shape[1:])
 
     @override
     def of_contexts(
@@ -152,6 +188,12 @@ class _Chronos2Task(FamilyTask):
     """Channels and covariates of a series form a group, whose members see each other; quantile loss of the channels."""
 
     takes_covariates = True
+
+    @override
+    def special_ends(self, pipeline: Any, count: int) -> list[int | str]:
+        config = pipeline.inner_model.chronos_config
+        special, length = int(config.use_reg_token), int(config.output_patch_size)
+        return ["window"] * special + [length * number for number in range(1, count - special + 1)]
 
     @override
     def quantiles(

@@ -34,16 +34,20 @@ class NativeBolt(ChronosForecasts):
         self._loaded: tuple[ChronosBolt, ...] = ()
 
     @property
+    @override
     def network(self) -> ChronosBolt:
-        """The network."""
         if not self._loaded:
             self._loaded = (load_bolt(self.path),)
         return self._loaded[0]
 
     @property
     @override
-    def num_parameters(self) -> int:
-        return sum(part.numel() for part in self.network.parameters())
+    def token(self) -> str:
+        return self.network.token
+
+    @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        return self.network.token_ends(count)
 
     @override
     @torch.no_grad()

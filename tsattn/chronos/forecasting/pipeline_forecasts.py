@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn.batch import Batch
@@ -15,6 +15,7 @@ from tsattn.chronos.forecasting.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.forecasting.family_tasks import TASKS
 from tsattn.chronos.forecasting.path_sampling import Sampling
 from tsattn.chronos.models.families import ChronosFamily
+from tsattn.chronos.swapped.swapped_attention import SwappedAttention
 from tsattn.pretrained.continued_quantiles import at_levels
 
 __all__ = ["PipelineForecasts"]
@@ -42,8 +43,25 @@ class PipelineForecasts(ChronosForecasts):
 
     @property
     @override
-    def num_parameters(self) -> int:
-        return sum(part.numel() for part in self.pipeline.inner_model.parameters())
+    def network(self) -> nn.Module:
+        model: nn.Module = self.pipeline.inner_model
+        return model
+
+    @property
+    @override
+    def token(self) -> str:
+        return self.task.token
+
+    @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        """Of the encoder, where its attention is one of this package, which knows its special tokens."""
+        swapped = (part for part in self.network.modules() if isinstance(part, SwappedAttention))
+        layout = next((part.layout for part in swapped if part.layout is not None), None)
+        if layout is None or count <= layout.special_tokens:
+            return None
+        steps, context = self.task.token_steps(self.pipeline), count - layout.special_tokens
+        special = self.task.special_ends(self.pipeline, layout.special_tokens)
+        return [*(steps * place for place in range(1 - context, 1)), *special]
 
     @override
     @torch.no_grad()
@@ -53,6 +71,19 @@ class PipelineForecasts(ChronosForecasts):
         own = levels if self.levels is None else self.levels
         found = self.task.quantiles(self.pipeline, rows, horizon, own, self.sampling).sort(-1).values
         return rows.on_batch_scale(at_levels(found, own, levels), batch)
+
+    @property
+    @override
+    def draws_paths(self) -> bool:
+        return self.task.draws_paths
+
+    @override
+    @torch.no_grad()
+    def paths(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
+        self.pipeline.inner_model.to(batch.past.device)
+        rows = self.rows(batch)
+        drawn = self.task.paths(self.pipeline, rows, horizon, Sampling(count, seed))
+        return rows.on_batch_scale(drawn, batch)
 
     def loss(self, batch: Batch) -> Tensor:
         """See `FamilyTask.loss`."""

@@ -5,7 +5,7 @@ Shape letters as in `tsattn.attention.base`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from einops import rearrange
 from torch import Tensor
@@ -25,6 +25,8 @@ class SwappedGroupAttention(SwappedMHA):
     Its tokens are `(P, B, D)`, those of B series at P places, and its mask says which series are of one group and have
     something there.
     """
+
+    is_over_time: ClassVar[bool] = False
 
     @override
     def seen(self, x: Tensor, mask: Tensor) -> Tensor:

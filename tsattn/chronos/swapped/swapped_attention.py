@@ -6,7 +6,7 @@ Shape letters as in `tsattn.attention.base`. Each module takes and gives what th
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from einops import rearrange
@@ -32,7 +32,12 @@ class SwappedAttention(nn.Module):
         attention: the attention.
         layout: where the tokens of an encoder stand; None in a decoder, whose tokens count from its first.
         as_original: whether it is the full attention that it replaces, which then sees what that sees to the last bit.
+
+    Attributes:
+        is_over_time: whether its tokens are those of one series.
     """
+
+    is_over_time: ClassVar[bool] = True
 
     def __init__(self, attention: Attention, layout: TokenLayout | None, *, as_original: bool) -> None:
         super().__init__()

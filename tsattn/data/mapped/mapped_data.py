@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from tsattn.data.mapped.opening import opened_panel, table_options
+from tsattn.data.mapped.opening import opened_panel, refuse_weights, table_options
 from tsattn.data.mapped.panel_folder import is_panel_folder
 from tsattn.data.own_data import CSVDataModule
 from tsattn.data.panel import Panel
@@ -37,5 +37,6 @@ class MappedDataModule(CSVDataModule):
     @override
     def load_panel(self) -> Panel:
         options = table_options(self.columns, self.frequency, self.max_filled, self.text)
+        refuse_weights(self.weights, self.path)
         is_converted = is_panel_folder(self.path)
         return opened_panel(self.path, options, None if is_converted else self.folder, verify=self.verify)

@@ -20,6 +20,7 @@ from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.windows import Series
 from tsattn.errors import UserError, shown
+from tsattn.target_transform import SeriesTransform
 
 __all__ = ["LARGEST", "MappedSeries"]
 
@@ -42,6 +43,7 @@ class MappedSeries(Series):
         scale: `(S, C)`.
         past_units: means and standard deviations of the past covariates, each `(P,)`.
         future_units: those of the future covariates, each `(F,)`.
+        transform: of the targets, whose transformed values the panel has.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class MappedSeries(Series):
         scale: Table,
         past_units: tuple[Table, Table],
         future_units: tuple[Table, Table],
+        transform: SeriesTransform | None = None,
     ) -> None:
         fields: dict[str, Any] = {
             "panel": panel,
@@ -58,6 +61,7 @@ class MappedSeries(Series):
             "mean": torch.from_numpy(np.array(mean, dtype=np.float64)),
             "scale": torch.from_numpy(np.array(scale, dtype=np.float64)),
             "static": None if panel.static is None else torch.from_numpy(np.array(panel.static)),
+            "transform": transform,
             "_units": {"past_covariates": past_units, "future_covariates": future_units},
         }
         for name, field in fields.items():
@@ -103,7 +107,7 @@ class MappedSeries(Series):
                         made[_MASKS[name]][rows] = torch.from_numpy(known[0]).to(device)
         for name in ("starts", "mean", "scale", "static"):
             made[name] = None if (part := getattr(self, name)) is None else part.to(device)
-        return Series(**made)
+        return Series(**made, transform=self.transform)
 
     @override
     def rows_of(self, number: int) -> tuple[Tensor, Tensor | None]:
@@ -223,7 +227,7 @@ class MappedSeries(Series):
 
     def __reduce__(self) -> tuple[Any, ...]:
         units = self._units["past_covariates"], self._units["future_covariates"]
-        return MappedSeries, (self.panel, self.mean.numpy(), self.scale.numpy(), *units)
+        return MappedSeries, (self.panel, self.mean.numpy(), self.scale.numpy(), *units, self.transform)
 
 
 _MASKS = {

@@ -16,7 +16,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
 
-__all__ = ["opened_panel", "table_options"]
+__all__ = ["opened_panel", "refuse_weights", "table_options"]
 
 logger = logging.getLogger("tsattn")
 
@@ -45,6 +45,16 @@ def table_options(
         max_filled=max_filled,
         text=text,
     )
+
+
+def refuse_weights(weights: object, path: Path) -> None:
+    """Refuse weights of what a table was converted to.
+
+    Raises:
+        UserError: if there are any.
+    """
+    if weights is not None:
+        raise UserError(f"{path} was converted, and has no weights; weights need a table that is read into memory")
 
 
 def opened_panel(path: Path, options: TableOptions, folder: Path | None = None, *, verify: bool = False) -> Panel:

@@ -19,7 +19,6 @@ from tsattn.batch import Batch, WindowUnits
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
-from tsattn.data.pretraining.kernel_synth import synthetic_series
 from tsattn.data.pretraining.mixed_series import mixed_series
 from tsattn.data.pretraining.seasonal_series import seasonal_series
 from tsattn.data.public.cards import CARDS, card_of
@@ -109,6 +108,9 @@ class PretrainingDataModule(ForecastDataModule):
 
     @override
     def load_panel(self) -> Panel:
+        # slow to import, and this class is known wherever a configuration is read
+        from tsattn.data.pretraining.kernel_synth import synthetic_series
+
         series = [
             *synthetic_series(self.synthetic, self.length, seed=self.data_seed),
             *seasonal_series(self.seasonal, self.length, seed=self.data_seed),

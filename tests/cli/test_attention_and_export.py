@@ -1,0 +1,123 @@
+"""`attention` and `export` as a person types them, on a toy run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.cli.test_bad_input import refusal
+from tests.cli.test_commands import trained  # noqa: F401
+from tsattn import load
+from tsattn.cli import main
+
+WITHOUT = """
+import json, sys, numpy as np, torch
+extra = {"tsattn.json": ""}
+program = torch.export.load(sys.argv[1], extra_files=extra).module()
+assert "tsattn" not in sys.modules and json.loads(extra["tsattn.json"])["channels"] == ["wave", "drift"]
+np.save(sys.argv[3], program(context=torch.from_numpy(np.load(sys.argv[2]))).detach().numpy())
+"""
+
+
+@pytest.fixture
+def run(trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained[1], tmp_path / "run")
+    shutil.copy(trained[0], tmp_path / "new.csv")
+    return tmp_path / "run"
+
+
+def test_a_figure_and_a_table_are_written(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attention", "--run", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "attention.png: attention of 2 layers, patchtst_mlr, wave, context up to 2020-01-25 23:00:00" in said
+    assert (run / "attention.png").stat().st_size > 20_000
+    assert main(["attention", "--run", str(run), "--output", "table.parquet", "--channel", "drift"]) == 0
+    table = pd.read_parquet("table.parquet")
+    layers = load(run).attention_weights("new.csv", channel="drift")
+    assert list(table["layer"].unique()) == ["layer 0", "layer 1"]
+    np.testing.assert_allclose(table["weight"], np.concatenate([one.weights.ravel() for one in layers]), rtol=1e-5)
+    assert table["key"].max() == pd.Timestamp("2020-01-25 23:00:00")
+    assert table["level 3"].notna().all()
+
+
+def test_a_window_of_a_part_is_that_of_its_rows(run: Path) -> None:
+    """The first test window follows the first 480 of 600 rows; it is what comes after a file that ends there."""
+    assert main(["attention", "--run", str(run), "--window", "0", "--output", "window.csv"]) == 0
+    pd.read_csv("new.csv")[:480].to_csv("until.csv", index=False)
+    assert main(["attention", "--run", str(run), "--input", "until.csv", "--output", "until_table.csv"]) == 0
+    window, until = pd.read_csv("window.csv"), pd.read_csv("until_table.csv")
+    assert window["query"].max() == "2020-01-20 23:00:00"
+    pd.testing.assert_frame_equal(window, until, rtol=1e-4)
+    words = ["attention", "--run", str(run), "--part", "val", "--window", "-1"]
+    assert main([*words, "--layer", "1", "--head", "mean", "--level", "2,3", "--output", "val.svg"]) == 0
+    assert Path("val.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--window", "109"],
+            "window must be from 0 to 108, or from -109 for the first to -1 for the last, of the 109",
+        ),
+        (["--layer", "0;1"], "--layer must be all, or numbers as 0,2, not 0;1"),
+        (["--part", "train"], "--part must be test or val, not train"),
+        (["--series", "x"], "there is no series x; valid: series"),
+        (["--window", "0", "--input", "new.csv"], "leave --input and --series out"),
+        (["--output", "map.txt"], "map.txt must end in .png or .pdf or .svg or .csv or .parquet"),
+        (["--output", "a.csv", "--head", "0"], "a table has all layers, heads and levels"),
+        (["--data.context_length", "3"], "--data.context_length would do nothing beside --run"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_what_attention_refuses(run: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in refusal(["attention", "--run", str(run), *words], capsys)
+    assert not (run / "attention.png").exists()
+
+
+def test_an_exported_run_forecasts_without_this_package(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "--run", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "takes context (batch, 48, 2) float64" in said
+    assert "gives forecast (batch, 12, 2) float64" in said
+    assert "attention mlr is written out" in said
+    assert "model.pt2 exists already" in refusal(["export", "--run", str(run)], capsys)
+    table = pd.read_csv("new.csv", index_col="date", parse_dates=True)
+    np.save("context.npy", np.stack([table[-48:].to_numpy(), table[-60:-12].to_numpy(), table[:48].to_numpy()]))
+    words = [sys.executable, "-c", WITHOUT, str(run / "model.pt2"), "context.npy", "out.npy"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    forecaster = load(run)
+    for row, history in enumerate((table, table[:-12])):
+        expected = forecaster.predict(history)["predictions"].to_numpy().reshape(2, 12).T
+        np.testing.assert_allclose(np.load("out.npy")[row], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--format", "tf"], "format must be one of torch, onnx, not 'tf'"),
+        (["--output", "model.bin"], "the file must end in .pt2 or .onnx, not .bin"),
+        (["--output", "model.onnx", "--format", "torch"], "the file must end in .pt2, not .onnx"),
+        (["--output", "no/such/model.pt2"], "the folder no/such of model.pt2 is not there"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_what_export_refuses(run: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in refusal(["export", "--run", str(run), *words], capsys)
+
+
+def test_what_does_not_attend_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--data=CSVDataModule", "--data.path=new.csv", "--data.context_length=48", "--data.prediction_length=12"]
+    assert main(["fit", *words, "--model.backbone=ridge", "--run=ridge", "--trainer.accelerator=cpu"]) == 0
+    capsys.readouterr()
+    assert "ridge has no attention to look at; valid are transformer" in refusal(
+        ["attention", "--run", "ridge"], capsys
+    )

@@ -1,0 +1,154 @@
+"""Weights of rows and series: read, refused, and cut into the windows that they belong to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.forecaster.toys import frame_of
+from tsattn.data import CSVDataModule, FrameDataModule, panel_from_frame
+from tsattn.data.weights import RowWeights
+from tsattn.errors import UserError
+
+SIZES: dict[str, Any] = {"context_length": 12, "prediction_length": 4}
+
+
+def long(seed: int = 0) -> pd.DataFrame:
+    frame = frame_of({"b": 80, "a": 60})
+    return frame.assign(w=np.random.default_rng(seed).integers(0, 4, len(frame)))
+
+
+def test_column_series_and_rows_are_multiplied_whatever_the_order_of_rows() -> None:
+    frame = long()
+    stretch = "2024-01-01 05:00", "2024-01-01 08:00"
+    weights = RowWeights.of("w", {"a": 0.5}, [(*stretch, 3), ("2024-01-01 08:00", "2024-01-02", 0)])
+    shuffled = frame.sample(frac=1, random_state=0)
+    shuffled = shuffled[shuffled["ds"] != "2024-01-02 03:00"]  # a gap, which has no weight
+    panel = panel_from_frame(shuffled, weights=weights)
+    assert panel.weights is not None
+    expected = frame.sort_values(["unique_id", "ds"], ignore_index=True)
+    value = expected["w"] * np.where(expected["unique_id"] == "a", 0.5, 1.0)
+    value *= np.where(expected["ds"].between(*map(pd.Timestamp, stretch)), 3, 1)
+    value *= np.where(expected["ds"].between(pd.Timestamp("2024-01-01 08:00"), pd.Timestamp("2024-01-02")), 0, 1)
+    value[expected["ds"] == "2024-01-02 03:00"] = 0
+    np.testing.assert_array_equal(panel.weights[:, 0], value)
+    assert panel.channels == ("y",)
+    np.testing.assert_array_equal(panel.take(np.array([1])).weights, panel.weights[60:])  # type: ignore[arg-type]
+
+
+def test_columns_of_a_wide_table_are_series_and_the_weights_are_none(toy_frame: pd.DataFrame) -> None:
+    frame = toy_frame.assign(w=2.0)
+    panel = panel_from_frame(frame, weights=RowWeights.of("w", {"drift": 3}, None))
+    assert panel.channels == ("wave", "drift")
+    assert panel.weights is not None
+    np.testing.assert_array_equal(panel.weights, np.full((600, 1), 2.0) * [1, 3])
+    assert panel.channels_as_series().weights[:, 0].tolist() == [6.0] * 600 + [2.0] * 600  # type: ignore[index]
+    zoned = frame.tz_localize("Europe/Vienna", nonexistent="shift_forward", ambiguous=True).iloc[:40]
+    panel = panel_from_frame(zoned, weights=RowWeights.of("w", None, [("2020-01-01", "2020-01-01 03:00", 0)]))
+    assert panel.weights is not None
+    assert (panel.weights[:, 0] == 0).sum() == 4
+    steps = frame.set_axis(range(5, 605), axis=0)
+    panel = panel_from_frame(steps, weights=RowWeights.of(None, None, [(7, 9, 0)]))
+    assert panel.weights is not None
+    assert np.flatnonzero(panel.weights[:, 0] == 0).tolist() == [2, 3, 4]
+
+
+def test_windows_have_the_weights_of_their_targets_and_only_ratios_matter() -> None:
+    frame = long()
+    made = {**SIZES, "val_rows": 8, "test_rows": 8, "weight_column": "w"}
+    one, other = (FrameDataModule(frame.assign(w=frame["w"] * factor), **made) for factor in (1, 0.001))
+    for data in (one, other):
+        data.setup("fit")
+    assert data.panel is not None
+    batch = one.windows("train").__getitems__([0, 70, 5])
+    again = other.windows("train").__getitems__([0, 70, 5])
+    assert batch.target_weight is not None
+    assert again.target_weight is not None
+    torch.testing.assert_close(batch.target_weight, again.target_weight)
+    assert len(one.windows("train")) == len(unweighted_windows(frame))
+    rows = frame.sort_values(["unique_id", "ds"], ignore_index=True)["w"].to_numpy(float)
+    train = np.r_[rows[: 60 - 16], rows[60 : 140 - 16]]
+    mean = train[train > 0].mean()
+    np.testing.assert_allclose(batch.target_weight[0, :, 0], rows[12:16] / mean, rtol=1e-6)
+    np.testing.assert_allclose(batch.target_weight[2, :, 0], rows[17:21] / mean, rtol=1e-6)
+
+
+def unweighted_windows(frame: pd.DataFrame) -> Any:
+    data = FrameDataModule(frame.drop(columns="w"), **SIZES, val_rows=8, test_rows=8)
+    data.setup("fit")
+    return data.windows("train")
+
+
+def cell(frame: pd.DataFrame, value: Any) -> pd.DataFrame:
+    return frame.assign(w=frame["w"].astype(object).where(np.arange(len(frame)) != 2, value))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda frame: cell(frame, -1),
+            "the frame, row 3: the weight in column w is -1; a number of at least 0 is needed",
+        ),
+        (
+            lambda frame: cell(frame, np.nan),
+            "the frame, row 3: the weight in column w is missing; a number of at least",
+        ),
+        (lambda frame: cell(frame, np.inf), "row 3: the value of w is infinite"),
+        (lambda frame: cell(frame, "much"), "row 3: much in column w is not a number; a weight needs numbers"),
+        (lambda frame: frame.rename(columns={"w": "v"}), "the frame has no weight column w; its columns are"),
+        (lambda frame: frame.assign(w=0), "every target for training has weight 0"),
+    ],
+)
+def test_weights_that_are_none_are_refused_by_row(change: Any, message: str) -> None:
+    data = FrameDataModule(change(long()), **SIZES, weight_column="w")
+    with pytest.raises(UserError, match=message):
+        data.setup("fit")
+
+
+def test_a_row_without_a_target_needs_no_weight() -> None:
+    frame = cell(long(), np.nan)
+    frame.loc[2, "y"] = np.nan
+    assert panel_from_frame(frame, weights=RowWeights.of("w", None, None)).weights is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"series_weights": {"a": -0.5}}, "the weight of series a must be a number of at least 0, not -0.5"),
+        ({"series_weights": {"a": float("nan")}}, "the weight of series a must be a number of at least 0, not nan"),
+        ({"series_weights": [1, 2]}, "series_weights must be weights by ids"),
+        ({"series_weights": {"c": 1}}, "series_weights names c, which the frame has not got; valid are a, b"),
+        ({"row_weights": [("2024-01-01", 0)]}, "row_weights must be a list of first and last time stamp and weight"),
+        ({"row_weights": [("2024-01-01", "2024-01-02", True)]}, "the weight from 2024-01-01 to 2024-01-02 must be"),
+        ({"row_weights": [("soon", "2024-01-02", 1)]}, "'soon' is not a date"),
+        ({"row_weights": [("2023-01-01", "2023-01-02", 1)]}, "row_weights: the frame has no row from 2023-01-01 to"),
+        (
+            {"row_weights": [("2024-01-01 00:00+00:00", "2024-01-02", 1)]},
+            "the data have no time zone, so row_weights must",
+        ),
+        ({"weight_column": "y"}, "column y of the frame is named as target and as weight; a column has one role"),
+        ({"weight_column": ["w"]}, "weight_column must be the name of a column"),
+    ],
+)
+def test_arguments_that_are_none_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        FrameDataModule(long(), **SIZES, **given).setup("fit")
+
+
+def test_what_is_forecast_from_needs_no_weights(tmp_path: Any) -> None:
+    long().to_csv(tmp_path / "with.csv", index=False)
+    long().drop(columns="w").to_csv(tmp_path / "without.csv", index=False)
+    trained = CSVDataModule(str(tmp_path / "with.csv"), **SIZES, weight_column="w")
+    trained.setup("fit")
+    assert trained.series.weights is not None
+    for name in ("with.csv", "without.csv"):
+        data = CSVDataModule(str(tmp_path / "with.csv"), **SIZES, weight_column="w")
+        data.task, data.scaler = trained.task, trained.scaler
+        data.forecast_from(tmp_path / name)
+        data.setup("predict")
+        assert next(iter(data.predict_dataloader())).target_weight is None

@@ -1,0 +1,280 @@
+"""Every planted fault is found, where it was planted and nothing beside it; a clean table gives no finding."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tsattn
+from tsattn.cli import main
+from tsattn.diagnosis import KINDS, diagnose
+from tsattn.diagnosis.value_findings import outliers
+from tsattn.errors import UserError
+
+REAL = Path(os.environ.get("TSATTN_DATA", "."))
+ROWS = 500
+
+
+def clean(**columns: Any) -> pd.DataFrame:
+    """Three series of hourly waves with noise that remembers, of different lengths and sizes, in any order of rows."""
+    parts = []
+    for number, name in enumerate("abc"):
+        rng = np.random.default_rng([7, number])
+        rows = ROWS - 40 * number
+        noise = np.zeros(rows)
+        for t in range(1, rows):
+            noise[t] = 0.7 * noise[t - 1] + rng.standard_normal()
+        y = 10.0**number * (20 + 5 * np.sin(2 * np.pi * np.arange(rows) / 24) + noise)
+        stamps = pd.date_range("2024-03-01", periods=rows, freq="h")
+        parts.append(pd.DataFrame({"unique_id": name, "ds": stamps, "y": y, "kind": "x"}))
+    frame = pd.concat(parts, ignore_index=True)
+    for name, values in columns.items():
+        frame[name] = values(frame) if callable(values) else values
+    return frame
+
+
+def weather(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
+    """An honest covariate, that the target partly depends on: half of it, half noise."""
+    by_series = frame.groupby("unique_id")["y"]
+    rng = np.random.default_rng(0)
+    return ((frame["y"] - by_series.transform("mean")) / by_series.transform("std")).to_numpy() + rng.standard_normal(
+        len(frame)
+    )
+
+
+def lead(steps: int, noise: float = 0.0) -> Callable[[pd.DataFrame], Any]:
+    """The target so many steps later, in other units."""
+    rng = np.random.default_rng(1)
+
+    def column(frame: pd.DataFrame) -> Any:
+        moved = frame.groupby("unique_id")["y"].shift(-steps)
+        scale = frame.groupby("unique_id")["y"].transform("std")
+        return 3 - 2 * moved + noise * scale * rng.standard_normal(len(frame))
+
+    return column
+
+
+def promotion(frame: pd.DataFrame) -> Any:
+    return np.random.default_rng(2).random(len(frame)) < 0.3
+
+
+def kinds(found: pd.DataFrame) -> list[tuple[Any, str, str, int]]:
+    return [*zip(found["series"], found["column"], found["kind"], found["count"], strict=True)]
+
+
+def test_a_clean_table_gives_no_finding() -> None:
+    for frame in (clean(), clean().sample(frac=1, random_state=0), clean().astype({"ds": str})):
+        found = diagnose(frame, context_length=48, prediction_length=12)
+        assert found.columns.tolist() == ["series", "column", "kind", "count", "where", "sentence"]
+        assert not len(found), found
+    honest = clean(weather=weather, promotion=promotion)
+    honest["y"] += 10 * honest["promotion"]
+    roles: dict[str, Any] = {"past_covariates": ["weather"], "future_covariates": ["promotion"]}
+    assert not len(diagnose(honest, prediction_length=12, **roles))
+    wide = clean().pivot_table(index="ds", columns="unique_id", values="y").iloc[: ROWS - 80]
+    assert not len(diagnose(wide, prediction_length=24))
+    steps = clean().assign(ds=clean().groupby("unique_id").cumcount())
+    assert not len(diagnose(steps, prediction_length=24))
+
+
+def without(frame: pd.DataFrame, *places: int) -> pd.DataFrame:
+    return frame.drop(index=[*places])
+
+
+def changed(frame: pd.DataFrame, column: str, places: Any, value: Any) -> pd.DataFrame:
+    frame = frame.copy()
+    frame.loc[places, column] = value
+    return frame
+
+
+FAULTS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[Any, str, str, int], str]] = {
+    "gap": (lambda frame: without(frame, 5, 6, 7, 100), ("a", "ds", "gap", 4), "after 2024-03-01 04:00"),
+    "repeated": (lambda frame: pd.concat([frame, frame.iloc[[3, 9]]]), ("a", "ds", "repeated", 2), "2024-03-01 03:00"),
+    "missing": (lambda frame: changed(frame, "y", [8, 9, 50], np.nan), ("a", "y", "missing", 3), "2024-03-01 08:00"),
+    "irregular": (
+        lambda frame: changed(frame, "ds", [20], pd.Timestamp("2024-03-01 20:07")),
+        ("a", "ds", "irregular", 1),
+        "2024-03-01 20:07",
+    ),
+    "constant": (
+        lambda frame: changed(frame, "y", frame["unique_id"] == "b", 3.0),
+        ("b", "y", "constant", 460),
+        "ever",
+    ),
+    "spike": (
+        lambda frame: changed(frame, "y", [200, 300], [90.0, -60.0]),
+        ("a", "y", "outlier", 2),
+        "2024-03-09 08:00",
+    ),
+    "spike at the end": (lambda frame: changed(frame, "y", [495], 200.0), ("a", "y", "outlier", 1), "2024-03-21 15:00"),
+    "spike in a constant": (
+        lambda frame: changed(changed(frame, "y", frame["unique_id"] == "a", 5.0), "y", [77], 50.0),
+        ("a", "y", "outlier", 1),
+        "2024-03-04 05:00",
+    ),
+    "coarser series": (
+        lambda frame: frame[(frame["unique_id"] != "c") | (frame["ds"].dt.hour == 0)],
+        ("c", "ds", "frequency", 18),
+        "2024-03-01",
+    ),
+    "coarser end": (
+        lambda frame: frame[(frame["unique_id"] != "a") | (frame.index < 300) | (frame["ds"].dt.hour % 6 == 0)],
+        ("a", "ds", "frequency", 34),
+        "2024-03-13 12:00:00 to 2024-03-21 18:00:00",
+    ),
+    "short": (
+        lambda frame: frame[(frame["unique_id"] != "c") | (frame.groupby("unique_id").cumcount() < 59)],
+        ("c", "ds", "short", 59),
+        "everywhere",
+    ),
+    "scale": (
+        lambda frame: changed(frame, "y", frame["unique_id"] == "a", frame["y"] / 100),
+        ("c", "y", "scale", 1),
+        "a is the least",
+    ),
+    "category": (
+        lambda frame: changed(frame, "kind", frame["unique_id"] == "b", "rare"),
+        ("", "kind", "category", 1),
+        "rare",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found_and_nothing_else(fault: str) -> None:
+    plant, expected, where = FAULTS[fault]
+    table = plant(clean())
+    options: dict[str, Any] = {"context_length": 48, "prediction_length": 12, "static": ["kind"]}
+    found = diagnose(table, **options)
+    if fault == "coarser series":  # so few rows are short, too, and nothing is said of their steps
+        found = found[found["kind"] != "short"]
+    if fault == "irregular":  # and so its place on the grid is empty
+        assert kinds(found).pop() == ("a", "ds", "gap", 1)
+        found = found[:1]
+    assert kinds(found) == [expected]
+    assert where in found["where"].iloc[0]
+    assert set(found["kind"]) <= {*KINDS}
+    again = diagnose(table.sample(frac=1, random_state=1), **options)
+    assert [row for row in kinds(again) if row[2] == expected[2]] == [
+        row for row in kinds(found) if row[2] == expected[2]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("role", "column", "kind", "where"),
+    [
+        ("past_covariates", lead(1), "leakage", "1 step after it"),
+        ("past_covariates", lead(7), "leakage", "7 steps after it"),
+        ("past_covariates", lead(7, noise=0.05), "leakage", "7 steps after it"),
+        ("past_covariates", lead(0), "copy", "at the same step"),
+        ("future_covariates", lead(0), "leakage", "at the same step"),
+        ("future_covariates", lead(0, noise=0.05), "leakage", "at the same step"),
+        ("future_covariates", lead(3), "leakage", "3 steps after it"),
+        ("future_covariates", lead(-5), "leakage", "5 steps before it"),  # known over the horizon: of its first steps
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else "",
+)
+def test_a_covariate_that_knows_the_target_is_found(role: str, column: Any, kind: str, where: str) -> None:
+    frame = clean(hint=column, weather=weather)
+    if role == "future_covariates":
+        frame["hint"] = frame.groupby("unique_id")["hint"].transform(lambda part: part.ffill().bfill())
+    found = diagnose(frame, prediction_length=12, **{role: ["hint"], "static": ()}).query("kind != 'missing'")
+    assert kinds(found)[0][1:3] == ("hint", kind)
+    assert found["where"].tolist() == [where]
+    assert found["count"].tolist() == [3]
+
+
+def test_what_the_past_gives_already_is_no_leakage() -> None:
+    """Past values, under any name, are known; so is a covariate of few values, whatever it decides."""
+    for role, steps in (("past_covariates", -1), ("past_covariates", -24), ("future_covariates", -12)):
+        frame = clean(hint=lead(steps)).dropna()
+        assert not len(diagnose(frame, prediction_length=12, **{role: ["hint"]})), (role, steps)
+
+
+def test_outliers_by_their_definition() -> None:
+    rng = np.random.default_rng(3)
+    values = np.tile(np.arange(12.0), 30) + 0.1 * rng.standard_normal(360)
+    assert not len(outliers(values, 12))
+    shifted = values + 50 * (np.arange(360) >= 200)
+    assert not len(outliers(shifted, 12)), "a level that has shifted"
+    for place in (0, 5, 180, 355, 359):
+        spiked = values.copy()
+        spiked[place] += 60
+        assert outliers(spiked, 12).tolist() == [place]
+        assert not len(outliers(np.where(np.arange(360) == place, np.nan, values), 12))
+    wild = rng.standard_cauchy(360)
+    assert len(outliers(wild, 12)) <= 3, "so many that it is how the series is"
+    assert not len(outliers(values[:15], 12))
+
+
+def test_empty_columns_and_what_cannot_be_read() -> None:
+    frame = clean(nothing=np.nan)
+    found = diagnose(frame, past_covariates=["nothing"], prediction_length=12)
+    assert kinds(found) == [("", "nothing", "missing", len(frame))]
+    with pytest.raises(UserError, match="is not a number"):
+        diagnose(clean().astype({"y": object}).replace({"y": {clean()["y"][4]: "x"}}))
+    with pytest.raises(UserError, match="has no past covariate column none"):
+        diagnose(clean(), past_covariates=["none"])
+    with pytest.raises(UserError, match="prediction_length must be at least 1"):
+        diagnose(clean(), prediction_length=0)
+
+
+def test_it_is_a_public_name_and_many_series_take_no_loop_of_calendars() -> None:
+    assert tsattn.diagnose is diagnose
+    stamps = pd.date_range("2020-01-01", periods=60, freq="D")
+    frame = pd.DataFrame({"unique_id": np.repeat(np.arange(800), 60), "ds": np.tile(stamps, 800)})
+    frame["y"] = np.random.default_rng(0).standard_normal(len(frame))
+    assert not len(diagnose(frame, prediction_length=7))
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ETTh1", {}),
+        ("vic_electricity", {"time_column": "Time", "target": "Demand", "future_covariates": ["Temperature"]}),
+        ("exchange_rate", {}),
+    ],
+)
+def test_real_files_are_clean_until_a_fault_is_planted(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    frame = pd.read_csv(REAL / f"{name}.csv", nrows=1500)
+    assert not len(diagnose(frame, **options)), diagnose(frame, **options)
+    target = options.get("target", frame.columns[-1])
+    broken = frame.drop(index=range(700, 720))
+    broken.loc[400, target] = broken[target].mean() + 40 * broken[target].std()
+    broken.loc[50:52, target] = np.nan
+    broken["hint"] = broken[target].shift(-3)
+    broken.to_csv(tmp_path / "broken.csv", index=False)
+    roles = {"past_covariates": ["hint"]}
+    found = diagnose(tmp_path / "broken.csv", **{**options, **roles}).query("column != 'hint' or kind == 'leakage'")
+    assert {"gap": 20, "missing": 3, "outlier": 1}.items() <= dict(
+        zip(found["kind"], found["count"], strict=True)
+    ).items()
+    assert "leakage" in set(found["kind"])
+    assert set(found["kind"]) == {"gap", "missing", "outlier", "leakage"}
+
+
+def test_the_command_says_and_writes_what_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, output = tmp_path / "shops.csv", tmp_path / "found.csv"
+    without(clean(hint=lead(2)), 5, 6).rename(columns={"unique_id": "shop"}).to_csv(path, index=False, sep=";")
+    words = ["datasets", "diagnose", str(path), "--id_column", "shop", "--target", "y", "--past_covariates", "hint"]
+    words += ["--static", "kind", "--separator", ";", "--prediction_length", "12", "--output", str(output)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "gap: time stamps that are missing between others" in said
+    assert "- a, ds (after 2024-03-01 04:00:00): 2 time stamps missing in 1 gap" in said
+    assert set(pd.read_csv(output)["kind"]) == {"gap", "missing", "leakage"}
+    assert main(words) == 2
+    assert "exists already" in capsys.readouterr().err
+    clean().to_csv(path, index=False)
+    assert main(["datasets", "diagnose", str(path), "--prediction_length", "12"]) == 0
+    assert capsys.readouterr().out == f"{path}: nothing was found\n"
+    for wrong, message in (([], "datasets diagnose FILE"), ([str(path), "--goal", "y"], "--goal")):
+        assert main(["datasets", "diagnose", *wrong]) == 2
+        assert message in capsys.readouterr().err

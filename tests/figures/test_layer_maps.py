@@ -1,0 +1,135 @@
+"""Figures by layer, head and level show the numbers and the time stamps that they are said to show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from tests.figures.test_figures import borders, drawn_maps, legend
+from tsattn.errors import UserError
+from tsattn.figures.layer_maps import plot_layers
+from tsattn.predictors.attention_layers import AttentionLayer
+
+N, HEADS = 12, 3
+
+
+def layer(name: str = "layer 0", levels: int = 2, labels: Any = None, seed: int = 0) -> AttentionLayer:
+    rng = np.random.default_rng(seed)
+    labels = pd.date_range("2024-02-28", periods=N, freq="D") if labels is None else pd.Index(labels)
+    count = len(labels)
+    place = np.arange(count)
+    shared = [place[:, None] * blocks // count == place * blocks // count for blocks in (1, 2)]
+    scores = {
+        f"level {number + 1}": rng.normal(size=(HEADS, count, count)) * shared[number] for number in range(levels)
+    }
+    weights = rng.dirichlet(np.ones(count), (HEADS, count))
+    zones = {f"level {number + 1}: 2 components": shared[number] for number in range(levels)}
+    return AttentionLayer(name, "mlr" if levels else "standard", "patch", None, weights, scores, zones, labels, labels)
+
+
+def ticks(figure: Figure, axis: str, number: int = -2) -> dict[float, str]:
+    """Of one of the maps, the last by default, after which comes the bar."""
+    figure.canvas.draw()
+    part = getattr(figure.axes[number], f"{axis}axis")
+    shown = part.get_ticklabels()
+    return {
+        place: label.get_text() for place, label in zip(part.get_ticklocs(), shown, strict=True) if label.get_visible()
+    }
+
+
+def test_a_row_is_a_layer_and_a_column_a_head() -> None:
+    layers = [layer(), layer("layer 1", seed=1)]
+    figure = plot_layers(layers, title="named")
+    np.testing.assert_array_equal(drawn_maps(figure), [*layers[0].weights, *layers[1].weights])
+    assert figure.get_suptitle() == "named"
+    assert [ax.get_title() for ax in figure.axes[:6]] == ["head 0", "head 1", "head 2"] * 2
+    assert figure.axes[0].get_ylabel().startswith("layer 0: mlr\nquery patch")
+    assert figure.axes[3].get_ylabel().startswith("layer 1: mlr\nquery patch")
+    assert len({(ax.images[0].norm.vmin, ax.images[0].norm.vmax) for ax in figure.axes[:6]}) == 1
+    assert figure.axes[-1].get_ylabel() == "probability"
+    assert legend(figure) == ["level 1: 2 components, all pairs", "level 2: 2 components"]
+    assert {x for segment in borders(figure)[0].get_segments() for x in segment.ravel()} >= {N / 2 - 0.5}
+
+
+def test_levels_have_one_scale_around_zero() -> None:
+    one = layer()
+    figure = plot_layers([one], levels="all", heads=[2, 0])
+    expected = [one.levels[level][head] for level in ("level 1", "level 2") for head in (2, 0)]
+    np.testing.assert_array_equal(drawn_maps(figure), expected)
+    norms = {(ax.images[0].norm.vmin, ax.images[0].norm.vmax) for ax in figure.axes[:4]}
+    assert len(norms) == 1
+    assert sum(norms.pop()) == 0
+    assert figure.axes[-1].get_ylabel() == "added to the score"
+    assert legend(figure)[-1] == "adds nothing"
+    np.testing.assert_array_equal(
+        drawn_maps(plot_layers([one], levels=[2], heads="mean"))[0], one.levels["level 2"].mean(0)
+    )
+
+
+def test_ticks_stand_at_their_time_stamps() -> None:
+    figure = plot_layers([layer()], heads=[0])
+    for axis in ("x", "y"):
+        found = ticks(figure, axis)
+        assert len(found) > 2
+        for place, text in found.items():
+            stamp = pd.Timestamp("2024-02-28") + pd.Timedelta(place, "D")
+            assert text == f"{stamp:%b} {stamp.day}"
+    assert figure.axes[0].get_xlabel() == "key patch, 2024"
+    hours = pd.date_range("2023-12-31 18:00", periods=N, freq="h")
+    figure = plot_layers([layer(labels=hours)], heads=[1])
+    assert all(
+        text == f"{hours[int(place)]:%H:%M\n%b} {hours[int(place)].day}" for place, text in ticks(figure, "x").items()
+    )
+    steps = plot_layers([layer(labels=range(100, 112))], heads=[1])
+    assert all(float(text) == 100 + place for place, text in ticks(steps, "y").items())
+
+
+def test_names_of_channels_and_special_tokens_are_ticks() -> None:
+    names = ["a", "b", "a long name"]
+    figure = plot_layers([layer(labels=names)])
+    assert ticks(figure, "x") == dict(enumerate(names))
+    mixed = pd.Index([*pd.date_range("2024-02-01", periods=9, freq="D"), "window"], dtype=object)
+    found = ticks(plot_layers([layer(labels=mixed, levels=0)]), "x")
+    assert found[9] == "window"
+    assert all(place < 8 for place, text in found.items() if text != "window")
+
+
+def test_layers_of_other_tokens_have_their_own_ticks() -> None:
+    layers = [layer(), layer("layer 1", labels=range(7))]
+    figure = plot_layers(layers, heads="mean")
+    first, second = figure.axes[:2]
+    assert first.get_title() == "layer 0: mlr\nmean of 3 heads"
+    assert first.get_ylabel()
+    assert second.get_ylabel()
+    assert second.get_xlabel() == "key patch"
+
+
+def test_many_heads_go_on_in_the_next_row() -> None:
+    one = layer()
+    many = AttentionLayer(**{**vars(one), "weights": np.repeat(one.weights, 4, 0)})
+    figure = plot_layers([many])
+    assert len(drawn_maps(figure)) == 12
+    assert {ax.get_subplotspec().get_gridspec().ncols for ax in figure.axes[:12]} == {8}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"chosen": [2]}, r"layers must be all, or some of the numbers 0 to 1, not \[2\]"),
+        ({"chosen": "first"}, "layers must be all"),
+        ({"heads": [-1]}, r"heads must be mean, all, or some of the numbers 0 to 2, not \[-1\]"),
+        ({"heads": []}, "heads must be mean, all"),
+        ({"levels": [0], "chosen": [0]}, r"levels must be all, or some of the numbers 1 to 2, not \[0\]"),
+        (
+            {"levels": "all"},
+            "layer 1 has attention standard, which has no levels; those of mlr, bilinear_mlr and mlbtc do",
+        ),
+    ],
+)
+def test_what_is_not_there_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        plot_layers([layer(), layer("layer 1", levels=0)], **wrong)

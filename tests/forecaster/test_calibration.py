@@ -1,0 +1,191 @@
+"""`calibrate=True`: intervals that hold what they say, at any level, wherever the model goes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tsattn
+from tests.conftest import REAL_ROOT
+from tests.forecaster.toys import SMALL, L, T, entries, frame_of
+from tsattn.cli import main
+from tsattn.errors import UserError
+from tsattn.experiments import Experiment
+from tsattn.forecaster import Forecaster
+from tsattn.training.checkpoint_io import load_checkpoint
+
+RIDGE: dict[str, Any] = {"backbone": "ridge", "context_length": L, "prediction_length": T, "accelerator": "cpu"}
+SPLIT: dict[str, Any] = {"val_rows": 60, "test_rows": 30}
+
+
+@pytest.fixture(scope="module")
+def ridge() -> Forecaster:
+    return Forecaster(**RIDGE, **SPLIT, calibrate=True).fit(frame_of({"one": 300}))
+
+
+def bounds(frame: pd.DataFrame) -> list[str]:
+    return [name for name in frame.columns if name.startswith("0.")]
+
+
+def test_intervals_of_a_closed_form_are_those_of_its_validation_errors(ridge: Forecaster) -> None:
+    plain, found = ridge.predict(), ridge.predict(level=[95, 80])
+    assert bounds(plain) == []
+    assert bounds(found) == ["0.025", "0.1", "0.5", "0.9", "0.975"]
+    pd.testing.assert_frame_equal(found[plain.columns], plain)
+    frame = frame_of({"one": 300})
+    errors = np.array(
+        [
+            ridge.predict(frame[:origin])["predictions"].to_numpy() - frame["y"][origin : origin + T].to_numpy()
+            for origin in range(210, 270 - T + 1)
+        ]
+    )
+    assert len(errors) == 49
+    for level, high in ((80, "0.9"), (95, "0.975")):
+        width = np.sort(np.abs(errors), axis=0)[math.ceil(50 * level / 100) - 1]
+        np.testing.assert_allclose(found[high] - found["predictions"], width, rtol=1e-3)
+    assert ridge.result is not None
+    assert ridge.result.fit["calibration"] == {
+        **{"windows": 49, "least_observed": 49, "highest_level": 98.0, "series_of_their_own": 0}
+    }
+
+
+def test_what_is_asked_without_calibration_is_told() -> None:
+    forecaster = Forecaster(**RIDGE).fit(frame_of({"one": 300}))
+    with pytest.raises(UserError, match=r"intervals of any level need calibrate=True .*where the model is fitted$"):
+        forecaster.predict(level=80)
+    with pytest.raises(UserError, match="intervals of any level need calibrate=True"):
+        Forecaster("persistence", prediction_length=T, calibrate=True).predict(frame_of({"one": 60}), level=80)
+
+
+def test_too_few_windows_for_a_level_are_told(ridge: Forecaster) -> None:
+    with pytest.raises(UserError, match=r"level 99 needs 99 validation windows, .* are 49: ask for at most 98,"):
+        ridge.predict(level=[80, 99])
+    few = {**SMALL, "val_rows": T + 2, "test_rows": T, "calibrate": True, "quantiles": (0.1, 0.5, 0.9)}
+    with pytest.raises(UserError, match="needs 4 validation windows for an interval of 80 %, and there are 3: hold"):
+        Forecaster(**few).fit(frame_of({"one": 300}))
+    with pytest.raises(UserError, match=r"calibrate: 0\.9 parts the rows for validation in two, of which"):
+        Forecaster(**{**RIDGE, **SPLIT, "calibrate": 0.9}).fit(frame_of({"one": 300}))
+    with pytest.raises(UserError, match="calibrate needs rows for validation, and no series has enough"):
+        Forecaster(**RIDGE, calibrate=True).fit(frame_of({"one": L + T + 2}))
+    for wrong in (1.5, 0, "yes", None):
+        with pytest.raises(UserError, match="calibrate must be true, false, or the share"):
+            Forecaster(**RIDGE, calibrate=wrong)
+
+
+def test_a_share_keeps_what_calibrates_from_what_chooses() -> None:
+    """The last half of the rows changes intervals alone, the first half the choice alone."""
+    made = {"backbone": {"kind": "ridge", "alpha": [1.0, 1000.0]}, "calibrate": 0.5, "val_rows": 60, "test_rows": 12}
+    frame = frame_of({"one": 300})
+    first, last = frame.copy(), frame.copy()
+    first.loc[228:257, "y"] += np.random.default_rng(0).normal(0, 3, 30)
+    last.loc[258:287, "y"] += np.random.default_rng(0).normal(0, 3, 30)
+    fits = [Forecaster(**{**RIDGE, **made}).fit(one) for one in (frame, first, last)]
+    errors, widths = [], []
+    for one in fits:
+        assert one.result is not None
+        assert (one.result.fit["validation_windows"], one.result.fit["calibration"]["windows"]) == (19, 19)
+        errors.append(one.result.fit["validation_error"])
+        forecast = one.predict(frame, level=80)
+        widths.append(float((forecast["0.9"] - forecast["0.1"]).mean()))
+    assert errors[0] == errors[2] != errors[1]
+    assert widths[2] > 3 * widths[0]
+
+
+def test_a_calibrated_model_is_saved_and_loaded(ridge: Forecaster, tmp_path: Path) -> None:
+    ridge.save(tmp_path / "model")
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        *("conformal.safetensors", "forecaster.json", "history.safetensors", "model.safetensors")
+    ]
+    again = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(level=[50, 95]), ridge.predict(level=[50, 95]))
+    (tmp_path / "model" / "conformal.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match=r"damaged: conformal\.safetensors is not the file that was saved"):
+        tsattn.load(tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def quantiles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Forecaster]:
+    folder = tmp_path_factory.mktemp("calibrated") / "run"
+    made = {**SMALL, "max_steps": 5, "quantiles": (0.1, 0.5, 0.9), "calibrate": True, **SPLIT}
+    return folder, Forecaster(**made).fit(frame_of({"a": 300, "b": 250}), folder=folder, refit=True)
+
+
+def test_quantiles_of_a_run_are_calibrated_wherever_they_are_read(
+    quantiles: tuple[Path, Forecaster], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, fitted = quantiles
+    again, frame = tsattn.load(run), frame_of({"a": 300, "b": 250})
+    assert again.arguments["calibrate"] is True
+    for level in (None, [80, 95]):
+        pd.testing.assert_frame_equal(again.predict(frame, level=level), fitted.predict(level=level))
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    words = ["predict", f"--run={run}", f"--input={tmp_path / 'new.csv'}", "--figure=false"]
+    for level, more in ((None, []), ([80, 95], ["--level", "[80, 95]"]), (95, ["--level=95"])):
+        assert main([*words, *more, f"--output={tmp_path / f'{level}.csv'}"]) == 0
+        written = pd.read_csv(tmp_path / f"{level}.csv", parse_dates=["ds"])
+        pd.testing.assert_frame_equal(written, fitted.predict(level=level), rtol=1e-5, check_dtype=False)
+    assert main([*words, "--level=99.9", f"--output={tmp_path / 'x.csv'}"]) == 2
+    assert "level 99.9 needs 999 validation windows" in capsys.readouterr().err
+    assert entries(fitted.plot(fitted.predict(level=[80, 95])))[-2:] == ["95 % interval", "80 % interval"]
+    assert entries(fitted.plot(fitted.predict()))[-1] == "80 % interval"
+
+
+def test_quantiles_that_are_tested_are_those_that_are_predicted(quantiles: tuple[Path, Forecaster]) -> None:
+    """The run's own table, and that of `evaluate` on the same rows by the same model."""
+    _, fitted = quantiles
+    result = fitted.result
+    assert result is not None
+    tested = Forecaster(**fitted.arguments)  # before it was fitted once more
+    tested.fitted, tested.series = result.fitted, fitted.series
+    frame, hits, count = frame_of({"a": 300, "b": 250}), 0, 0
+    for name, rows in (("a", 300), ("b", 250)):
+        one = frame[frame["unique_id"] == name].reset_index(drop=True)
+        for origin in range(rows - 30, rows - T + 1):
+            found, came = tested.predict(one[:origin]), one["y"][origin : origin + T].to_numpy()
+            hits += ((found["0.1"] <= came) & (came <= found["0.9"])).sum()
+            count += T
+    assert result.scores["coverage_80"].iloc[0] == pytest.approx(hits / count)
+    plain = Forecaster(**{**fitted.arguments, "calibrate": False})
+    plain.fitted = replace(result.fitted, conformal=None)
+    assert (plain.predict(frame)["0.1"] != tested.predict(frame)["0.1"]).all()
+
+
+def test_calibration_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
+    made = {**SMALL, "max_steps": 2}
+    forecaster = Forecaster(**made).fit(frame_of({"a": 300}), folder=tmp_path / "run")
+    assert forecaster.fitted is not None
+    assert forecaster.fitted.conformal is None
+    assert "conformal" not in load_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
+    assert forecaster.result is not None
+    data, experiment = forecaster.result.data, forecaster.result.experiment
+    without = {name: value for name, value in experiment.model.items() if name != "calibrate"}
+    key = Experiment(experiment.data, without, experiment.trainer, experiment.seed).key_with(data)
+    assert forecaster.result.key == key
+    assert experiment.with_values({"model.calibrate": True}).key_with(data) != key
+
+
+def test_rolling_origins_are_calibrated_each_by_its_own_past() -> None:
+    forecaster = Forecaster(**RIDGE, calibrate=True)
+    checks = forecaster.cross_validate(frame_of({"one": 400}), windows=2, level=50, refit=True)
+    assert bounds(checks) == ["0.25", "0.5", "0.75"]
+    width = (checks["0.75"] - checks["0.25"]).groupby(checks["cutoff"]).mean()
+    assert width.nunique() == 2
+
+
+@pytest.mark.real_data
+def test_coverage_of_real_data_is_nearer_to_what_is_said(tmp_path: Path) -> None:
+    """Half-hourly demand by a network that has hardly been trained."""
+    frame = pd.read_csv(f"{REAL_ROOT}/vic_electricity.csv", nrows=3000)[["Time", "Demand"]]
+    made = {**SMALL, "max_steps": 12, "quantiles": (0.1, 0.5, 0.9), "val_rows": 500, "test_rows": 500}
+    made |= {"time_column": "Time", "target": "Demand"}
+    before, after = (
+        Forecaster(**made, calibrate=one).fit(frame).evaluate(frame)["coverage_80_by_channel"].iloc[0]
+        for one in (False, True)
+    )
+    assert abs(after - 0.8) < abs(before - 0.8) - 0.01, (before, after)

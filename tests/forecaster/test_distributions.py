@@ -1,0 +1,140 @@
+"""Forecasters of distributions: trained, scored, saved, on counts of real files, with every attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import tsattn
+from tests.conftest import REAL_ROOT
+from tests.forecaster.toys import SMALL
+from tsattn.attention import KINDS
+from tsattn.backbones import BACKBONES, build_backbone
+from tsattn.batch import Batch, WindowUnits
+from tsattn.errors import UserError
+from tsattn.experiments import Experiment
+from tsattn.forecaster import Forecaster
+from tsattn.task import DISTRIBUTIONS, Output, Task
+
+SIZES: dict[str, Any] = {**SMALL, "context_length": 28, "prediction_length": 7, "max_steps": 5}
+TASK = Task("toy", 28, 7, ("x", "y"), "D", 7)
+
+
+def counts(rows: int = 160) -> pd.DataFrame:
+    """Sparse and large counts with a week in them."""
+    rng, parts = np.random.default_rng(0), []
+    for name, size in {"few": 0.4, "many": 60.0}.items():
+        mean = size * (1 + 0.8 * np.sin(2 * np.pi * np.arange(rows) / 7))
+        y = rng.negative_binomial(2, 2 / (2 + mean)).astype(float)
+        parts.append(pd.DataFrame({"unique_id": name, "ds": pd.date_range("2024", periods=rows), "y": y}))
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("attention", KINDS)
+def test_every_attention_gives_the_parameters_of_every_distribution(name: str, attention: str) -> None:
+    network = {"kind": "patchtst", "d_model": 16, "num_layers": 1, "num_heads": 2, "attention": attention}
+    backbone = build_backbone(network, TASK, Output((0.1, 0.5, 0.9), name))
+    batch = Batch(torch.randn(3, 28, 2), units=WindowUnits(torch.ones(3, 2), torch.ones(3, 2)))
+    parameters = backbone(batch)
+    assert parameters.shape == (3, 7, 2, 3 if name == "student_t" else 2)
+    assert bool((parameters[..., 1:] > 0).all())
+
+
+@pytest.mark.parametrize("kind", BACKBONES)
+def test_backbones_have_a_distribution_or_refuse_it(kind: str) -> None:
+    output = Output((), "student_t")
+    if kind == "chronos_bolt":
+        with pytest.raises(UserError, match="backbone chronos_bolt has no distribution student_t; those that do: "):
+            build_backbone(kind, TASK, output)
+        return
+    parameters = build_backbone(kind, TASK, output)(Batch(torch.randn(3, 28, 2)))
+    assert parameters.shape == (3, 7, 2, 3)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_a_distribution_is_trained_scored_saved_and_loaded(name: str, tmp_path: Path) -> None:
+    forecaster = Forecaster(**SIZES, distribution=name, val_rows=20, test_rows=20).fit(
+        counts(), folder=tmp_path / "run"
+    )
+    result = forecaster.result
+    assert result is not None
+    forecast = forecaster.predict()
+    assert list(forecast.columns) == ["unique_id", "ds", "predictions", "0.1", "0.5", "0.9"]
+    assert (forecast["0.1"] <= forecast["0.9"]).all()
+    scores = result.scores.loc[next(iter(result.tables))]
+    assert scores[["wql", "crps_scaled", "coverage_80", "mase"]].notna().all()
+    assert result.fit["selected_by"] == "crps_scaled"
+    if name == "negative_binomial":
+        numbers = forecast[["predictions", "0.1", "0.9"]].to_numpy()
+        assert (numbers == np.round(numbers)).all()
+        assert numbers.min() >= 0
+        assert forecast[forecast.unique_id == "many"]["0.5"].between(5, 400).all()
+    forecaster.save(tmp_path / "model")
+    for folder in ("model", "run"):
+        loaded = tsattn.load(tmp_path / folder)
+        pd.testing.assert_frame_equal(loaded.predict(counts()), forecast)
+        assert loaded.arguments["distribution"] == name
+        assert loaded.fitted is not None
+        assert loaded.fitted.predictor.output == Output((0.1, 0.5, 0.9), name)
+
+
+def test_without_quantiles_the_mean_is_forecast() -> None:
+    forecaster = Forecaster(**SIZES, distribution="negative_binomial", quantiles=()).fit(counts())
+    forecast = forecaster.predict()
+    assert list(forecast.columns) == ["unique_id", "ds", "predictions"]
+    assert (forecast["predictions"] > 0).all()
+    assert (forecast["predictions"] % 1 != 0).any()
+    assert forecaster.result is not None
+    assert forecaster.result.fit["selected_by"] == "mse_scaled"
+
+
+def test_an_ensemble_of_distributions_averages_their_quantiles() -> None:
+    members = [{**SMALL["backbone"], "d_model": width} for width in (8, 16)]
+    backbone = {"kind": "ensemble", "members": members}
+    forecaster = Forecaster(**{**SIZES, "backbone": backbone, "max_steps": 2}, distribution="normal").fit(counts())
+    assert forecaster.predict()["0.9"].notna().all()
+    with pytest.raises(UserError, match="predictor ridge has no distribution normal"):
+        Forecaster({"kind": "ensemble", "members": ["ridge", *members]}, quantiles=(), distribution="normal")
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "message"),
+    [
+        ({"backbone": "ridge"}, 0.0, "predictor ridge has no distribution negative_binomial: leave distribution out"),
+        ({"distribution": "poisson"}, 0.0, "unknown distribution poisson"),
+        ({"loss": "mae"}, 0.0, "loss mae trains no distribution"),
+        ({"transform": "log1p"}, 0.0, "is of counts as they are: leave out transform log1p"),
+        ({}, 0.5, r"takes counts, whole numbers from 0, but column y has 0.5 in row 4 of series few, 2024-01-04"),
+        ({}, -2.0, "takes counts, whole numbers from 0, but column y has -2 in row 4 of series few"),
+    ],
+)
+def test_what_has_no_such_distribution_is_refused(options: dict[str, Any], change: float, message: str) -> None:
+    frame = counts(100)
+    frame.loc[3, "y"] = change
+    with pytest.raises(UserError, match=message):
+        Forecaster(**{**SIZES, "distribution": "negative_binomial", **options}).fit(frame)
+
+
+def test_an_experiment_without_one_is_described_and_keyed_as_before() -> None:
+    experiment = Experiment.of({"data": {"class_path": "CO2DataModule"}})
+    assert experiment.output == Output()
+    named = experiment.with_values({"model.distribution": "student_t"})
+    assert named.output == Output((), "student_t")
+    assert experiment.key != named.key
+    assert experiment.key == experiment.with_values({"model.distribution": None}).key
+
+
+@pytest.mark.real_data
+def test_patients_are_counted() -> None:
+    assert REAL_ROOT is not None
+    table = pd.read_csv(Path(REAL_ROOT) / "national_illness.csv", nrows=300)[["date", "AGE 0-4", "ILITOTAL"]]
+    forecast = Forecaster(**SIZES, distribution="negative_binomial").fit(table).predict()
+    numbers = forecast[["0.1", "0.5", "0.9"]].to_numpy()
+    assert (numbers == np.round(numbers)).all()
+    assert numbers.min() >= 0

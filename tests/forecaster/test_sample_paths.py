@@ -1,0 +1,152 @@
+"""Sample paths of a Forecaster: their marginals are its quantiles, and their steps hang together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tsattn
+from tests.conftest import REAL_ROOT
+from tests.forecaster.test_distributions import counts
+from tests.forecaster.toys import SMALL, frame_of
+from tsattn.errors import UserError
+from tsattn.forecaster import Forecaster
+
+LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
+SIZES: dict[str, Any] = {"context_length": 14, "prediction_length": 7, "accelerator": "cpu"}
+
+
+def wandering(rows: int = 900) -> pd.DataFrame:
+    """Two series that keep most of what they were a step before."""
+    parts = []
+    for number in range(2):
+        noise = np.random.default_rng(number).standard_normal(rows)
+        y = [0.0]
+        for shock in noise[1:]:
+            y.append(0.9 * y[-1] + shock)
+        stamps = pd.date_range("2020", periods=rows)
+        parts.append(pd.DataFrame({"unique_id": f"s{number}", "ds": stamps, "y": np.array(y) * 10**number}))
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def walker() -> Forecaster:
+    options = {"train_fraction": 0.6, "val_fraction": 0.2}
+    forecaster = Forecaster("nlinear", **SIZES, **options, quantiles=LEVELS, max_steps=150, learning_rate=0.01)
+    return forecaster.fit(wandering())
+
+
+def table(frame: pd.DataFrame, name: str = "s0") -> pd.DataFrame:
+    """Paths in rows, steps in columns."""
+    return frame[frame["unique_id"] == name].pivot_table(index="sample", columns="ds", values="y")
+
+
+def test_a_row_a_series_path_and_step(walker: Forecaster) -> None:
+    frame = walker.sample(num_samples=5)
+    assert list(frame.columns) == ["unique_id", "ds", "sample", "y"]
+    assert frame["sample"].tolist() == 2 * [number for number in range(5) for _ in range(7)]
+    forecast = walker.predict()
+    assert frame["ds"].tolist() == [stamp for name in range(2) for _ in range(5) for stamp in forecast["ds"][:7]]
+    assert frame["unique_id"].tolist() == ["s0"] * 35 + ["s1"] * 35
+    pd.testing.assert_frame_equal(walker.sample(num_samples=5), frame)
+    pd.testing.assert_frame_equal(walker.sample(wandering().sample(frac=1, random_state=0), num_samples=5), frame)
+    assert (walker.sample(num_samples=5, seed=1)["y"] != frame["y"]).all()
+    # the first steps of a longer horizon, and each series by itself
+    short = walker.sample(num_samples=5, horizon=3)
+    np.testing.assert_allclose(table(short), table(frame).iloc[:, :3], rtol=1e-6)
+    first = wandering().query("unique_id == 's0'")
+    np.testing.assert_allclose(table(walker.sample(first, num_samples=5)), table(frame), rtol=1e-5)
+
+
+def test_marginals_are_the_quantiles(walker: Forecaster) -> None:
+    frame, forecast = walker.sample(num_samples=400), walker.predict()
+    found = frame.groupby(["unique_id", "ds"])["y"].quantile(LEVELS).to_numpy().reshape(-1, len(LEVELS))
+    wanted = forecast[[str(level) for level in LEVELS]].to_numpy()
+    spread = wanted[:, -1:] - wanted[:, :1]
+    np.testing.assert_allclose(found / spread, wanted / spread, atol=0.02)
+
+
+def test_steps_hang_together_as_what_came_did(walker: Forecaster) -> None:
+    """Totals over the horizon vary as much as totals of an autoregression do, which independent steps' do not."""
+    paths = table(walker.sample(num_samples=1000)).to_numpy()
+    correlation = np.corrcoef(paths.T)
+    # of errors of an autoregression: sum of shocks that both steps have seen
+    powers = 0.9 ** np.arange(7)
+    covariance = [[powers[abs(i - j)] * np.square(powers[: min(i, j) + 1]).sum() for j in range(7)] for i in range(7)]
+    deviation = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(correlation, covariance / np.outer(deviation, deviation), atol=0.25)
+    rng = np.random.default_rng(0)
+    alone = np.stack([rng.permutation(step) for step in paths.T], 1)  # the same marginals
+    assert paths.sum(1).std() > 1.5 * alone.sum(1).std()
+    assert paths.sum(1).std() == pytest.approx(np.sqrt(np.sum(covariance)), rel=0.25)
+
+
+def test_beyond_the_horizon_each_path_goes_on_from_itself(walker: Forecaster) -> None:
+    paths = table(walker.sample(num_samples=300, horizon=17)).to_numpy()
+    assert paths.shape == (300, 17)
+    np.testing.assert_allclose(paths[:, :7], table(walker.sample(num_samples=300)), rtol=1e-3, atol=1e-5)
+    assert np.corrcoef(paths[:, 6], paths[:, 7])[0, 1] > 0.4  # the border of two stretches
+    assert paths[:, 14].std() > paths[:, 2].std()
+
+
+def test_a_saved_model_draws_the_same(walker: Forecaster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    drawn = walker.sample(num_samples=4)
+    walker.save(tmp_path / "model")
+    loaded = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(loaded.sample(num_samples=4), drawn)
+    loaded.copula = None  # that of a run has none
+    caplog.clear()
+    again = loaded.sample(wandering(), num_samples=4)
+    assert "how steps hang together is found in the rows given" in caplog.text
+    assert len(again) == len(drawn)
+
+
+@pytest.mark.parametrize("name", ["student_t", "negative_binomial"])
+def test_paths_of_distributions(name: str) -> None:
+    forecaster = Forecaster("dlinear", **SIZES, distribution=name, quantiles=[0.1, 0.5, 0.9], max_steps=20)
+    frame = forecaster.fit(counts(300)).sample(num_samples=400, horizon=9)
+    found = table(frame, "many").quantile([0.1, 0.5, 0.9]).to_numpy()[:, :7]
+    wanted = forecaster.predict().query("unique_id == 'many'")[["0.1", "0.5", "0.9"]].to_numpy().T
+    np.testing.assert_allclose(found, wanted, rtol=0.05, atol=1)
+    if name == "negative_binomial":
+        assert (frame["y"] == frame["y"].round()).all()
+        assert frame["y"].min() >= 0
+
+
+def test_paths_of_wide_frames_transformed_targets_and_covariates(shops: Forecaster) -> None:
+    wide = frame_of({"a": 160, "b": 160}).pivot_table(index="ds", columns="unique_id", values="y")
+    forecaster = Forecaster("dlinear", **SIZES, transform="log", quantiles=[0.1, 0.5, 0.9], max_steps=5)
+    frame = forecaster.fit(wide).sample(num_samples=3)
+    assert frame["unique_id"].tolist() == ["a"] * 21 + ["b"] * 21
+    assert (frame["y"] > 0).all()
+    drawn = shops.sample(num_samples=2, horizon=14)  # future covariates reach over the second stretch
+    assert len(drawn) == 2 * 2 * 14
+
+
+def test_what_no_path_can_be_drawn_of_is_refused(walker: Forecaster) -> None:
+    points = Forecaster("ridge", **SIZES).fit(wandering(200))
+    with pytest.raises(UserError, match="ridge was built for a point forecast, of which no path can be drawn"):
+        points.sample()
+    with pytest.raises(UserError, match="num_samples must be"):
+        walker.sample(num_samples=0)
+    with pytest.raises(UserError, match="not fitted yet"):
+        Forecaster(**SMALL).sample()
+    lone = tsattn.Forecaster("nlinear", **SIZES, quantiles=LEVELS)
+    lone.fitted = walker.fitted
+    with pytest.raises(UserError, match="no series has 8 rows"):
+        lone.sample(wandering(6))
+
+
+@pytest.mark.real_data
+def test_paths_of_a_real_file() -> None:
+    assert REAL_ROOT is not None
+    prices = pd.read_csv(Path(REAL_ROOT) / "exchange_rate.csv", nrows=400)
+    forecaster = Forecaster("nlinear", **SIZES, quantiles=LEVELS, max_steps=30).fit(prices)
+    paths = forecaster.sample(num_samples=50)
+    last = prices.columns[-1]
+    correlation = np.corrcoef(table(paths.rename(columns={"date": "ds"}), last).T)
+    assert correlation[2, 3] > 0.5  # what wanders stays where it is

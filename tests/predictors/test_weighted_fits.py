@@ -1,0 +1,181 @@
+"""What weights do in a fit: 0 is as missing, a whole number as so many copies, and a common factor nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.conftest import REAL_ROOT
+from tests.forecaster.toys import SMALL, L, T, frame_of
+from tsattn.backbones.ridge_solution import normal_equations, regression_rows, solve_ridge
+from tsattn.batch import Batch
+from tsattn.errors import UserError
+from tsattn.evaluation.pinball import quantile_loss
+from tsattn.forecaster import Forecaster
+from tsattn.scaler import Scaler
+from tsattn.task import Task
+from tsattn.training import ForecastingModule
+from tsattn.training.losses import LOSSES, masked_loss
+
+LEVELS = (0.1, 0.5, 0.9)
+RIDGE: dict[str, Any] = {"backbone": "ridge", "context_length": L, "prediction_length": T, "accelerator": "cpu"}
+
+
+def drawn(windows: int = 6, channels: int = 2, seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    past, target = (torch.from_numpy(rng.standard_normal((windows, n, channels))).float() for n in (8, 3))
+    return Batch(past=past, target=target)
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, "pinball"])
+def test_the_loss_is_the_weighted_mean_over_targets_that_count(loss: str) -> None:
+    rng = np.random.default_rng(1)
+    target, levels = drawn().target, LEVELS if loss == "pinball" else ()
+    assert target is not None
+    forecast = torch.randn(*target.shape, len(levels)) if levels else torch.randn(target.shape)
+    weight = torch.from_numpy(rng.integers(0, 3, target.shape)).float()
+    observed = torch.from_numpy(rng.random(target.shape) < 0.8)
+    single = (
+        quantile_loss(forecast, target, levels).mean(-1) if levels else LOSSES[loss](forecast, target, reduction="none")
+    )
+    counts = (weight > 0) & observed
+    expected = (single * weight)[counts].sum() / counts.sum()
+    torch.testing.assert_close(masked_loss(loss, forecast, target, observed, levels, weight), expected)
+    plain = masked_loss(loss, forecast, target, None, levels)
+    torch.testing.assert_close(masked_loss(loss, forecast, target, None, levels, torch.ones_like(weight)), plain)
+    assert masked_loss(loss, forecast, target, observed, levels, torch.zeros_like(weight)) == 0
+
+
+def test_a_row_of_weight_0_gives_the_gradient_of_a_missing_one() -> None:
+    batch = drawn()
+    assert batch.target is not None
+    odd = torch.from_numpy(np.random.default_rng(2).random(batch.target.shape) < 0.3)
+    spoilt = batch.target.masked_fill(odd, 1e6)
+    torch.manual_seed(0)
+    module = ForecastingModule("dlinear")
+    module.build(Task("x", 8, 3, ("a", "b"), "h", 24), Scaler((0.0, 0.0), (1.0, 1.0)))
+    module.log = lambda *args, **options: None  # type: ignore[method-assign,assignment]
+    module._trainer = type("OneProcess", (), {"world_size": 1})()  # type: ignore[assignment]
+    losses, gradients = [], []
+    for one in (
+        replace(batch, target=spoilt, target_weight=(~odd).float()),
+        replace(batch, target=spoilt, target_observed=~odd),
+        replace(batch, target_observed=~odd, target_weight=torch.ones_like(spoilt)),
+    ):
+        module.zero_grad()
+        loss = module.training_step(one, 0)
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(loss.detach())
+        gradients.append([weight.grad.clone() for weight in module.parameters() if weight.grad is not None])
+    for other in (1, 2):
+        torch.testing.assert_close(losses[0], losses[other])
+        torch.testing.assert_close(gradients[0], gradients[other])
+
+
+def test_a_ridge_takes_whole_weights_as_copies_of_windows() -> None:
+    batch, times = drawn(), [1, 3, 0, 2, 2, 1]
+    weight = torch.tensor(times)[:, None, None].expand(-1, 3, 2).float()
+    rows = torch.arange(6).repeat_interleave(torch.tensor(times))
+    assert batch.target is not None
+    copies = Batch(past=batch.past[rows], target=batch.target[rows])
+    one, other = normal_equations([replace(batch, target_weight=weight)]), normal_equations([copies])
+    torch.testing.assert_close(one, other)
+    # by numpy, from the equations of weighted least squares
+    past = batch.past.double().numpy()
+    level = past.mean(1, keepdims=True)
+    x = (past - level).transpose(0, 2, 1).reshape(-1, 8)
+    y = (batch.target.double().numpy() - level).transpose(0, 2, 1).reshape(-1, 3)
+    W = np.diag(np.repeat(times, 2))
+    expected = np.linalg.solve(x.T @ W @ x + 5 * np.eye(8), x.T @ W @ y)
+    found = solve_ridge([replace(batch, target_weight=weight)], alpha=5.0)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_a_ridge_leaves_out_windows_with_a_target_of_weight_0_as_with_a_missing_one() -> None:
+    batch = drawn()
+    assert batch.target is not None
+    odd = torch.from_numpy(np.random.default_rng(3).random(batch.target.shape) < 0.15)
+    weighted = regression_rows(replace(batch, target_weight=(~odd).float()))
+    missing = regression_rows(replace(batch, target_observed=~odd))
+    torch.testing.assert_close(weighted, missing)
+    both = regression_rows(replace(batch, target_observed=~odd, target_weight=torch.ones_like(batch.target)))
+    torch.testing.assert_close(both, missing)
+
+
+@pytest.mark.parametrize("made", [RIDGE, {**SMALL, "max_steps": 3}], ids=["ridge", "network"])
+def test_a_common_factor_changes_nothing_and_single_weights_do(made: dict[str, Any]) -> None:
+    frame = frame_of({"a": 200, "b": 150})
+    weights = [{"a": 1, "b": 4}, {"a": 0.5, "b": 2}, {"a": 1, "b": 1}]
+    fits = [Forecaster(**made, series_weights=one).fit(frame) for one in weights]
+    plain = Forecaster(**made).fit(frame)
+    one, scaled, even, without = (fit.predict()["predictions"].to_numpy() for fit in (*fits, plain))
+    np.testing.assert_allclose(one, scaled, rtol=1e-6)
+    np.testing.assert_allclose(even, without, rtol=1e-6)
+    assert np.abs(one - without).max() > 1e-4
+    keys = [fit.result.key for fit in (*fits, plain) if fit.result is not None]
+    assert len(set(keys)) == 4
+
+
+def test_no_score_is_weighted() -> None:
+    """The errors of a forecast that no weight changes are those without weights."""
+    frame = frame_of({"a": 200, "b": 150}).assign(w=np.random.default_rng(0).random(350))
+    made = {**RIDGE, "backbone": {"kind": "window_mean"}, "val_rows": 20, "test_rows": 20}
+    one = Forecaster(**made, weight_column="w").fit(frame)
+    other = Forecaster(**made).fit(frame.drop(columns="w"))
+    for first, second in ((one.result, other.result),):
+        assert first is not None
+        assert second is not None
+        name = "window_mean"
+        assert first.fit["validation_error"] == second.fit["validation_error"]
+        pd.testing.assert_series_equal(first.scores.loc[name], second.scores.loc[name])
+    pd.testing.assert_frame_equal(one.evaluate(frame), other.evaluate(frame.drop(columns="w")))
+
+
+def test_a_predictor_without_weights_says_so() -> None:
+    forecaster = Forecaster(
+        {"kind": "chronos", "weights": "chronos-tiny", "trained": "all"},
+        **{"context_length": L, "prediction_length": T, "accelerator": "cpu", "series_weights": {"a": 2}},
+    )
+    with pytest.raises(UserError, match="weights: leave out the weights of columns, series and rows"):
+        forecaster.fit(frame_of({"a": 200}))
+
+
+@pytest.mark.real_data
+def test_a_series_of_weight_0_is_as_if_it_were_not_there() -> None:
+    """One map for all channels of ETTh1, of which two are left out: that of the others alone."""
+    frame = pd.read_csv(f"{REAL_ROOT}/ETTh1.csv", nrows=900, usecols=["date", "HUFL", "LULL", "MUFL", "OT"])
+    left_out = {"HUFL": 0, "MUFL": 0}
+    one = Forecaster(**RIDGE, series_weights=left_out).fit(frame).predict()
+    other = Forecaster(**RIDGE).fit(frame.drop(columns=[*left_out])).predict()
+    both = Forecaster(**RIDGE).fit(frame).predict()
+    kept = ~one["unique_id"].isin(left_out)
+    np.testing.assert_allclose(one["predictions"][kept], other["predictions"], rtol=1e-6)
+    assert np.abs(both["predictions"][kept].to_numpy() - other["predictions"].to_numpy()).max() > 1e-3
+
+
+@pytest.mark.real_data
+def test_a_past_stretch_of_weight_0_gives_the_ridge_of_missing_targets() -> None:
+    """Half-hourly demand over Christmas: by the windows whose targets lie outside of it, solved here."""
+    frame = pd.read_csv(f"{REAL_ROOT}/vic_electricity.csv", nrows=1200)[["Time", "Demand"]].set_index("Time")
+    frame.index = pd.to_datetime(frame.index)
+    frame = frame[~frame.index.duplicated()]
+    stretch = "2012-01-09 00:00", "2012-01-11 23:30"
+    fitted = Forecaster(**RIDGE, row_weights=[(*stretch, 0)], val_rows=100, test_rows=100).fit(frame)
+    y = frame["Demand"].to_numpy()
+    train = (y[:-200] - y[:-200].mean()) / y[:-200].std()
+    odd = np.asarray(
+        (frame.index >= pd.Timestamp(stretch[0], tz="UTC")) & (frame.index <= pd.Timestamp(stretch[1], tz="UTC"))
+    )
+    origins = [one for one in range(L, len(train) - T + 1) if not odd[one : one + T].any()]
+    assert 0 < len(origins) < len(train) - T + 1 - L
+    x = np.stack([train[one - L : one] - train[one - L : one].mean() for one in origins])
+    z = np.stack([train[one : one + T] - train[one - L : one].mean() for one in origins])
+    expected = np.linalg.solve(x.T @ x + 1000 * np.eye(L), x.T @ z)
+    assert fitted.fitted is not None
+    found = fitted.fitted.predictor.state_dict()["weight"].numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)

@@ -1,0 +1,58 @@
+"""`tsattn attention`: what the attention of a trained model looks at, as a figure or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tsattn.cli.attention_words import numbers
+from tsattn.cli.output import say
+from tsattn.cli.parsing import parse_command
+from tsattn.cli.session import session
+from tsattn.errors import UserError, number_of
+from tsattn.experiments import RunFolder
+from tsattn.experiments.reopened import reopened
+from tsattn.figures.layer_maps import plot_layers
+from tsattn.forecaster.attention_views import attention_frame, data_window, last_window, window_title
+from tsattn.forecaster.forecast_files import FIGURES, WRITERS, check_output, write_figure, write_frame
+from tsattn.predictors.attention_layers import attention_layers
+
+__all__ = ["draw_attention"]
+
+_STAGES = {"test": "test", "val": "validate"}
+
+
+def draw_attention(words: Sequence[str]) -> int:
+    """Draw or write the attention in one window; the exit code is 0, or a `UserError` is raised.
+
+    Args:
+        words: after ``attention``, prepared by `tsattn.cli.words.prepare`.
+    """
+    with session():
+        experiment, options = parse_command("attention", words)
+        default = RunFolder(options.run).path / "attention.png" if options.run else "attention.png"
+        output = Path(options.output or default)
+        check_output(output, options.overwrite, endings=(*FIGURES, *WRITERS))
+        chosen = {name: numbers(f"--{name}", getattr(options, name)) for name in ("layer", "head", "level")}
+        if options.part not in _STAGES:
+            raise UserError(f"--part must be test or val, not {options.part}")
+        if options.window is not None and (options.input or options.series):
+            raise UserError("--window names a window of the data of the run: leave --input and --series out, or it")
+        stage = "predict" if options.window is None else _STAGES[options.part]
+        fitted, data, _ = reopened(experiment, options.ckpt_path, stage, input=options.input)
+        assert data.panel is not None
+        if options.window is None:
+            batch = last_window(fitted, data.panel, options.series, data.series)
+        else:
+            batch = data_window(fitted, data, options.part, options.window)
+        layers = attention_layers(fitted.predictor, batch, options.channel)
+        title = window_title(fitted, data.panel, batch, layers)
+        if output.suffix in WRITERS:
+            if chosen != {"layer": "all", "head": "all", "level": None}:
+                raise UserError("a table has all layers, heads and levels: leave --layer, --head and --level out")
+            write_frame(attention_frame(layers), output)
+        else:
+            picked = {"chosen": chosen["layer"], "heads": chosen["head"], "levels": chosen["level"]}
+            write_figure(plot_layers(layers, **picked, title=title), output)  # type: ignore[arg-type]
+        say(f"{output}: attention of {number_of(len(layers), 'layer')}, {title}")
+    return 0

@@ -1,0 +1,70 @@
+"""`tsattn export`: a trained model as one file that forecasts without this package."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.errors import UserError
+from tsattn.experiments.run_folder import RunFolder
+
+__all__ = ["run"]
+
+_DESCRIPTION = """\
+Write a trained model, with all that is done to the data around it, as one file: from series in original units,
+missing values as NaN, to forecasts in original units, of any number of windows at once. A .pt2 file is for
+torch.export.load, an .onnx file for an ONNX runtime (extra: onnx)."""
+
+
+def run(words: list[str]) -> int:
+    """Export a run; the exit code is 0, or a `UserError` is raised.
+
+    Args:
+        words: the words after ``export``.
+    """
+    options = _parser().parse_args(words)
+    if options.run is None and options.ckpt_path is None:
+        raise UserError("export needs a trained model: --run DIR, the folder that `fit` has written")
+    folder = None if options.run is None else RunFolder(options.run)
+    if folder is not None:
+        folder.check_trained()
+    elif options.output is None:
+        raise UserError("export --ckpt_path FILE needs an --output")
+    from tsattn.cli.session import session
+    from tsattn.forecaster.forecast_files import check_output, write_content
+    from tsattn.predictors.exporting import FORMATS, exported, format_of
+    from tsattn.predictors.fitted import load_predictor
+
+    ending = next((end for end, one in FORMATS.items() if one == options.format), next(iter(FORMATS)))
+    output = Path(options.output) if folder is None or options.output else folder.path / f"model{ending}"
+    form = format_of(output.suffix, options.format)
+    check_output(output, options.overwrite, endings=FORMATS)
+    with session():
+        content, facts = exported(load_predictor(options.ckpt_path or folder.forecasting_checkpoint()), form)
+        write_content(content, output)
+    print(f"{output}: {facts['model']}, {len(content) / 1e6:.1f} MB")
+    for name, one in {**facts["inputs"], **facts["outputs"]}.items():
+        shape = ", ".join(map(str, one["shape"]))
+        print(f"  {'gives' if name in facts['outputs'] else 'takes'} {name} ({shape}) {one['dtype']}")
+    written_out = [kind for kind, impl in facts["attention"].items() if impl == "reference"]
+    if written_out:
+        print(
+            f"  attention {', '.join(written_out)} is written out, as the kernels of this package are not in the file"
+        )
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = SentenceParser(
+        prog="python -m tsattn export",
+        description=_DESCRIPTION,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--run", metavar="DIR", help="the folder of a finished run; of a refit, that is exported")
+    parser.add_argument("--ckpt_path", metavar="FILE", help="another checkpoint than that of the run")
+    parser.add_argument("--output", metavar="FILE", help="a .pt2 or .onnx file (default: model.pt2 in the run folder)")
+    parser.add_argument("--format", metavar="NAME", help="torch or onnx (default: that of the ending)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
+    return parser

@@ -1,0 +1,265 @@
+"""Distributions as the output of a network: their parameters, likelihood, mean and exact quantiles.
+
+A network gives, for each step and channel, its forecast of the level, as it does for the median of quantiles, and P - 1
+further numbers. They become parameters on the scale of the batch; those of counts in original units.
+
+Source: Salinas et al., *DeepAR* (2020), for the likelihoods, and the scale factor of the negative binomial. Its level
+is ours: what the network and the linear path beside it forecast, bent above zero.
+
+Shape letters: B windows, L context, T horizon, C channels, P parameters, N levels.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from scipy import special
+from torch import Tensor, distributions, nn
+from typing_extensions import override
+
+from tsattn.batch import Batch
+from tsattn.constants import EXACT
+from tsattn.layers.instance_norm import InstanceNorm
+from tsattn.layers.quantiles import QuantileFan
+from tsattn.task import Output
+
+__all__ = [
+    "NegativeBinomialOutput",
+    "NormalOutput",
+    "OutputDistribution",
+    "StudentTOutput",
+    "distribution",
+    "output_fan",
+]
+
+_UNIT = math.log(math.e - 1)  # softplus of it is 1
+_LEAST = 1e-4  # of a scale, on that of the window
+_LEAST_COUNT = 1e-6
+_SHARPNESS = 4.0  # of the bend above zero: levels of the size of the context are left as they are
+
+
+class OutputDistribution(nn.Module, ABC):
+    """A family of distributions, one for each step and channel.
+
+    Attributes:
+        num_outputs: P, numbers that a head must give for each step and channel: the level, and others.
+        are_counts: whether it is of whole numbers from 0, in original units.
+    """
+
+    num_outputs: ClassVar[int]
+    are_counts: ClassVar[bool] = False
+
+    @abstractmethod
+    def forward(self, level: Tensor, raw: Tensor, norm: InstanceNorm | None, batch: Batch) -> Tensor:
+        """The parameters `(B, T, C, P)`, float32 or more.
+
+        Args:
+            level: `(B, T, C)` on the scale of `norm`.
+            raw: `(B, T, C, P - 1)`, any numbers.
+            norm: of the windows; None where the level is on the scale of the batch.
+            batch: the windows.
+        """
+
+    @abstractmethod
+    def log_prob(self, parameters: Tensor, target: Tensor, batch: Batch) -> Tensor:
+        """The logarithm of the density, or of the probability of counts, `(B, T, C)` in float64.
+
+        Args:
+            parameters: `(B, T, C, P)`.
+            target: `(B, T, C)` on the scale of the batch.
+            batch: the windows.
+        """
+
+    @abstractmethod
+    def mean(self, parameters: Tensor, batch: Batch) -> Tensor:
+        """The mean of each, `(B, T, C)` on the scale of the batch."""
+
+    @abstractmethod
+    def quantiles(self, parameters: Tensor, levels: Tensor, batch: Batch) -> Tensor:
+        """The quantiles `(B, T, C, N)` of levels `(N,)` or `(B, T, C, N)`, on the scale of the batch, float64."""
+
+    @abstractmethod
+    def cdf(self, parameters: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The probabilities below a target, and up to it; they differ for counts. `(B, T, C)` each, float64.
+
+        Args:
+            parameters: `(B, T, C, P)`.
+            target: `(B, T, C)` on the scale of the batch.
+            batch: the windows.
+        """
+
+    def forecast(self, parameters: Tensor, levels: Sequence[float], batch: Batch) -> Tensor:
+        """The quantiles of these levels, `(B, T, C, Q)`; without levels the mean, `(B, T, C)`."""
+        if not levels:
+            return self.mean(parameters, batch).to(batch.past.dtype)
+        asked = torch.tensor(levels, dtype=EXACT, device=parameters.device)
+        return self.quantiles(parameters, asked, batch).to(batch.past.dtype)
+
+
+class NormalOutput(OutputDistribution):
+    """Location and scale."""
+
+    num_outputs = 2
+
+    @override
+    def forward(self, level: Tensor, raw: Tensor, norm: InstanceNorm | None, batch: Batch) -> Tensor:
+        return torch.stack(_located(level, raw[..., 0], norm), -1)
+
+    @override
+    def log_prob(self, parameters: Tensor, target: Tensor, batch: Batch) -> Tensor:
+        location, scale = parameters.to(EXACT).unbind(-1)
+        return _log_prob(distributions.Normal(location, scale, validate_args=False), target.to(EXACT))
+
+    @override
+    def mean(self, parameters: Tensor, batch: Batch) -> Tensor:
+        return parameters[..., 0]
+
+    @override
+    def quantiles(self, parameters: Tensor, levels: Tensor, batch: Batch) -> Tensor:
+        location, scale = parameters.to(EXACT)[..., None].unbind(-2)
+        values: Tensor = location + scale * torch.special.ndtri(levels)
+        return values
+
+    @override
+    def cdf(self, parameters: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        location, scale = parameters.to(EXACT).unbind(-1)
+        below = torch.special.ndtr((target.to(EXACT) - location) / scale)
+        return below, below
+
+
+class StudentTOutput(OutputDistribution):
+    """Location, scale, and degrees of freedom, above 2."""
+
+    num_outputs = 3
+
+    @override
+    def forward(self, level: Tensor, raw: Tensor, norm: InstanceNorm | None, batch: Batch) -> Tensor:
+        freedom = 2 + F.softplus(_precise(raw[..., 1]) + _UNIT)
+        return torch.stack([*_located(level, raw[..., 0], norm), freedom], -1)
+
+    @override
+    def log_prob(self, parameters: Tensor, target: Tensor, batch: Batch) -> Tensor:
+        location, scale, freedom = parameters.to(EXACT).unbind(-1)
+        return _log_prob(distributions.StudentT(freedom, location, scale, validate_args=False), target.to(EXACT))
+
+    @override
+    def mean(self, parameters: Tensor, batch: Batch) -> Tensor:
+        return parameters[..., 0]
+
+    @override
+    def quantiles(self, parameters: Tensor, levels: Tensor, batch: Batch) -> Tensor:
+        location, scale, freedom = parameters.detach().to(EXACT)[..., None].unbind(-2)
+        standard = special.stdtrit(freedom.cpu().numpy(), levels.cpu().numpy())
+        return location + scale * torch.as_tensor(standard, dtype=EXACT).to(location.device)
+
+    @override
+    def cdf(self, parameters: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        location, scale, freedom = parameters.detach().to(EXACT).unbind(-1)
+        standard = ((target.to(EXACT) - location) / scale).cpu().numpy()
+        below = torch.as_tensor(special.stdtr(freedom.cpu().numpy(), standard), dtype=EXACT).to(location.device)
+        return below, below
+
+
+class NegativeBinomialOutput(OutputDistribution):
+    """Mean m and dispersion a of counts, whose variance is ``m + a m^2``, in original units.
+
+    Both are in proportion to the scale factor ``v = 1 + mean count of the context``: the mean is ``v softplus(x / v)``
+    of the forecast level x, with a sharp bend, and the dispersion ``softplus(raw) / sqrt(v)``.
+    """
+
+    num_outputs = 2
+    are_counts = True
+
+    @override
+    def forward(self, level: Tensor, raw: Tensor, norm: InstanceNorm | None, batch: Batch) -> Tensor:
+        counts = _in_units(batch.past, batch).clamp(min=0)
+        seen = torch.ones_like(counts) if batch.past_observed is None else batch.past_observed.to(counts.dtype)
+        factor = 1 + (counts * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1)
+        level = level.to(EXACT) if norm is None else norm.restore(level).to(EXACT)
+        mean = factor * F.softplus(_in_units(level, batch) / factor, beta=_SHARPNESS)
+        dispersion = F.softplus(raw[..., 0].to(EXACT) + _UNIT) / factor.sqrt()
+        return torch.stack([mean, dispersion], -1) + _LEAST_COUNT
+
+    @override
+    def log_prob(self, parameters: Tensor, target: Tensor, batch: Batch) -> Tensor:
+        mean, dispersion = parameters.to(EXACT).unbind(-1)
+        counts = _in_units(target, batch).round().clamp(min=0)
+        family = distributions.NegativeBinomial(1 / dispersion, logits=(mean * dispersion).log(), validate_args=False)
+        return _log_prob(family, counts)
+
+    @override
+    def mean(self, parameters: Tensor, batch: Batch) -> Tensor:
+        return _on_scale(parameters[..., :1], batch)[..., 0]
+
+    @override
+    def quantiles(self, parameters: Tensor, levels: Tensor, batch: Batch) -> Tensor:
+        from scipy import stats  # takes a second to import
+
+        mean, dispersion = parameters.detach().double()[..., None].cpu().unbind(-2)
+        successes = (1 / dispersion).numpy()
+        counts = stats.nbinom.ppf(levels.cpu().numpy(), successes, successes / (successes + mean.numpy()))
+        return _on_scale(torch.as_tensor(counts, dtype=EXACT).to(parameters.device), batch)
+
+    @override
+    def cdf(self, parameters: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        from scipy import stats  # takes a second to import
+
+        mean, dispersion = parameters.detach().double().cpu().unbind(-1)
+        counts = _in_units(target, batch).round().clamp(min=0).cpu().numpy()
+        family = stats.nbinom((1 / dispersion).numpy(), (1 / (1 + mean * dispersion)).numpy())
+        below, upto = (torch.as_tensor(family.cdf(part), dtype=EXACT) for part in (counts - 1, counts))
+        return below.to(parameters.device), upto.to(parameters.device)
+
+
+_FAMILIES: dict[str, type[OutputDistribution]] = {
+    "normal": NormalOutput,
+    "student_t": StudentTOutput,
+    "negative_binomial": NegativeBinomialOutput,
+}
+
+
+def distribution(output: Output) -> OutputDistribution | None:
+    """The family that an output asks for; None for quantiles or a point forecast of their own."""
+    return None if output.distribution is None else _FAMILIES[output.distribution]()
+
+
+def output_fan(output: Output) -> QuantileFan | OutputDistribution:
+    """What makes the forecast of a level and further numbers: quantiles, a point, or the parameters of a distribution.
+
+    It is called with `level (B, T, C)`, `raw (B, T, C, num_outputs - 1)`, the normalisation of the windows (or None)
+    and the batch.
+    """
+    return distribution(output) or QuantileFan(output.quantiles)
+
+
+def _located(level: Tensor, raw: Tensor, norm: InstanceNorm | None) -> tuple[Tensor, Tensor]:
+    """Location and scale on the scale of the batch."""
+    scale = F.softplus(_precise(raw) + _UNIT) + _LEAST
+    if norm is None:
+        return level.to(scale.dtype), scale
+    return norm.restore(level).to(scale.dtype), scale * norm.scale
+
+
+def _log_prob(family: distributions.Distribution, values: Tensor) -> Tensor:
+    found: Tensor = family.log_prob(values)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _precise(values: Tensor) -> Tensor:
+    """Values in float32 or more."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def _in_units(values: Tensor, batch: Batch) -> Tensor:
+    """Values `(B, T, C)` in original units, float64."""
+    return values.to(EXACT) if batch.units is None else batch.units.restore(values)
+
+
+def _on_scale(values: Tensor, batch: Batch) -> Tensor:
+    """Values `(B, T, C, N)` in original units on the scale of the batch, float64."""
+    return values.to(EXACT) if batch.units is None else batch.units.normalise(values)

@@ -1,0 +1,170 @@
+"""From series in original units to forecasts in original units: what is exported.
+
+Shape letters: B windows, L context length, T horizon, C channels, Q quantiles, P past-only and F known-future
+covariates, K static columns.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from typing_extensions import override
+
+from tsattn.attention import Attention, attention_kind
+from tsattn.attention.patterns import FullPattern
+from tsattn.batch import Batch
+from tsattn.constants import EXACT
+from tsattn.errors import UserError
+from tsattn.predictors.fitted import FittedPredictor
+from tsattn.scaler import Units
+
+__all__ = ["RawForecast"]
+
+
+class RawForecast(nn.Module):
+    """A fitted predictor with all that is done to the data around it: scaling, imputation, and the way back to units.
+
+    It is a copy in float32 on the CPU, in eval mode, whose attention is computed in ways that any graph can hold.
+
+    Args:
+        fitted: a predictor and its scaler.
+
+    Attributes:
+        impls: how each kind of attention in it is computed: ``sdpa``, by PyTorch's own operator, or ``reference``,
+            written out.
+        inputs: the arguments of `forward` by name, with their shapes (the first axis is B) and types.
+
+    Raises:
+        UserError: for a predictor that computes by other means than operators of PyTorch.
+    """
+
+    def __init__(self, fitted: FittedPredictor) -> None:
+        super().__init__()
+        if not fitted.predictor.is_exportable:
+            raise UserError(
+                f"{fitted.predictor.name} cannot be exported: it forecasts by another library, or by weights that are "
+                "not of the run; valid are networks of this package, ridge, naive forecasts, and ensembles of them"
+            )
+        self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval()
+        self.units = copy.deepcopy(fitted.scaler.units()).cpu()
+        self.impls = _in_plain_operators(self.predictor)
+        task = self.predictor.task
+        assert task is not None
+        self.task = task
+        self.length = self.predictor.context_length
+        scaler, past = fitted.scaler, len(task.past_covariates)
+        self.past_units = Units([scaler.covariate_mean[:past]], [scaler.covariate_scale[:past]])
+        self.future_units = Units([scaler.covariate_mean[past:]], [scaler.covariate_scale[past:]])
+        self.inputs = self._inputs()
+        if not self._works_without_time():
+            self.inputs["time"] = ((self.length + task.prediction_length,), torch.int64)
+
+    def _inputs(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        task, L = self.task, self.length
+        inputs: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"context": ((L, task.num_channels), EXACT)}
+        if len(self.units.mean) > 1:
+            inputs["series"] = ((), torch.int64)
+        uses = self.predictor.uses_covariates
+        if uses and task.past_covariates:
+            inputs["past_covariates"] = ((L, len(task.past_covariates)), EXACT)
+        if uses and task.future_covariates:
+            inputs["future_covariates"] = ((L + task.prediction_length, len(task.future_covariates)), EXACT)
+        if uses and task.static:
+            inputs["static"] = ((len(task.static),), torch.int64)
+        return inputs
+
+    def example(self, windows: int = 2) -> dict[str, Tensor]:
+        """Arguments of `forward` for so many windows, of no meaning."""
+        made: dict[str, Tensor] = {}
+        for name, (shape, dtype) in self.inputs.items():
+            if name == "time":
+                made[name] = 86_400 * torch.arange(shape[0]).expand(windows, -1).clone()
+            elif dtype == torch.int64:
+                made[name] = torch.zeros(windows, *shape, dtype=dtype)
+            else:
+                made[name] = torch.linspace(0, 1, windows * shape[0] * shape[1], dtype=dtype).reshape(windows, *shape)
+        return made
+
+    @override
+    def forward(
+        self,
+        context: Tensor,
+        series: Tensor | None = None,
+        past_covariates: Tensor | None = None,
+        future_covariates: Tensor | None = None,
+        static: Tensor | None = None,
+        time: Tensor | None = None,
+    ) -> Tensor:
+        """The forecast in original units; which arguments there must be `inputs` says.
+
+        Args:
+            context: `(B, L, C)` in original units, NaN where missing.
+            series: `(B,)` the place of each series among those trained on, where each has a scale of its own.
+            past_covariates: `(B, L, P)` in original units, NaN where missing.
+            future_covariates: `(B, L + T, F)` in original units, NaN where missing.
+            static: `(B, K)` numbers of categories, by their places in `Task.categories`.
+            time: `(B, L + T)` seconds since 1970-01-01 by the clock of the data, or steps.
+
+        Returns:
+            `(B, T, C)`, with quantiles `(B, T, C, Q)`, in the type of `context`.
+        """
+        mean, scale = self.units.of(series)
+        observed = ~context.isnan()
+        batch = Batch(
+            past=_imputed((context - mean) / scale, observed),
+            past_observed=observed,
+            time=time,
+            past_covariates=_scaled(past_covariates, self.past_units),
+            future_covariates=_scaled(future_covariates, self.future_units),
+            static=static,
+        )
+        forecast: Tensor = self.predictor(batch).to(context.dtype)
+        if forecast.dim() == 4:
+            mean, scale = mean[..., None], scale[..., None]
+        return forecast * scale + mean
+
+    @torch.no_grad()
+    def _works_without_time(self) -> bool:
+        try:
+            self(**self.example())
+        except UserError as error:
+            if "time stamps" not in str(error):
+                raise
+            return False
+        return True
+
+
+def _scaled(covariates: Tensor | None, units: Units) -> Tensor | None:
+    """Covariates `(B, n, P)` on their scale, imputed."""
+    if covariates is None:
+        return None
+    mean, scale = units.of(None)
+    return _imputed((covariates - mean) / scale, ~covariates.isnan())
+
+
+def _imputed(scaled: Tensor, observed: Tensor) -> Tensor:
+    """float32 `(B, n, C)`, each missing number replaced by the last known one before it, else by 0.
+
+    The steps of those are found by doubling, in operators that every format has.
+    """
+    length = scaled.shape[1]
+    known = torch.where(observed, torch.arange(length, device=scaled.device)[:, None], -1)
+    step = 1
+    while step < length:
+        known = torch.maximum(known, F.pad(known, (0, 0, step, 0), value=-1)[:, :length])
+        step *= 2
+    values = torch.where(observed, scaled, 0.0).gather(1, known.clamp(min=0))
+    return torch.where(known >= 0, values, 0.0).float()
+
+
+def _in_plain_operators(model: nn.Module) -> dict[str, str]:
+    """Let the attentions of a model be computed without kernels of this package; in which way, by kind."""
+    impls: dict[str, str] = {}
+    for part in model.modules():
+        if isinstance(part, Attention):
+            part.impl = "sdpa" if type(part.pattern) is FullPattern else "reference"
+            impls[attention_kind(part)] = part.impl
+    return impls

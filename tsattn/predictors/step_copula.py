@@ -1,0 +1,84 @@
+"""How the steps of a horizon hang together, and paths that do, of forecasts that say each step by itself.
+
+Each validation window says of each step how much of the forecast distribution lies below what came. The ranks of these
+over all windows, as normal scores, have a correlation of T x T, which is a Gaussian copula of the steps.
+
+Source: Pinson et al., *From Probabilistic Forecasts to Statistical Scenarios of Short-term Wind Power Production*
+(2009). Draws of each step are reordered by the ranks of the copula, so that their marginals stay those of the forecast:
+the Schaake shuffle of Clark et al. (2004), whose template is drawn here instead of taken from the past.
+
+Shape letters: B windows, T horizon, C channels, N paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import special, stats
+from sklearn.covariance import ledoit_wolf_shrinkage
+from torch import Tensor
+
+__all__ = ["StepCopula"]
+
+_LEAST = 1e-6  # eigenvalue
+
+
+@dataclass(frozen=True, eq=False)
+class StepCopula:
+    """A Gaussian copula of the steps of a horizon.
+
+    Attributes:
+        correlation: `(T, T)` float64.
+    """
+
+    correlation: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, scores: NDArray[np.float64]) -> Self:
+        """The copula of the ranks of scores.
+
+        It is shrunk towards independent steps, the more so the fewer windows there are, see
+        `sklearn.covariance.ledoit_wolf_shrinkage`.
+
+        Args:
+            scores: `(windows, T)`, NaN where a step was not observed.
+        """
+        known = ~np.isnan(scores)
+        ranks = stats.rankdata(scores, axis=0, nan_policy="omit")
+        normal = np.where(known, special.ndtri((ranks - 0.5) / np.maximum(known.sum(0), 1)), 0.0)
+        pairs = known.T.astype(float) @ known
+        together = normal.T @ normal / np.maximum(pairs, 1)
+        deviation = np.sqrt(np.maximum(np.diag(together), _LEAST))
+        correlation = together / np.outer(deviation, deviation)
+        shrinkage = ledoit_wolf_shrinkage(normal, assume_centered=True) if len(scores) > 1 else 1.0
+        identity = np.eye(len(correlation))
+        values, vectors = np.linalg.eigh((1 - shrinkage) * correlation + shrinkage * identity)
+        fitted = (vectors * np.maximum(values, _LEAST)) @ vectors.T
+        deviation = np.sqrt(np.diag(fitted))
+        return cls(fitted / np.outer(deviation, deviation))
+
+    def levels(self, generators: Sequence[np.random.Generator], steps: int, channels: int, paths: int) -> Tensor:
+        """Levels `(B, steps, C, N)` of paths: over the paths of each step one lies in each N-th of (0, 1).
+
+        Horizons longer than T are drawn in stretches of T that do not hang together. Channels do not, either.
+
+        Args:
+            generators: B of them, one a window, whose draws do not depend on the others.
+            steps: of the horizon.
+            channels: C.
+            paths: N.
+        """
+        T = len(self.correlation)
+        root = np.linalg.cholesky(self.correlation).T
+        stretches = -(-steps // T)
+        drawn = np.empty((len(generators), stretches * T, channels, paths))
+        for window, generator in zip(drawn, generators, strict=True):
+            normal = generator.standard_normal((stretches, channels, paths, T)) @ root
+            ranks = normal.argsort(2).argsort(2) + generator.random(normal.shape)
+            window[:] = (ranks / paths).transpose(0, 3, 1, 2).reshape(window.shape)
+        return torch.from_numpy(drawn[:, :steps].clip(1e-12, 1 - 1e-12))
