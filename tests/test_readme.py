@@ -150,6 +150,10 @@ def test_every_command_is_one_that_runs(
         for module in (chunking, size_tuning):
             monkeypatch.setattr(module, "tuned_file", lambda: tmp_path / "sizes.json")
         monkeypatch.setattr(size_tuning, "LONG", size_tuning.SHORT)
+    if words[:2] == ["datasets", "convert"]:
+        days = pd.date_range("2020-01-01", periods=90)
+        sales = pd.DataFrame({"unique_id": "a", "ds": days, "y": 1.5, "price": 2.0, "kind": "new"})
+        sales.to_parquet(tmp_path / "sales.parquet")
     if "--resume" in words:
         (tmp_path / "run" / "metrics.json").unlink()
     if command == "report":

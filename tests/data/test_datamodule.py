@@ -77,7 +77,7 @@ def test_preset_task_is_obeyed_and_nothing_refitted(
     def refit(*args: object) -> None:
         raise AssertionError("a trained model's scaler must not be fitted again")
 
-    for name in ("moments", "series_moments"):
+    for name in ("moments", "panel_moments"):
         monkeypatch.setattr(scaling, name, refit)
     data = CSVDataModule(str(written(tmp_path / "other.csv", other)), **SIZES)
     data.task, data.scaler = saved

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tsattn.data import Series, wide_panel
 from tsattn.data import scaled_series as scaled_panel
-from tsattn.data.scaling import moments
+from tsattn.data.moments import moments
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 
@@ -29,14 +29,14 @@ def scaled_series(frame: pd.DataFrame, mean: tuple[float, ...], scale: tuple[flo
 
 
 def test_mean_and_standard_deviation_of_each_channel(toy_frame: pd.DataFrame) -> None:
-    mean, scale = moments(toy_frame.to_numpy(), toy_frame.columns)
+    mean, scale = moments([toy_frame.to_numpy()], toy_frame.columns)
     np.testing.assert_allclose(mean, toy_frame.mean(), rtol=1e-12)
     np.testing.assert_allclose(scale, toy_frame.std(ddof=0), rtol=1e-12)
     assert all(type(number) is float for number in mean + scale), "plain numbers, as JSON and checkpoints store them"
 
 
 def test_missing_values_are_left_out_of_the_statistics() -> None:
-    mean, scale = moments(np.array([[1, 5], [np.nan, 7], [3, np.nan], [np.nan, 9]]), "ab")
+    mean, scale = moments([np.array([[1, 5], [np.nan, 7], [3, np.nan], [np.nan, 9]])], "ab")
     assert mean == pytest.approx((2, 7))
     assert scale == pytest.approx((1, np.sqrt(8 / 3)))
 
@@ -44,7 +44,7 @@ def test_missing_values_are_left_out_of_the_statistics() -> None:
 @pytest.mark.parametrize("value", [0.0, 3.0, 0.1, 1e9])
 def test_constant_channel_has_scale_one(value: float) -> None:
     frame = frame_of([value] * 1000)
-    mean, scale = moments(frame.to_numpy(), frame.columns)
+    mean, scale = moments([frame.to_numpy()], frame.columns)
     assert mean == pytest.approx((value,))
     assert scale == (1.0,)
     assert scaled_series(frame, mean, scale).values.abs().max() < 1e-5
@@ -52,7 +52,7 @@ def test_constant_channel_has_scale_one(value: float) -> None:
 
 def test_channel_without_a_training_value_is_refused() -> None:
     with pytest.raises(UserError, match="channel x1 has no value in the 2 training rows"):
-        moments(np.array([[1, np.nan], [2, np.nan]]), ["x0", "x1"])
+        moments([np.array([[1, np.nan], [2, np.nan]])], ["x0", "x1"])
 
 
 @pytest.mark.parametrize(("value", "row"), [(1e200, 3), (-1e40, 3), (1e155, 1)])
@@ -66,7 +66,7 @@ def test_a_value_too_large_to_compute_with_is_named(value: float, row: int) -> N
 
 
 def test_round_trip_to_original_units(toy_frame: pd.DataFrame) -> None:
-    mean, scale = moments(toy_frame[:300].to_numpy(), toy_frame.columns)
+    mean, scale = moments([toy_frame[:300].to_numpy()], toy_frame.columns)
     series = scaled_series(toy_frame, mean, scale)
     np.testing.assert_array_equal(series.mean, [mean])
     np.testing.assert_array_equal(series.scale, [scale])

@@ -87,17 +87,14 @@ def mapped(folder: Path) -> dict[str, Any]:
     return {"data": data, "model": {"backbone": "ridge"}, "trainer": STEPS}
 
 
-def test_data_larger_than_memory_are_not_forecast_from_their_last_rows(tmp_path: Path) -> None:
-    forecaster = tsattn.run(mapped(tmp_path)).forecaster()
-    with pytest.raises(UserError, match="give a frame"):
-        forecaster.predict()
-    assert len(forecaster.predict(sales()[["unique_id", "ds", "y"]])) == 3 * 6
-
-
-def test_a_refit_that_cannot_be_is_refused_before_anything_is_fitted(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="a refit needs data that are held in memory"):
-        tsattn.run(mapped(tmp_path), tmp_path / "run", refit=True)
-    assert not (tmp_path / "run").exists()
+def test_data_larger_than_memory_are_forecast_and_fitted_once_more(tmp_path: Path) -> None:
+    result = tsattn.run(mapped(tmp_path), refit=True)
+    assert result.refitted is not None
+    forecaster = result.forecaster()
+    forecast = forecaster.predict()
+    assert len(forecast) == 3 * 6
+    again = forecaster.predict(sales()[["unique_id", "ds", "y"]])
+    assert np.allclose(again["predictions"], forecast["predictions"])
 
 
 def test_a_refit_that_fails_loses_no_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

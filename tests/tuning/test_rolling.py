@@ -83,8 +83,15 @@ def test_the_test_rows_change_no_trial(more: list[str], tmp_path: Path) -> None:
     assert errors[0] == errors[1]
 
 
-def test_data_that_are_split_while_they_are_read_are_refused(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_folds_of_a_converted_table_are_those_in_memory(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
     toy_frame.reset_index().to_parquet(tmp_path / "toy.parquet")
-    data = MappedDataModule(str(tmp_path / "toy.parquet"), context_length=24, prediction_length=6)
-    with pytest.raises(UserError, match="rolling origins need data that are held in memory"):
+    sizes = {"context_length": 24, "prediction_length": 6}
+    splits = []
+    for data in (
+        MappedDataModule(str(tmp_path / "toy.parquet"), **sizes),
+        CSVDataModule(str(tmp_path / "toy.parquet"), **sizes),
+    ):
         hold_out(data, Fold(0, 2))
+        data.setup("fit")
+        splits.append(data.splits)
+    assert splits[0] == splits[1]

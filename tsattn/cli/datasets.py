@@ -1,4 +1,4 @@
-"""`tsattn datasets`: the public data sets, their cards and their files; and a look at a file of your own."""
+"""`tsattn datasets`: the public data sets, their cards and their files; a table of your own, looked at or converted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import NoReturn
 
+from tsattn.cli.conversion_words import OPTIONS, add_words, convert_table
 from tsattn.cli.diagnosed_files import add_options, diagnose_file
 from tsattn.data.files import sha256_of
 from tsattn.data.public.cards import CARDS, Card, card_of
@@ -21,21 +22,27 @@ _ACTIONS = {
     "info": "the card of one: source, licence, split, and what is odd about it",
     "fetch": "download the file of one, unless it is here",
     "check": "hold the files that are here, or those of the names given, against their cards",
+    "convert": "write a table of your own, of any size, as a folder of arrays that is read from the disk",
     "diagnose": "what to know of a file of your own before training: gaps, outliers, leakage and more",
 }
 
-_DESCRIPTION = "The public data sets: source, licence, split, and what is odd about each file."
+_DESCRIPTION = (
+    "The public data sets: source, licence, split, and what is odd about each file. And tables of your own, converted."
+)
 
 _ROOT = "the folder of the files (default: $TSATTN_DATA, else data)"
 
 
 def run(words: list[str]) -> int:
-    """List, show, fetch or check data sets, or look at a file; the exit code is 0, or a `UserError` is raised.
+    """List, show, fetch or check data sets, look at a file or convert it; 0, or a `UserError` is raised.
 
     Args:
         words: the words after ``datasets``.
     """
-    options = _parser().parse_args(words or ["--help"])
+    options, unknown = _parser().parse_known_args(words or ["--help"])
+    if unknown:
+        valid = OPTIONS if options.action == "convert" else ("--root",)
+        raise UserError(sentence(f"unrecognized arguments: {' '.join(unknown)}", options=[*valid], data_sets=()))
     if options.action is None:
         raise UserError(f"datasets needs an action; valid: {one_of(_ACTIONS)}")
     root = data_root(options.root)
@@ -45,6 +52,8 @@ def run(words: list[str]) -> int:
         print(_info(card_of(options.name), root))
     elif options.action == "fetch":
         print(_fetch(card_of(options.name), root))
+    elif options.action == "convert":
+        print(convert_table(options))
     elif options.action == "diagnose":
         diagnose_file(options)
     else:
@@ -58,6 +67,8 @@ class _Parser(argparse.ArgumentParser):
         if "invalid choice" in message:
             wrong = message.split("invalid choice: ")[1].split(" (choose")[0]
             raise UserError(f"unknown action {wrong}; valid: {one_of(_ACTIONS)}")
+        if "arguments are required" in message and self.prog.endswith("convert"):
+            raise UserError("convert needs a table and a folder to write: datasets convert IN OUT")
         if message == "the following arguments are required: FILE":
             raise UserError("diagnose needs a file: datasets diagnose FILE")
         if "arguments are required" in message:
@@ -79,6 +90,9 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("name", metavar="NAME", help=f"one of {one_of(CARDS)}")
         elif action == "check":
             sub.add_argument("names", metavar="NAME", nargs="*", help=f"of {one_of(CARDS)}; all by default")
+        elif action == "convert":
+            add_words(sub)
+            continue
         elif action == "diagnose":
             add_options(sub)
         # left out, it leaves what was given before the action

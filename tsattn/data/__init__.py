@@ -6,14 +6,14 @@ Where things are, in the order of the way:
   file), `roles.py` finds which column is what, `table_rows.py` reads the rows of the table and of a frame of future
   values (`columns.py` turns cells into numbers and categories, `stamps.py` and `dates.py` into time, `text_format.py`
   says how they are written), `reader.py` goes the whole way, onto the time grids of `grid_layout.py` (`grid.py`,
-  `frequency.py`), `panel.py` is the record;
+  `frequency.py`), `panel.py` is the record, which `continued.py` lets go on;
 - from a panel to a batch: `splits.py` (`split_rule.py` for what a user asks), `scaling.py`, `windows.py` (after the end
   of the data: `future_windows.py`), `batch_order.py` for the order of training windows, `window_loaders.py` for where
   they are cut;
 - around that, one `LightningDataModule` a source, all subclasses of the one in `datamodule.py`: `own_data.py` (a
   user's frame or file), `panel_data.py` (a panel, for the Forecaster), `public/public_data.py` (the public data sets,
-  with their cards and files), `mapped/mapped_data.py` (tables larger than memory), `pretraining/pretraining_data.py`
-  (series that are generated and mixed).
+  with their cards and files), `mapped/mapped_data.py` (tables larger than memory, see `mapped/`),
+  `pretraining/pretraining_data.py` (series that are generated and mixed).
 
 To add a public CSV file, write its card in `public/cards.py`; for anything else, one file with a subclass of
 `ForecastDataModule` that loads a panel and splits it, as `public/co2.py`, and its line in `DATA_MODULES`. The names are

@@ -23,6 +23,7 @@ __all__ = [
     "category_text",
     "column_name",
     "column_names",
+    "id_order",
     "match_ids",
     "number_columns",
     "series_numbers",
@@ -129,13 +130,13 @@ def series_numbers(
             f"{where(row)}: {shown(names[strange[0]])} in column {shown(ids.name)} is a "
             f"{type(names[strange[0]]).__name__}, not an id; valid are texts and numbers"
         )
-    order = _sorted(names)
+    order = id_order(names)
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))
     return numbers[codes], tuple(names[place] for place in order)
 
 
-def _sorted(names: list[Any]) -> list[int]:
+def id_order(names: list[Any]) -> list[int]:
     """The places of ids in their order: numbers before texts, where there are both."""
     try:
         return sorted(range(len(names)), key=names.__getitem__)

@@ -6,7 +6,8 @@ import csv
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tsattn.data.files import check_columns, check_file, first_line
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
 
-__all__ = ["lines_of", "read_cells"]
+__all__ = ["lines_of", "read_cells", "read_in_parts", "whole_ids"]
 
 _PLAIN = TextFormat()
 _SEPARATORS = ",;\t|"
@@ -49,37 +50,35 @@ def read_cells(
     Raises:
         UserError: naming the file and what is wrong with it, with the line where one is known.
     """
+    with _refusals(path, text, has_header=has_header):
+        options, found = _options(path, ids, dates, text, has_header=has_header)
+        table: pd.DataFrame = pd.read_csv(path, **options)
+    for name in found:
+        table[name] = _ids(table[name])
+    return table
+
+
+def read_in_parts(
+    path: Path, rows: int, *, ids: Sequence[str | None] = (), dates: Sequence[str] = (), text: TextFormat = _PLAIN
+) -> Iterator[pd.DataFrame]:
+    """The same, so many rows at a time; ids are text (see `whole_ids`), empty ones are missing."""
+    with _refusals(path, text, has_header=True):
+        options, found = _options(path, ids, dates, text, has_header=True)
+        with pd.read_csv(path, chunksize=rows, **options) as reader:
+            for table in reader:
+                for name in found:
+                    table[name] = table[name].where(table[name] != "")
+                yield table.reset_index(drop=True)
+
+
+@contextmanager
+def _refusals(path: Path, text: TextFormat, *, has_header: bool) -> Iterator[None]:
+    """What reading a file raises, as one sentence."""
     check_file(path)
     try:
-        first = _first_row(path, text)
-        if has_header:
-            _check_separator(path, first, text)
-        check_columns(path, len(first))
-        names: list[Any] = first if has_header else list(range(len(first)))
-        repeated = [name for name, count in Counter(names).items() if count > 1]
-        if repeated:
-            raise UserError(f"{path} has two columns {repeated[0][:60]!r}")
-        found = [name for name in ids if name is not None and name in names][:1]
-        missing = {
-            # as pandas calls columns without a name
-            name or f"Unnamed: {i}": [] if name in found else _MISSING
-            for i, name in enumerate(names if found else ())
-        }
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(
-                path,
-                header="infer" if has_header else None,
-                index_col=False,
-                compression=None,
-                low_memory=False,
-                sep=text.separator,
-                decimal=text.decimal,
-                encoding=text.codec,
-                dtype=dict.fromkeys([*found, *(name for name in dates if name in names)], "object"),
-                keep_default_na=not found,
-                na_values=missing if found else None,
-            )
+            yield
     except UserError:
         raise
     except UnicodeError as error:
@@ -96,9 +95,38 @@ def read_cells(
         raise UserError(f"{path} is not a regular CSV table: {reason}") from error
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or first_line(error)}") from error
-    for name in found:
-        table[name] = _ids(table[name])
-    return table
+
+
+def _options(
+    path: Path, ids: Sequence[str | None], dates: Sequence[str], text: TextFormat, *, has_header: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """How pandas is to read a file, and the column of ids, if there is one."""
+    first = _first_row(path, text)
+    if has_header:
+        _check_separator(path, first, text)
+    check_columns(path, len(first))
+    names: list[Any] = first if has_header else list(range(len(first)))
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise UserError(f"{path} has two columns {repeated[0][:60]!r}")
+    found = [name for name in ids if name is not None and name in names][:1]
+    missing = {
+        # as pandas calls columns without a name
+        name or f"Unnamed: {i}": [] if name in found else _MISSING
+        for i, name in enumerate(names if found else ())
+    }
+    return {
+        "header": "infer" if has_header else None,
+        "index_col": False,
+        "compression": None,
+        "low_memory": False,
+        "sep": text.separator,
+        "decimal": text.decimal,
+        "encoding": text.codec,
+        "dtype": dict.fromkeys([*found, *(name for name in dates if name in names)], "object"),
+        "keep_default_na": not found,
+        "na_values": missing if found else None,
+    }, found
 
 
 def lines_of(path: Path, *, has_header: bool = True, text: TextFormat = _PLAIN) -> Callable[[int], str]:
@@ -159,11 +187,15 @@ def _is_row(record: list[str]) -> bool:
 
 def _ids(texts: pd.Series) -> pd.Series:
     """Ids as text, or as whole numbers if they are written exactly so; empty ones are missing."""
-    known = texts[texts != ""].unique()
-    if len(known) and all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) for text in known):
+    if whole_ids(texts[texts != ""].unique()):
         numbers = pd.to_numeric(texts)
         return numbers.astype("int64") if numbers.notna().all() else numbers.astype("Int64")
     return texts.where(texts != "")
+
+
+def whole_ids(texts: Collection[str]) -> bool:
+    """Whether there are ids and all of them are written as plain whole numbers."""
+    return len(texts) > 0 and all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) for text in texts)
 
 
 def _undecodable(path: Path, text: TextFormat) -> str:

@@ -64,6 +64,7 @@ def lay_out(
     *,
     is_wide: bool,
     max_filled: float = 1.0,
+    is_inferred: bool = False,
 ) -> GridLayout:
     """Sort rows by series and time, find the frequency, check every stamp against it and make room for missing ones.
 
@@ -78,6 +79,7 @@ def lay_out(
         source: what the table is, for messages.
         is_wide: whether there is but one series, without an id.
         max_filled: the share of the rows of a series that may be filled.
+        is_inferred: whether the frequency is no user's, but was inferred from other series of the same table.
 
     Raises:
         UserError: for stamps that are there twice or off the grid, mixed frequencies, gaps too long to be filled.
@@ -101,8 +103,8 @@ def lay_out(
     rows = np.diff(begin, append=len(number))
     runs = [slice(first, first + count) for first, count in zip(begin.tolist(), rows.tolist(), strict=True)]
 
-    longest, is_given = int(rows.argmax()), frequency is not None
-    if not is_given and rows[longest] < 3:
+    longest, is_given = int(rows.argmax()), frequency is not None and not is_inferred
+    if frequency is None and rows[longest] < 3:
         raise UserError(
             f"{where(int(order[begin[longest]]))}: no series has the 3 rows that it takes to see a frequency (the "
             f"longest has {rows[longest]}); give the frequency"

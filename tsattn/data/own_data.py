@@ -10,6 +10,8 @@ from typing_extensions import override
 
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.frequency import Times
+from tsattn.data.mapped.opening import opened_panel, refuse_weights, table_options
+from tsattn.data.mapped.panel_folder import is_panel_folder
 from tsattn.data.panel import Panel
 from tsattn.data.reader import check_max_filled, panel_from_frame
 from tsattn.data.split_rule import SplitRule
@@ -119,7 +121,7 @@ class FrameDataModule(ForecastDataModule):
 
     @override
     def load_input(self, path: Path) -> Panel:
-        """The series in a CSV or Parquet file."""
+        """The series in a CSV or Parquet file, or in a folder that a table was converted to."""
         return self._file(path)
 
     @override
@@ -127,6 +129,9 @@ class FrameDataModule(ForecastDataModule):
         return self.rule.split(time)
 
     def _file(self, path: Path, weights: RowWeights | None = None) -> Panel:
+        if is_panel_folder(path):
+            refuse_weights(weights, path)
+            return opened_panel(path, table_options(self.columns, self.frequency, self.max_filled, self.text))
         named = {name: self.columns[name] for name in ("id_column", "time_column")}
         table = read_table(path, text=self.text, **named)
         return self._panel(table, str(path), rows_of(path, self.text), weights)
@@ -166,7 +171,8 @@ class CSVDataModule(FrameDataModule):
     The data set is named after the file.
 
     Args:
-        path: a ``.csv``, ``.parquet`` or ``.pq`` file.
+        path: a ``.csv``, ``.parquet`` or ``.pq`` file, or a folder that a table was converted to
+            (``datasets convert``).
         **options: columns, split, lengths and batch sizes, see `FrameDataModule`.
     """
 

@@ -6,7 +6,7 @@ Shape letters: S series, C target channels, P past-only covariates, F known-futu
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,8 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data.category_columns import Categories, category_names, with_categories
+from tsattn.data.file_views import FileView
 from tsattn.data.frequency import Times, future_index, infer_frequency, one_time
 from tsattn.data.roles import NO_NAME
+from tsattn.data.row_ranges import columns_of, is_mapped, run_blocks, runs_of
+from tsattn.data.time_numbers import time_numbers, time_unit, times_of
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import Task
 
@@ -28,6 +31,8 @@ logger = logging.getLogger("tsattn")
 @dataclass(frozen=True, eq=False)
 class Panel:
     """Series on regular time grids, laid end to end (`rows` is the sum of their lengths).
+
+    The arrays of rows may be views of files (`numpy.memmap`, float32 where that loses nothing), see `data/mapped`.
 
     Attributes:
         ids: the id of each series as given, sorted; ``("series",)`` for a wide table.
@@ -51,6 +56,7 @@ class Panel:
         time_name: the column of time stamps.
         weights: `(rows, C)` float64 how much each target counts in a training; None: all alike.
         covariate_categories: by name, the categories of the covariates that are such, see `category_columns`.
+        complete: those arrays of rows of which it is known that no number is missing; of others it is found out.
     """
 
     ids: tuple[Any, ...]
@@ -73,6 +79,7 @@ class Panel:
     time_name: str = "ds"
     weights: NDArray[np.float64] | None = None
     covariate_categories: Categories = field(default_factory=dict)
+    complete: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         """The number of series."""
@@ -82,6 +89,16 @@ class Panel:
     def lengths(self) -> NDArray[np.int64]:
         """`(S,)` rows of each series."""
         return np.diff(self.starts)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the rows lie in files, and not in memory."""
+        return is_mapped(self.values)
+
+    def blocks(self) -> Iterator[slice]:
+        """The numbers of the series in blocks that may be held in memory: all at once if they lie there."""
+        width = len(self.channels) + len(self.past_names) + len(self.future_names)
+        yield from run_blocks(self.starts, width, mapped=self.is_mapped)
 
     def time_of(self, series: int) -> Times:
         """The time stamps of a series, which is given by its number."""
@@ -101,10 +118,12 @@ class Panel:
         """
         if self.frequency != task.frequency:
             raise UserError(f"{source} has frequency {self.frequency!r}; the model was trained on {task.frequency!r}")
-        unused = [name for name in self.channels if name not in task.channels]
+        unused = [shown(name) for name in self.channels if name not in task.channels]
         panel = self.with_channels(task.channels, source)
         if unused:
-            logger.warning("%s: %s not used: the model was not trained on %s", source, *_as_parts_of_a_sentence(unused))
+            noun, verb, it = ("column", "is", "it") if len(unused) == 1 else ("columns", "are", "them")
+            says = "%s: %s %s %s not used: the model was not trained on %s"
+            logger.warning(says, source, noun, one_of(unused), verb, it)
         panel = panel.with_covariates(task.past_covariates, task.future_covariates, source)
         panel = with_categories(
             panel, task.past_covariates, task.future_covariates, task.categories_by_covariate, source
@@ -121,8 +140,8 @@ class Panel:
         if missing:
             raise UserError(f"{source} lacks channel {missing[0]!r}; the model was trained on {one_of(channels)}")
         columns = [self.channels.index(name) for name in channels]
-        weights = None if self.weights is None else self.weights[:, columns]
-        return replace(self, channels=tuple(channels), values=self.values[:, columns], weights=weights)
+        weights = None if self.weights is None else columns_of(self.weights, columns)
+        return replace(self, channels=tuple(channels), values=columns_of(self.values, columns), weights=weights)
 
     def future_time(self, series: int, horizon: int) -> Times:
         """The `horizon` time stamps after the last row of a series, which is given by its number."""
@@ -182,7 +201,7 @@ class Panel:
                 raise UserError(f"{source} lacks the {kind} covariate {missing[0]!r} that the model was trained with")
 
         def columns(part: NDArray[np.float64] | None, wanted: Sequence[str], names: Sequence[str]) -> Any:
-            return None if part is None or not wanted else part[:, [names.index(name) for name in wanted]]
+            return None if part is None or not wanted else columns_of(part, [names.index(name) for name in wanted])
 
         return replace(
             self,
@@ -238,40 +257,41 @@ class Panel:
         Args:
             ends: `(S,)` rows of each series to keep, at least 1.
         """
-        is_kept = self._rows_within(np.zeros_like(ends), ends)
-        starts = np.concatenate([[0], np.cumsum(ends)])
-        cut = self._rows(is_kept, starts)
+        cut = self._part(np.arange(len(self)), np.zeros_like(ends), ends)
         if self.future_covariates is None:
             return cut
         # of each series the rows that are cut off, then those that were ahead of it already
-        steps = np.diff(self.ahead_starts)
+        cut_off, steps = self.lengths - ends, np.diff(self.ahead_starts)
         order = np.argsort(
-            np.concatenate([np.arange(len(self)).repeat(self.lengths - ends), np.arange(len(self)).repeat(steps)]),
-            kind="stable",
+            np.concatenate([np.arange(len(self)).repeat(cut_off), np.arange(len(self)).repeat(steps)]), kind="stable"
         )
         assert self.ahead is not None
-        ahead = np.concatenate([self.future_covariates[~is_kept], self.ahead])[order]
-        return replace(cut, ahead=ahead, ahead_starts=np.concatenate([[0], np.cumsum(self.lengths - ends + steps)]))
+        known = runs_of(self.future_covariates, self.starts[:-1] + ends, cut_off)
+        ahead = np.concatenate([known, self.ahead])[order]
+        return replace(cut, ahead=ahead, ahead_starts=np.concatenate([[0], np.cumsum(cut_off + steps)]))
 
     def last_rows(self, rows: int) -> Panel:
         """The end of each series: `rows` rows, and as many more as it takes to hold a value of each channel."""
-        known = np.where(np.isnan(self.values), -1, np.arange(len(self.values))[:, None])
-        last_known = np.maximum.reduceat(known, self.starts[:-1]).min(axis=1) - self.starts[:-1]
-        # a channel without any value needs no row
-        first = np.minimum(np.maximum(self.lengths - rows, 0), np.where(last_known < 0, self.lengths, last_known))
-        is_kept = self._rows_within(first, self.lengths)
-        return self._rows(is_kept, np.concatenate([[0], np.cumsum(self.lengths - first)]))
+        first = np.maximum(self.lengths - rows, 0)
+        ends = runs_of(self.values, self.starts[:-1] + first, self.lengths - first)
+        begins = np.concatenate([[0], np.cumsum(self.lengths - first)])
+        lacks = ~np.logical_or.reduceat(~np.isnan(ends), begins[:-1]).all(axis=1)
+        for number in np.flatnonzero(lacks & (first > 0)):
+            known = ~np.isnan(self.values[self.starts[number] : self.starts[number + 1]])
+            # a channel without any value needs no row
+            last = np.where(known.any(axis=0), len(known) - 1 - known[::-1].argmax(axis=0), len(known)).min()
+            first[number] = min(first[number], last)
+        return self._part(np.arange(len(self)), first, self.lengths)
 
     def take(self, numbers: NDArray[np.int64]) -> Panel:
         """Some of the series, given by rising numbers."""
-        is_kept = np.isin(np.arange(len(self)), numbers)
-        part = self._rows(is_kept.repeat(self.lengths), np.concatenate([[0], np.cumsum(self.lengths[numbers])]))
-        steps = np.diff(self.ahead_starts)
+        part = self._part(numbers, np.zeros(len(numbers), np.int64), self.lengths[numbers])
+        steps = np.diff(self.ahead_starts)[numbers]
         return replace(
             part,
             ids=tuple(self.ids[number] for number in numbers),
-            ahead=None if self.ahead is None else self.ahead[is_kept.repeat(steps)],
-            ahead_starts=np.concatenate([[0], np.cumsum(steps[numbers])]),
+            ahead=None if self.ahead is None else runs_of(self.ahead, self.ahead_starts[:-1][numbers], steps),
+            ahead_starts=np.concatenate([[0], np.cumsum(steps)]),
             static=None if self.static is None else self.static[numbers],
         )
 
@@ -327,31 +347,32 @@ class Panel:
             columns[name] = np.array(categories, dtype=object)[self.static[:, k]].repeat(self.lengths)
         return pd.DataFrame(columns)
 
-    def _rows_within(self, first: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """`(rows,)` whether a row of a series is from the row `first (S,)` of it on and before `end (S,)`."""
-        row = np.arange(len(self.values)) - self.starts[:-1].repeat(self.lengths)
-        inside: NDArray[np.bool_] = (row >= first.repeat(self.lengths)) & (row < end.repeat(self.lengths))
-        return inside
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: of arrays in files where they are."""
+        time = FileView.of(time_numbers(self.time))
+        stamps = self.time if time is None else (time, time_unit(self.time), getattr(self.time, "tz", None))
+        return {**{name: FileView.of(part) or part for name, part in vars(self).items()}, "time": stamps}
 
-    def _rows(self, is_kept: NDArray[np.bool_], starts: NDArray[np.int64]) -> Panel:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        fields = {name: part.open() if isinstance(part, FileView) else part for name, part in state.items()}
+        time = fields["time"]
+        vars(self).update(fields, time=times_of(time[0].open(), *time[1:]) if isinstance(time, tuple) else time)
+
+    def _part(self, numbers: NDArray[np.int64], first: NDArray[np.int64], end: NDArray[np.int64]) -> Panel:
+        """The rows of the series `numbers (n,)` from the row `first (n,)` of each on and before `end (n,)`."""
+        begin, lengths = self.starts[:-1][numbers] + first, end - first
+
+        time = runs_of(time_numbers(self.time), begin, lengths)
+        arrays = {name: getattr(self, name) for name in ("values", "weights", "past_covariates", "future_covariates")}
         return replace(
             self,
-            time=self.time[is_kept],
-            starts=starts,
-            values=self.values[is_kept],
-            weights=None if self.weights is None else self.weights[is_kept],
-            past_covariates=None if self.past_covariates is None else self.past_covariates[is_kept],
-            future_covariates=None if self.future_covariates is None else self.future_covariates[is_kept],
+            time=times_of(time, time_unit(self.time), getattr(self.time, "tz", None)),
+            starts=np.concatenate([[0], np.cumsum(lengths)]),
+            **{name: None if part is None else runs_of(part, begin, lengths) for name, part in arrays.items()},
         )
 
     def _series(self, series: int) -> str:
         return "" if self.is_wide else f"series {shown(self.ids[series])} has "
-
-
-def _as_parts_of_a_sentence(columns: Sequence[str]) -> tuple[str, str]:
-    """Columns that are not used, as the subject of a message and as its object."""
-    names = one_of(map(shown, columns))
-    return (f"column {names} is", "it") if len(columns) == 1 else (f"columns {names} are", "them")
 
 
 def wide_panel(frame: pd.DataFrame, source: str, *, frequency: str | None = None) -> Panel:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from tsattn.data.columns import match_ids
 from tsattn.data.frequency import seconds
+from tsattn.data.mapped.mapped_series import LARGEST, MappedSeries
+from tsattn.data.moments import first_rows, is_before, moments, panel_moments
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.splits import Split
@@ -30,65 +32,13 @@ from tsattn.target_transform import SeriesTransform, TargetTransform
 __all__ = [
     "fit_scaler",
     "known_units",
-    "moments",
     "scaled_ahead",
     "scaled_series",
-    "series_moments",
     "series_units",
     "target_scaler",
 ]
 
 logger = logging.getLogger("tsattn")
-
-_LARGEST = 1e17  # standard deviations from the mean: a thousand squares of it are a number of single precision
-
-
-def moments(values: NDArray[np.float64], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each column over the observed training rows; a constant column has scale 1.
-
-    Args:
-        values: `(rows, C)` training rows, NaN where missing.
-        names: the C columns, for messages.
-
-    Raises:
-        UserError: for a column without one observed value.
-    """
-    empty = np.flatnonzero(np.isnan(values).all(axis=0))
-    if empty.size:
-        raise UserError(f"channel {names[empty[0]]} has no value in the {len(values)} training rows")
-    from sklearn.preprocessing import StandardScaler  # half a second, which forecasting with a known scale is spared
-
-    with np.errstate(over="ignore", invalid="ignore"):  # `scaled_series` refuses values that are too large
-        scaler = StandardScaler().fit(values)
-    return tuple(scaler.mean_.tolist()), tuple(scaler.scale_.tolist())
-
-
-def series_moments(
-    values: NDArray[np.float64], starts: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of each channel of each series.
-
-    Args:
-        values: `(rows, C)` of all series end to end, NaN where missing or not to be looked at.
-        starts: `(S + 1,)` first row of each series, and `rows`.
-
-    Returns:
-        two `(S, C)`: means, NaN without an observed value, and standard deviations, 1 where a channel is constant.
-    """
-    known, lengths = ~np.isnan(values), np.diff(starts)
-
-    def mean_of(part: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(invalid="ignore"):
-            mean: NDArray[np.float64] = np.add.reduceat(np.where(known, part, 0.0), starts[:-1]) / counts
-        return mean
-
-    counts = np.add.reduceat(known, starts[:-1], dtype=np.int64)
-    with np.errstate(over="ignore"):  # `scaled_series` refuses values that are too large
-        mean = mean_of(values)
-        scale = np.sqrt(mean_of((values - mean.repeat(lengths, axis=0)) ** 2))
-    # what rounding leaves of a constant is no scale
-    constant = ~(scale > 10 * np.finfo(np.float64).eps * np.abs(mean))
-    return mean, np.where(constant, 1.0, scale)
 
 
 def fit_scaler(
@@ -107,14 +57,15 @@ def fit_scaler(
     Raises:
         UserError: for a column without a training value, or values that the transform does not take.
     """
-    is_train = _is_before(np.array([split.train_end for split in splits]), panel)
-    scaler = _fit_targets(panel, is_train, scaling)
+    ends = np.array([split.train_end for split in splits])
+    scaler = _fit_targets(panel, ends, scaling)
     if transform is not None:
-        scaler = _fit_transformed(panel, is_train, scaler, transform)
-    covariates = [part[is_train] for part in (panel.past_covariates, panel.future_covariates) if part is not None]
+        scaler = _fit_transformed(panel, ends, scaler, transform)
+    covariates = [part for part in (panel.past_covariates, panel.future_covariates) if part is not None]
     if covariates:
         names = (*panel.past_names, *panel.future_names)
-        mean, scale = moments(np.concatenate(covariates, axis=1), names)
+        parts = zip(*(first_rows(panel, part, ends) for part in covariates), strict=True)
+        mean, scale = moments((np.concatenate(one, axis=1) for one in parts), names)
         if panel.covariate_categories:  # numbers of categories stay what they are
             is_number = [name not in panel.covariate_categories for name in names]
             mean = tuple(one if kept else 0.0 for one, kept in zip(mean, is_number, strict=True))
@@ -123,22 +74,17 @@ def fit_scaler(
     return scaler
 
 
-def _fit_targets(panel: Panel, is_train: NDArray[np.bool_], scaling: str) -> Scaler:
+def _fit_targets(panel: Panel, ends: NDArray[np.int64], scaling: str) -> Scaler:
     """How the values of a panel are scaled, whatever they are."""
-    mean, scale = moments(panel.values[is_train], panel.channels)
-    own = None
-    if scaling == "series":
-        own = series_moments(np.where(is_train[:, None], panel.values, np.nan), panel.starts)
-    return target_scaler(panel.ids, mean, scale, own)
+    mean, scale = moments(first_rows(panel, panel.values, ends), panel.channels)
+    return target_scaler(panel.ids, mean, scale, panel_moments(panel, ends) if scaling == "series" else None)
 
 
-def _fit_transformed(
-    panel: Panel, is_train: NDArray[np.bool_], original: Scaler, transform: Mapping[str, Any]
-) -> Scaler:
+def _fit_transformed(panel: Panel, ends: NDArray[np.int64], original: Scaler, transform: Mapping[str, Any]) -> Scaler:
     """How targets are transformed and then scaled, where `original` scales them as they are."""
     kind = transform["kind"]
     check_domain(panel, kind)
-    lambdas, own = fit_lambdas(panel, is_train, transform, each=original.scaling == "series")
+    lambdas, own = fit_lambdas(panel, is_before(ends, panel), transform, each=original.scaling == "series")
     own = None if own is None else np.where(np.isnan(own), lambdas, own)
     fitted = TargetTransform(
         kind,
@@ -151,7 +97,7 @@ def _fit_transformed(
     )
     with quiet():  # what is to be said of the series is said of the values
         each = np.broadcast_to(lambdas, (len(panel), len(lambdas))) if own is None else own
-        scaler = _fit_targets(transformed_panel(panel, kind, each), is_train, original.scaling)
+        scaler = _fit_targets(transformed_panel(panel, kind, each), ends, original.scaling)
     return replace(scaler, transform=fitted)
 
 
@@ -196,13 +142,7 @@ def series_units(
         history: `(S,)` how many first rows these are, all before those that are forecast; by default all rows.
     """
 
-    def fit() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        values = panel.values
-        if history is not None:
-            values = np.where(_is_before(history, panel)[:, None], values, np.nan)
-        return series_moments(values, panel.starts)
-
-    return known_units(panel.ids, scaler, fit)
+    return known_units(panel.ids, scaler, lambda: panel_moments(panel, history))
 
 
 def known_units(
@@ -247,6 +187,8 @@ def _known_numbers(ids: tuple[Any, ...], scaler: Scaler) -> NDArray[np.int64]:
 def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | None = None) -> Series:
     """A panel as tensors, ``(value - mean) / scale``; see `series_units` for `history`.
 
+    Of a panel that lies in files no row is read: windows are scaled when they are cut, see `MappedSeries`.
+
     A missing value is imputed for the model's input by the last observed one of its series (so nothing is seen ahead
     of its time), at the very start by the mean; the mask of observed values keeps it out of loss and metrics.
 
@@ -261,13 +203,15 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
     if transform is not None:
         panel = transformed_panel(panel, transform.kind, transform.lambdas)
     mean, scale = series_units(panel, scaler, history)
+    past = len(panel.past_names)
+    past_units, future_units = _covariate_units(scaler, slice(None, past)), _covariate_units(scaler, slice(past, None))
+    if panel.is_mapped:
+        return MappedSeries(panel, mean, scale, past_units, future_units, transform)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = panel.values - _each_row(mean, panel)
         scaled /= _each_row(scale, panel)
     missing = np.isnan(panel.values)
     _check_magnitude(scaled, scale, missing, given)
-    past = len(panel.past_names)
-    past_units, future_units = _covariate_units(scaler, slice(None, past)), _covariate_units(scaler, slice(past, None))
     return Series(
         values=_imputed(scaled, panel),
         observed=_observed(missing),
@@ -306,7 +250,7 @@ def _check_magnitude(
     scaled: NDArray[np.float64], scale: NDArray[np.float64], missing: NDArray[np.bool_], panel: Panel
 ) -> None:
     """Refuse values `(rows, C)` whose squares single precision cannot add up, or whose variance double cannot hold."""
-    is_bad = ~(np.abs(scaled) < _LARGEST) & ~missing
+    is_bad = ~(np.abs(scaled) < LARGEST) & ~missing
     is_bad |= ~np.isfinite(_each_row(scale, panel)) & ~missing
     if not is_bad.any():
         return
@@ -316,12 +260,6 @@ def _check_magnitude(
         f"series {shown(name)} has the value {panel.values[row, channel]:g} at {panel.time[row]}, too large to compute "
         "with: mend it, leave it empty, or give the series in a larger unit"
     )
-
-
-def _is_before(ends: NDArray[np.int64], panel: Panel) -> NDArray[np.bool_]:
-    """`(rows,)` whether a row is among the first `ends (S,)` of its series."""
-    is_before: NDArray[np.bool_] = np.arange(len(panel.values)) < (panel.starts[:-1] + ends).repeat(panel.lengths)
-    return is_before
 
 
 def _each_row(units: NDArray[np.float64], panel: Panel) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from tsattn.data.dates import INTEGER_FORMATS, parse_dates
 from tsattn.data.frequency import Times, is_steps
 from tsattn.errors import UserError, shown
 
-__all__ = ["in_zone_of", "stamps_or_steps", "time_stamps"]
+__all__ = ["in_zone_of", "integer_format", "stamps_or_steps", "time_stamps"]
 
 logger = logging.getLogger("tsattn")
 
@@ -41,7 +41,7 @@ def time_stamps(
         stamps = pd.DatetimeIndex(column.dt.to_timestamp())
     elif pd.api.types.is_datetime64_any_dtype(kind):
         stamps = pd.DatetimeIndex(column)
-    elif (form := date_format or _integer_format(column)) is not None and _whole_numbers(column) is not None:
+    elif (form := date_format or integer_format(column)) is not None and _whole_numbers(column) is not None:
         stamps = parse_dates(_as_text(column), where, form)
     elif pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_timedelta64_dtype(kind):
         raise _no_date(column, 0, where)
@@ -71,7 +71,7 @@ def stamps_or_steps(
     numbers = _whole_numbers(column)
     if numbers is not None and date_format is None:
         is_known = frequency is not None and is_steps(frequency)
-        if is_known or (frequency is None and _integer_format(column) is None):
+        if is_known or (frequency is None and integer_format(column) is None):
             if not is_known:
                 logger.warning("column %s holds whole numbers that are no dates: they count steps", shown(column.name))
             if len(numbers) < len(column):
@@ -114,7 +114,7 @@ def _whole_numbers(column: pd.Series) -> pd.Series | None:
     return known if known.abs().max() < 1 << 62 else None
 
 
-def _integer_format(column: pd.Series) -> str | None:
+def integer_format(column: pd.Series) -> str | None:
     """How whole numbers are written as dates, if they are: by their size, and months by their last digits."""
     numbers = _whole_numbers(column)
     if numbers is None:

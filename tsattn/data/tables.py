@@ -19,9 +19,9 @@ from tsattn.data.roles import TIME_COLUMNS
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
 
-__all__ = ["as_frame", "read_table", "rows_of"]
+__all__ = ["ID_COLUMNS", "as_frame", "read_table", "rows_of"]
 
-_ID_COLUMNS = ("unique_id", "item_id")
+ID_COLUMNS = ("unique_id", "item_id")
 _PLAIN = TextFormat()
 
 
@@ -55,7 +55,7 @@ def read_table(
     try:
         if suffix != ".csv":
             return _read_parquet(path)
-        return read_cells(path, ids=(id_column, *_ID_COLUMNS), dates=dates, text=text)
+        return read_cells(path, ids=(id_column, *ID_COLUMNS), dates=dates, text=text)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or first_line(error)}") from error
     except MemoryError as error:

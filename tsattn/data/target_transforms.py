@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from tsattn.data.panel import Panel
+from tsattn.data.row_ranges import blocks_of, made_rows
 from tsattn.errors import UserError, shown
 from tsattn.target_transform import LARGEST_LAMBDA, TRANSFORMS, transformed
 
 __all__ = ["check_domain", "fit_lambdas", "transformed_panel"]
 
+_READ = 1_000_000  # rows that are read of an array in a file
 _MOST = 100_000  # values that tell one lambda from another as well as more would
 
 
@@ -42,7 +44,8 @@ def fit_lambdas(
         return (0.0,) * C, None
     if "lambda" in transform:
         return (transform["lambda"],) * C, None
-    train = panel.values[is_train]
+    some = np.flatnonzero(is_train)
+    train = panel.values[some[:: -(-len(some) // _READ) or 1] if panel.is_mapped else some]
     pooled = (_most_likely(train[:, channel]) for channel in range(C))
     lambdas = tuple(1.0 if np.isnan(one) else one for one in pooled)
     if not each:
@@ -67,8 +70,12 @@ def transformed_panel(panel: Panel, kind: str, lambdas: NDArray[np.float64]) -> 
         UserError: for a value that the transform does not take, naming column, series and row.
     """
     check_domain(panel, kind)
-    each = lambdas if len(panel) == 1 else lambdas.repeat(panel.lengths, axis=0)
-    return replace(panel, values=transformed(kind, panel.values, each))
+
+    def values_of(rows: slice) -> NDArray[np.float64]:
+        owner = np.searchsorted(panel.starts, np.arange(rows.start, rows.stop), side="right") - 1
+        return transformed(kind, panel.values[rows].astype(np.float64, copy=False), lambdas[owner])
+
+    return replace(panel, values=made_rows(panel.values, values_of))
 
 
 def check_domain(panel: Panel, kind: str) -> None:
@@ -77,10 +84,14 @@ def check_domain(panel: Panel, kind: str) -> None:
     Raises:
         UserError: naming column, series and row of the first.
     """
-    is_bad = panel.values < 0 if kind == "log1p" else panel.values <= 0
-    if not is_bad.any():
+    for block in blocks_of(panel.values):
+        is_bad = panel.values[block] < 0 if kind == "log1p" else panel.values[block] <= 0
+        if is_bad.any():
+            break
+    else:
         return
     row, channel = (int(place[0]) for place in is_bad.nonzero())
+    row += block.start
     number, name = int(panel.starts.searchsorted(row, side="right")) - 1, panel.channels[channel]
     of_series = "" if panel.is_wide else f" of series {shown(panel.ids[number])}"
     value = panel.values[row, channel]

@@ -36,7 +36,7 @@ class WindowLoaders:
         """The series that windows for this device are cut from: in its memory, sent there once, or on the host."""
         if device.type not in RESIDENT_ON or self.num_workers or series.nbytes > self.resident_gb * 1e9:
             return series
-        if self._held is None or self._held[0] is not series or self._held[1].values.device != device:
+        if self._held is None or self._held[0] is not series or self._held[1].device != device:
             self._held = series, series.to(device)
         return self._held[1]
 
@@ -82,7 +82,7 @@ class WindowLoaders:
     def _memory_of(self, windows: WindowDataset) -> torch.device | None:
         """The device in whose memory the series lie that windows are cut from; None for those on the host."""
         is_held = self._held is not None and windows.series is self._held[1]
-        return windows.series.values.device if is_held else None
+        return windows.series.device if is_held else None
 
     def _options(self, device: torch.device, memory: torch.device | None) -> dict[str, Any]:
         """Options of a loader for a device, of windows that are cut in the memory of one, or (None) on the host."""

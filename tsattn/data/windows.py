@@ -63,6 +63,11 @@ class Series:
         return len(self.starts) - 1
 
     @property
+    def device(self) -> torch.device:
+        """Where windows are cut."""
+        return self.values.device
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
         return sum(part.nbytes for part in self._tensors().values() if part is not None)
@@ -78,6 +83,11 @@ class Series:
     def units(self) -> Units:
         """What takes values and forecasts of these series back to original units."""
         return Units(self.mean, self.scale, self.transform)
+
+    def rows_of(self, number: int) -> tuple[Tensor, Tensor | None]:
+        """The values of a series, `(rows, C)`, and which of them are observed; None if nothing is missing."""
+        rows = slice(int(self.starts[number]), int(self.starts[number + 1]))
+        return self.values[rows], None if self.observed is None else self.observed[rows]
 
     def windows(
         self, numbers: Tensor, origins: Tensor, context_length: int, prediction_length: int, *, padded: bool = True
@@ -188,7 +198,7 @@ class WindowDataset(Dataset[Batch]):
         self.context_length = context_length
         self.prediction_length = prediction_length
         # kept as ranges: a row number for each of a billion windows would not fit into memory
-        self._device = series.values.device
+        self._device = series.device
         self._first = torch.tensor([rows.start for rows in ranges], device=self._device)
         self._step = torch.tensor([rows.step for rows in ranges], device=self._device)
         self._end = torch.tensor([len(rows) for rows in ranges]).cumsum(0).to(self._device)

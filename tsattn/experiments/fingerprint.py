@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tsattn.data import ForecastDataModule, Panel
+from tsattn.data.grid import counts
 
 __all__ = ["fingerprint"]
 
@@ -23,13 +23,9 @@ def fingerprint(data: ForecastDataModule) -> str:
     Args:
         data: set up.
     """
-    panel, series = data.panel, data.series
+    panel = data.panel
     assert panel is not None
-    if len(panel.values) == len(series.values):
-        return _hash(_names(panel), _arrays(panel))
-    # of series on disk, a panel of their last rows stands in memory
-    tensors = (series.values, series.observed, series.time, series.starts, series.mean, series.scale)
-    return _hash(_names(panel), [tensor.numpy() for tensor in tensors if tensor is not None])
+    return _hash(_names(panel), panel)
 
 
 def _names(panel: Panel) -> list[Any]:
@@ -40,23 +36,21 @@ def _names(panel: Panel) -> list[Any]:
     return [*map(list, parts), panel.static_categories, *kind, *more]
 
 
-def _arrays(panel: Panel) -> list[Any]:
-    time = panel.time
-    # the unit of the time stamps is a matter of the reader
-    stamps = time.as_unit("ns").asi8 if isinstance(time, pd.DatetimeIndex) else time.to_numpy(np.int64)
-    parts = [panel.starts, panel.values, panel.past_covariates, panel.future_covariates, panel.static, panel.weights]
-    return [stamps, *(part for part in parts if part is not None)]
-
-
-def _hash(names: list[Any], arrays: Iterable[Any]) -> str:
+def _hash(names: list[Any], panel: Panel) -> str:
     found = hashlib.blake2b(json.dumps(names, default=str).encode(), digest_size=32)
-    for array in arrays:
-        flat = np.ascontiguousarray(array).reshape(-1)
-        step = max(1, _CHUNK // flat.itemsize)
-        found.update(f"{array.dtype.str}{array.shape}".encode())
-        for start in range(0, len(flat), step):
-            part = flat[start : start + step]
-            if part.dtype.kind == "f":  # one missing value is as good as another, and so are the two zeros
-                part = np.where(np.isnan(part), np.nan, part) + 0.0
+    rows = panel.values, panel.past_covariates, panel.future_covariates
+    for array in (panel.time, panel.starts, *rows, panel.static, panel.weights):
+        if array is None:
+            continue
+        is_float = array.dtype.kind == "f"
+        width = int(np.prod(array.shape[1:]))
+        step = max(1, _CHUNK // (8 * max(1, width)))
+        found.update(f"{'<f8' if is_float else '<i8'}{array.shape}".encode())
+        for start in range(0, len(array), step):
+            part: Any = array[start : start + step]
+            if isinstance(part, pd.Index):  # the unit of the time stamps is a matter of the reader
+                part = counts(part)
+            elif is_float:  # one missing value is as good as another, and so are the two zeros; so is the precision
+                part = np.where(np.isnan(part), np.nan, part).astype(np.float64) + 0.0
             found.update(part.tobytes())
     return found.hexdigest()

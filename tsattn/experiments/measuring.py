@@ -75,12 +75,10 @@ def measured(
     return table
 
 
-def _seasonal_errors(data: ForecastDataModule, part: str) -> NDArray[np.float64] | None:
-    """`(S, C)` what MASE divides by, of the rows before the part; None of series that are not in memory."""
+def _seasonal_errors(data: ForecastDataModule, part: str) -> NDArray[np.float64]:
+    """`(S, C)` what MASE divides by, of the rows before the part."""
     assert data.task is not None
     assert data.panel is not None
-    if len(data.panel.values) != len(data.series.values):
-        return None
     before = np.array([split.bounds(part)[0] for split in data.splits])
     return seasonal_errors(data.panel, before, data.task.season_length)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tsattn.data import Panel
 from tsattn.data.columns import match_ids
 from tsattn.data.frequency import Times
+from tsattn.data.time_numbers import time_numbers, time_unit, time_zone, times_of
 from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.experiments import Result
 from tsattn.forecaster.frame_kinds import FrameKind
@@ -91,13 +92,11 @@ class FittedSeries:
 
     def plain(self) -> dict[str, Any]:
         """What is not an array, as plain data."""
-        time = self.panel.time
-        zone, unit = (time.tz, time.unit) if isinstance(time, pd.DatetimeIndex) else (None, None)  # None: steps
         return {
             **{name: getattr(self.panel, name) for name in _PLAIN},
             "covariate_categories": dict(self.panel.covariate_categories),
-            "time_zone": None if zone is None else str(zone),
-            "time_unit": unit,
+            "time_zone": time_zone(self.panel.time),
+            "time_unit": time_unit(self.panel.time),  # None: steps
             "is_complete": self.is_complete,
             "kind": asdict(self.kind),
             "earlier_ids": self._earlier,
@@ -115,11 +114,11 @@ class FittedSeries:
         known = [number for number, name in enumerate(panel.ids) if name in self.trained_until]
         until = [self.trained_until[name] for name in (*(panel.ids[number] for number in known), *self._earlier)]
         return {
-            "time": _numbers(panel.time),
+            "time": time_numbers(panel.time).copy(),
             **{name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None},
             _ERRORS: self.seasonal_error,
             _KNOWN: np.array(known, np.int64),
-            _UNTIL: _numbers(_like(until, panel.time)),
+            _UNTIL: time_numbers(_like(until, panel.time)).copy(),
         }
 
     @classmethod
@@ -135,10 +134,11 @@ class FittedSeries:
         known = plain.get("covariate_categories", {})
         fields["covariate_categories"] = {name: tuple(categories) for name, categories in known.items()}
         fields.update({name: arrays.get(name) for name in _ARRAYS})
-        panel = Panel(time=_times(arrays["time"], plain), **fields)
+        unit, zone = plain["time_unit"], plain["time_zone"]
+        panel = Panel(time=times_of(arrays["time"], unit, zone), **fields)
         if _UNTIL in arrays:
             known = [*(panel.ids[number] for number in arrays[_KNOWN]), *map(_id, plain.get("earlier_ids", ()))]
-            until = dict(zip(known, _times(arrays[_UNTIL], plain), strict=True))
+            until = dict(zip(known, times_of(arrays[_UNTIL], unit, zone), strict=True))
         else:
             until = _stamps(panel, panel.lengths)
         kind = FrameKind(**plain.get("kind", {}))
@@ -163,14 +163,3 @@ def _like(times: list[Any], others: Times) -> Times:
         return pd.DatetimeIndex(times).as_unit(others.unit)
     steps: Times = pd.Index(times, dtype=np.int64)
     return steps
-
-
-def _numbers(time: Times) -> NDArray[np.int64]:
-    return time.asi8.copy() if isinstance(time, pd.DatetimeIndex) else time.to_numpy(np.int64, copy=True)
-
-
-def _times(numbers: NDArray[np.int64], plain: Mapping[str, Any]) -> Times:
-    if plain["time_unit"] is None:
-        return pd.Index(numbers)
-    time = pd.DatetimeIndex(numbers.view(f"M8[{plain['time_unit']}]"))
-    return time if plain["time_zone"] is None else time.tz_localize("UTC").tz_convert(plain["time_zone"])

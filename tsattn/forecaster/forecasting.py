@@ -239,7 +239,7 @@ class Forecasting(ABC):
                 "this model does not know which rows it was trained on: rows of the frame may be among them",
                 stacklevel=3,
             )
-        unseen = UnseenWindows.of(panel, now.series, fitted.predictor.task, now.reader, step)
+        unseen = UnseenWindows.of(panel, now.series, fitted.predictor.task, step)
         return with_levels(fitted, unseen.panel.ids, level), unseen
 
     def plot(self, forecast: Any, ids: Any = None, *, history: Any = None) -> Figure:

@@ -67,11 +67,9 @@ def forecaster_from(experiment: Experiment, checkpoint: str | Path) -> Forecaste
 
 
 def forecaster_of(result: Result) -> Forecaster:
-    """A forecaster of the predictor of a run, which knows the series that it was fitted to if they are in memory."""
+    """A forecaster of the predictor of a run, which knows the series that it was fitted to."""
     fitted = result.refitted or result.fitted
     forecaster = Forecaster(**run_arguments(fitted, result.experiment.to_dict()))
     forecaster.fitted, forecaster.result = fitted, result
-    panel = result.data.panel
-    if panel is not None and len(panel.values) == len(result.data.series.values):
-        forecaster.series = FittedSeries.of(result)  # of data larger than memory there are last rows alone
+    forecaster.series = FittedSeries.of(result)
     return forecaster

@@ -13,6 +13,7 @@ import pandas as pd
 
 from tsattn.checks import whole_number
 from tsattn.data import Panel
+from tsattn.data.continued import with_future
 from tsattn.data.quiet import quiet
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
@@ -20,7 +21,7 @@ from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frame_kinds import FrameKind
 from tsattn.forecaster.frames import forecast_frames
 from tsattn.forecaster.panel_runs import built_for
-from tsattn.forecaster.reading import FrameReader, reread
+from tsattn.forecaster.reading import FrameReader
 from tsattn.forecaster.scenarios import in_scenario, scenarios_of
 from tsattn.predictors import Predictor
 from tsattn.predictors.calibrated import with_levels
@@ -89,7 +90,7 @@ class Predicting:
         if future is None:
             return self.series.panel, fitted
         last = self.series.panel.last_rows(fitted.predictor.context_length)
-        return reread(last, task, self.reader, future=future), fitted
+        return with_future(last, future, self.reader.text), fitted
 
     @property
     def task(self) -> Task:

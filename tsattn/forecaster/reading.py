@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from tsattn.checks import share
 from tsattn.data import Panel, panel_from_frame
 from tsattn.data.columns import column_name, column_names
+from tsattn.data.continued import with_future
 from tsattn.data.frequency import Times
 from tsattn.data.grid import normalise_frequency
 from tsattn.data.lazy_frames import collected
-from tsattn.data.quiet import quiet
+from tsattn.data.mapped.opening import opened_panel, refuse_weights, table_options
+from tsattn.data.mapped.panel_folder import is_panel_folder
+from tsattn.data.stamps import in_zone_of
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
 from tsattn.data.weights import RowWeights, without_column
 from tsattn.task import Task
 
-__all__ = ["FrameReader", "reread"]
+__all__ = ["FrameReader"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class FrameReader:
         """A frame as a panel.
 
         Args:
-            frame: of pandas, polars or pyarrow, or a path.
+            frame: of pandas, polars or pyarrow, or the path of a file or of a folder that a table was converted to, of
+                which all columns are taken where none are named.
             source: what it is, for messages.
             future: future covariates after its end.
             zone_of: time stamps in the time zone that those of the frame are converted to.
@@ -76,6 +79,9 @@ class FrameReader:
         Raises:
             UserError: if it cannot be used.
         """
+        if (folder := _converted(frame)) is not None:
+            refuse_weights(self.weights, folder)
+            return self._panel_in(folder, self.frequency, future)
         table, options = self._opened(frame, source, future)
         categorical = None if task is None else [*task.categories_by_covariate]
         named: dict[str, Any] = {
@@ -96,13 +102,27 @@ class FrameReader:
             future: as for `read`.
             zone_of: time stamps in the time zone that those of the frame are converted to.
         """
+        if (folder := _converted(frame)) is not None:
+            panel = self._panel_in(folder, task.frequency, future)
+            if zone_of is not None:
+                panel = replace(
+                    panel, time=in_zone_of(zone_of, panel.time, str(folder), "what the model was fitted on")
+                )
+            return panel.for_task(task, str(folder))
         table, options = self._opened(frame, source, future)
+        for role in ("past_covariates", "future_covariates", "static"):
+            options[role] = getattr(task, role)  # of a table that was converted, not all are named
         table = table if self.weights is None else without_column(table, self.weights.column)
         if set(task.channels) <= set(map(str, table.columns)):
             options["target"] = task.channels  # of other columns none is a target
         options["categorical"] = [*task.categories_by_covariate]
         panel = panel_from_frame(table, **options, frequency=task.frequency, zone_of=zone_of)
         return panel.for_task(task, options["source"])
+
+    def _panel_in(self, folder: Path, frequency: str | int | None, future: Any) -> Panel:
+        """What a table was converted to."""
+        panel = opened_panel(folder, table_options(self.columns, frequency, self.max_filled, self.text))
+        return panel if future is None else with_future(panel, future, self.text)
 
     def _opened(self, frame: Any, source: str, future: Any) -> tuple[Any, dict[str, Any]]:
         weight = None if self.weights is None else self.weights.column
@@ -119,29 +139,7 @@ def _of_lazy(columns: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in columns.items()}
 
 
-def reread(panel: Panel, task: Task, reader: FrameReader, *before: pd.DataFrame, future: Any = None) -> Panel:
-    """A panel with rows or a future added to its table, of which nothing is logged.
-
-    Args:
-        panel: the series.
-        task: what a predictor was fitted for.
-        reader: of the future.
-        *before: rows of the same columns.
-        future: ids, time stamps and future covariates after its end.
-    """
-    with quiet():
-        return panel_from_frame(
-            pd.concat([*before, panel.to_frame()], ignore_index=True),
-            id_column=None if panel.is_wide else panel.id_name,
-            time_column=panel.time_name,
-            target=panel.channels,
-            past_covariates=panel.past_names,
-            future_covariates=panel.future_names,
-            static=panel.static_names,
-            frequency=panel.frequency,
-            max_filled=1.0,  # what comes much later is still of the same series
-            text=reader.text,  # of the future
-            source="the series",
-            future=future,
-            categorical=[*panel.covariate_categories],
-        ).for_task(task, "the series")
+def _converted(frame: Any) -> Path | None:
+    """The folder that a table was converted to, if it is the path of one."""
+    path = Path(frame).expanduser() if isinstance(frame, str | Path) else None
+    return path if path is not None and is_panel_folder(path) else None

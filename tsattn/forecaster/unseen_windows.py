@@ -6,14 +6,13 @@ import logging
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data import Panel
+from tsattn.data.continued import appended
 from tsattn.errors import UserError
 from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.forecaster.fitted_series import FittedSeries
-from tsattn.forecaster.reading import FrameReader, reread
 from tsattn.task import Task
 
 __all__ = ["UnseenWindows"]
@@ -37,14 +36,13 @@ class UnseenWindows:
     scale: NDArray[np.float64]
 
     @classmethod
-    def of(cls, panel: Panel, series: FittedSeries | None, task: Task, reader: FrameReader, step: int) -> UnseenWindows:
+    def of(cls, panel: Panel, series: FittedSeries | None, task: Task, step: int) -> UnseenWindows:
         """The windows of a panel.
 
         Args:
             panel: the series, as the predictor needs them (`Panel.for_task`).
             series: those that it was fitted to; None where they are not known.
             task: what it was built for.
-            reader: of frames.
             step: rows between horizons.
 
         Raises:
@@ -53,7 +51,7 @@ class UnseenWindows:
         named = None if series is None else series.named_as(panel)
         first = np.zeros(len(panel), np.int64)
         if named is not None:
-            panel, first = _after(panel, named, task, reader)
+            panel, first = _after(panel, named, task.context_length)
         L, T = task.context_length, task.prediction_length
         origins = []
         for rows, before in zip(panel.lengths.tolist(), first.tolist(), strict=True):
@@ -75,18 +73,23 @@ class UnseenWindows:
         return cls(panel, origins, scale)
 
 
-def _after(panel: Panel, series: FittedSeries, task: Task, reader: FrameReader) -> tuple[Panel, NDArray[np.int64]]:
+def _after(panel: Panel, series: FittedSeries, context_length: int) -> tuple[Panel, NDArray[np.int64]]:
     """A panel with the rows that were fitted before it, and how many rows of each series are not to be scored."""
-    starts = dict(zip(panel.ids, panel.time[panel.starts[:-1]], strict=True))
-    frame = series.panel.to_frame()
-    owners = pd.Series(panel.ids * len(frame)) if panel.is_wide else frame[panel.id_name]
-    is_before = (frame[panel.time_name] < owners.map(starts)).to_numpy()
-    if is_before.any():
-        panel = reread(panel, task, reader, frame[is_before])
-    added = frame[panel.time_name][is_before].groupby(owners[is_before].to_numpy()).max()
-    first = np.zeros(len(panel), np.int64)
-    for number, name in enumerate(panel.ids):
+    number = {name: number for number, name in enumerate(panel.ids)}
+    before, seen = series.panel, np.zeros(len(panel), np.int64)
+    rows = np.zeros(len(before), np.int64)  # of those that were fitted, before the panel begins
+    for fitted, name in enumerate(before.ids):
+        if name in number:
+            rows[fitted] = before.time_of(fitted).searchsorted(panel.time_of(number[name])[0])
+    numbers = np.flatnonzero(rows)
+    added = {before.ids[fitted]: before.time_of(fitted)[rows[fitted] - 1] for fitted in numbers.tolist()}
+    if len(numbers):
+        fitted_before = before.take(numbers).until(rows[numbers])
+        if before.is_mapped:
+            fitted_before = fitted_before.last_rows(context_length)
+        panel = appended(fitted_before, panel)
+    for name, place in number.items():
         for ends in (added, series.trained_until):
             if name in ends:
-                first[number] = max(first[number], panel.time_of(number).searchsorted(ends[name], side="right"))
-    return panel, first
+                seen[place] = max(seen[place], panel.time_of(place).searchsorted(ends[name], side="right"))
+    return panel, seen

@@ -249,12 +249,10 @@ class Planner:
                 data.windows(part, predictor.context_length)
         return experiment.key_with(data, self._print(data))
 
-    def _print(self, data: ForecastDataModule) -> str | None:
-        """The fingerprint of data in memory, found once; None of others, whose scaling is a part of it."""
+    def _print(self, data: ForecastDataModule) -> str:
+        """The fingerprint of the data, found once."""
         panel = data.panel
         assert panel is not None
-        if len(panel.values) != len(data.series.values):
-            return None
         if id(panel) not in self._prints:
             self._prints[id(panel)] = panel, fingerprint(data)
         return self._prints[id(panel)][1]

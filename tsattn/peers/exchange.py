@@ -42,16 +42,15 @@ def write_series(path: Path, data: ForecastDataModule) -> int:
     series, T = data.series, data.prediction_length
     lengths = [split.val_end - split.train_end for split in data.splits]
     held = min((rows for rows in lengths if rows >= T), default=0) if "val" in data.parts else 0
-    C = series.values.shape[1]
+    C = series.mean.shape[1]
     ids, steps, values, observed = [], [], [], []
     for number, split in enumerate(data.splits):
-        start, rows = int(series.starts[number]), split.train_end + min(held, lengths[number])
+        rows = split.train_end + min(held, lengths[number])
         if not rows:
             continue
-        part = slice(start, start + rows)
-        values.append(series.values[part].T.reshape(-1).numpy())
-        seen = None if series.observed is None else series.observed[part].T.reshape(-1).numpy()
-        observed.append(np.ones(C * rows, bool) if seen is None else seen)
+        scaled, known = series.rows_of(number)
+        values.append(scaled[:rows].T.reshape(-1).numpy())
+        observed.append(np.ones(C * rows, bool) if known is None else known[:rows].T.reshape(-1).numpy())
         ids.append(np.repeat(np.arange(number * C, (number + 1) * C, dtype=np.int32), rows))
         steps.append(np.tile(np.arange(rows, dtype=np.int32), C))
     columns = {"unique_id": ids, "ds": steps, "y": values, "observed": observed}

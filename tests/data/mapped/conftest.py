@@ -1,4 +1,4 @@
-"""Every test of mapped tables reads small batches and sees what is logged."""
+"""Every test of converted tables reads small batches and sees what is logged."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.mapped.tables_to_map import long_frame, saved
+from tsattn.data.mapped import convert as mapped_convert
 from tsattn.data.mapped import source as mapped_source
 
 
@@ -18,7 +19,8 @@ def log(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_source, "_CELLS", 128)
+    monkeypatch.setattr(mapped_source, "_CELLS", 1000)
+    monkeypatch.setattr(mapped_convert, "_ROWS", 100)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tables to map, and what the tests of mapped tables share."""
+"""Tables to convert, and what the tests of converted tables share."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 import torch
 from torch.utils.data import DataLoader
 
 from tests.toy_windows import tensors_of
 from tsattn.batch import Batch
-from tsattn.data import FrameDataModule, MappedDataModule
+from tsattn.data import FrameDataModule, MappedDataModule, Panel
+from tsattn.data.mapped.convert import convert
+from tsattn.data.mapped.opening import opened_panel, table_options
+from tsattn.data.text_format import TextFormat
 
 SIZES: dict[str, Any] = {"context_length": 24, "prediction_length": 6, "eval_batch_size": 50}
 LONG: dict[str, Any] = {"target": ["y", "z"], **SIZES}
+ROLES: dict[str, Any] = {"past_covariates": ["p"], "future_covariates": ["f", "g"], "static": ["kind", "size"]}
 
 
 def long_frame(*, missing: bool, tz: str | None = None) -> pd.DataFrame:
@@ -33,6 +36,23 @@ def long_frame(*, missing: bool, tz: str | None = None) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def full_frame(*, gaps: bool = True, tz: str | None = None) -> pd.DataFrame:
+    """The same with covariates, a future of them, static columns and gaps in time, in any order."""
+    frame, rng = long_frame(missing=True, tz=tz), np.random.default_rng(1)
+    frame["p"] = np.where(rng.random(len(frame)) < 0.1, np.nan, rng.standard_normal(len(frame)))
+    frame["f"] = np.where(rng.random(len(frame)) < 0.05, np.nan, 100 + rng.standard_normal(len(frame)))
+    frame["g"] = (frame["ds"].dt.hour > 12).astype(bool)
+    frame["kind"] = frame["unique_id"].map({"s0": "new", "s1": "old", "s2": "new", "s3": "other"})
+    frame["size"] = frame["unique_id"].map({"s0": 1, "s1": 2, "s2": 3, "s3": 2})
+    frame.loc[frame.groupby("unique_id").tail(1).index, "y"] = 1.5
+    after = frame.groupby("unique_id").tail(9).assign(y=np.nan, z=np.nan, p=3.0)
+    after = after.assign(f=after["f"].fillna(99.0), ds=after["ds"] + pd.Timedelta(9, "h"))
+    frame = pd.concat([frame, after], ignore_index=True)
+    if gaps:
+        frame = frame[(rng.random(len(frame)) > 0.1) | frame["p"].eq(3.0) | frame["y"].eq(1.5)]
+    return frame.sample(frac=1, random_state=2).reset_index(drop=True)
+
+
 def wide_frame(*, missing: bool) -> pd.DataFrame:
     frame = long_frame(missing=missing).query("unique_id == 's1'").drop(columns="unique_id")
     return frame.rename(columns={"ds": "date"}).reset_index(drop=True)
@@ -42,6 +62,14 @@ def saved(frame: pd.DataFrame, path: Path, rows: int = 70) -> Path:
     """A file of row groups that series do not end with."""
     frame.to_parquet(path, row_group_size=rows, index=False)
     return path
+
+
+def converted(path: Path, folder: Path, *, text: TextFormat | None = None, **columns: Any) -> Panel:
+    """The panel of a table, converted."""
+    frequency, max_filled = columns.pop("frequency", None), columns.pop("max_filled", 0.5)
+    options = table_options(columns, frequency, max_filled, text or TextFormat())
+    convert(path, folder, options)
+    return opened_panel(folder, table_options({}, None, 0.5, TextFormat()), verify=True)
 
 
 def mapped(path: Path, **options: Any) -> MappedDataModule:
@@ -56,19 +84,23 @@ def in_memory(frame: pd.DataFrame, **options: Any) -> FrameDataModule:
     return data
 
 
-def builds(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Why maps were built."""
-    return [r.getMessage().split(": ", 1)[1] for r in caplog.records if r.getMessage().startswith("building the map")]
+def assert_same_panel(one: Panel, other: Panel) -> None:
+    """All fields are equal, but for the type of their numbers and what is known of the missing ones."""
+    for name, part in vars(one).items():
+        same = getattr(other, name)
+        if name == "time":
+            assert part.equals(same)
+            assert part.dtype == same.dtype
+        elif isinstance(part, np.ndarray):
+            np.testing.assert_array_equal(part, same, err_msg=name)
+        elif name != "complete":
+            assert part == same, name
 
 
-def values_file(data: MappedDataModule) -> Path:
-    (file,) = data.folder.glob("*-values.bin")
-    return file
-
-
-def assert_same_batches(ours: DataLoader[Batch], theirs: DataLoader[Batch], atol: float) -> None:
+def assert_same_batches(ours: DataLoader[Batch], theirs: DataLoader[Batch]) -> None:
     for one, other in zip(ours, theirs, strict=True):
         left, right = tensors_of(one), tensors_of(other)
         assert left.keys() == right.keys()
         for name in left:
-            torch.testing.assert_close(left[name], right[name], rtol=0, atol=atol, msg=name)
+            assert torch.equal(left[name], right[name]), name
+            assert left[name].dtype == right[name].dtype

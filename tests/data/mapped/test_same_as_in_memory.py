@@ -1,4 +1,4 @@
-"""Windows, scales, splits and forecasts of a mapped table are those of the same table in memory."""
+"""Arrays, windows, scales, splits and forecasts of a converted table are those of the same table in memory."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from lightning.pytorch import Trainer
 
 from tests.data.mapped.tables_to_map import (
     LONG,
+    ROLES,
     SIZES,
     assert_same_batches,
-    builds,
+    assert_same_panel,
+    converted,
+    full_frame,
     in_memory,
     long_frame,
     mapped,
     saved,
     wide_frame,
 )
-from tsattn.data import FrameDataModule, MappedDataModule
+from tsattn.data import FrameDataModule, MappedDataModule, panel_from_frame
+from tsattn.errors import UserError
 from tsattn.forecaster import future_frame
 from tsattn.training import ForecastingModule
 
@@ -36,63 +42,106 @@ SPLITS: dict[str, dict[str, Any]] = {
 
 # each pair of choices once
 @pytest.mark.parametrize(
-    ("split", "is_wide", "missing", "scaling"),
+    ("split", "table", "scaling"),
     [
-        ("default", False, True, "series"),
-        ("default", True, False, "global"),
-        ("fractions", False, False, "global"),
-        ("fractions", True, True, "series"),
-        ("rows", False, True, "global"),
-        ("rows", True, False, "series"),
-        ("dates", False, False, "series"),
-        ("dates", True, True, "global"),
+        ("default", "long", "series"),
+        ("default", "full", "global"),
+        ("fractions", "wide", "global"),
+        ("fractions", "full", "series"),
+        ("rows", "full", "series"),
+        ("dates", "long", "global"),
+        ("dates", "wide", "series"),
     ],
 )
-def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, is_wide: bool, missing: bool, scaling: str) -> None:
-    frame = wide_frame(missing=missing) if is_wide else long_frame(missing=missing)
-    options = {**(SIZES if is_wide else LONG), "scaling": scaling, **SPLITS[split]}
+def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, table: str, scaling: str) -> None:
+    frames = {"long": long_frame(missing=False), "full": full_frame(), "wide": wide_frame(missing=True)}
+    frame = frames[table]
+    options = {**(SIZES if table == "wide" else LONG), "scaling": scaling, **SPLITS[split]}
+    options |= ROLES if table == "full" else {}
     theirs = in_memory(frame, **options)
     ours = mapped(saved(frame, tmp_path / "frame.parquet"), **options)
-    assert (ours.series.observed is None) == (not missing)
+    assert ours.panel is not None
+    assert ours.panel.is_mapped
+    assert theirs.panel is not None
+    assert_same_panel(ours.panel, theirs.panel)
     assert ours.splits == theirs.splits
+    assert ours.scaler == theirs.scaler
     assert ours.task is not None
     assert theirs.task is not None
-    for name in ("channels", "frequency", "season_length"):
-        assert getattr(ours.task, name) == getattr(theirs.task, name), name
-    for name in ("ids", "scaling"):
-        assert getattr(ours.scaler, name) == getattr(theirs.scaler, name), name
-    for name in ("mean", "scale", "series_mean", "series_scale"):
-        np.testing.assert_allclose(getattr(ours.scaler, name), getattr(theirs.scaler, name), rtol=1e-12)
+    assert {**vars(ours.task), "data": ""} == {**vars(theirs.task), "data": ""}
     for part in ("train", "val", "test"):
-        assert_same_batches(ours.eval_dataloader(part), theirs.eval_dataloader(part), atol=1e-6)
-    assert_same_batches(ours.predict_dataloader(), theirs.predict_dataloader(), atol=1e-6)
-    # with the same scale they are the same to the last bit
-    obeying = MappedDataModule(str(tmp_path / "frame.parquet"), **options)
-    obeying.task, obeying.scaler = theirs.task, theirs.scaler
-    obeying.setup("test")
-    assert obeying.task is theirs.task
-    assert obeying.scaler is theirs.scaler
-    for part in ("train", "val", "test"):
-        assert_same_batches(obeying.eval_dataloader(part), theirs.eval_dataloader(part), atol=0)
+        assert_same_batches(ours.eval_dataloader(part), theirs.eval_dataloader(part))
+    assert_same_batches(ours.predict_dataloader(), theirs.predict_dataloader())
+    for name in ("values", "observed", "time", "past_covariates", "future_covariates", "static"):
+        one, other = getattr(ours.series, name), getattr(theirs.series, name)
+        assert (one is None) == (other is None), name
+        assert one is None or torch.equal(one, other), name
+    assert ours.series.nbytes >= ours.series.to("cpu").nbytes - 8 * 100
 
 
-def test_time_zone_and_split_by_date_across_a_change_of_clocks(tmp_path: Path) -> None:
-    frame = long_frame(missing=False, tz="Europe/Berlin")  # clocks changed on 2020-03-29
-    options = {**LONG, "val_from": "2020-03-30 12:00", "test_from": "2020-04-02"}
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "UTC"])
+def test_time_zones_across_a_change_of_clocks(tmp_path: Path, zone: str) -> None:
+    frame = full_frame(tz=zone)  # clocks changed on 2020-03-29
+    options = {**LONG, **ROLES, "val_from": "2020-03-30 12:00", "test_from": "2020-04-02"}
     ours = mapped(saved(frame, tmp_path / "a.parquet"), **options)
     theirs = in_memory(frame, **options)
-    assert ours.splits == theirs.splits
-    assert_same_batches(ours.eval_dataloader("test"), theirs.eval_dataloader("test"), atol=1e-6)
     assert ours.panel is not None
     assert theirs.panel is not None
-    for number in range(4):
-        assert ours.panel.future_time(number, 6).equals(theirs.panel.future_time(number, 6))
+    assert_same_panel(ours.panel, theirs.panel)
+    assert ours.splits == theirs.splits
+    assert_same_batches(ours.eval_dataloader("test"), theirs.eval_dataloader("test"))
+    assert ours.panel.future_time(1, 6).equals(theirs.panel.future_time(1, 6))
 
 
-def test_trains_and_forecasts_as_from_a_frame(path: Path) -> None:
-    frame = long_frame(missing=True)
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Long tables of few rows: any frequency, gaps, missing values, lengths, order of rows and kind of ids."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    frequency = draw(st.sampled_from(["h", "15min", "D", "B", "W-SUN", "MS", "ME", "1", "3"]))
+    numbered = draw(st.booleans())
+    parts = []
+    for number in range(draw(st.integers(1, 4))):
+        rows = draw(st.integers(12, 40))
+        if frequency.isdecimal():
+            time: Any = int(frequency) * np.arange(rows) + int(rng.integers(5)) * int(frequency)
+        else:
+            time = pd.date_range(f"2020-0{rng.integers(1, 9)}-01", periods=rows, freq=frequency)
+        y = np.where(rng.random(rows) < 0.2, np.nan, rng.standard_normal(rows))
+        y[0] = 1.0
+        part = pd.DataFrame({"unique_id": number if numbered else f"s{number}", "ds": time, "y": y})
+        part["f"], part["kind"] = rng.standard_normal(rows), f"k{number % 2}"
+        kept = rng.random(rows) > draw(st.sampled_from([0.0, 0.15]))
+        kept[[0, 1, 2, -1]] = True
+        parts.append(part[kept])
+    frame = pd.concat(parts).sample(frac=1, random_state=int(rng.integers(1000))).reset_index(drop=True)
+    options: dict[str, Any] = {"static": ["kind"], "frequency": draw(st.sampled_from([None, frequency]))}
+    if draw(st.booleans()):
+        options["future_covariates"] = ["f"]
+    return frame, options
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(table=tables())
+def test_arrays_are_those_of_any_table_in_memory(
+    table: tuple[pd.DataFrame, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    frame, options = table
+    folder = tmp_path_factory.mktemp("any")
+    path = saved(frame, folder / "t.parquet", rows=17)
+    try:
+        expected = panel_from_frame(frame, **options)
+    except UserError:
+        with pytest.raises(UserError):
+            converted(path, folder / "out", **options)
+        return
+    assert_same_panel(converted(path, folder / "out", **options), expected)
+
+
+def test_trains_and_forecasts_as_from_a_frame(tmp_path: Path) -> None:
+    frame = full_frame()
+    path = saved(frame, tmp_path / "full.parquet")
     forecasts = []
-    for data in (MappedDataModule(str(path), **LONG), FrameDataModule(frame, **LONG)):
+    for data in (MappedDataModule(str(path), **LONG, **ROLES), FrameDataModule(frame, **LONG, **ROLES)):
         torch.manual_seed(0)
         model = ForecastingModule({"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2})
         trainer = Trainer(
@@ -108,51 +157,83 @@ def test_trains_and_forecasts_as_from_a_frame(path: Path) -> None:
         assert model.task is not None
         assert data.panel is not None
         forecasts.append(future_frame(predicted, model.task, model.output, data.panel))
-    pd.testing.assert_frame_equal(forecasts[0], forecasts[1], rtol=1e-4, check_dtype=False)
+    pd.testing.assert_frame_equal(forecasts[0], forecasts[1])
 
 
-def test_scale_of_a_trained_model_is_obeyed(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_scale_of_a_trained_model_is_obeyed(path: Path) -> None:
     frame = long_frame(missing=True)
     frame["y"] *= 3
     theirs = in_memory(frame[frame["unique_id"] != "s3"], **LONG)  # one series is new to the model
-    fitted = mapped(path, **LONG)
     data = MappedDataModule(str(path), **LONG)
     data.task, data.scaler = theirs.task, theirs.scaler
     data.setup("test")
     expected = FrameDataModule(long_frame(missing=True), **LONG)
     expected.task, expected.scaler = theirs.task, theirs.scaler
     expected.setup("test")
-    torch.testing.assert_close(data.series.values, expected.series.values, rtol=0, atol=1e-6)
-    assert torch.equal(data.series.values[:700], expected.series.values[:700])
-    again = mapped(path, **LONG)
-    assert torch.equal(again.series.values, fitted.series.values)
-    assert builds(caplog) == [
-        "there is none",
-        "it has the scale of another model",
-        "it has the scale of a trained model",
-    ]
+    assert torch.equal(data.series.values, expected.series.values)
+    assert_same_batches(data.test_dataloader(), expected.test_dataloader())
 
 
-def test_panel_is_the_last_row_of_each_series(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data = mapped(path, **LONG)
-    last = long_frame(missing=True).groupby("unique_id").tail(1)
-    assert data.panel is not None
-    np.testing.assert_allclose(data.panel.values, last[["y", "z"]], rtol=1e-5)
-    np.testing.assert_array_equal(data.panel.time, last["ds"])
-    caplog.clear()
-    assert data.predict_dataloader()
-    assert "fewer rows than context_length" not in caplog.text  # than the series have, not the panel
-
-
-def test_forecasts_from_another_file(path: Path, tmp_path: Path) -> None:
-    trained = mapped(path, **LONG)
-    frame = long_frame(missing=False)
-    data = MappedDataModule(str(path), **LONG)
-    data.task, data.scaler = trained.task, trained.scaler
-    data.forecast_from(saved(frame[:260], tmp_path / "other.parquet"))
-    data.setup("predict")
-    (batch,) = data.predict_dataloader()
-    assert trained.task is not None
-    np.testing.assert_allclose(
-        batch.past[0].double() * trained.series.scale[0] + trained.series.mean[0], frame[["y", "z"]][236:260], atol=1e-5
+def test_parts_of_a_panel_are_those_of_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)  # so that they lie in files, too
+    frame = full_frame()
+    ours = converted(saved(frame, tmp_path / "a.parquet"), tmp_path / "out", target=["y", "z"], **ROLES)
+    theirs = panel_from_frame(frame, target=["y", "z"], **ROLES)
+    some, ends = np.array([0, 1, 3]), np.array([100, 30, 7, 300])
+    parts = (
+        lambda panel: panel.take(some),
+        lambda panel: panel.until(ends),
+        lambda panel: panel.last_rows(20),
+        lambda panel: panel.with_channels(("z",), "x"),
+        lambda panel: panel.with_covariates(("p",), ("g",), "x"),
+        lambda panel: panel.take(some).until(ends[some]).last_rows(5),
     )
+    for part in parts:
+        assert_same_panel(part(ours), part(theirs))
+        assert part(ours).is_mapped
+
+
+def test_moments_of_rows_in_pieces_are_those_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tsattn.data.moments._PIECE", 64)
+    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 64)
+    frame = full_frame()
+    frame.loc[frame["unique_id"] == "s0", "z"] = 1e9 + np.arange((frame["unique_id"] == "s0").sum())
+    frame["y"] = np.where(frame["y"].isna(), np.nan, 0.1)
+    ours = mapped(saved(frame, tmp_path / "a.parquet"), **LONG, **ROLES)
+    theirs = in_memory(frame, **LONG, **ROLES)
+    assert ours.scaler is not None
+    assert theirs.scaler is not None
+    for name in ("mean", "scale", "series_mean", "series_scale", "covariate_mean", "covariate_scale"):
+        np.testing.assert_allclose(getattr(ours.scaler, name), getattr(theirs.scaler, name), rtol=1e-9, err_msg=name)
+    assert ours.scaler.scale[0] == 1
+
+
+@pytest.mark.parametrize("transform", ["log1p", {"kind": "box_cox"}])
+def test_transformed_targets_are_those_in_memory(
+    tmp_path: Path, transform: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)
+    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 64)
+    frame = full_frame()
+    frame[["y", "z"]] = np.exp(frame[["y", "z"]] / 10)
+    ours = mapped(saved(frame, tmp_path / "a.parquet"), **LONG, **ROLES, transform=transform)
+    theirs = in_memory(frame, **LONG, **ROLES, transform=transform)
+    assert ours.scaler == theirs.scaler
+    assert_same_batches(ours.test_dataloader(), theirs.test_dataloader())
+    frame.loc[77, "z"] = -1.0
+    saved(frame, tmp_path / "b.parquet")
+    with pytest.raises(UserError, match=r"takes values .* but column z has -1 in row"):
+        mapped(tmp_path / "b.parquet", **LONG, **ROLES, transform=transform)
+
+
+def test_weights_of_a_converted_table_are_refused(path: Path) -> None:
+    with pytest.raises(UserError, match="was converted, and has no weights; weights need a table"):
+        mapped(path, **LONG, series_weights={"s1": 2.0})
+
+
+def test_values_too_large_are_refused_when_they_are_cut(tmp_path: Path) -> None:
+    frame = long_frame(missing=False)
+    frame.loc[650, "y"] = 1e200
+    data = mapped(saved(frame, tmp_path / "a.parquet"), **LONG)
+    with pytest.raises(Exception, match=r"series s1 has the value 1e\+200 at 2020-04-11 06:00:00, too large"):
+        list(data.test_dataloader())

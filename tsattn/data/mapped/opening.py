@@ -1,137 +1,81 @@
-"""The map of a table: opened if there is one that is whole and as wanted, else built first."""
+"""The panel of a table larger than memory: that of a folder, converted first if need be."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
-
-from tsattn.data.mapped.build import Wanted, build_map, scale_digest
-from tsattn.data.mapped.source import TableSource
-from tsattn.data.mapped.store import MapIndex, MappedSeries, build_lock, open_series, read_index
-from tsattn.data.scaling import target_scaler
-from tsattn.data.splits import Split
+from tsattn.data.columns import column_name, column_names
+from tsattn.data.grid import normalise_frequency
+from tsattn.data.mapped.convert import convert, keep_current
+from tsattn.data.mapped.panel_folder import choose, open_panel
+from tsattn.data.mapped.source import TableOptions
+from tsattn.data.panel import Panel
+from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
-from tsattn.scaler import Scaler
 
-__all__ = ["Map", "open_or_build"]
+__all__ = ["opened_panel", "refuse_weights", "table_options"]
 
 logger = logging.getLogger("tsattn")
 
 
-@dataclass(frozen=True)
-class Map:
-    """An open map.
-
-    Attributes:
-        index: what it holds.
-        series: its series; their rows lie in files.
-        splits: where the parts of each series end.
-        last: the last time stamp of each series.
-        scaler: how the targets are scaled, for a task that is new.
-    """
-
-    index: MapIndex
-    series: MappedSeries
-    splits: list[Split]
-    last: pd.DatetimeIndex
-    scaler: Scaler
-
-
-def open_or_build(source: TableSource, folder: Path, wanted: Wanted, *, verify: bool = False) -> Map:
-    """The map in a folder, built if there is none that is whole, of this source and as wanted; the reason is logged.
+def table_options(
+    columns: Mapping[str, Any], frequency: str | int | None, max_filled: float, text: TextFormat
+) -> TableOptions:
+    """How a table is read, of the arguments of `panel_from_frame`.
 
     Args:
-        source: the table.
-        folder: where maps lie, one build of them.
-        wanted: what they must hold.
-        verify: compare the checksums of the maps, which reads all of them; their sizes are always compared.
+        columns: which column is what.
+        frequency: of the data; None infers it.
+        max_filled: the share of the rows of a series that may be filled.
+        text: how text is written.
 
     Raises:
-        UserError: for a table that cannot be mapped, naming the series and the row; a folder that cannot be written to.
+        UserError: for an argument that is not valid.
     """
-    found, reason = _find(source, folder, wanted, verify=verify)
-    if found is not None:
-        if reason:
-            _note(found.index, folder, reason)
-        if wanted.scaler is None:
-            wanted.check(found.splits)
-        return found
-    with build_lock(folder):
-        # another process may have built it while this one waited
-        found, reason = _find(source, folder, wanted, verify=verify)
-        if found is None:
-            logger.info("building the map of %s in %s: %s", source.path, folder, reason)
-            index = build_map(source, folder, wanted)
-            index.write(folder)
-            found = _opened(folder, index)
-    return found
-
-
-def _find(source: TableSource, folder: Path, wanted: Wanted, *, verify: bool) -> tuple[Map | None, str]:
-    """The map in a folder, or None, and why it cannot be used or its index should be written again."""
-    index = read_index(folder)
-    if isinstance(index, str):
-        return None, index
-    reason = _difference(index, source, wanted) or index.damage(folder, verify=verify)
-    news = ""
-    if reason is None and list(index.source) != (states := source.states()):
-        sizes = [(state.name, state.size) for state in states]
-        if sizes != [(state.name, state.size) for state in index.source]:
-            reason = "the source changed"
-        elif source.checksums() != list(index.checksums):
-            reason = "the source changed, though not its size"
-        else:
-            index, news = replace(index, source=tuple(states)), "the source was written again with the same content"
-    if reason is not None:
-        return None, reason
-    try:
-        return _opened(folder, index), news
-    except OSError as error:  # another process has built anew since the index was read
-        return None, str(error)
-
-
-def _note(index: MapIndex, folder: Path, news: str) -> None:
-    """Write an index anew, so that the source need not be read again to be known; the map can be used without."""
-    try:
-        with build_lock(folder):
-            there = read_index(folder)
-            if isinstance(there, MapIndex) and there.maps == index.maps:
-                index.write(folder)
-    except UserError as error:
-        logger.info("%s, which cannot be noted: %s", news, error)
-
-
-def _difference(index: MapIndex, source: TableSource, wanted: Wanted) -> str | None:
-    """In what an index is not as wanted, None if in nothing."""
-    for name, value in wanted.options(source).items():
-        if index.options.get(name) != value:
-            return f"{name} is {index.options.get(name)} there, not {value}"
-    scaling = index.scaler["scaling"]
-    if wanted.scaler is not None and index.scaler["digest"] != scale_digest(wanted.scaler):
-        return "it has the scale of another model"
-    if wanted.scaler is None and not index.scaler["is_fitted"]:
-        return "it has the scale of a trained model"
-    if wanted.scaler is None and scaling != wanted.scaling:
-        return f"scaling is {scaling} there, not {wanted.scaling}"
-    frequency = wanted.known_frequency
-    if frequency is None and not index.options["frequency_was_found"]:
-        return f"frequency {index.frequency} was given there"
-    if frequency is not None and frequency != index.frequency:
-        return f"frequency is {index.frequency} there, not {frequency}"
-    return None
-
-
-def _opened(folder: Path, index: MapIndex) -> Map:
-    series = open_series(folder, index)
-    last = pd.DatetimeIndex(index.array(folder, "last").view("M8[ns]"))
-    own = (series.mean.numpy(), series.scale.numpy()) if index.scaler["scaling"] == "series" else None
-    return Map(
-        index=index,
-        series=series,
-        splits=[Split(*ends) for ends in index.array(folder, "splits").tolist()],
-        last=last if index.tz is None else last.tz_localize("UTC").tz_convert(index.tz),
-        scaler=target_scaler(index.ids, tuple(index.scaler["mean"]), tuple(index.scaler["scale"]), own),
+    target = columns.get("target")
+    return TableOptions(
+        id_column=column_name(columns.get("id_column"), "id_column"),
+        time_column=column_name(columns.get("time_column"), "time_column"),
+        target=None if target is None else column_names(target, "target"),
+        **{name: column_names(columns.get(name), name) for name in ("past_covariates", "future_covariates", "static")},
+        frequency=None if frequency is None else normalise_frequency(frequency),
+        max_filled=max_filled,
+        text=text,
     )
+
+
+def refuse_weights(weights: object, path: Path) -> None:
+    """Refuse weights of what a table was converted to.
+
+    Raises:
+        UserError: if there are any.
+    """
+    if weights is not None:
+        raise UserError(f"{path} was converted, and has no weights; weights need a table that is read into memory")
+
+
+def opened_panel(path: Path, options: TableOptions, folder: Path | None = None, *, verify: bool = False) -> Panel:
+    """The panel of a table.
+
+    Args:
+        path: a folder that a table was converted to; or a table, if there is a `folder`.
+        options: how it is read; of a converted one, the columns that are wanted, all where none are named.
+        folder: where a table is converted to, unless that was done before and the table is still the same.
+        verify: see `open_panel`.
+
+    Raises:
+        UserError: for what cannot be opened or converted.
+    """
+    if folder is None:
+        return choose(open_panel(path, verify=verify), options, str(path))
+    keep_current(path, folder, options)
+    try:
+        return open_panel(folder, verify=verify)
+    except UserError as error:
+        logger.info("%s", error)
+    logger.info("converting %s to %s", path, folder)
+    convert(path, folder, options, overwrite=True)
+    return open_panel(folder)

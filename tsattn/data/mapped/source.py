@@ -1,30 +1,33 @@
-"""A table on disk that is larger than memory, read a batch of rows at a time."""
+"""A table on disk that is larger than memory: CSV, Parquet and Arrow files, read some rows at a time."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
-from numpy.typing import NDArray
 
-from tsattn.data.columns import number_columns
-from tsattn.data.files import first_line, sha256_of
-from tsattn.data.roles import Roles, check_roles, find_roles
+from tsattn.data.columns import column_name, column_names
+from tsattn.data.csv_cells import read_in_parts
+from tsattn.data.files import check_columns, check_file, first_line, sha256_of
+from tsattn.data.roles import TIME_COLUMNS, Roles, check_roles, find_roles, plain_frame, without_saved_index
+from tsattn.data.tables import ID_COLUMNS, rows_of
+from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError, shown
 
-__all__ = ["FileState", "RowChunk", "TableSource", "plain", "target_values"]
+__all__ = ["FileState", "RowChunk", "TableOptions", "TableSource"]
 
-_PARQUET, _ARROW = (".parquet", ".pq"), (".arrow", ".feather")
-_CELLS = 1 << 20  # numbers in a batch: 8 MiB as float64, a few times that at work
+_PARQUET, _ARROW, _CSV = (".parquet", ".pq"), (".arrow", ".feather"), (".csv",)
+_KINDS = (*_PARQUET, *_ARROW, *_CSV)
+_CELLS = 1 << 20  # cells in a batch: 8 MiB as float64, a few times that at work
 _BUFFER = 1 << 20  # bytes of a column of a row group that are read at a time
+_SMALL = (pa.float32(), pa.float16(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16())
 
 
 @dataclass(frozen=True)
@@ -43,145 +46,179 @@ class FileState:
 
 
 @dataclass(frozen=True)
+class TableOptions:
+    """How a table is read, see `panel_from_frame`."""
+
+    id_column: str | None = None
+    time_column: str | None = None
+    target: tuple[str, ...] | None = None
+    past_covariates: tuple[str, ...] = ()
+    future_covariates: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+    frequency: str | None = None
+    max_filled: float = 0.5
+    text: TextFormat = field(default_factory=TextFormat)
+
+
+@dataclass(frozen=True)
 class RowChunk:
     """Some rows of a table that follow each other.
 
     Attributes:
+        file: number of the file that they are in.
+        end: rows of that file up to the last of these.
         start: number of the first one, from 0, counted over all files.
-        table: the columns asked for, in that order.
-        where: names a row, counted from 0 in `table`, in messages.
+        frame: their cells: the columns that have a role.
+        where: names a row, counted from 0 in `frame`, in messages.
     """
 
+    file: int
+    end: int
     start: int
-    table: pa.RecordBatch
+    frame: pd.DataFrame
     where: Callable[[int], str]
 
 
 class TableSource:
-    """A Parquet or Arrow file, or a folder of them that are read in the order of their names.
+    """A CSV, Parquet or Arrow file, or a folder of such files that are read in the order of their names.
 
     Args:
         path: the file or folder.
-        id_column: column of series ids; found by itself if named ``unique_id`` or ``item_id``. None of these: wide.
-        time_column: column of time stamps or dates; found by itself by its usual names.
-        target: the columns to forecast; found by themselves by their usual names, all other columns of a wide table.
+        options: how it is read.
 
     Attributes:
+        files: all of them.
         roles: which column is what.
-        tz: time zone of the time stamps, or None.
-        num_rows: rows of all files.
 
     Raises:
         UserError: for what is no such table, or has no such columns.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        id_column: str | None = None,
-        time_column: str | None = None,
-        target: Sequence[str] | None = None,
-    ) -> None:
-        self.path = path
+    def __init__(self, path: Path, options: TableOptions) -> None:
+        self.path, self.options = path, options
         self.files = _files(path)
-        schemas = [_schema(file) for file in self.files]
-        schema = schemas[0]
-        # pandas writes an index as a column: one of time stamps may be the time, any other is nothing
-        hidden = [f.name for f in schema if f.name.startswith("__index_level_") and f.name != time_column]
-        if id_column is None and time_column is None and len(hidden) == 1 and not {"date", "ds"} & {*schema.names}:
-            time_column = hidden[0] if pa.types.is_timestamp(schema.field(hidden[0]).type) else None
-        names = [name for name in schema.names if name == time_column or name not in hidden]
-        repeated = pd.Index(names)
-        if not repeated.is_unique:
-            raise UserError(f"{path} has two columns {shown(repeated[repeated.duplicated()][0])}")
-        empty = pd.DataFrame(columns=names)
-        roles = find_roles(empty, str(path), id_column, time_column, None if target is None else tuple(target))
-        self.roles: Roles = check_roles(empty, str(path), roles, every_target=target is None)
-        for file, other in zip(self.files, schemas, strict=True):
-            self._check_types(file, other, schema)
-        self.tz: str | None = getattr(schema.field(self.roles.time).type, "tz", None)
-        self.num_rows = sum(map(_num_rows, self.files))
-        if not self.num_rows:
+        head = next(self._cells(0, None, 1000), None)
+        if head is None or not len(head):
             raise UserError(f"{path} has no rows")
+        id_column = column_name(options.id_column, "id_column")
+        frame, time_column = plain_frame(head, str(path), id_column, column_name(options.time_column, "time_column"))
+        roles = find_roles(frame, str(path), id_column, time_column, options.target)
+        roles = Roles(
+            roles.id,
+            roles.time,
+            roles.target,
+            column_names(options.past_covariates, "past_covariates"),
+            column_names(options.future_covariates, "future_covariates"),
+            column_names(options.static, "static"),
+        )
+        if roles.is_wide and options.target is None:
+            frame = without_saved_index(frame, roles, str(path))
+        self.roles: Roles = check_roles(frame, str(path), roles, every_target=options.target is None)
+        self._time_column = time_column
 
     def states(self) -> list[FileState]:
-        """What the files are now."""
-        stats = [(file.name, file.stat()) for file in self.files]
+        """What the files are now.
+
+        Raises:
+            UserError: for one that is gone.
+        """
+        try:
+            stats = [(file.name, file.stat()) for file in self.files]
+        except OSError as error:
+            raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
         return [FileState(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
     def checksums(self) -> list[str]:
         """SHA-256 of each file; all of it is read."""
         return [sha256_of(file) for file in self.files]
 
-    def stamps(self) -> Iterator[RowChunk]:
-        """Ids, if the table is long, and time stamps of all rows."""
-        return self._rows([self.roles.time] if self.roles.id is None else [self.roles.id, self.roles.time])
+    def is_single(self, columns: Sequence[str]) -> bool:
+        """Whether all of some columns are of types that single precision holds without a loss."""
+        schemas = [_schema(file) for file in self.files]
+        return all(
+            schema is not None and name in schema.names and schema.field(name).type in _SMALL
+            for schema in schemas
+            for name in columns
+        )
 
-    def targets(self) -> Iterator[RowChunk]:
-        """The targets of all rows."""
-        return self._rows(list(self.roles.target))
+    def chunks(
+        self, columns: Sequence[str] | None = None, *, file: int = 0, done: int = 0, start: int = 0
+    ) -> Iterator[RowChunk]:
+        """The rows of all files, in order.
 
-    def _rows(self, columns: list[str]) -> Iterator[RowChunk]:
-        size, start = max(1, _CELLS // len(columns)), 0
-        for file in self.files:
-            in_file = 0
-            with _readable(file):
-                for batch in _batches(file, columns, size):
-                    yield RowChunk(start, batch.select(columns), _where(file, in_file))
-                    start, in_file = start + len(batch), in_file + len(batch)
+        Args:
+            columns: those to read; all that have a role by default.
+            file: the file to begin in.
+            done: rows of it that are left out.
+            start: the number of the row after these, counted over all files.
 
-    def _check_types(self, file: Path, schema: pa.Schema, first: pa.Schema) -> None:
-        """Refuse a file whose columns are not those of the first, and types that are read in memory only."""
+        Raises:
+            UserError: for a file that cannot be read, or lacks a column.
+        """
         roles = self.roles
-        for name in (*([] if roles.id is None else [roles.id]), roles.time, *roles.target):
-            if name not in schema.names:
-                raise UserError(f"{file} has no column {shown(name)}, which {self.files[0].name} has")
-        kind = schema.field(roles.time).type
-        if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-            raise UserError(
-                f"column {shown(roles.time)} of {file} holds {kind}; a mapped table needs time stamps or dates there "
-                "(CSVDataModule also reads dates written as text, in memory)"
-            )
-        if getattr(kind, "tz", None) != getattr(first.field(roles.time).type, "tz", None):
-            raise UserError(f"{file} has another time zone than {self.files[0].name}; all files need the same")
-        if roles.id is not None:
-            kind = _plain_type(schema.field(roles.id).type)
-            if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-                raise UserError(f"column {shown(roles.id)} of {file} holds {kind}; ids are texts or whole numbers")
+        id_and_time = [*([] if roles.id is None else [roles.id]), roles.time]
+        names = [*id_and_time, *roles.target, *roles.past, *roles.future, *roles.static]
+        wanted = names if columns is None else list(columns)
+        size = max(1, _CELLS // len(wanted))
+        for number in range(file, len(self.files)):
+            path, in_file = self.files[number], 0
+            for cells in self._cells(number, wanted, size):
+                skipped = min(max(done - in_file, 0), len(cells)) if number == file else 0
+                first, in_file = in_file + skipped, in_file + len(cells)
+                if skipped == len(cells):
+                    continue
+                frame, _ = plain_frame(cells, str(path), roles.id, self._time_column)
+                for name in wanted:
+                    if name not in frame.columns:
+                        raise UserError(f"{path} has no column {shown(name)}, which {self.files[0].name} has")
+                frame = frame[wanted].iloc[skipped:].reset_index(drop=True)
 
+                def where(row: int, number: int = number, first: int = first) -> str:
+                    return self.row_name(number, first + row)
 
-def target_values(rows: RowChunk, channels: tuple[str, ...]) -> NDArray[np.float64]:
-    """`(rows, C)` targets, NaN where missing.
+                yield RowChunk(number, in_file, start, frame, where)
+                start += len(frame)
 
-    Raises:
-        UserError: naming the row of a cell that is no finite number.
-    """
-    return number_columns(rows.table.to_pandas(), channels, rows.where, "target")
+    def row_name(self, file: int, row: int) -> str:
+        """What a row of a file, counted from 0, is called in messages."""
+        return rows_of(self.files[file], self.options.text)(row)
 
-
-def plain(column: pa.Array) -> pa.Array:
-    """A column without a dictionary."""
-    return column.cast(_plain_type(column.type))
-
-
-def _plain_type(kind: Any) -> Any:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    def _cells(self, number: int, columns: list[str] | None, rows: int) -> Iterator[pd.DataFrame]:
+        """The cells of a file, some rows at a time, as they are read in memory; ids of CSV files are text."""
+        path = self.files[number]
+        if path.suffix.lower() in _CSV:
+            options = self.options
+            times = TIME_COLUMNS if options.time_column is None else (options.time_column,)
+            dates = () if options.text.date_format is None else times
+            yield from read_in_parts(path, rows, ids=(options.id_column, *ID_COLUMNS), dates=dates, text=options.text)
+            return
+        schema = _schema(path)
+        assert schema is not None
+        check_columns(path, len(schema.names))
+        repeated = pd.Index(schema.names)
+        if not repeated.is_unique:
+            raise UserError(f"{path} has two columns {shown(repeated[repeated.duplicated()][0])}")
+        kept = [name for name in schema.names if columns is None or name in columns or name in _index_columns(schema)]
+        ids = [name for name in (self.options.id_column, *ID_COLUMNS) if name is not None and name in kept]
+        text_ids = [name for name in ids if _is_text(schema, name)]
+        with _readable(path):
+            for batch in _batches(path, kept, rows, text_ids):
+                table = pa.Table.from_batches([batch.select(kept)])
+                yield _with_stamps(table).to_pandas()
 
 
 def _files(path: Path) -> list[Path]:
-    kinds = (*_PARQUET, *_ARROW)
+    kinds = ", ".join(_KINDS)
     if not path.exists():
         raise UserError(f"{path} is not there: no such file or folder")
     if not path.is_dir():
-        if path.suffix.lower() not in kinds:
-            raise UserError(
-                f"{path} cannot be mapped; valid are {', '.join(kinds)} files and folders of them (CSVDataModule "
-                "reads .csv files)"
-            )
+        if path.suffix.lower() not in _KINDS:
+            raise UserError(f"{path} cannot be converted; valid are {kinds} files and folders of them")
+        check_file(path)
         return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in kinds and file.is_file())
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in _KINDS and file.is_file())
     if not files:
-        raise UserError(f"the folder {path} has no {', '.join(kinds)} file")
+        raise UserError(f"the folder {path} has no {kinds} file")
     return files
 
 
@@ -196,27 +233,42 @@ def _readable(file: Path) -> Iterator[None]:
         raise UserError(f"{file} cannot be read, or is damaged or cut: {first_line(error)}") from error
 
 
-def _schema(file: Path) -> pa.Schema:
+def _schema(file: Path) -> pa.Schema | None:
+    """The columns of a file; None of a CSV file, which has no types."""
     with _readable(file):
+        if file.suffix.lower() in _CSV:
+            return None
         if file.suffix.lower() in _PARQUET:
             return pa.parquet.read_schema(file)
         with pa.memory_map(str(file)) as source:
             return pa.ipc.open_file(source).schema
 
 
-def _num_rows(file: Path) -> int:
-    with _readable(file):
-        if file.suffix.lower() in _PARQUET:
-            return int(pa.parquet.read_metadata(file).num_rows)
-        with pa.memory_map(str(file)) as source:
-            reader = pa.ipc.open_file(source)
-            return sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
+def _index_columns(schema: pa.Schema) -> list[str]:
+    """The columns that were the index of a frame of pandas."""
+    saved = (schema.metadata or {}).get(b"pandas")
+    columns = json.loads(saved)["index_columns"] if saved else []
+    return [name for name in columns if isinstance(name, str)]
 
 
-def _batches(file: Path, columns: list[str], size: int) -> Iterator[pa.RecordBatch]:
+def _is_text(schema: pa.Schema, name: str) -> bool:
+    kind = schema.field(name).type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _with_stamps(table: pa.Table) -> pa.Table:
+    """A table whose dates are time stamps: as objects, pandas reads them one by one."""
+    for number, column in enumerate(table.schema):
+        if pa.types.is_date(column.type):
+            kind = pa.timestamp("s" if pa.types.is_date32(column.type) else "ms")
+            table = table.set_column(number, column.name, table.column(number).cast(kind))
+    return table
+
+
+def _batches(file: Path, columns: list[str], size: int, text_ids: list[str]) -> Iterator[pa.RecordBatch]:
     if file.suffix.lower() in _PARQUET:
         # otherwise all columns of a row group, which may be the whole file, are read at once
-        with pa.parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False) as parquet:
+        with pa.parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False, read_dictionary=text_ids) as parquet:
             yield from parquet.iter_batches(size, columns=columns)
         return
     with pa.memory_map(str(file)) as source:
@@ -224,7 +276,3 @@ def _batches(file: Path, columns: list[str], size: int) -> Iterator[pa.RecordBat
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
             yield from (batch.slice(start, size) for start in range(0, len(batch), size))
-
-
-def _where(file: Path, first: int) -> Callable[[int], str]:
-    return lambda row: f"{file}, row {first + row + 1}"

@@ -1,0 +1,178 @@
+"""What is killed goes on where it was; what fails, or runs twice at once, leaves nothing that is taken for whole."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.data.mapped.tables_to_map import LONG, ROLES, converted, full_frame, long_frame, mapped, saved
+from tsattn.data.mapped import convert as mapped_convert
+from tsattn.data.mapped import panel_folder
+from tsattn.data.mapped.counting import Counts
+from tsattn.data.mapped.opening import table_options
+from tsattn.data.mapped.scatter import Places
+from tsattn.data.mapped.source import TableSource
+from tsattn.data.text_format import TextFormat
+from tsattn.errors import UserError
+
+FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES}
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def killed(path: Path, folder: Path, stage: str) -> None:
+    def kill(*args: Any, **kwargs: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    mapped_convert._EVERY = 0.0  # type: ignore[misc]
+    if stage in ("counting", "writing"):
+        owner, name = (Counts, "add") if stage == "counting" else (Places, "write")
+        whole, calls = getattr(owner, name), iter(range(100))
+
+        def some(*args: Any) -> None:
+            if next(calls) == 4:
+                kill()
+            whole(*args)
+
+        setattr(owner, name, some)
+    else:
+        setattr(mapped_convert, {"report": "_report", "end": "write_index"}[stage], kill)
+    converted(path, folder, **FULL)
+
+
+@pytest.mark.parametrize("stage", ["counting", "writing", "report", "end"])
+def test_what_was_killed_goes_on_and_ends_with_the_same_bytes(
+    tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(full_frame(), tmp_path / "t.parquet")
+    converted(path, tmp_path / "expected", **FULL)
+    process = multiprocessing.get_context("fork").Process(target=killed, args=(path, tmp_path / "out", stage))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out.partial").exists()
+    rows = {"counting": 0, "writing": 0}
+    for owner, name in ((Counts, "add"), (Places, "write")):
+        whole = getattr(owner, name)
+        key = "counting" if owner is Counts else "writing"
+
+        def counted(*args: Any, whole: Any = whole, key: str = key) -> None:
+            rows[key] += 1
+            whole(*args)
+
+        monkeypatch.setattr(owner, name, counted)
+    converted(path, tmp_path / "out", **FULL)
+    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
+    assert {file.name for file in tmp_path.iterdir()} == {"t.parquet", "expected", "out"}
+    chunks = len([*TableSource(path, table_options(FULL, None, 0.5, TextFormat())).chunks()])
+    assert rows["counting"] == (chunks - 4 if stage == "counting" else 0)
+    assert rows["writing"] == {"counting": chunks, "writing": chunks - 4, "report": 0, "end": 0}[stage]
+
+
+def test_a_table_that_changed_since_is_begun_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    frame = full_frame()
+    path = saved(frame, tmp_path / "t.parquet")
+    process = multiprocessing.get_context("fork").Process(target=killed, args=(path, tmp_path / "out", "writing"))
+    process.start()
+    process.join()
+    frame["y"] *= 2
+    saved(frame, path)
+    converted(path, tmp_path / "out", **FULL)
+    assert "is of another table, or of one that has changed since; starting anew" in caplog.text
+    converted(path, tmp_path / "expected", **FULL)
+    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
+
+
+def test_a_table_that_changes_while_it_is_read_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = mapped_convert._report
+
+    def touch(*args: Any) -> Any:
+        os.utime(path, ns=(1, 1))
+        return report(*args)
+
+    monkeypatch.setattr(mapped_convert, "_report", touch)
+    with pytest.raises(UserError, match="was changed while it was read"):
+        converted(path, path.parent / "out", target=["y", "z"])
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_full_disk_is_one_sentence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(panel_folder.os, "posix_fallocate", full)
+        with pytest.raises(UserError, match=r"out cannot be written: No space left on device; name another folder"):
+            converted(path, path.parent / "out", target=["y", "z"])
+    monkeypatch.setattr(panel_folder.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
+    with pytest.raises(UserError, match=r"needs 0\.00 GB, but only 0\.00 GB are free there"):
+        converted(path, path.parent / "out", target=["y", "z"])
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_what_is_there_is_not_replaced_unasked(path: Path) -> None:
+    out = path.parent / "out"
+    converted(path, out, target=["y", "z"])
+    before = bytes_of(out)
+    with pytest.raises(UserError, match="out exists already; name another folder, or add --overwrite"):
+        converted(path, out, target=["y"])
+    assert bytes_of(out) == before
+    options = table_options({"target": ["y"]}, None, 0.5, TextFormat())
+    mapped_convert.convert(path, out, options, overwrite=True)
+    assert panel_folder.open_panel(out).channels == ("y",)
+    (path.parent / "mine").mkdir()
+    with pytest.raises(UserError, match="is no folder that a table was converted to"):
+        mapped_convert.convert(path, path.parent / "mine", options, overwrite=True)
+
+
+def test_two_processes_convert_once(path: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        first, second = pool.map(written_at, [str(path)] * 2)
+    assert first == second
+
+
+def written_at(path: str) -> int:
+    return (mapped(Path(path), **LONG).folder / "values.npy").stat().st_mtime_ns
+
+
+def conversions(caplog: pytest.LogCaptureFixture) -> int:
+    return sum(record.getMessage().startswith("converting") for record in caplog.records)
+
+
+def test_a_converted_table_is_used_again_until_it_changes(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = mapped(path, **LONG)
+    values = first.series.values
+    mapped(path, verify=True, **{**LONG, "context_length": 12, "val_rows": 10, "test_rows": 10})
+    os.utime(path, ns=(1, 1))  # written again with the same content
+    mapped(path, **LONG)
+    assert conversions(caplog) == 1
+    mapped(path, **{**LONG, "target": "y"})
+    assert conversions(caplog) == 2
+    saved(long_frame(missing=False), path)
+    new = mapped(path, **LONG)
+    assert new.series.observed is None
+    assert conversions(caplog) == 3
+    assert torch.equal(first.series.values, values)  # what is open stays as it was
+    for harm in (lambda file: os.truncate(file, file.stat().st_size - 8), Path.unlink):
+        harm(new.folder / "time.npy")
+        assert torch.equal(mapped(path, **LONG).series.values, new.series.values)
+    assert conversions(caplog) == 5
+    with (new.folder / "values.npy").open("r+b") as raw:
+        raw.seek(400)
+        raw.write(b"\xff\x00")
+    mapped(path, **LONG)
+    assert conversions(caplog) == 5
+    mapped(path, verify=True, **LONG)
+    assert conversions(caplog) == 6
+    assert "the checksum of values.npy is wrong" in caplog.text
+    shutil.rmtree(new.folder)

@@ -1,0 +1,107 @@
+"""A table that was converted takes the place of a frame in all that a Forecaster does, with the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.data.mapped.tables_to_map import ROLES, converted, full_frame, saved
+from tsattn import Forecaster, load
+from tsattn.data.mapped.panel_folder import open_panel
+from tsattn.errors import UserError
+
+TINY: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2, "patch_len": 4, "stride": 4}
+SIZES: dict[str, Any] = {"context_length": 12, "prediction_length": 6, "max_steps": 3, "accelerator": "cpu"}
+COLUMNS: dict[str, Any] = {"target": ["y", "z"], **ROLES}
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return full_frame()
+
+
+@pytest.fixture(scope="module")
+def folder(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("converted")
+    assert converted(saved(frame, path / "t.parquet"), path / "sales", **COLUMNS).is_mapped
+    return path / "sales"
+
+
+@pytest.fixture(scope="module")
+def fitted(frame: pd.DataFrame, folder: Path) -> tuple[Forecaster, Forecaster]:
+    """From the frame, and from the folder, whose columns need not be named."""
+    one = Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], **SIZES, **COLUMNS).fit(frame)
+    return one, Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], **SIZES).fit(folder)
+
+
+def future_of(frame: pd.DataFrame) -> pd.DataFrame:
+    rows = frame[frame["p"].eq(3.0)][["unique_id", "ds", "f", "g"]]
+    return rows.assign(f=rows["f"] + 1)
+
+
+def test_fits_and_forecasts_are_the_same(
+    fitted: tuple[Forecaster, Forecaster], frame: pd.DataFrame, folder: Path, tmp_path: Path
+) -> None:
+    one, other = fitted
+    assert other.series is not None
+    assert other.series.panel.is_mapped
+    expected = one.predict()
+    pd.testing.assert_frame_equal(other.predict(), expected)
+    pd.testing.assert_frame_equal(one.predict(folder), expected)
+    pd.testing.assert_frame_equal(other.predict(frame), expected)
+    future = future_of(frame)
+    changed = one.predict(future=future)
+    assert not changed["predictions"].equals(expected["predictions"])
+    pd.testing.assert_frame_equal(other.predict(future=future), changed)
+    pd.testing.assert_frame_equal(other.predict(folder, future=future), changed)
+    other.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(load(tmp_path / "model").predict(), expected)
+
+
+def test_scores_are_the_same(fitted: tuple[Forecaster, Forecaster], frame: pd.DataFrame, folder: Path) -> None:
+    one, other = fitted
+    later = frame.copy()
+    later["ds"] += pd.Timedelta(200, "h")
+    for table in (later, folder):
+        if table is folder:
+            with pytest.raises(UserError, match="there is nothing to score"):
+                other.evaluate(table)
+            continue
+        pd.testing.assert_frame_equal(other.evaluate(table, step=7), one.evaluate(table, step=7), rtol=1e-6)
+
+
+def test_rolling_origins_are_the_same(frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)  # parts of a panel lie in files, too
+    columns: dict[str, Any] = {"target": ["y", "z"], "past_covariates": ["p"], "static": ["kind"]}
+    converted(saved(frame, tmp_path / "t.parquet"), tmp_path / "sales", **columns)
+    sizes = {"context_length": 12, "prediction_length": 6}
+    one = Forecaster("ridge", **sizes, **columns).cross_validate(frame, windows=2, refit=True)
+    other = Forecaster("ridge", **sizes).cross_validate(tmp_path / "sales", windows=2, refit=True)
+    pd.testing.assert_frame_equal(other, one, rtol=1e-6)
+
+
+def test_columns_and_frequency_are_those_of_the_folder(folder: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"target": "x"}, "was converted without the target x, with y, z; convert the table anew"),
+        ({"static": ["f"]}, "was converted without the static column f, with kind, size"),
+        ({"frequency": "D"}, "has frequency 'h', not 'D'"),
+        ({"time_column": "when"}, "was converted with the time column ds, not when"),
+    ]
+    for options, message in cases:
+        with pytest.raises(UserError, match=message):
+            Forecaster("ridge", **{**SIZES, **options}).fit(folder)
+    few = Forecaster("ridge", target="z", static=["kind"], **SIZES).fit(folder)
+    assert few.task.channels == ("z",)
+    assert few.task.static == ("kind",)
+
+
+def test_a_panel_that_is_as_needed_is_not_copied(fitted: tuple[Forecaster, Forecaster], folder: Path) -> None:
+    panel = open_panel(folder)
+    same = panel.for_task(fitted[1].task, "x")
+    for name in ("values", "past_covariates", "future_covariates"):
+        assert getattr(same, name) is getattr(panel, name)
+    assert panel.take(np.arange(len(panel))).values is panel.values

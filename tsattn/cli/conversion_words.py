@@ -1,0 +1,74 @@
+"""`tsattn datasets convert`: a table as a folder of arrays that is read from the disk."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tsattn.errors import UserError, number_of
+
+__all__ = ["OPTIONS", "add_words", "convert_table"]
+
+_COLUMNS = {
+    "--target": "columns to forecast",
+    "--past_covariates": "columns known for the past only",
+    "--future_covariates": "columns known for the future too",
+    "--static": "columns of categories, constant within a series",
+}
+
+OPTIONS = (
+    *("--id_column", "--time_column", *_COLUMNS, "--frequency", "--max_filled", "--date_format", "--separator"),
+    *("--decimal", "--encoding", "--overwrite"),
+)
+
+
+def add_words(parser: argparse.ArgumentParser) -> None:
+    """Add the words after ``convert`` to its parser."""
+    parser.add_argument("source", metavar="IN", help="a CSV, Parquet or Arrow file, or a folder of such files")
+    parser.add_argument("folder", metavar="OUT", help="the folder to write; it appears whole or not at all")
+    parser.add_argument("--id_column", metavar="NAME", help="column of series ids (default: unique_id or item_id)")
+    parser.add_argument("--time_column", metavar="NAME", help="column of time stamps (default: ds, timestamp or date)")
+    for name, what in _COLUMNS.items():
+        parser.add_argument(name, metavar="A,B", help=f"{what}, separated by commas")
+    parser.add_argument("--frequency", metavar="FREQ", help="such as h, D or MS; found by default")
+    parser.add_argument("--max_filled", metavar="SHARE", default="0.5", help="of a series, at most (default: 0.5)")
+    parser.add_argument("--date_format", metavar="FORMAT", help="of dates in text, such as %%d/%%m/%%y")
+    parser.add_argument("--separator", metavar="CHAR", default=",", help="of CSV files (default: ,)")
+    parser.add_argument("--decimal", metavar="CHAR", default=".", help="of numbers in CSV files (default: .)")
+    parser.add_argument("--encoding", metavar="NAME", default="utf-8", help="of CSV files (default: utf-8)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a folder that was converted before")
+
+
+def convert_table(options: argparse.Namespace) -> str:
+    """Convert, and say what came of it.
+
+    Raises:
+        UserError: as `tsattn.data.mapped.convert.convert`.
+    """
+    from tsattn.data.mapped.convert import convert
+    from tsattn.data.mapped.opening import table_options
+    from tsattn.data.mapped.panel_folder import open_panel
+    from tsattn.data.text_format import TextFormat
+
+    columns = {name: getattr(options, name) for name in ("id_column", "time_column")}
+    for name in (word.removeprefix("--") for word in _COLUMNS):
+        given = getattr(options, name)
+        columns[name] = None if given is None else [part.strip() for part in given.split(",") if part.strip()]
+    text = TextFormat(options.separator, options.decimal, options.encoding, options.date_format)
+    source, folder = Path(options.source).expanduser(), Path(options.folder).expanduser()
+    described = table_options(columns, options.frequency, _share(options.max_filled), text)
+    convert(source, folder, described, overwrite=options.overwrite)
+    panel = open_panel(folder)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    what = f"{number_of(len(panel.time), 'row')} of {number_of(len(panel), 'series')}"
+    return f"{folder}: {what}, frequency {panel.frequency}, {size / 1e9:.3g} GB"
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise UserError(f"max_filled must be from 0 to 1, a share of the rows of a series, not {text}")
+    return share

@@ -1,0 +1,264 @@
+"""Windows cut out of files: read, scaled and imputed when they are asked for.
+
+Shape letters: B windows, L context length, T prediction length, S series, C channels, P past-only covariates, F
+known-future covariates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn.batch import Batch, WindowUnits
+from tsattn.data.frequency import seconds
+from tsattn.data.panel import Panel
+from tsattn.data.windows import Series
+from tsattn.errors import UserError, shown
+from tsattn.target_transform import SeriesTransform
+
+__all__ = ["LARGEST", "MappedSeries"]
+
+LARGEST = 1e17  # standard deviations from the mean: a thousand squares of it are a number of single precision
+_LOOK_BACK = 64  # rows before a window that are looked at first for the last known value
+_BLOCK = 1 << 16  # rows that are scaled at once
+
+Table: TypeAlias = NDArray[np.float64]
+
+
+class MappedSeries(Series):
+    """The series of a panel in files; its windows are those of the same panel in memory.
+
+    Nothing of it is held in memory: `values`, `observed` and the like are made of all rows each time they are asked
+    for. Pickled, it is the names of the files, which a loader process opens again.
+
+    Args:
+        panel: the series.
+        mean: `(S, C)` of each series.
+        scale: `(S, C)`.
+        past_units: means and standard deviations of the past covariates, each `(P,)`.
+        future_units: those of the future covariates, each `(F,)`.
+        transform: of the targets, whose transformed values the panel has.
+    """
+
+    def __init__(
+        self,
+        panel: Panel,
+        mean: Table,
+        scale: Table,
+        past_units: tuple[Table, Table],
+        future_units: tuple[Table, Table],
+        transform: SeriesTransform | None = None,
+    ) -> None:
+        fields: dict[str, Any] = {
+            "panel": panel,
+            "starts": torch.from_numpy(panel.starts),
+            "mean": torch.from_numpy(np.array(mean, dtype=np.float64)),
+            "scale": torch.from_numpy(np.array(scale, dtype=np.float64)),
+            "static": None if panel.static is None else torch.from_numpy(np.array(panel.static)),
+            "transform": transform,
+            "_units": {"past_covariates": past_units, "future_covariates": future_units},
+        }
+        for name, field in fields.items():
+            object.__setattr__(self, name, field)
+        missing = {name for name in _PARTS if name not in panel.complete and _is_missing_in(getattr(panel, name))}
+        object.__setattr__(self, "_missing", frozenset(missing))
+
+    panel: Panel
+    _units: dict[str, tuple[Table, Table]]
+    _missing: frozenset[str]
+
+    @property
+    @override
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    @override
+    def nbytes(self) -> int:
+        total = 8 * len(self.panel.time)
+        for name in _PARTS:
+            part = getattr(self.panel, name)
+            total += 0 if part is None else int(part.size) * (5 if name in self._missing else 4)
+        return total
+
+    @override
+    def to(self, device: torch.device | str) -> Series:
+        """All rows, scaled, in the memory of a device."""
+        made: dict[str, Any] = {}
+        for name, part in ((name, getattr(self.panel, name)) for name in _PARTS):
+            mask = _MASKS[name]
+            made[name] = None if part is None else torch.empty(part.shape, device=device)
+            made[mask] = torch.empty(part.shape, dtype=torch.bool, device=device) if name in self._missing else None
+        made["time"] = torch.empty(len(self.panel.time), dtype=torch.int64, device=device)
+        for number, rows in self._blocks():
+            made["time"][rows] = torch.from_numpy(seconds(self.panel.time[rows])).to(device)
+            count = rows.stop - rows.start
+            for name in _PARTS:
+                if made[name] is not None:
+                    x, known = self._part(name, np.array([number]), np.array([rows.start]), count)
+                    made[name][rows] = torch.from_numpy(x[0]).to(device)
+                    if made[_MASKS[name]] is not None:
+                        made[_MASKS[name]][rows] = torch.from_numpy(known[0]).to(device)
+        for name in ("starts", "mean", "scale", "static"):
+            made[name] = None if (part := getattr(self, name)) is None else part.to(device)
+        return Series(**made, transform=self.transform)
+
+    @override
+    def rows_of(self, number: int) -> tuple[Tensor, Tensor | None]:
+        start, end = self.panel.starts[number : number + 2].tolist()
+        x, known = self._part("values", np.array([number]), np.array([start]), end - start)
+        return torch.from_numpy(x[0]), torch.from_numpy(known[0]) if "values" in self._missing else None
+
+    @override
+    def _cut(self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int) -> Batch:
+        series, begins = numbers.numpy(), first.numpy()
+        parts: dict[str, Tensor | None] = {}
+        for name, mask in _MASKS.items():
+            length = L if name == "past_covariates" else L + T
+            if getattr(self.panel, name) is None:
+                parts[name] = parts[mask] = None
+                continue
+            x, known = self._part(name, series, begins, length)
+            parts[name] = torch.from_numpy(x)
+            parts[mask] = torch.from_numpy(known) if name in self._missing or lacking is not None else None
+        rows = np.maximum(begins[:, None] + np.arange(L + T), self.panel.starts[series][:, None])
+        time = seconds(self.panel.time[rows.ravel()]).reshape(rows.shape)
+        values, observed = parts.pop("values"), parts.pop("observed")
+        assert values is not None
+        return Batch(
+            past=values[:, :L],
+            target=values[:, L:] if T else None,
+            past_observed=None if observed is None else observed[:, :L],
+            target_observed=None if observed is None or not T else observed[:, L:],
+            time=torch.from_numpy(time),
+            **parts,
+            static=None if self.static is None else self.static[numbers],
+            series_id=numbers,
+            units=WindowUnits(self._of_series(self.mean, numbers), self._of_series(self.scale, numbers)),
+        )
+
+    def _part(
+        self, name: str, series: NDArray[np.int64], first: NDArray[np.int64], length: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Scaled, imputed rows of one of `_PARTS` from `first (B,)` on, and which of them are observed.
+
+        What is before the start of a series is 0, and not observed.
+        """
+        part = getattr(self.panel, name)
+        begin = np.maximum(first, self.panel.starts[series])
+        raw = np.full((len(first), length, part.shape[1]), np.nan)
+        for window, pad, start in zip(raw, (begin - first).tolist(), begin.tolist(), strict=True):
+            window[pad:] = part[start : start + length - pad]
+        mean, scale = self._units_of(name, series)
+        known = ~np.isnan(raw)
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = raw - mean
+            x /= scale
+        if name == "values":
+            self._check_magnitude(x, raw, scale, known, series, first)
+        if name in self._missing and not known.all():
+            x = self._imputed(x, known, part, begin, series, (mean, scale))
+        lacking = begin - first
+        if lacking.any():
+            x[np.arange(length) < lacking[:, None]] = 0
+        return x.astype(np.float32), known
+
+    def _imputed(
+        self,
+        x: Table,
+        known: NDArray[np.bool_],
+        part: Table,
+        begin: NDArray[np.int64],
+        series: NDArray[np.int64],
+        units: tuple[Table, Table],
+    ) -> Table:
+        """Each missing number `(B, rows, n)` replaced by the last known one of its series, else by 0."""
+        places = np.where(known, np.arange(x.shape[1])[:, None], -1)
+        np.maximum.accumulate(places, axis=1, out=places)
+        before = np.zeros((len(x), x.shape[2]))
+        for number in np.flatnonzero((places < 0).any(axis=(1, 2)) & (begin > self.panel.starts[series])):
+            before[number] = _last_known(part, int(self.panel.starts[series[number]]), int(begin[number]))
+        mean, scale = units
+        carried = (before[:, None] - mean) / scale
+        carried[~np.isfinite(carried)] = 0
+        carried[begin <= self.panel.starts[series]] = 0
+        return np.where(places < 0, carried, np.take_along_axis(x, np.maximum(places, 0), axis=1))
+
+    def _units_of(self, name: str, series: NDArray[np.int64]) -> tuple[Table, Table]:
+        """Mean and scale of an array for windows of these series, as `(B, 1, n)` or `(n,)`."""
+        if name == "values":
+            return self.mean.numpy()[series][:, None], self.scale.numpy()[series][:, None]
+        return self._units[name]
+
+    def _check_magnitude(
+        self,
+        x: Table,
+        raw: Table,
+        scale: Table,
+        known: NDArray[np.bool_],
+        series: NDArray[np.int64],
+        first: NDArray[np.int64],
+    ) -> None:
+        """Refuse values whose squares single precision cannot add up, or whose variance double cannot hold."""
+        with np.errstate(invalid="ignore"):
+            is_bad = (~(np.abs(x) < LARGEST) | ~np.isfinite(scale)) & known
+        if is_bad.any():
+            window, row, channel = np.argwhere(is_bad)[0].tolist()
+            panel = self.panel
+            name = panel.channels[channel] if panel.is_wide else panel.ids[series[window]]
+            raise UserError(
+                f"series {shown(name)} has the value {raw[window, row, channel]:g} at "
+                f"{panel.time[first[window] + row]}, too large to compute with: mend it, leave it empty, or give the "
+                "series in a larger unit"
+            )
+
+    def _blocks(self) -> Iterator[tuple[int, slice]]:
+        """Each series, and rows of it."""
+        for number in range(len(self)):
+            start, end = self.panel.starts[number : number + 2].tolist()
+            for at in range(start, end, _BLOCK):
+                yield number, slice(at, min(at + _BLOCK, end))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        units = self._units["past_covariates"], self._units["future_covariates"]
+        return MappedSeries, (self.panel, self.mean.numpy(), self.scale.numpy(), *units, self.transform)
+
+
+_MASKS = {
+    "values": "observed",
+    "past_covariates": "past_covariates_observed",
+    "future_covariates": "future_covariates_observed",
+}
+_PARTS = tuple(_MASKS)
+
+
+def _whole(name: str) -> property:
+    return property(lambda series: getattr(series.to("cpu"), name), doc=f"`Series.{name}`, made of all rows.")
+
+
+for _name in (*_MASKS, *_MASKS.values(), "time"):
+    setattr(MappedSeries, _name, _whole(_name))
+
+
+def _last_known(part: Table, start: int, end: int) -> Table:
+    """The last known number of each column in the rows from `start` to before `end`, NaN where there is none."""
+    found = np.full(part.shape[1], np.nan)
+    length = _LOOK_BACK
+    while end > start and np.isnan(found).any():
+        rows = part[max(start, end - length) : end]
+        known = ~np.isnan(rows)
+        last = np.where(known.any(axis=0), len(rows) - 1 - known[::-1].argmax(axis=0), 0)
+        found = np.where(np.isnan(found) & known.any(axis=0), rows[last, np.arange(part.shape[1])], found)
+        end, length = end - length, 2 * length
+    return found
+
+
+def _is_missing_in(part: Table | None) -> bool:
+    """Whether any number is missing; no more is read than it takes."""
+    return part is not None and any(np.isnan(part[at : at + _BLOCK]).any() for at in range(0, len(part), _BLOCK))

@@ -1,0 +1,44 @@
+"""Time as plain numbers, in the unit of the time stamps, and back; nothing is copied on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsattn.data.frequency import Times
+
+__all__ = ["time_numbers", "time_unit", "time_zone", "times_of"]
+
+
+def time_numbers(time: Times) -> NDArray[np.int64]:
+    """`(rows,)` time stamps since 1970-01-01 UTC in their own unit, or steps; a view of them, not to be written to."""
+    return time.asi8 if isinstance(time, pd.DatetimeIndex) else time.to_numpy(np.int64)
+
+
+def time_unit(time: Times) -> str | None:
+    """The unit of time stamps, such as ``us``; None of steps."""
+    return time.unit if isinstance(time, pd.DatetimeIndex) else None
+
+
+def time_zone(time: Times) -> str | None:
+    """The name of the time zone of time stamps; None of those without one, and of steps."""
+    zone = time.tz if isinstance(time, pd.DatetimeIndex) else None
+    return None if zone is None else str(zone)
+
+
+def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> Times:
+    """What `time_numbers` gave such numbers of, a view of them.
+
+    Args:
+        numbers: `(rows,)`.
+        unit: of time stamps; None for steps.
+        zone: their time zone, or its name.
+    """
+    if unit is None:
+        return pd.Index(numbers, copy=False)
+    if zone is None:
+        return pd.DatetimeIndex(numbers.view(f"M8[{unit}]"), copy=False)
+    return pd.DatetimeIndex(numbers, dtype=pd.DatetimeTZDtype(unit, zone), copy=False)  # type: ignore[call-overload]
