@@ -136,6 +136,8 @@ def test_every_command_is_one_that_runs(
     csv, run = toy
     shutil.copytree(run, tmp_path / "run")
     shutil.copy(csv, tmp_path / "new.csv")
+    (tmp_path / "meters").mkdir()
+    pd.read_csv(csv, parse_dates=["date"]).to_parquet(tmp_path / "meters" / "day.parquet", index=False)
     # another folder than that of README, and nothing else
     words = [re.sub(r"^runs/(ETTh1/transformer_mlr/TIME|\.\.\.)$", "run", word) for word in words]
     command = words[0]

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data.category_columns import Categories, category_names, with_categories
 from tsattn.data.frequency import Times, future_index, infer_frequency, one_time
 from tsattn.data.roles import NO_NAME
 from tsattn.errors import UserError, one_of, shown
@@ -49,6 +50,7 @@ class Panel:
         id_name: the column of ids.
         time_name: the column of time stamps.
         weights: `(rows, C)` float64 how much each target counts in a training; None: all alike.
+        covariate_categories: by name, the categories of the covariates that are such, see `category_columns`.
     """
 
     ids: tuple[Any, ...]
@@ -70,6 +72,7 @@ class Panel:
     id_name: str = "unique_id"
     time_name: str = "ds"
     weights: NDArray[np.float64] | None = None
+    covariate_categories: Categories = field(default_factory=dict)
 
     def __len__(self) -> int:
         """The number of series."""
@@ -103,6 +106,9 @@ class Panel:
         if unused:
             logger.warning("%s: %s not used: the model was not trained on %s", source, *_as_parts_of_a_sentence(unused))
         panel = panel.with_covariates(task.past_covariates, task.future_covariates, source)
+        panel = with_categories(
+            panel, task.past_covariates, task.future_covariates, task.categories_by_covariate, source
+        )
         return panel.with_static(task.static, task.categories, source)
 
     def with_channels(self, channels: Sequence[str], source: str) -> Panel:
@@ -185,6 +191,9 @@ class Panel:
             future_covariates=columns(self.future_covariates, future, self.future_names),
             ahead=columns(self.ahead, future, self.future_names),
             future_names=tuple(future),
+            covariate_categories={
+                name: known for name, known in self.covariate_categories.items() if name in {*past, *future}
+            },
         )
 
     def with_static(self, names: Sequence[str], categories: Sequence[Sequence[str]], source: str) -> Panel:
@@ -311,6 +320,8 @@ class Panel:
         ):
             if part is not None:
                 columns.update(zip(names, part.T, strict=True))
+        for name, known in self.covariate_categories.items():
+            columns[name] = category_names(columns[name], known)
         for k, (name, categories) in enumerate(zip(self.static_names, self.static_categories, strict=True)):
             assert self.static is not None
             columns[name] = np.array(categories, dtype=object)[self.static[:, k]].repeat(self.lengths)
