@@ -330,7 +330,7 @@ def _refitted(
     assert whole.scaler is not None
     again = build_predictor(experiment.model["backbone"])
     again.build(whole.task, experiment.output, empty=True)
-    quiet = {"callbacks": (), "loggers": (), "trainer": training.trainer.without_files()}
+    quiet: dict[str, Any] = {"callbacks": (), "loggers": (), "trainer": training.trainer.without_files()}
     unwatched = replace(training, open_files=None, checkpoint=None, resumes=False, **quiet)
     unwatched = replace(unwatched, fitted=lambda member, predictor: None)  # those were not fitted to these rows
     training.say("fitting once more, to all rows")

@@ -28,7 +28,7 @@ class FrameKind:
         period: the frequency of its periods; None where time is anything else.
     """
 
-    library: str = "pandas"
+    library: Any = "pandas"
     period: str | None = None
 
     @classmethod
@@ -74,7 +74,7 @@ def plain_forecast(frame: Any) -> pd.DataFrame:
 def _period(frame: pd.DataFrame | pd.Series, time_name: str) -> str | None:
     """The frequency of the periods that are the index, a level of it, or the column of time."""
     index = frame.index
-    levels = [index.get_level_values(number) for number in range(index.nlevels)]
+    levels: list[Any] = [index.get_level_values(number) for number in range(index.nlevels)]
     columns = [] if isinstance(frame, pd.Series) else [frame[name] for name in frame.columns if str(name) == time_name]
     kinds = [one.dtype for one in (*columns, *levels)]
     # an offset has another name than its periods, ME and M
