@@ -364,11 +364,14 @@ class Panel:
 
         time = runs_of(time_numbers(self.time), begin, lengths)
         arrays = {name: getattr(self, name) for name in ("values", "weights", "past_covariates", "future_covariates")}
+        kept: dict[str, Any] = {
+            name: None if part is None else runs_of(part, begin, lengths) for name, part in arrays.items()
+        }
         return replace(
             self,
             time=times_of(time, time_unit(self.time), getattr(self.time, "tz", None)),
             starts=np.concatenate([[0], np.cumsum(lengths)]),
-            **{name: None if part is None else runs_of(part, begin, lengths) for name, part in arrays.items()},
+            **kept,
         )
 
     def _series(self, series: int) -> str:

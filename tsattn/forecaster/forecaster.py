@@ -315,6 +315,29 @@ class Forecaster(Forecasting, NetworkViews):
         start = Start.of(self.fitted, None, warm_start=True, rescale=rescale, refit=False)
         return self._fit(fine_tuning(self.arguments, max_steps, learning_rate), frame, folder, start)
 
+    def predict_dataset(
+        self, dataset: Any, *, horizon: int | None = None, level: Any = None, blocks: int | None = None
+    ) -> Any:
+        """Forecast the series of a dataset of Ray Data on its cluster: a dataset of the columns that `predict` gives.
+
+        All rows of a series are gathered in one block, whatever they were read from; nothing is computed yet.
+
+        Args:
+            dataset: a ``ray.data.Dataset`` of long rows, or wide ones, which are one series.
+            horizon: steps to forecast; `prediction_length` by default.
+            level: as for `predict`.
+            blocks: of series, each in the memory of a worker at once; four for each processor by default.
+
+        Raises:
+            UserError: before `fit`, for what is no such dataset, or if Ray is not installed.
+        """
+        # they are made of forecasters
+        from tsattn.forecaster.ray_forecasts import forecast_dataset
+
+        if self.predictor.needs_fit:
+            _ = self._now.known  # which refuses what is not fitted
+        return forecast_dataset(self, dataset, horizon=horizon, level=level, blocks=blocks)
+
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write weights (safetensors) and everything else that is needed (JSON) into a new folder.
 

@@ -91,29 +91,6 @@ class Forecasting(ABC):
         kind, frames = self._now.forecasts(frame, horizon, future, level, self.arguments["eval_batch_size"])
         return map(kind.give, frames)
 
-    def predict_dataset(
-        self, dataset: Any, *, horizon: int | None = None, level: Any = None, blocks: int | None = None
-    ) -> Any:
-        """Forecast the series of a dataset of Ray Data on its cluster: a dataset of the columns that `predict` gives.
-
-        All rows of a series are gathered in one block, whatever they were read from; nothing is computed yet.
-
-        Args:
-            dataset: a ``ray.data.Dataset`` of long rows, or wide ones, which are one series.
-            horizon: steps to forecast; `prediction_length` by default.
-            level: as for `predict`.
-            blocks: of series, each in the memory of a worker at once; four for each processor by default.
-
-        Raises:
-            UserError: before `fit`, for what is no such dataset, or if Ray is not installed.
-        """
-        # they are made of forecasters
-        from tsattn.forecaster.ray_forecasts import forecast_dataset
-
-        if self.predictor.needs_fit:
-            _ = self._now.known  # which refuses what is not fitted
-        return forecast_dataset(self, dataset, horizon=horizon, level=level, blocks=blocks)
-
     def sample(
         self,
         frame: Any = None,
