@@ -23,7 +23,7 @@ GROUND = {
         "passwords",
         "checksums",
     ),
-    *("checks", "saved_folders"),
+    *("checks", "saved_folders", "ray_cluster"),
 }
 LAYERS = [
     *(

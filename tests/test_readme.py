@@ -84,6 +84,9 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     pd.testing.assert_frame_equal(names["again"], names["forecast"][:4], rtol=1e-6)
     assert len(names["plans"]) == 2 * 28
     assert len(names["checks"]) == 2 * 28 * 3
+    assert list(names["paths"].columns) == ["shop", "date", "sample", "y"]
+    assert len(names["totals"]) == 2 * 100
+    assert names["paths"]["y"].min() > 0
     assert names["what_if"].groupby("scenario").size().to_dict() == {"as planned": 14, "dearer": 14}
     assert {"0.025", "0.1", "0.9", "0.975"} <= set(names["what_if"].columns)
 
@@ -136,6 +139,8 @@ def test_every_command_is_one_that_runs(
     csv, run = toy
     shutil.copytree(run, tmp_path / "run")
     shutil.copy(csv, tmp_path / "new.csv")
+    (tmp_path / "meters").mkdir()
+    pd.read_csv(csv, parse_dates=["date"]).to_parquet(tmp_path / "meters" / "day.parquet", index=False)
     # another folder than that of README, and nothing else
     words = [re.sub(r"^runs/(ETTh1/transformer_mlr/TIME|\.\.\.)$", "run", word) for word in words]
     command = words[0]

@@ -60,7 +60,8 @@ class Batch:
         target_weight: `(B, T, C)` how much each target counts in a training, where the mean is about 1; 0 is as not
             observed. No metric is weighted. None: all alike.
         time: `(B, L + T)` int64 time stamps, in seconds since 1970-01-01 by the clock of the data.
-        past_covariates: `(B, L, P)` scaled covariates known for the context only, gaps imputed.
+        past_covariates: `(B, L, P)` scaled covariates known for the context only, gaps imputed; categories as numbers,
+            see `Task.covariate_categories`, as in what follows.
         future_covariates: `(B, L + T, F)` scaled covariates known for context and horizon, gaps imputed.
         past_covariates_observed: `(B, L, P)` bool, False where `past_covariates` was imputed; None if none is missing.
         future_covariates_observed: `(B, L + T, F)` bool, False where `future_covariates` was imputed; None if none is

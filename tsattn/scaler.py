@@ -15,7 +15,7 @@ from typing_extensions import override
 from tsattn.constants import EXACT, ModuleWithConstants
 from tsattn.errors import UserError
 from tsattn.plain_data import PlainData
-from tsattn.target_transform import SeriesTransform, TargetTransform, restored
+from tsattn.target_transform import SeriesTransform, TargetTransform, restored, transformed_tensor
 
 __all__ = ["Scaler", "Units"]
 
@@ -114,6 +114,15 @@ class Units(ModuleWithConstants):
         original = self.restore(scaled, series_id)
         mean, scale = (_beside(part, original) for part in self.of(series_id))
         return (original - mean) / scale
+
+    def scaled(self, original: Tensor, series_id: Tensor | None = None) -> Tensor:
+        """Values `(B, L, C)` in original units on the scale of the batch, the way back of `restore` (float64)."""
+        self.fill_constants(original.device)
+        values = original.to(EXACT)
+        if self.kind is not None:
+            values = transformed_tensor(self.kind, values, _beside(self._rows(self.lambdas, series_id), original))
+        mean, scale = (_beside(self._rows(part, series_id), original) for part in (self.mean, self.scale))
+        return (values - mean) / scale
 
     def restore(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
         """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units (float64)."""

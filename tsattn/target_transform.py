@@ -33,6 +33,7 @@ __all__ = [
     "check_transform",
     "restored",
     "transformed",
+    "transformed_tensor",
 ]
 
 TRANSFORMS = {"log": "above 0", "log1p": "of at least 0", "box_cox": "above 0"}
@@ -129,6 +130,16 @@ def transformed(kind: str, values: NDArray[np.float64], lambdas: NDArray[np.floa
     """
     result: NDArray[np.float64] = special.boxcox1p(values, 0.0) if kind == "log1p" else special.boxcox(values, lambdas)
     return result
+
+
+def transformed_tensor(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
+    """What `transformed` gives, of tensors: for graphs that are exported."""
+    if kind == "log1p":
+        return values.log1p()
+    logarithm = values.log()
+    is_log = lambdas == 0
+    power = torch.where(is_log, 1.0, lambdas)
+    return torch.where(is_log, logarithm, (power * logarithm).expm1() / power)
 
 
 def restored(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:

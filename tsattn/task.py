@@ -31,6 +31,8 @@ class Task(PlainData):
         future_covariates: names of the F covariates known for the future too.
         static: names of the K static columns of categories.
         categories: the categories of each of them; a category is a number in `Batch.static`, by its place here.
+        covariate_categories: of each covariate, past ones first, the categories if it has some, else none; empty where
+            all are numbers. A category is a number from 1 on in a batch, 0 one that is not here.
     """
 
     data: str
@@ -43,6 +45,14 @@ class Task(PlainData):
     future_covariates: tuple[str, ...] = ()
     static: tuple[str, ...] = ()
     categories: tuple[tuple[str, ...], ...] = ()
+    covariate_categories: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def categories_by_covariate(self) -> dict[str, tuple[str, ...]]:
+        """The categories of those covariates that have some, by name."""
+        names = (*self.past_covariates, *self.future_covariates)
+        found = dict(zip(names, self.covariate_categories, strict=True)) if self.covariate_categories else {}
+        return {name: categories for name, categories in found.items() if categories}
 
     @property
     def counts_steps(self) -> bool:

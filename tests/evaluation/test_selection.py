@@ -38,7 +38,7 @@ def test_every_loss_has_a_score_that_is_there() -> None:
         ("mse", "crps", "weights are selected by crps only with quantiles; without them by one of mse, mae"),
         ("pinball", None, "weights are selected by crps only with quantiles"),
         ("mse", "wql", "weights are selected by one of mse, mae, crps, not wql"),
-        ("hinge", None, "loss must be one of mse, huber, mae, pinball, not hinge"),
+        ("hinge", None, "loss must be one of mse, huber, mae, pinball, nll, not hinge"),
     ],
 )
 def test_what_cannot_be_selected_by_is_refused(loss: str, choice: str | None, message: str) -> None:

@@ -144,7 +144,8 @@ def test_a_bar_counts_steps_and_shows_what_chooses_the_weights(capsys: pytest.Ca
 
 def test_a_forecaster_shows_itself_in_a_line(fitted: Forecaster) -> None:
     assert repr(fitted) == (
-        "Forecaster(patchtst, attention mlr, 48 -> 12 steps, quantiles 0.1 0.5 0.9, fitted on 4 series)"
+        "Forecaster(patchtst, attention mlr, 48 -> 12 steps, quantiles 0.1 0.5 0.9, max_steps=30, accelerator='cpu', "
+        "fitted on 4 series)"
     )
     plain = Forecaster("transformer", context_length=8, prediction_length=4, quantiles=None)
     assert repr(plain) == "Forecaster(transformer, attention standard, 8 -> 4 steps, point forecast, not fitted)"

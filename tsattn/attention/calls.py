@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tsattn.attention.base import Attention
 
-__all__ = ["AttentionCall", "attention_calls"]
+__all__ = ["WatchedCall", "attention_calls"]
 
 # the axis of the batch of an argument, and of those that may serve the whole batch, from how many axes on they have it
 _BATCH_AXIS = {"blocks": 1}
@@ -20,7 +20,7 @@ _OWN_AXES = {"positions": 2, "global_tokens": 2, "bias": 4}
 
 
 @dataclass(frozen=True)
-class AttentionCall:
+class WatchedCall:
     """A call of an attention.
 
     Attributes:
@@ -37,12 +37,12 @@ class AttentionCall:
         """B, the sequences of the call."""
         return len(self.arguments["x"])
 
-    def row(self, number: int) -> AttentionCall:
+    def row(self, number: int) -> WatchedCall:
         """The same call for one of its sequences."""
-        return AttentionCall(self.path, self.attention, one_row(self.arguments, number))
+        return WatchedCall(self.path, self.attention, one_row(self.arguments, number))
 
 
-def attention_calls(model: nn.Module, run: Callable[[], Any]) -> list[AttentionCall]:
+def attention_calls(model: nn.Module, run: Callable[[], Any]) -> list[WatchedCall]:
     """The first call of each attention of a model while it runs in eval mode, in the order of its modules.
 
     Attentions that are not called, or that decode with a cache, are left out.
@@ -51,7 +51,7 @@ def attention_calls(model: nn.Module, run: Callable[[], Any]) -> list[AttentionC
         model: holds the attentions.
         run: lets the model forecast.
     """
-    seen: dict[str, AttentionCall] = {}
+    seen: dict[str, WatchedCall] = {}
 
     def watched(path: str, attention: Attention) -> Any:
         signature = inspect.signature(attention.forward)
@@ -60,7 +60,7 @@ def attention_calls(model: nn.Module, run: Callable[[], Any]) -> list[AttentionC
             given = signature.bind(*args, **kwargs).arguments
             arguments = {name: value for name, value in given.items() if value is not None}
             if "cache" not in arguments:
-                seen.setdefault(path, AttentionCall(path, attention, arguments))
+                seen.setdefault(path, WatchedCall(path, attention, arguments))
 
         return attention.register_forward_pre_hook(remember, with_kwargs=True)
 

@@ -1,4 +1,4 @@
-"""`tsattn report`: what records of runs say, as a page, as Markdown, and as the table of a README."""
+"""`tsattn report`: what records say, as a page, as Markdown, and as the table of a README; or the page of runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tsattn.cli.output import say
+from tsattn.cli.run_report import PAGE, are_runs, report_runs
 from tsattn.cli.sentence_parser import SentenceParser
 from tsattn.errors import UserError, number_of, one_of
 
@@ -18,16 +19,20 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-PAGE, MARKDOWN = "report.html", "report.md"
+MARKDOWN = "report.md"
 
 _DESCRIPTION = """\
-Report what records of runs say: means and spreads over seeds, what validation chose, paired differences with
-intervals over blocks of time and over seeds, ranks, costs, published numbers, and what failed.
+Report what a benchmark's records of runs say: means and spreads over seeds, what validation chose, paired differences
+with intervals over blocks of time and over seeds, ranks, costs, published numbers, and what failed.
 
-RECORDS are folders with records.parquet and windows.parquet, as `benchmark` writes them; several are merged."""
+RECORDS are folders with records.parquet and windows.parquet, as `benchmark` writes them; several are merged.
+
+Or, of the folders of runs, as `fit` writes them: report each run's scores, by step and by series, its training,
+forecasts to step through, its configuration beside those of the others, and how it was run."""
 
 _ENDING = f"""\
-Written are {PAGE}, one file that needs no network, and {MARKDOWN}; with --readme alone only that file is changed."""
+Written are {PAGE}, one file that needs no network, and {MARKDOWN}; with --readme alone only that file is changed.
+Of runs it is {PAGE} alone, and --output the only option."""
 
 
 def run(words: list[str]) -> int:
@@ -38,7 +43,11 @@ def run(words: list[str]) -> int:
     """
     options = _parser().parse_args(words)
     if not options.records:
-        raise UserError("report needs records: a folder with records.parquet, or several")
+        raise UserError("report needs records: a folder with records.parquet, or several; or the folders of runs")
+    if are_runs(options.records):
+        _check_options_of_runs(options)
+        report_runs(options.records, options.output)
+        return 0
     from tsattn.leaderboard.origins import read_origins
     from tsattn.leaderboard.records import Records
     from tsattn.leaderboard.report.analysis import Analysis
@@ -70,9 +79,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("records", nargs="*", metavar="RECORDS", help="folders, or files records.parquet")
+    parser.add_argument("records", nargs="*", metavar="RECORDS", help="folders, or files records.parquet; or runs")
     parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="of the report; the first of the records if left out"
+        "--output", type=Path, metavar="FOLDER", help="of the report; the first of the records or runs if left out"
     )
     parser.add_argument(
         "--confirm",
@@ -85,6 +94,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--published", type=Path, metavar="FILE", help="TOML of published numbers, instead of our own")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="write the table of what was chosen into this file")
     return parser
+
+
+def _check_options_of_runs(options: argparse.Namespace) -> None:
+    """Refuse options that say something about records alone."""
+    for name in ("confirm", "runs", "published", "readme"):
+        if getattr(options, name):
+            raise UserError(f"--{name} is for records of a benchmark; beside the folders of runs valid is --output")
 
 
 def _seeds(text: str) -> tuple[int, ...]:

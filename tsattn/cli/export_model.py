@@ -24,20 +24,17 @@ def run(words: list[str]) -> int:
         words: the words after ``export``.
     """
     options = _parser().parse_args(words)
-    if options.run is None and options.ckpt_path is None:
+    if options.run is None:
         raise UserError("export needs a trained model: --run DIR, the folder that `fit` has written")
-    folder = None if options.run is None else RunFolder(options.run)
-    if folder is not None:
-        folder.check_trained()
-    elif options.output is None:
-        raise UserError("export --ckpt_path FILE needs an --output")
+    folder = RunFolder(options.run)
+    folder.check_trained()
     from tsattn.cli.session import session
     from tsattn.forecaster.forecast_files import check_output, write_content
     from tsattn.predictors.exporting import FORMATS, exported, format_of
     from tsattn.predictors.fitted import load_predictor
 
     ending = next((end for end, one in FORMATS.items() if one == options.format), next(iter(FORMATS)))
-    output = Path(options.output) if folder is None or options.output else folder.path / f"model{ending}"
+    output = Path(options.output or folder.path / f"model{ending}")
     form = format_of(output.suffix, options.format)
     check_output(output, options.overwrite, endings=FORMATS)
     with session():

@@ -34,9 +34,8 @@ def fit(words: Sequence[str], typed: Sequence[str]) -> int:
     """
     with session():
         experiment, options = parse_command("fit", words)
-        shows_bar = sys.stdout.isatty() and experiment.trainer["enable_progress_bar"] is not False
         hooks = Hooks(
-            bar=LossBar() if shows_bar else None,
+            bar=LossBar() if sys.stdout.isatty() else None,
             say=_say,
             command=["python", "-m", "tsattn", *typed],
             checkpoint=None if options.ckpt_path is None else Path(options.ckpt_path),

@@ -45,7 +45,11 @@ USAGES: dict[str, tuple[str, ...]] = {
     ),
     "validate": ("validate --run DIR [options]", "validate --config NAME --ckpt_path FILE [options]"),
     "test": ("test --run DIR [options]", "test --config NAME --ckpt_path FILE [options]"),
-    "predict": ("predict --run DIR [options]", "predict --config NAME --ckpt_path FILE [options]"),
+    "predict": (
+        "predict --run DIR [options]",
+        "predict --run DIR --input FOLDER --output FOLDER [--ray ADDRESS] [options]",
+        "predict --config NAME --ckpt_path FILE [options]",
+    ),
     "attention": ("attention --run DIR [options]", "attention --config NAME --ckpt_path FILE [options]"),
 }
 
@@ -71,6 +75,7 @@ GROUPS = (
             Option("--horizon", "N", "steps to forecast (default: those it was fitted for)", commands=("predict",)),
             Option("--level", "PERCENT", 'as "[80, 95]": intervals of a calibrated model', commands=("predict",)),
             Option("--output", "FILE", "a .csv or .parquet file (default: in the run folder)", commands=("predict",)),
+            Option("--ray", "ADDRESS", "of a Ray cluster, or local: forecast a folder there", commands=("predict",)),
             Option("--figure", "FILE", "a figure beside it; false for none", "true", ("predict",)),
             Option("--overwrite", "", "replace files that are there", commands=("predict",)),
         ),

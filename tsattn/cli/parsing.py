@@ -45,13 +45,17 @@ def command_parser(command: str) -> ExperimentParser:
             "--refit", action="store_true", help="fit once more, to all rows, and forecast with what comes of that"
         )
     if command == "predict":
-        parser.add_argument("--input", type=str | None, default=None, help="forecast beyond the end of this file")
+        what = "forecast beyond the end of this file, or of a folder of Parquet"
+        parser.add_argument("--input", type=str | None, default=None, help=what)
         what = "a file of future covariates after the end of the series; several are scenarios"
         parser.add_argument("--future", type=list[str] | None, default=None, help=what)
         parser.add_argument("--horizon", type=int | None, default=None, help="steps (default: those trained for)")
         what = "percent that intervals are to hold, as [80, 95], of a calibrated model"
         parser.add_argument("--level", type=float | list[float] | None, default=None, help=what)
-        parser.add_argument("--output", type=str | None, default=None, help="a .csv or .parquet file to write")
+        what = "a .csv or .parquet file to write, or a folder"
+        parser.add_argument("--output", type=str | None, default=None, help=what)
+        what = "forecast a folder on the Ray cluster at this address"
+        parser.add_argument("--ray", type=str | None, default=None, help=what)
         parser.add_argument(
             "--figure",
             type=bool | str,

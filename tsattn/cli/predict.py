@@ -7,20 +7,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+from jsonargparse import Namespace
 
 from tsattn.checks import whole_number
 from tsattn.cli.drawing import draw, figure_path, span
 from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
+from tsattn.cli.predict_folder import is_of_folders, predict_folder
 from tsattn.cli.session import session
+from tsattn.data import ForecastDataModule
 from tsattn.data.quiet import quiet
 from tsattn.errors import number_of
-from tsattn.experiments import RunFolder
+from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.measuring import extent
 from tsattn.experiments.reopened import reopened
 from tsattn.forecaster.forecast_files import check_output, write_frame
 from tsattn.forecaster.frames import future_frame
 from tsattn.forecaster.scenarios import in_scenario
+from tsattn.predictors import Predictor
 from tsattn.predictors.calibrated import with_levels
 from tsattn.predictors.long_horizons import beyond_training, forecast_batches
 
@@ -35,34 +39,45 @@ def predict(words: Sequence[str]) -> int:
     """
     with session():
         experiment, options = parse_command("predict", words)
+        if is_of_folders(options):
+            return predict_folder(experiment, options)
         output = Path(options.output or (RunFolder(options.run).forecast if options.run else "forecast.csv"))
         check_output(output, options.overwrite)
         figure = figure_path(options.figure, output, options.overwrite)
         asked = None if options.horizon is None else whole_number("--horizon", options.horizon)
+        if options.run and Path(options.ckpt_path) == RunFolder(options.run).refit:
+            say(f"forecasting with {options.ckpt_path}, which was fitted once more, to all rows")
         frames: list[pd.DataFrame] = []
         for number, future in enumerate(options.future or [None]):
             with quiet(number > 0):  # the series are the same each time
-                given = {"input": options.input, "future": future}
-                fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", **given)
-                if not number and options.run and Path(options.ckpt_path) == RunFolder(options.run).refit:
-                    say(f"forecasting with {options.ckpt_path}, which was fitted once more, to all rows")
-                task = fitted.predictor.task
-                assert task is not None
-                assert data.panel is not None
-                horizon = asked or task.prediction_length
-                predictor = with_levels(fitted, data.panel.ids, options.level).predictor
-                assert predictor.output is not None
-                if (warning := beyond_training(fitted.predictor, horizon)) is not None:
-                    logging.getLogger("tsattn").warning(warning)
-                sizes = horizon, data.eval_batch_size
-                forecasts = forecast_batches(predictor, fitted.scaler, data.panel, *sizes, execution, data.series)
-                one = [future_frame(forecasts, task, predictor.output, data.panel)]
-            frames += in_scenario(one, number) if len(options.future or []) > 1 else one
+                frame, data, predictor = _forecast(experiment, options, future, asked)
+            frames += in_scenario([frame], number) if len(options.future or []) > 1 else [frame]
         frame = pd.concat(frames, ignore_index=True)
         write_frame(frame, output)
-        steps = f"{number_of(horizon, 'step')} of {extent(data)}, {span(frame.iloc[:, 1])}"
+        steps = f"{number_of(asked or data.prediction_length, 'step')} of {extent(data)}, {span(frame.iloc[:, 1])}"
         of_scenarios = f", {number_of(len(frames), 'scenario')}" if len(frames) > 1 else ""
         say(f"{output}: {steps}{of_scenarios}, in original units")
         if figure is not None:
-            say(draw(frame, data.panel, task, predictor.output, figure))
+            assert data.panel is not None
+            assert predictor.task is not None
+            assert predictor.output is not None
+            say(draw(frame, data.panel, predictor.task, predictor.output, figure))
     return 0
+
+
+def _forecast(
+    experiment: Experiment, options: Namespace, future: str | None, asked: int | None
+) -> tuple[pd.DataFrame, ForecastDataModule, Predictor]:
+    """The forecast of one future, the data that it goes on from, and what forecast it."""
+    given = {"input": options.input, "future": future}
+    fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", **given)
+    assert data.panel is not None
+    predictor = with_levels(fitted, data.panel.ids, options.level).predictor
+    assert predictor.task is not None
+    assert predictor.output is not None
+    horizon = asked or predictor.task.prediction_length
+    if (warning := beyond_training(fitted.predictor, horizon)) is not None:
+        logging.getLogger("tsattn").warning(warning)
+    sizes = horizon, data.eval_batch_size
+    forecasts = forecast_batches(predictor, fitted.scaler, data.panel, *sizes, execution, data.series)
+    return future_frame(forecasts, predictor.task, predictor.output, data.panel), data, predictor

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tsattn.errors import UserError, shown
 
 __all__ = [
+    "MISSING",
     "category_codes",
     "category_text",
     "column_name",
@@ -27,6 +28,10 @@ __all__ = [
     "number_columns",
     "series_numbers",
 ]
+
+
+MISSING = "missing"
+"""The category of a series that has none."""
 
 
 def column_names(columns: Any, what: str) -> tuple[str, ...]:
@@ -86,7 +91,7 @@ def _numbers(column: pd.Series, where: Callable[[int], str], role: str) -> NDArr
             advice = " (of a CSV file with decimal commas, give the decimal ',')"
         raise UserError(
             f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number; a {role} needs "
-            f"numbers{' or bools' if is_covariate else ''}{advice}"
+            f"numbers{', bools, or text without a number' if is_covariate else ''}{advice}"
         )
     return numbers
 
@@ -164,7 +169,8 @@ def category_codes(
 ) -> tuple[NDArray[np.int64], tuple[tuple[str, ...], ...]]:
     """The category of each series in each static column, `(S, K)`, and the categories of each column.
 
-    In the rows `may_lack` of the table a category may be missing, if another row of the series has it.
+    A series without any has the category `MISSING`. In the rows `may_lack` of the table a category may be missing, if
+    another row of the series has it.
     """
     codes, categories = np.empty((len(names), len(columns)), np.int64), []
     for k, name in enumerate(columns):
@@ -174,15 +180,16 @@ def category_codes(
             raise UserError(f"static column {shown(name)} holds no categories; valid are texts and numbers") from error
         first_rows = np.full(len(names), len(frame))
         np.minimum.at(first_rows, series[raw >= 0], np.flatnonzero(raw >= 0))
-        lacking = (raw < 0) & (~may_lack | (first_rows == len(frame))[series])
+        has_none = first_rows == len(frame)
+        lacking = (raw < 0) & ~may_lack & ~has_none[series]
         if lacking.any():
             row = int(lacking.argmax())
             raise UserError(f"{where(row)}: the category in static column {shown(name)} is missing")
         texts = [category_text(value) for value in uniques.tolist()]
-        known = sorted(set(texts))
+        known = sorted({*texts, *([MISSING] if has_none.any() else [])})
         number = {text: i for i, text in enumerate(known)}
-        column = np.array([number[text] for text in texts])[raw]
-        codes[:, k] = column[first_rows]
+        column = np.array([*(number[text] for text in texts), number.get(MISSING, -1)])[raw]
+        codes[:, k] = np.append(column, number.get(MISSING, -1))[first_rows]
         changes = (column != codes[series, k]) & (raw >= 0)
         if changes.any():
             row = int(changes.argmax())

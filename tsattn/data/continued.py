@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data.category_columns import in_categories, with_categories
 from tsattn.data.columns import id_order
 from tsattn.data.frequency import Times
 from tsattn.data.grid import Grid, counts
@@ -45,11 +46,12 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
             last one of their series or not on its grid, naming the row.
     """
     roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, (), future=panel.future_names)
-    if isinstance(future, Panel):
-        future = _rows_after(panel, future)
-    rows = future_rows(future, roles, text, panel.frequency if panel.frequency.isdecimal() else None)
     last = panel.time[panel.starts[1:] - 1]
     S, F = len(panel), len(panel.future_names)
+    if isinstance(future, Panel):
+        future = _rows_after(panel, future)
+    categories = {name: panel.covariate_categories[name] for name in roles.future if name in panel.covariate_categories}
+    rows = future_rows(future, roles, text, panel.frequency if panel.frequency.isdecimal() else None, categories)
     own = TableRows(
         time=last,
         ids=None if panel.is_wide else pd.Series([*panel.ids], dtype=object, name=panel.id_name),
@@ -58,8 +60,9 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
         known=np.full((S, F), np.nan),
         weights=np.zeros((S, 0)),
         where=lambda row: f"{_SERIES}, row {panel.starts[row + 1]}",
+        categories=categories,
     )
-    joined = in_series(own, rows, _SERIES)
+    joined = in_series(own, rows, _SERIES, roles)
     early = np.flatnonzero(counts(joined.time)[S:] <= counts(last)[joined.series[S:]])
     if early.size:
         row = S + int(early[0])
@@ -70,7 +73,9 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
     layout = lay_out(
         *(joined.time, joined.series, joined.names, panel.frequency, joined.where, _SERIES), is_wide=panel.is_wide
     )
-    known, is_last = layout.spread(joined.known), np.zeros(len(layout.time), dtype=bool)
+    in_own = in_categories(joined.known, roles.future, joined.categories, categories, "the future")
+    assert in_own is not None
+    known, is_last = layout.spread(in_own), np.zeros(len(layout.time), dtype=bool)
     is_last[layout.starts[:-1]] = True
     return replace(panel, ahead=known[~is_last], ahead_starts=layout.starts - np.arange(S + 1))
 
@@ -92,6 +97,9 @@ def appended(panel: Panel, later: Panel) -> Panel:
         if getattr(panel, what) != getattr(later, what):
             before, after = (shown(repr(getattr(one, what))) for one in (panel, later))
             raise UserError(f"the later rows have {what} {after}, those before {before}; both need the same")
+    later = with_categories(
+        later, later.past_names, later.future_names, panel.covariate_categories, "the table of later rows"
+    )
     later_time = in_zone_of(panel.time, later.time, "the table of later rows", "the table before")
     ids = _joined_ids(panel.ids, later.ids)
     place = {name: number for number, name in enumerate(ids)}

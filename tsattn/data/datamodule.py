@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data.batch_order import spread
+from tsattn.data.category_columns import aligned_categories, with_training_categories
 from tsattn.data.frequency import Times, season_length
 from tsattn.data.future_windows import FutureWindows
 from tsattn.data.panel import Panel, wide_panel
@@ -150,6 +151,7 @@ class ForecastDataModule(LightningDataModule):
         if self.task is None or self.scaler is None:
             assert splits is not None, "a file is forecast from with the task of a trained model"
             self._check_windows(splits)
+            panel = with_training_categories(panel, splits)
             self.task, self.scaler = self._new_task(panel), fit_scaler(panel, splits, self.scaling, self.transform)
         else:
             panel = self._obey(self.task, panel)
@@ -347,6 +349,9 @@ class ForecastDataModule(LightningDataModule):
             future_covariates=panel.future_names,
             static=panel.static_names,
             categories=panel.static_categories,
+            covariate_categories=aligned_categories(
+                (*panel.past_names, *panel.future_names), panel.covariate_categories
+            ),
         )
 
     def _check_windows(self, splits: list[Split]) -> None:

@@ -146,6 +146,7 @@ class FrameDataModule(ForecastDataModule):
         if weights is None and self.weights is not None:
             table = without_column(as_frame(table, source), self.weights.column)
         task, columns, frequency = self.task, self.columns, self.frequency
+        categorical = None if task is None else [*task.categories_by_covariate]
         if task is not None:
             table, frequency = as_frame(table, source), task.frequency
             if set(task.channels) <= set(map(str, table.columns)):
@@ -160,6 +161,7 @@ class FrameDataModule(ForecastDataModule):
             row_of=row_of,
             future=self.future,
             weights=weights,
+            categorical=categorical,
         )
 
 

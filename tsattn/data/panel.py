@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data.category_columns import Categories, category_names, with_categories
 from tsattn.data.file_views import FileView
 from tsattn.data.frequency import Times, future_index, infer_frequency, one_time
 from tsattn.data.roles import NO_NAME
@@ -54,6 +55,7 @@ class Panel:
         id_name: the column of ids.
         time_name: the column of time stamps.
         weights: `(rows, C)` float64 how much each target counts in a training; None: all alike.
+        covariate_categories: by name, the categories of the covariates that are such, see `category_columns`.
         complete: those arrays of rows of which it is known that no number is missing; of others it is found out.
     """
 
@@ -76,6 +78,7 @@ class Panel:
     id_name: str = "unique_id"
     time_name: str = "ds"
     weights: NDArray[np.float64] | None = None
+    covariate_categories: Categories = field(default_factory=dict)
     complete: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
@@ -122,6 +125,9 @@ class Panel:
             says = "%s: %s %s %s not used: the model was not trained on %s"
             logger.warning(says, source, noun, one_of(unused), verb, it)
         panel = panel.with_covariates(task.past_covariates, task.future_covariates, source)
+        panel = with_categories(
+            panel, task.past_covariates, task.future_covariates, task.categories_by_covariate, source
+        )
         return panel.with_static(task.static, task.categories, source)
 
     def with_channels(self, channels: Sequence[str], source: str) -> Panel:
@@ -204,6 +210,9 @@ class Panel:
             future_covariates=columns(self.future_covariates, future, self.future_names),
             ahead=columns(self.ahead, future, self.future_names),
             future_names=tuple(future),
+            covariate_categories={
+                name: known for name, known in self.covariate_categories.items() if name in {*past, *future}
+            },
         )
 
     def with_static(self, names: Sequence[str], categories: Sequence[Sequence[str]], source: str) -> Panel:
@@ -331,6 +340,8 @@ class Panel:
         ):
             if part is not None:
                 columns.update(zip(names, part.T, strict=True))
+        for name, known in self.covariate_categories.items():
+            columns[name] = category_names(columns[name], known)
         for k, (name, categories) in enumerate(zip(self.static_names, self.static_categories, strict=True)):
             assert self.static is not None
             columns[name] = np.array(categories, dtype=object)[self.static[:, k]].repeat(self.lengths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from tsattn.data.columns import category_codes, column_name, column_names
 from tsattn.data.frequency import Times
 from tsattn.data.grid import normalise_frequency
 from tsattn.data.grid_layout import GridLayout, lay_out
+from tsattn.data.lazy_frames import collected
 from tsattn.data.panel import Panel
 from tsattn.data.roles import (
     NO_NAME,
@@ -54,6 +55,7 @@ def panel_from_frame(
     future: Any = None,
     row_of: Callable[[int], str] | None = None,
     zone_of: Times | None = None,
+    categorical: Collection[str] | None = None,
     weights: RowWeights | None = None,
 ) -> Panel:
     """The series in a long table (a row a series and time stamp) or a wide one (a row a time stamp).
@@ -70,15 +72,16 @@ def panel_from_frame(
     need not repeat the static columns.
 
     Args:
-        table: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``; a
-            pandas Series, which is a wide table of one column; or the path of a file for `read_table`.
+        table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__`` or
+            ``__dataframe__``; a pandas Series, which is a wide table of one column; or a path for `read_table`.
         id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index of
             time stamps or periods.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
             wide one every column without another role is a target unless this lists them.
-        past_covariates: columns of numbers or bools known for the past only.
-        future_covariates: columns of numbers or bools known for the future too.
+        past_covariates: columns known for the past only: of numbers, bools, or categories, which are pandas
+            Categoricals and text of which no cell is a number.
+        future_covariates: columns known for the future too, of the same kinds.
         static: columns of categories that are constant within a series.
         frequency: pandas frequency of the stamps, a whole number for steps; None infers it, even where there are gaps.
         max_filled: the share of the rows of a series that may be filled.
@@ -87,6 +90,7 @@ def panel_from_frame(
         future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
         row_of: names a row (from 0) of the table in messages; by default ``the frame, row 1`` and so on.
         zone_of: time stamps of another table, into whose time zone those of this one are converted.
+        categorical: the covariates that are categories, however they are written; None finds them.
         weights: how much rows and series count in a training; None: all alike.
 
     Raises:
@@ -108,14 +112,15 @@ def panel_from_frame(
         weight_column=None if weights is None else weights.column,
     )
     frame, roles, source = described.frame, described.roles, described.source
-    given = table_rows(described, zone_of)
+    given = table_rows(described, zone_of, categorical)
     if roles.is_wide and target is None:
         roles, given = _without_empty_columns(roles, given, source)
     if future is not None:
         counts_steps = None if isinstance(given.time, pd.DatetimeIndex) else "1"
-        rows = in_series(given, future_rows(future, roles, text, counts_steps), source)
+        ahead = future_rows(future, roles, text, counts_steps, given.categories)
+        rows = in_series(given, ahead, source, roles)
     else:
-        rows = in_series(given, None, source)
+        rows = in_series(given, None, source, roles)
     if not roles.is_wide:
         rows, kept = without_empty(rows, source)
         frame = frame if len(kept) == len(frame) else frame.iloc[kept]
@@ -138,6 +143,7 @@ def panel_from_frame(
         static=codes if roles.static else None,
         static_names=roles.static,
         static_categories=categories,
+        covariate_categories=rows.categories,
         is_wide=roles.is_wide,
         id_name=Panel.id_name if roles.id is None else roles.id,
         time_name=NO_NAME if is_nameless(roles.time) else roles.time,
@@ -168,14 +174,16 @@ def table_with_roles(
     id_column, time_column = column_name(id_column, "id_column"), column_name(time_column, "time_column")
     targets = None if target is None else column_names(target, "target")
     frequency = None if frequency is None else normalise_frequency(frequency)
+    named = (past_covariates, "past_covariates"), (future_covariates, "future_covariates"), (static, "static")
+    parts = [column_names(given, what) for given, what in named]
+    covariates: dict[str, Any] = dict(zip(("past", "future", "static"), parts, strict=True))
+    table = collected(table, source, id_column, time_column, targets, **covariates, weight=weight_column)
     table, source, own_row_of = opened(table, source, id_column, time_column, text)
     row_of = own_row_of or row_of
     frame, time_column = plain_frame(table, source, id_column, time_column, allow_steps=row_of is None)
     roles = replace(
         find_roles(frame, source, id_column, time_column, targets),
-        past=column_names(past_covariates, "past_covariates"),
-        future=column_names(future_covariates, "future_covariates"),
-        static=column_names(static, "static"),
+        **covariates,
         weight=weight_column,
     )
     if roles.is_wide and target is None:

@@ -66,6 +66,10 @@ def fit_scaler(
         names = (*panel.past_names, *panel.future_names)
         parts = zip(*(first_rows(panel, part, ends) for part in covariates), strict=True)
         mean, scale = moments((np.concatenate(one, axis=1) for one in parts), names)
+        if panel.covariate_categories:  # numbers of categories stay what they are
+            is_number = [name not in panel.covariate_categories for name in names]
+            mean = tuple(one if kept else 0.0 for one, kept in zip(mean, is_number, strict=True))
+            scale = tuple(one if kept else 1.0 for one, kept in zip(scale, is_number, strict=True))
         scaler = replace(scaler, covariate_mean=mean, covariate_scale=scale)
     return scaler
 

@@ -6,16 +6,18 @@ Shape letters: R rows of the table (and of its future), S series, C targets, P p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data.category_columns import Categories, covariate_columns, joined_categories
 from tsattn.data.columns import match_ids, number_columns, series_numbers
 from tsattn.data.frequency import Times, one_time
+from tsattn.data.lazy_frames import collected
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles, check_roles, plain_frame
 from tsattn.data.stamps import in_zone_of, stamps_or_steps
@@ -68,6 +70,7 @@ class TableRows:
         known: `(R, F)` float64 future covariates.
         weights: `(R, 1)` float64 weights, `(R, 0)` without such a column.
         where: names a row (from 0) in messages.
+        categories: of the covariates that are such.
     """
 
     time: Times
@@ -77,6 +80,7 @@ class TableRows:
     known: NDArray[np.float64]
     weights: NDArray[np.float64]
     where: Callable[[int], str]
+    categories: Categories = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class SeriesRows:
         known: `(R, F)` float64 future covariates, NaN where missing.
         weights: `(R, 1)` float64 weights, NaN in the rows of the future; `(R, 0)` without such a column.
         where: names a row (from 0) in messages.
+        categories: of the covariates that are such.
     """
 
     num_own: int
@@ -104,15 +109,21 @@ class SeriesRows:
     known: NDArray[np.float64]
     weights: NDArray[np.float64]
     where: Callable[[int], str]
+    categories: Categories = field(default_factory=dict)
 
 
-def table_rows(table: Table, zone_of: Times | None) -> TableRows:
+def table_rows(table: Table, zone_of: Times | None, categorical: Collection[str] | None = None) -> TableRows:
     """The rows of a table, its time stamps in the zone of others if these are given.
+
+    Args:
+        table: the table.
+        zone_of: the others.
+        categorical: the covariates that are categories; None finds them, see `covariate_columns`.
 
     Raises:
         UserError: for a cell that cannot be used, naming its row, and a covariate without any value.
     """
-    rows = _read(table, zone_of)
+    rows = _read(table, zone_of, categorical)
     names = (*table.roles.past, *table.roles.future)
     for name, column in zip(names, (*rows.past.T, *rows.known.T), strict=True):
         if np.isnan(column).all():
@@ -122,7 +133,9 @@ def table_rows(table: Table, zone_of: Times | None) -> TableRows:
     return rows
 
 
-def future_rows(frame: Any, roles: Roles, text: TextFormat, frequency: str | None) -> TableRows:
+def future_rows(
+    frame: Any, roles: Roles, text: TextFormat, frequency: str | None, categorical: Collection[str] = ()
+) -> TableRows:
     """The rows of a frame or file of future values: ids, time stamps and future covariates alone, C = P = 0.
 
     Args:
@@ -130,6 +143,7 @@ def future_rows(frame: Any, roles: Roles, text: TextFormat, frequency: str | Non
         roles: those of the columns of the table that it is the future of.
         text: how its text is written.
         frequency: that of the table; ``1`` where it counts steps.
+        categorical: the covariates that are categories in the table.
 
     Raises:
         UserError: for what is no such frame, and a cell that cannot be used, naming its row.
@@ -137,16 +151,17 @@ def future_rows(frame: Any, roles: Roles, text: TextFormat, frequency: str | Non
     if not roles.future:
         raise UserError(f"{_FUTURE} needs the names of its columns in future_covariates")
     with quiet(False):  # the future is new, even where the table is not
+        frame = collected(frame, _FUTURE, roles.id, roles.time, (), future=roles.future, needs_target=False)
         table, _, row_of = opened(frame, _FUTURE, roles.id, roles.time, text)
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
             table = table.rename_axis(index=None)  # whatever it is called, it is the time
         plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)
         own = Roles(roles.id, roles.time, (), future=roles.future)
         own = check_roles(plain, _FUTURE, own, every_target=False, needs_target=False)
-        return _read(Table(plain, own, _FUTURE, text, frequency))
+        return _read(Table(plain, own, _FUTURE, text, frequency), None, categorical)
 
 
-def in_series(rows: TableRows, future: TableRows | None, source: str) -> SeriesRows:
+def in_series(rows: TableRows, future: TableRows | None, source: str, roles: Roles) -> SeriesRows:
     """The rows of a table and after them those of its future, all with the numbers of their series.
 
     Series of the future that the table has not got are left out, which is logged.
@@ -164,9 +179,10 @@ def in_series(rows: TableRows, future: TableRows | None, source: str) -> SeriesR
         if not_there := [name for name in others if name not in same]:
             _log_left_out(not_there, names, source, is_any_used=bool(same))
         kept = np.flatnonzero(owners >= 0)
-        rows = _joined(rows, _taken(future, kept), source)
+        rows = _joined(rows, _taken(future, kept), source, roles)
         series = np.concatenate([series, owners[kept]])
-    return SeriesRows(num_own, names, series, rows.time, rows.values, rows.past, rows.known, rows.weights, rows.where)
+    parts = rows.time, rows.values, rows.past, rows.known, rows.weights, rows.where, rows.categories
+    return SeriesRows(num_own, names, series, *parts)
 
 
 def without_empty(rows: SeriesRows, source: str) -> tuple[SeriesRows, NDArray[np.int64]]:
@@ -198,6 +214,7 @@ def without_empty(rows: SeriesRows, source: str) -> tuple[SeriesRows, NDArray[np
         known=rows.known[kept],
         weights=rows.weights[kept],
         where=lambda row: rows.where(int(kept[row])),
+        categories=rows.categories,
     )
     return some, own
 
@@ -207,7 +224,7 @@ def listed(names: Sequence[Any]) -> str:
     return one_of(shown(repr(name)) for name in names[:12]) + (", ..." if len(names) > 12 else "")
 
 
-def _read(table: Table, zone_of: Times | None = None) -> TableRows:
+def _read(table: Table, zone_of: Times | None, categorical: Collection[str] | None) -> TableRows:
     frame, roles, where = table.frame, table.roles, table.where
     if not len(frame):
         raise UserError(f"{table.source} has no rows")
@@ -224,31 +241,27 @@ def _read(table: Table, zone_of: Times | None = None) -> TableRows:
     values = number_columns(frame, roles.target, where, "target")
     weights = number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
     check_cells(weights, values, str(roles.weight), where)
-    return TableRows(
-        time=time,
-        ids=ids,
-        values=values,
-        past=number_columns(frame, roles.past, where, "past covariate"),
-        known=number_columns(frame, roles.future, where, "future covariate"),
-        weights=weights,
-        where=where,
-    )
+    past, of_past = covariate_columns(frame, roles.past, where, "past covariate", categorical)
+    known, of_known = covariate_columns(frame, roles.future, where, "future covariate", categorical)
+    return TableRows(time, ids, values, past, known, weights, where, {**of_past, **of_known})
 
 
-def _joined(rows: TableRows, future: TableRows, source: str) -> TableRows:
+def _joined(rows: TableRows, future: TableRows, source: str, roles: Roles) -> TableRows:
     num_own, added = len(rows.time), len(future.time)
 
     def longer(part: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.concatenate([part, np.full((added, part.shape[1]), np.nan)])
 
+    known, categories = joined_categories(rows.known, future.known, roles.future, rows.categories, future.categories)
     return TableRows(
         time=one_time(rows.time.append(in_zone_of(rows.time, future.time, _FUTURE, source))),
         ids=None,
         values=longer(rows.values),
         past=longer(rows.past),
-        known=np.concatenate([rows.known, future.known]),
+        known=known,
         weights=longer(rows.weights),
         where=lambda row: rows.where(row) if row < num_own else future.where(row - num_own),
+        categories={**rows.categories, **categories},
     )
 
 
@@ -262,6 +275,7 @@ def _taken(rows: TableRows, kept: NDArray[np.int64]) -> TableRows:
         known=rows.known[kept],
         weights=rows.weights[kept],
         where=lambda row: rows.where(int(kept[row])),
+        categories=rows.categories,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import pandas as pd
 import pyarrow as pa
 import pyarrow.interchange
@@ -13,6 +14,7 @@ import pyarrow.parquet
 
 from tsattn.data.csv_cells import lines_of, read_cells
 from tsattn.data.files import check_columns, check_file, first_line
+from tsattn.data.lazy_frames import is_lazy
 from tsattn.data.roles import TIME_COLUMNS
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
@@ -97,6 +99,8 @@ def as_frame(table: Any, source: str) -> pd.DataFrame:
     """
     if isinstance(table, pd.DataFrame):
         return table
+    if is_lazy(table):
+        return as_frame(nw.from_native(table).collect().to_native(), source)
     if isinstance(table, pd.Series):
         return table.to_frame("y" if table.name is None else table.name)
     frame: pd.DataFrame

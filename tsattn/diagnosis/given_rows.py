@@ -121,7 +121,7 @@ def given_rows(table: Table) -> tuple[GivenRows, SeriesRows]:
     Raises:
         UserError: for a cell that is no number, date or id, naming its row.
     """
-    given = in_series(table_rows(table, None), None, table.source)
+    given = in_series(table_rows(table, None), None, table.source, table.roles)
     stamps = counts(given.time)
     order = np.lexsort((stamps, given.series))
     again = (np.diff(given.series[order]) == 0) & (np.diff(stamps[order]) == 0)

@@ -139,13 +139,17 @@ class ErrorTable:
         some = totals if channels is None else totals[:, list(channels)]
         return group_scores(some, self.levels)[score]
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """All rows.
+
+        Args:
+            columns: by name, those to give; all by default.
 
         Raises:
             UserError: if they were not kept.
         """
-        frame: pd.DataFrame = pa.concat_tables(self._parts()).to_pandas()
+        parts = (part if columns is None else part.select(columns) for part in self._parts())
+        frame: pd.DataFrame = pa.concat_tables(parts).to_pandas()
         return frame
 
     def to_parquet(self, path: str | Path) -> None:

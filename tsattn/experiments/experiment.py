@@ -41,7 +41,10 @@ _NOT_IN_KEY = (
     *("enable_autolog_hparams", "model_registry"),
 )
 # arguments that came after records had been kept, with what those were trained by: so their keys stay
-_CAME_LATER = {"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False}
+_CAME_LATER = {
+    **{"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False},
+    **{"patience": None, "min_delta": 0.0},
+}
 OF_DATA = (
     *("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows"),
     "transform",

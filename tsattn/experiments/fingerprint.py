@@ -31,7 +31,9 @@ def fingerprint(data: ForecastDataModule) -> str:
 def _names(panel: Panel) -> list[Any]:
     zone = str(panel.time.tz) if isinstance(panel.time, pd.DatetimeIndex) else None
     parts = [panel.ids, panel.channels, panel.past_names, panel.future_names, panel.static_names]
-    return [*map(list, parts), panel.static_categories, panel.frequency, zone, isinstance(panel.time, pd.DatetimeIndex)]
+    more = [panel.covariate_categories] if panel.covariate_categories else []
+    kind = [panel.frequency, zone, isinstance(panel.time, pd.DatetimeIndex)]
+    return [*map(list, parts), panel.static_categories, *kind, *more]
 
 
 def _hash(names: list[Any], panel: Panel) -> str:

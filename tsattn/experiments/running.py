@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
 
 from tsattn.data import ForecastDataModule, PanelDataModule
 from tsattn.errors import UserError
@@ -27,6 +28,7 @@ from tsattn.experiments.reopened import check_same
 from tsattn.experiments.result import Result
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
+from tsattn.experiments.warm_start import WarmStart
 from tsattn.figures import plot_test_forecasts
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, save_predictor
@@ -35,8 +37,10 @@ from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.checkpoint_content import read_content
 from tsattn.training.checkpoint_io import load_checkpoint
 from tsattn.training.processes import is_first_process, leave_others
+from tsattn.training.progress import LossBar
 from tsattn.training.random_state import own_random_state
 from tsattn.training.train import chosen_lengths
+from tsattn.training.trainer_checks import check_files
 from tsattn.training.trainer_options import check_one_device
 
 __all__ = ["Hooks", "fit_experiment", "run"]
@@ -52,6 +56,8 @@ class Hooks:
 
     Attributes:
         callbacks: Lightning's, for networks that are trained.
+        loggers: Lightning's, or their names, beside those of the Trainer.
+        start: whose weights the training of a network starts from; None starts anew.
         built: called with predictor and data once both are there, before anything is fitted.
         bar: shows the progress of a training.
         say: takes lines about what is done.
@@ -63,6 +69,8 @@ class Hooks:
     """
 
     callbacks: Sequence[Callback] = ()
+    loggers: Sequence[Logger | str] = ()
+    start: WarmStart | None = None
     built: Callable[[Predictor, ForecastDataModule], None] = field(default=lambda predictor, data: None)
     bar: Callback | None = None
     say: Callable[[str], None] = field(default=logger.info)
@@ -135,6 +143,7 @@ def fit_experiment(
     if refit:
         check_one_device(options.arguments, "a refit runs on one device")
         data.check_can_be_recut("a refit needs")
+    check_files(options.arguments, folder is not None)
     for_refit = options.fresh()  # callbacks have a state once they were used
     # one that nobody names is drawn, so that members of an ensemble differ in theirs
     seed = random.SystemRandom().getrandbits(32) if experiment.seed is None else experiment.seed
@@ -154,7 +163,11 @@ def fit_experiment(
     if goes_on and where is not None and where.last.exists():
         checkpoint = where.last
     with user_errors(), contextlib.nullcontext() if recording is None else recording.held():
-        _set_up(data, experiment, checkpoint)
+        if hooks.start is None:
+            _set_up(data, experiment, checkpoint)
+        else:
+            check_same(experiment, hooks.start.description, hooks.start.output)
+            hooks.start.set_up(data)
         assert data.task is not None
         assert data.scaler is not None
         predictor.build(data.task, experiment.output, empty=True)
@@ -173,6 +186,8 @@ def fit_experiment(
             seconds = time.perf_counter() - started
         fitted = FittedPredictor(predictor.eval(), data.scaler)
         key = experiment.key_with(data)
+        if hooks.start is not None:
+            key = hooks.start.key_after(key)
         leave_others()
         if not is_first_process() or is_toy:
             return Result(experiment, key, fitted, data, facts)
@@ -260,11 +275,21 @@ def _training(
         resumes=goes_on,
         checkpoint=hooks.checkpoint,
         callbacks=hooks.callbacks,
-        bar=hooks.bar,
+        loggers=hooks.loggers,
+        start=None if hooks.start is None else hooks.start.state,
+        bar=_bar(hooks, options),
         say=hooks.say,
         how_to_go_on=how_to_go_on,
         fitted=earlier_fits(experiment, data, hooks.fitted, hooks.say),
     )
+
+
+def _bar(hooks: Hooks, options: TrainerOptions) -> Callback | None:
+    """The bar of a training, which the Trainer's own argument may ask for or refuse."""
+    shows = options.arguments["enable_progress_bar"]
+    if shows is None:
+        return hooks.bar
+    return (hooks.bar or LossBar()) if shows else None
 
 
 def _open(
@@ -305,7 +330,8 @@ def _refitted(
     assert whole.scaler is not None
     again = build_predictor(experiment.model["backbone"])
     again.build(whole.task, experiment.output, empty=True)
-    unwatched = replace(training, open_files=None, checkpoint=None, resumes=False, callbacks=())
+    quiet = {"callbacks": (), "loggers": (), "trainer": training.trainer.without_files()}
+    unwatched = replace(training, open_files=None, checkpoint=None, resumes=False, **quiet)
     unwatched = replace(unwatched, fitted=lambda member, predictor: None)  # those were not fitted to these rows
     training.say("fitting once more, to all rows")
     with own_random_state(training.seed):

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import lru_cache
 from inspect import signature
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import Logger
 
 from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
 from tsattn.descriptions import imported
@@ -24,6 +25,7 @@ from tsattn.errors import UserError, find_user_error, shown
 from tsattn.experiments.configs import SECTIONS
 from tsattn.experiments.sentences import sentence, under_key
 from tsattn.training import ForecastingModule
+from tsattn.training.loggers import LOGGERS
 from tsattn.training.trainer_checks import class_problem
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
@@ -33,6 +35,8 @@ _LIMITED = {
     "limit_train_batches": "training batches of an epoch, a number or a share",
     "limit_val_batches": "validation batches, a number or a share",
 }
+_Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # those of LOGGERS
+_Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
 _LOCK = threading.RLock()  # a parser has a state while it parses
 _NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
 
@@ -61,8 +65,10 @@ def add_experiment(parser: ArgumentParser) -> None:
     parser.add_subclass_arguments(ForecastDataModule, "data", fail_untyped=False, required=True)
     parser.add_class_arguments(ForecastingModule, "model", fail_untyped=False, instantiate=False, sub_configs=True)
     parser.add_class_arguments(
-        Trainer, "trainer", fail_untyped=False, instantiate=False, sub_configs=True, skip={*_LIMITED}
+        Trainer, "trainer", fail_untyped=False, instantiate=False, sub_configs=True, skip={*_LIMITED, "logger"}
     )
+    named = f"{', '.join(LOGGERS)}, a Lightning logger, or a list of these"
+    parser.add_argument("--trainer.logger", type=_Loggers, default=None, help=named)
     for name, what in _LIMITED.items():  # Lightning's annotation would read a number of batches as a share of them
         parser.add_argument(f"--trainer.{name}", type=int | float | None, default=None, help=what)
     parser.set_defaults({f"trainer.{name}": value for name, value in TRAINER_DEFAULTS.items()})

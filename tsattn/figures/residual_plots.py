@@ -58,7 +58,7 @@ def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title:
         ax.tick_params(labelsize=8)
     if len(residuals.lines) > 1:
         names = axes["time"].get_legend_handles_labels()
-        figure.legend(*names, frameon=False, fontsize=8, loc="outside lower center", ncols=len(names[0]))
+        figure.legend(*names, frameon=False, fontsize=8, loc="outside lower center", ncols=3)
     figure.suptitle(title, fontsize=11)
     return figure
 

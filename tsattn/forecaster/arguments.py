@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,18 +13,33 @@ import numpy as np
 from tsattn.checks import calibration_share, check_accelerator, levels, positive_number, whole_number
 from tsattn.data.size_checks import check_choices
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of, shown
 from tsattn.experiments import Experiment
+from tsattn.forecaster.fitting import check_watching, described_watching, plain_watching
 from tsattn.predictors import Predictor
 from tsattn.target_transform import check_transform
 from tsattn.task import Output
 from tsattn.training import ForecastingModule, TrainerOptions
 
-__all__ = ["AUTO", "MODEL", "SPLIT", "checked", "described", "experiment_of", "summary"]
+__all__ = [
+    "AUTO",
+    "MODEL",
+    "SPLIT",
+    "checked",
+    "described",
+    "differing",
+    "experiment_of",
+    "saved_arguments",
+    "summary",
+    "with_arguments",
+]
+
+logger = logging.getLogger("tsattn")
 
 AUTO = "auto"
 _UNCHOSEN_CONTEXT = 336  # of what is not fitted, and until `fit` has chosen
 
+_IN_SUMMARY = ("backbone", "attention", "context_length", "prediction_length", "quantiles")
 _QUANTILES = (0.1, 0.5, 0.9)
 _READING = (
     *("id_column", "time_column", "target", "past_covariates", "future_covariates", "static", "frequency"),
@@ -32,9 +50,10 @@ SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", 
 _SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows", "transform")
 MODEL = (
     *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
-    *("selection", "schedule", "betas", "distribution", "calibrate"),
+    *("selection", "schedule", "betas", "distribution", "calibrate", "patience", "min_delta"),
 )
-_OWN = ("accelerator", "max_steps")  # of the Trainer, what the Forecaster has arguments for
+# of the Trainer, what the Forecaster has arguments for, and their names
+_OWN = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}
 
 
 def described(backbone: Description, attention: Description | Sequence[Description] | None) -> dict[str, Any]:
@@ -71,10 +90,10 @@ def checked(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
     arguments["quantiles"] = levels(quantiles)
     predictor.check_output(Output(arguments["quantiles"], arguments["distribution"]))
     arguments["trainer"] = dict(given["trainer"] or {})
-    for name in _OWN:
+    for name, own in _OWN.items():
         if name in arguments["trainer"]:
-            raise UserError(f"{name} is an argument of the Forecaster: give it beside trainer, not in it")
-    return arguments
+            raise UserError(f"{own} is an argument of the Forecaster: give it beside trainer, not in it")
+    return {**arguments, **check_watching(given, predictor)}
 
 
 def experiment_of(arguments: Mapping[str, Any], predictor: Predictor) -> Experiment:
@@ -97,13 +116,54 @@ def experiment_of(arguments: Mapping[str, Any], predictor: Predictor) -> Experim
             "seed_everything": arguments["seed"],
             "data": {"class_path": "PanelDataModule", "init_args": data},
             "model": {"backbone": predictor.description, "quantiles": list(arguments["quantiles"]), **model},
-            "trainer": {"max_steps": steps, "accelerator": arguments["accelerator"], **arguments["trainer"]},
+            "trainer": {
+                **{"max_steps": steps, "accelerator": arguments["accelerator"], **arguments["trainer"]},
+                **described_watching(arguments),
+            },
         }
     )
     # what would be refused once the data are read is refused now
     ForecastingModule(**{**experiment.model, "backbone": DEFAULT_BACKBONE})
     TrainerOptions.of(experiment.made()[1], is_new=False)
     return experiment
+
+
+def with_arguments(given: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with others in their place.
+
+    Raises:
+        UserError: for a name that is none.
+    """
+    for name in others:
+        if name not in given:
+            raise UserError(f"a Forecaster has no argument {shown(repr(name))}; valid are {one_of(given)}")
+    return {**given, **others}
+
+
+def saved_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as they are saved: without callbacks and loggers that are made already, which is logged."""
+    plain, made = plain_watching(arguments)
+    if made:
+        logger.warning("callbacks and loggers that are objects are not saved: %s", one_of(made))
+    return plain
+
+
+def differing(cls: type[Any], given: Mapping[str, Any]) -> str:
+    """The arguments that are not the defaults of a class, but for those that `summary` has, after a comma."""
+    defaults = {name: one.default for name, one in inspect.signature(cls).parameters.items()}
+    plain = {name: _plain(value) for name, value in given.items() if name not in _IN_SUMMARY}
+    return "".join(f", {name}={value!r}" for name, value in plain.items() if value != _plain(defaults[name]))
+
+
+def _plain(value: Any) -> Any:
+    """A value as it would be once saved; nothing is as good as none of something."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, tuple):
+        value = list(value)
+    return None if value in ([], {}) else value
 
 
 def summary(arguments: Mapping[str, Any], predictor: Predictor) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from tsattn.data.frequency import Times
 from tsattn.data.time_numbers import time_numbers, time_unit, time_zone, times_of
 from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.experiments import Result
+from tsattn.forecaster.frame_kinds import FrameKind
 
 __all__ = ["FittedSeries"]
 
@@ -34,13 +35,18 @@ class FittedSeries:
     Attributes:
         panel: the series; once saved and loaded, their ends.
         trained_until: by the id of a series, the last time stamp (or step) that the predictor was trained on, rows for
-            validation among them; a series that it was not trained on is not here.
+            validation among them; a series that it was not trained on is not here. Series of an earlier fit may be.
         seasonal_error: `(S, C)` of the rows that it was trained on, what MASE divides by.
+        is_complete: whether these are all rows that it was trained on; not so of one that started from the model of a
+            run, whose rows are not known.
+        kind: of the frame that they came in.
     """
 
     panel: Panel
     trained_until: Mapping[Any, Any]
     seasonal_error: NDArray[np.float64]
+    is_complete: bool = True
+    kind: FrameKind = field(default_factory=FrameKind)
 
     @classmethod
     def of(cls, result: Result) -> Self:
@@ -68,6 +74,18 @@ class FittedSeries:
         panel = replace(self.panel, ids=ids, id_name=other.id_name, time_name=other.time_name)
         return replace(self, panel=panel, trained_until=until)
 
+    def with_earlier(self, earlier: FittedSeries | None) -> Self:
+        """The same after an earlier fit; of series of both, the later of the last time stamps counts.
+
+        Args:
+            earlier: what that has seen; None where it is not known.
+        """
+        if earlier is None:
+            return replace(self, is_complete=False)
+        until = dict(earlier.named_as(self.panel).trained_until)
+        until |= {name: max(stamp, until.get(name, stamp)) for name, stamp in self.trained_until.items()}
+        return replace(self, trained_until=until, is_complete=earlier.is_complete)
+
     def last_rows(self, rows: int) -> FittedSeries:
         """The same with the ends of the series alone, see `Panel.last_rows`."""
         return replace(self, panel=self.panel.last_rows(rows))
@@ -76,16 +94,25 @@ class FittedSeries:
         """What is not an array, as plain data."""
         return {
             **{name: getattr(self.panel, name) for name in _PLAIN},
+            "covariate_categories": dict(self.panel.covariate_categories),
             "time_zone": time_zone(self.panel.time),
             "time_unit": time_unit(self.panel.time),  # None: steps
+            "is_complete": self.is_complete,
+            "kind": asdict(self.kind),
+            "earlier_ids": self._earlier,
         }
+
+    @property
+    def _earlier(self) -> list[Any]:
+        """The series of an earlier fit that are not in the panel."""
+        return [name for name in self.trained_until if name not in {*self.panel.ids}]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays, by name."""
         panel = self.panel
         arrays = {name: getattr(panel, name) for name in _ARRAYS}
         known = [number for number, name in enumerate(panel.ids) if name in self.trained_until]
-        until = [self.trained_until[panel.ids[number]] for number in known]
+        until = [self.trained_until[name] for name in (*(panel.ids[number] for number in known), *self._earlier)]
         return {
             "time": time_numbers(panel.time).copy(),
             **{name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None},
@@ -104,15 +131,23 @@ class FittedSeries:
         for name in ("ids", "channels", "past_names", "future_names", "static_names"):
             fields[name] = tuple(fields[name])
         fields["static_categories"] = tuple(map(tuple, fields["static_categories"]))
+        known = plain.get("covariate_categories", {})
+        fields["covariate_categories"] = {name: tuple(categories) for name, categories in known.items()}
         fields.update({name: arrays.get(name) for name in _ARRAYS})
         unit, zone = plain["time_unit"], plain["time_zone"]
         panel = Panel(time=times_of(arrays["time"], unit, zone), **fields)
         if _UNTIL in arrays:
-            known = [panel.ids[number] for number in arrays[_KNOWN]]
+            known = [*(panel.ids[number] for number in arrays[_KNOWN]), *map(_id, plain.get("earlier_ids", ()))]
             until = dict(zip(known, times_of(arrays[_UNTIL], unit, zone), strict=True))
         else:
             until = _stamps(panel, panel.lengths)
-        return cls(panel, until, arrays[_ERRORS])
+        kind = FrameKind(**plain.get("kind", {}))
+        return cls(panel, until, arrays[_ERRORS], plain.get("is_complete", True), kind)
+
+
+def _id(saved: Any) -> Any:
+    """An id as it was before it was saved."""
+    return tuple(saved) if isinstance(saved, list) else saved
 
 
 def _stamps(panel: Panel, rows: NDArray[np.int64]) -> dict[Any, Any]:

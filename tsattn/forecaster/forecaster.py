@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-import itertools
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
-from matplotlib.figure import Figure
-from typing_extensions import override
-
-from tsattn.checks import folder_path, whole_number
-from tsattn.data import Panel
-from tsattn.data.continued import with_future
-from tsattn.data.quiet import quiet
+from tsattn.checks import folder_path
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
-from tsattn.errors import UserError
-from tsattn.evaluation.scores_by import check_by
 from tsattn.experiments import Result
-from tsattn.figures import plot_forecast
 from tsattn.forecaster import model_folder
-from tsattn.forecaster.arguments import SPLIT, checked, described, experiment_of, summary
-from tsattn.forecaster.cross_validation import rolling_forecasts
+from tsattn.forecaster.arguments import (
+    checked,
+    described,
+    differing,
+    experiment_of,
+    saved_arguments,
+    summary,
+    with_arguments,
+)
 from tsattn.forecaster.fitted_series import FittedSeries
-from tsattn.forecaster.frames import forecast_frames, output_of
+from tsattn.forecaster.fitting import Start, fine_tuning
+from tsattn.forecaster.forecasting import Forecasting
+from tsattn.forecaster.frame_kinds import FrameKind
 from tsattn.forecaster.network_views import NetworkViews
-from tsattn.forecaster.panel_runs import built_for, run_on
+from tsattn.forecaster.panel_runs import run_on
+from tsattn.forecaster.predicting import Predicting
 from tsattn.forecaster.reading import FrameReader
-from tsattn.forecaster.sample_paths import copula_of_result, sample_frame
-from tsattn.forecaster.scenarios import in_scenario, scenarios_of
-from tsattn.forecaster.scores import residual_figure, score_panel
-from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.optim import BETAS
 from tsattn.predictors import build_predictor
-from tsattn.predictors.calibrated import with_levels
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.long_horizons import beyond_training
 from tsattn.predictors.step_copula import StepCopula
 from tsattn.scaler import Scaler
 from tsattn.task import Task
@@ -47,7 +40,7 @@ from tsattn.training import Execution, TrainerOptions
 __all__ = ["Forecaster"]
 
 
-class Forecaster(NetworkViews):
+class Forecaster(Forecasting, NetworkViews):
     """Forecasts the series of a frame: `tsattn.run` on what is in memory, as the command line does it on files.
 
     A frame is long (a row a series and time stamp: ``unique_id, ds, y``, ``item_id, timestamp, target``, or columns
@@ -107,6 +100,9 @@ class Forecaster(NetworkViews):
         warmup_steps: steps over which the learning rate rises. By default a tenth of all, and at most 100.
         schedule: what it does then: ``cosine``, it falls along a cosine to zero, or ``constant``, it stays.
         betas: of AdamW: what its means of past gradients and of their squares keep of themselves at each step.
+        patience: validations without a lower error, after which training ends; by default 7 where `max_steps` is not
+            given, else it ends at `max_steps`.
+        min_delta: how much lower a validation error must be for that.
         loss: ``mse`` (the default), ``mae`` or ``huber`` of a point forecast; quantiles are trained by ``pinball``.
         mup: whether to follow the muP learning rules, under which one learning rate serves every width.
         activation_checkpointing: whether activations are computed anew in the backward pass, to save memory.
@@ -122,6 +118,12 @@ class Forecaster(NetworkViews):
         seed: of weights, order and dropout.
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
         progress: whether training shows a bar.
+        logger: where losses are logged: ``csv``, ``tensorboard``, ``wandb``, ``mlflow``, a Lightning logger, or a list
+            of these. Those that are named write into the folder of the run, else where Lightning has them.
+        callbacks: Lightning's, or their class paths (``{class_path: ..., init_args: {...}}``).
+        checkpoints: a folder to keep checkpoints of the training in, as ``step_100.ckpt`` and so on, and ``last.ckpt``,
+            which ``fit(frame, checkpoint=...)`` goes on from.
+        save_top_k: how many checkpoints are kept, those of the lowest validation errors; -1 for all.
         trainer: other arguments of Lightning's Trainer by name, as the command line has them after ``--trainer.``.
         weight_column: column of weights of rows, at least 0: how much their targets count in the training. 0 leaves
             them out of it, as if they were missing; contexts and scales still have them, and no score is weighted.
@@ -180,6 +182,8 @@ class Forecaster(NetworkViews):
         warmup_steps: int | None = None,
         schedule: str = "cosine",
         betas: Sequence[float] = BETAS,
+        patience: int | None = None,
+        min_delta: float = 0.0,
         loss: str | None = None,
         mup: bool = False,
         activation_checkpointing: bool = False,
@@ -192,6 +196,10 @@ class Forecaster(NetworkViews):
         seed: int = 1,
         accelerator: str = "auto",
         progress: bool = False,
+        logger: Any = None,
+        callbacks: Any = None,
+        checkpoints: str | Path | None = None,
+        save_top_k: int = 1,
         trainer: Mapping[str, Any] | None = None,
         weight_column: str | None = None,
         series_weights: Mapping[Any, float] | None = None,
@@ -199,6 +207,7 @@ class Forecaster(NetworkViews):
         calibrate: bool | float = False,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
+        self._given = given
         self.reader = FrameReader.of(given)
         self.predictor = build_predictor(described(backbone, attention))
         weights = {} if self.reader.weights is None else self.reader.weights.plain()
@@ -209,12 +218,29 @@ class Forecaster(NetworkViews):
         self.series: FittedSeries | None = None
         self.copula: StepCopula | None = None
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All arguments as they were given, as scikit-learn's `clone` asks for them.
+
+        Args:
+            deep: as in scikit-learn; no argument is an estimator, so that it changes nothing.
+        """
+        return dict(self._given)
+
+    def set_params(self, **arguments: Any) -> Forecaster:
+        """Take other arguments, and give itself back, not fitted: a model answers to those that it was fitted with.
+
+        Raises:
+            UserError: for a name or value that is not valid; then everything stays.
+        """
+        self.__dict__ = vars(type(self)(**with_arguments(self._given, arguments)))
+        return self
+
     def __repr__(self) -> str:
         fitted = "not fitted" if self.fitted is None else "fitted"
         if self.series is not None:
             panel = self.series.panel
             fitted += f" on {len(panel.channels if panel.is_wide else panel.ids)} series"
-        return f"Forecaster({summary(self.arguments, self.predictor)}, {fitted})"
+        return f"Forecaster({summary(self.arguments, self.predictor)}{differing(type(self), self._given)}, {fitted})"
 
     @property
     def task(self) -> Task:
@@ -223,9 +249,7 @@ class Forecaster(NetworkViews):
         Raises:
             UserError: before `fit`.
         """
-        task = self._known().predictor.task
-        assert task is not None
-        return task
+        return self._now.task
 
     @property
     def scaler(self) -> Scaler:
@@ -234,9 +258,18 @@ class Forecaster(NetworkViews):
         Raises:
             UserError: before `fit`.
         """
-        return self._known().scaler
+        return self._now.known.scaler
 
-    def fit(self, frame: Any, *, folder: str | Path | None = None, refit: bool = False) -> Forecaster:
+    def fit(
+        self,
+        frame: Any,
+        *,
+        folder: str | Path | None = None,
+        refit: bool = False,
+        warm_start: bool = False,
+        rescale: bool = False,
+        checkpoint: str | Path | None = None,
+    ) -> Forecaster:
         """Fit to all series of a frame, and give itself back; the rows for validation choose the best weights.
 
         Args:
@@ -244,238 +277,43 @@ class Forecaster(NetworkViews):
             folder: of the run: its configuration, curve, checkpoints and results. It must not exist yet, and the series
                 are not in it: `load` and ``predict --run FOLDER --input FILE`` forecast with it. None writes no files.
             refit: whether to fit once more, to all rows of the frame, at the length that validation chose.
+            warm_start: whether a network starts from the weights that it has, and keeps the scale of its series; its
+                optimizer is new, the frame has the same channels. `predict` then forecasts the series of this frame.
+            rescale: whether a warm start scales the series anew.
+            checkpoint: a file to go on from to `max_steps`, optimizer and all, on the same frame: of `checkpoints`, or
+                of the folder of a run. The best weights are chosen among those that come after it.
 
         Raises:
             UserError: for a frame that cannot be used, naming the series and row, or series that are all too short.
         """
-        where = None if folder is None else folder_path(folder)
-        panel = self.reader.read(frame, "the frame")
-        self.result = run_on(self.experiment, panel, self.arguments, where, refit=refit)
-        self.fitted = self.result.refitted or self.result.fitted
-        self.series, self.copula = FittedSeries.of(self.result), None
-        return self
+        start = Start.of(self.fitted, checkpoint, warm_start=warm_start, rescale=rescale, refit=refit)
+        return self._fit(self.arguments, frame, folder, start, refit)
 
-    def predict(
-        self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None
-    ) -> pd.DataFrame:
-        """Forecast what comes after the end of each series.
-
-        A horizon longer than `prediction_length` is rolled forward: the forecast is fed back as context, with a
-        warning; a shorter one is cut.
-
-        The forecast starts after the last row of each series, be its target missing or not. With future covariates it
-        starts after the last row that has a target: the rows after that are the future of the covariates.
-
-        Args:
-            frame: the history to forecast from; by default the series that were fitted. Series may be new ones.
-            horizon: steps to forecast; `prediction_length` by default.
-            future: ids, time stamps and future covariates after the end of each series, if the frame has not got them
-                in rows after the last target. Series that are not in the frame are left out, which is logged. A list of
-                such, or such by names, are scenarios: each is forecast as if it had been given alone.
-            level: percent that intervals are to hold, such as ``[80, 95]``, of a forecaster that was made with
-                `calibrate`; their bounds are columns named after their quantile levels, ``0.1`` and ``0.9`` for 80, in
-                the place of other quantiles.
-
-        Returns:
-            a row a series and step, sorted by ids: ids and time stamps (columns named as in the frame; ``unique_id``
-            for the columns of a wide one, which stay in their order, ``ds`` for time stamps without a name),
-            ``predictions`` in original units, and a column for each quantile, named after its level. Scenarios come one
-            after the other, with their names or numbers (from 0) in the column ``scenario``.
-
-        Raises:
-            UserError: for a frame that cannot be used, future covariates that are not given or stop early, or a level
-                that there are too few validation windows for.
-        """
-        return pd.concat([*self._predicted(frame, horizon, future, level)], ignore_index=True)
-
-    def predict_batches(
-        self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None
-    ) -> Iterator[pd.DataFrame]:
-        """The same as `predict`, `eval_batch_size` series at a time, where not even the forecasts fit into memory."""
-        return self._predicted(frame, horizon, future, level)
-
-    def _predicted(self, frame: Any, horizon: int | None, future: Any, level: Any) -> Iterator[pd.DataFrame]:
-        T: int = self.arguments["prediction_length"]
-        steps = T if horizon is None else whole_number("horizon", horizon)
-        scenarios, made = scenarios_of(future), []
-        for name, one in ({None: future} if scenarios is None else scenarios).items():
-            with quiet(frame is None or bool(made)):  # the frame is the same each time
-                panel, fitted = self._series(one) if frame is None else self._read(frame, "the frame", one)
-                frames = self._frames(panel, steps, fitted, level)
-            made.append(frames if scenarios is None else in_scenario(frames, name))
-        if (warning := beyond_training(fitted.predictor, steps)) is not None:
-            warnings.warn(warning, stacklevel=3)
-        return itertools.chain.from_iterable(made)
-
-    def sample(
-        self,
-        frame: Any = None,
-        num_samples: int = 100,
-        *,
-        horizon: int | None = None,
-        future: Any = None,
-        seed: int = 0,
-    ) -> pd.DataFrame:
-        """Sample paths: futures of each series that could come, whose steps hang together as those of the past did.
-
-        The values of each step have the quantiles of `predict` (between the levels and beyond them they go on as those
-        of a normal distribution do; a distribution has all), and the steps of a path the correlation that was found
-        between those of the validation windows, see `tsattn.predictors.step_copula`. A model that knows no validation
-        windows takes the windows in the rows given, which it logs. Chronos-T5 draws its own paths. Channels and series
-        are drawn by themselves.
-
-        Args:
-            frame: as for `predict`.
-            num_samples: paths for each series.
-            horizon: as for `predict`; beyond `prediction_length` each path goes on from itself.
-            future: as for `predict`.
-            seed: of the draws.
-
-        Returns:
-            a row a series, path and step: ids, time stamps, ``sample`` from 0, and ``y`` in original units.
-
-        Raises:
-            UserError: as for `predict`; for a model of points, or rows that say nothing of how steps hang together.
-        """
-        paths, seed = whole_number("num_samples", num_samples), whole_number("seed", seed, least=0)
-        steps = self.arguments["prediction_length"] if horizon is None else whole_number("horizon", horizon)
-        with quiet(frame is None):
-            panel, fitted = self._series(future) if frame is None else self._read(frame, "the frame", future)
-        where = self._execution, self.arguments["eval_batch_size"]
-        if self.copula is None and self.result is not None:
-            self.copula = copula_of_result(self.result, *where)
-        return sample_frame(fitted, self.copula, panel, steps, paths, seed, *where)
-
-    def cross_validate(
-        self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False, level: Any = None
-    ) -> pd.DataFrame:
-        """Forecasts from rolling origins beside what came: no model sees a row of a series after its cutoff.
-
-        The last cutoff of each series is `prediction_length` rows before its end. The forecaster itself is left as it
-        is: the models are trained here, and the last tenth of the rows before an origin chooses their weights, whatever
-        split was given. A series that is too short for the first cutoff is new to a model that is not trained anew.
-
-        Args:
-            frame: the series.
-            windows: origins of each series.
-            step: rows between origins; `prediction_length` by default.
-            refit: train anew at each origin, on all rows before it; by default one model is trained on the rows before
-                the first origin and forecasts from all.
-            level: see `predict`.
-
-        Returns:
-            the columns of `predict`, and ``cutoff`` (the last time stamp that was seen) and ``y`` (what came, NaN where
-            it is missing).
-
-        Raises:
-            UserError: if no series is long enough.
-        """
-        T = self.arguments["prediction_length"]
-        windows = whole_number("windows", windows)
-        step = T if step is None else whole_number("step", step)
-        panel = self.reader.read(frame, "the frame")
-        refit = refit or not self.predictor.needs_fit
-        return rolling_forecasts(
-            panel,
-            T,
-            windows,
-            step,
-            self._fitted_to,
-            lambda seen, fitted: self._frames(seen, T, fitted, level),
-            refit=refit,
-        )
-
-    def evaluate(
+    def fine_tune(
         self,
         frame: Any,
+        max_steps: int | None = None,
+        learning_rate: float | None = None,
         *,
-        step: int = 1,
-        by: Literal["series", "step", "origin"] | None = None,
-        level: Any = None,
-    ) -> pd.DataFrame:
-        """All metrics on a frame, beside the seasonal naive forecast and persistence on the same windows.
+        folder: str | Path | None = None,
+        rescale: bool = False,
+    ) -> Forecaster:
+        """`fit` with a warm start, of so many steps, by default at a tenth of the learning rate; gives itself back.
 
-        Rows that the model was trained on are context, never scored: of a series that was fitted, only horizons after
-        its last fitted row count, and a frame that goes on where that ended needs no history of its own. The first
-        `context_length` rows of other series are context. The model of a run does not know which rows it was trained
-        on, so that rows of the frame may be among them: it warns of that.
-
-        WQL and CRPS of the two that forecast points are those of a forecast whose quantiles are all that point: for
-        levels that lie evenly around the median their WAPE and MAE. Their coverage is NaN.
+        The arguments of the forecaster stay as they are.
 
         Args:
-            frame: the series.
-            step: rows between the windows; 1 scores every window.
-            by: what else has a row of its own: each ``series`` (of a wide frame, each of its columns), each ``step`` of
-                the horizon, from 1, or each ``origin``, the last time stamp before a horizon. Their errors add up to
-                those of the whole.
-            level: see `predict`: the intervals whose coverage is measured.
-
-        Returns:
-            a row a forecaster, see `tsattn.forecaster.scores.score_panel`. With `by` a row a forecaster and group:
-            ``scores.loc["patchtst"]`` is the frame of one forecaster.
+            frame: the series, of the same channels.
+            max_steps: optimizer steps; by default as `fit` has it where nobody says.
+            learning_rate: peak learning rate.
+            folder: as for `fit`.
+            rescale: as for `fit`.
 
         Raises:
-            UserError: if there is nothing to score.
+            UserError: as `fit`.
         """
-        step = whole_number("step", step)
-        if by is not None:
-            check_by(by)
-        fitted, unseen = self._unseen(frame, step, level)
-        return score_panel(fitted, unseen, self.arguments["eval_batch_size"], self._execution, by)
-
-    def _unseen(self, frame: Any, step: int, level: Any = None) -> tuple[FittedPredictor, UnseenWindows]:
-        """What forecasts a frame, and the windows of it that may be scored."""
-        panel, fitted = self._read(frame, "the frame")
-        assert fitted.predictor.task is not None
-        if self.fitted is not None and self.series is None:
-            warnings.warn(
-                "this model does not know which rows it was trained on: rows of the frame may be among them",
-                stacklevel=3,
-            )
-        unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, step)
-        return with_levels(fitted, unseen.panel.ids, level), unseen
-
-    def plot(self, forecast: pd.DataFrame, ids: Any = None, *, history: Any = None) -> Figure:
-        """Forecasts with their intervals, after the end of what was observed before.
-
-        Args:
-            forecast: what `predict` gave, or `cross_validate`: then one forecast from each cutoff is drawn.
-            ids: the series to draw (of a wide frame, its columns), or a single one; by default the first six.
-            history: the frame that was forecast from, by default the series that were fitted; of rows over the horizon,
-                what came is drawn, too.
-
-        Raises:
-            UserError: for an id without a forecast or a history, or a frame that is no forecast.
-        """
-        with quiet():
-            panel, fitted = self._series() if history is None else self._read(history, "the history")
-        task, output = fitted.predictor.task, fitted.predictor.output
-        assert task is not None
-        assert output is not None
-        if fitted.conformal is not None:
-            output = output_of(forecast, output)
-        return plot_forecast(forecast, panel, task, output, ids)
-
-    def plot_residuals(self, frame: Any, ids: Any = None, *, ahead: int = 1, step: int = 1) -> Figure:
-        """What came less what was forecast, on the rows that `evaluate` scores.
-
-        Over time, as a histogram and quantiles beside a normal distribution, their autocorrelation, and the error by
-        step beside seasonal naive and persistence.
-
-        Args:
-            frame: the series, as for `evaluate`.
-            ids: the series to look at (of a wide frame, its columns), or a single one; by default all together, scaled,
-                of which the first six are drawn over time. A single one is drawn in original units.
-            ahead: the step of the horizon whose residuals are drawn, from 1.
-            step: rows between the windows.
-
-        Raises:
-            UserError: if there is nothing to score, for an id that is not there, or a step beyond the horizon.
-        """
-        ahead, step = whole_number("ahead", ahead), whole_number("step", step)
-        fitted, unseen = self._unseen(frame, step)
-        return residual_figure(fitted, unseen, ids, ahead, self.arguments["eval_batch_size"], self._execution)
+        start = Start.of(self.fitted, None, warm_start=True, rescale=rescale, refit=False)
+        return self._fit(fine_tuning(self.arguments, max_steps, learning_rate), frame, folder, start)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write weights (safetensors) and everything else that is needed (JSON) into a new folder.
@@ -486,51 +324,30 @@ class Forecaster(NetworkViews):
         Raises:
             UserError: if the folder exists already and may not be overwritten, or cannot be written.
         """
-        path, fitted = folder_path(folder), self._known()
+        path, fitted = folder_path(folder), self._now.known
         series = None if self.series is None else self.series.last_rows(fitted.predictor.context_length)
-        model_folder.write(
-            path, model_folder.SavedModel(self.arguments, fitted, series, self.copula), overwrite=overwrite
-        )
+        arguments = saved_arguments(self.arguments)
+        saved = model_folder.SavedModel(arguments, fitted, series, self.copula)
+        model_folder.write(path, saved, overwrite=overwrite)
 
-    def _fitted_to(self, panel: Panel) -> FittedPredictor:
-        """A predictor of these series, none of which are for testing, whatever was fitted before."""
-        arguments = {**self.arguments, **dict.fromkeys(SPLIT), "progress": False}
+    def _fit(
+        self, arguments: dict[str, Any], frame: Any, folder: str | Path | None, start: Start, refit: bool = False
+    ) -> Forecaster:
+        where = None if folder is None else folder_path(folder)
+        earlier = None if start.warm is None else self.series
+        zone_of = None if earlier is None else earlier.panel.time
+        panel = self.reader.read(frame, "the frame", zone_of=zone_of, task=start.task)
         experiment = experiment_of(arguments, self.predictor)
-        return run_on(experiment, panel, arguments).fitted if self.predictor.needs_fit else built_for(experiment, panel)
+        self.result = run_on(experiment, panel, arguments, where, start, refit=refit)
+        self.fitted, self.copula = self.result.refitted or self.result.fitted, None
+        series = replace(FittedSeries.of(self.result), kind=FrameKind.of(frame, panel))
+        self.series = series if start.warm is None else series.with_earlier(earlier)
+        return self
 
-    @override
-    def _known(self) -> FittedPredictor:
-        if self.fitted is None:
-            raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
-        return self.fitted
-
-    @override
-    def _read(self, frame: Any, source: str, future: Any = None) -> tuple[Panel, FittedPredictor]:
-        """A frame as a panel for the predictor that forecasts it."""
-        if self.fitted is None and not self.predictor.needs_fit:
-            panel = self.reader.read(frame, source, future)
-            return panel, built_for(self.experiment, panel)
-        fitted = self._known()
-        zone_of = None if self.series is None else self.series.panel.time
-        return self.reader.read_for(self.task, frame, source, future, zone_of), fitted
-
-    @override
-    def _series(self, future: Any = None) -> tuple[Panel, FittedPredictor]:
-        """The series that were fitted, with a future of their covariates if one is given."""
-        if self.fitted is None and not self.predictor.needs_fit:
-            raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give a frame")
-        fitted = self._known()
-        if self.series is None:
-            raise UserError("this model came without the series that it was fitted on: give a frame")
-        if future is None:
-            return self.series.panel, fitted
-        last = self.series.panel.last_rows(fitted.predictor.context_length)
-        return with_future(last, future, self.reader.text), fitted
-
-    def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor, level: Any) -> Iterator[pd.DataFrame]:
-        return forecast_frames(
-            with_levels(fitted, panel.ids, level), panel, horizon, self.arguments["eval_batch_size"], self._execution
-        )
+    @property
+    def _now(self) -> Predicting:
+        parts = self.reader, self.experiment, self.predictor, self.fitted, self.series
+        return Predicting(*parts, lambda: self._execution)
 
     @cached_property
     def _execution(self) -> Execution:

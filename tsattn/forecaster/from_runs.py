@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from lightning.pytorch import Trainer
 
 from tsattn.checks import ACCELERATORS
 from tsattn.errors import UserError
@@ -13,6 +17,7 @@ from tsattn.experiments.configs import read_config
 from tsattn.forecaster.arguments import MODEL, SPLIT
 from tsattn.forecaster.model_folder import SavedModel
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
+from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
 __all__ = ["is_run", "read_run", "run_arguments"]
 
@@ -26,6 +31,7 @@ _OF_DATA = (
 _OF_TRAINER = (
     *("precision", "plugins", "deterministic", "max_epochs", "max_time", "gradient_clip_val"),
     *("gradient_clip_algorithm", "accumulate_grad_batches", "val_check_interval", "check_val_every_n_epoch"),
+    *("limit_train_batches", "limit_val_batches", "callbacks"),
 )
 
 
@@ -83,5 +89,16 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any]) -> dict[st
         **({} if isinstance(seed, bool) or seed is None else {"seed": seed}),
         "max_steps": trainer["max_steps"] if (trainer.get("max_steps") or 0) > 0 else None,
         **({"accelerator": trainer["accelerator"]} if trainer.get("accelerator") in ACCELERATORS else {}),
-        "trainer": {name: trainer[name] for name in _OF_TRAINER if trainer.get(name) is not None},
+        # None may be what was asked for, where it is not the default
+        "trainer": {
+            name: trainer[name] for name in _OF_TRAINER if name in trainer and trainer[name] != _defaults().get(name)
+        },
+        **({"progress": True} if trainer.get("enable_progress_bar") else {}),
     }
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> dict[str, Any]:
+    """The arguments of a Trainer where nobody names them."""
+    own = {name: one.default for name, one in inspect.signature(Trainer).parameters.items()}
+    return {**own, **TRAINER_DEFAULTS}

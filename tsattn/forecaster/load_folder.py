@@ -7,13 +7,15 @@ from pathlib import Path
 
 from tsattn.checks import folder_path, has_accelerator
 from tsattn.errors import UserError
-from tsattn.experiments import Result
+from tsattn.experiments import Experiment, Result
+from tsattn.experiments.reopened import check_same
 from tsattn.forecaster import model_folder
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.forecaster import Forecaster
 from tsattn.forecaster.from_runs import is_run, read_run, run_arguments
+from tsattn.predictors.fitted import load_predictor
 
-__all__ = ["forecaster_of", "load"]
+__all__ = ["forecaster_from", "forecaster_of", "load"]
 
 logger = logging.getLogger("tsattn")
 
@@ -44,6 +46,23 @@ def load(folder: str | Path) -> Forecaster:
     except TypeError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     forecaster.fitted, forecaster.series, forecaster.copula = saved.fitted, saved.series, saved.copula
+    return forecaster
+
+
+def forecaster_from(experiment: Experiment, checkpoint: str | Path) -> Forecaster:
+    """A forecaster of the predictor in a checkpoint, which knows no series, as `load` gives that of a run.
+
+    Args:
+        experiment: of its run.
+        checkpoint: of the predictor.
+
+    Raises:
+        UserError: for a checkpoint that cannot be read, or is of another model.
+    """
+    fitted = load_predictor(checkpoint)
+    check_same(experiment, fitted.predictor.description, fitted.predictor.output)
+    forecaster = Forecaster(**run_arguments(fitted, experiment.to_dict()))
+    forecaster.fitted = fitted
     return forecaster
 
 

@@ -15,6 +15,7 @@ from tsattn.data.quiet import quiet
 from tsattn.figures.layer_maps import plot_layers
 from tsattn.forecaster.attention_views import last_window, window_title
 from tsattn.forecaster.forecast_files import check_output, write_content
+from tsattn.forecaster.predicting import Predicting
 from tsattn.predictors.attention_layers import AttentionLayer, attention_layers
 from tsattn.predictors.exporting import FORMATS, exported, format_of
 from tsattn.predictors.fitted import FittedPredictor
@@ -24,6 +25,11 @@ __all__ = ["NetworkViews"]
 
 class NetworkViews(ABC):
     """The methods of a Forecaster that look into its network."""
+
+    @property
+    @abstractmethod
+    def _now(self) -> Predicting:
+        """The model, and what it starts from."""
 
     def attention_weights(
         self, frame: Any = None, *, id: Any = None, channel: str | None = None, future: Any = None
@@ -101,7 +107,7 @@ class NetworkViews(ABC):
         """
         file = Path(path)
         form = format_of(file.suffix, format)
-        fitted = self._known()
+        fitted = self._now.known
         check_output(file, overwrite, endings=FORMATS)
         content, facts = exported(fitted, form)
         write_content(content, file)
@@ -111,18 +117,6 @@ class NetworkViews(ABC):
         self, frame: Any, id: Any, channel: str | None, future: Any
     ) -> tuple[list[AttentionLayer], Panel, FittedPredictor, Batch]:
         with quiet(frame is None):
-            panel, fitted = self._series(future) if frame is None else self._read(frame, "the frame", future)
+            panel, fitted = self._now.panel_of(frame, "the frame", future)
             batch = last_window(fitted, panel, id)
         return attention_layers(fitted.predictor, batch, channel), panel, fitted, batch
-
-    @abstractmethod
-    def _known(self) -> FittedPredictor:
-        """What was fitted."""
-
-    @abstractmethod
-    def _read(self, frame: Any, source: str, future: Any = None) -> tuple[Panel, FittedPredictor]:
-        """A frame as a panel for the predictor that forecasts it."""
-
-    @abstractmethod
-    def _series(self, future: Any = None) -> tuple[Panel, FittedPredictor]:
-        """The series that were fitted."""

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from tsattn.data import Panel, PanelDataModule
-from tsattn.experiments import Experiment, Hooks, Result, run
-from tsattn.forecaster.arguments import AUTO
+from tsattn.experiments import Experiment, Result, run
+from tsattn.forecaster.arguments import AUTO, SPLIT, experiment_of
 from tsattn.forecaster.context_choice import with_chosen_context
-from tsattn.predictors import build_predictor
+from tsattn.forecaster.fitting import NEW, Start, hooks_of
+from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.training.progress import StepsBar
 
-__all__ = ["built_for", "run_on"]
+__all__ = ["built_for", "fitted_beside", "run_on"]
 
 
 def run_on(
@@ -22,8 +22,10 @@ def run_on(
     panel: Panel,
     arguments: Mapping[str, Any],
     folder: Path | None = None,
+    start: Start = NEW,
     *,
     refit: bool = False,
+    copies: bool = False,
 ) -> Result:
     """The result of an experiment on these series, tested if its split has a test part.
 
@@ -32,16 +34,34 @@ def run_on(
         panel: the series.
         arguments: of the Forecaster: whether a context is to be chosen, and training shows a bar (``progress``).
         folder: see `tsattn.run`.
+        start: what the fit starts from.
         refit: see `tsattn.run`.
+        copies: see `hooks_of`.
 
     Raises:
         UserError: as `tsattn.run`.
     """
-    if arguments["context_length"] == AUTO:
+    if start.task is not None:
+        start.check(panel)
+        experiment = experiment.with_values({"data.context_length": start.task.context_length})
+    elif arguments["context_length"] == AUTO:
         experiment = with_chosen_context(experiment, panel)
     data = _data(experiment, panel)
-    bar = StepsBar(f"val_{experiment.selection}") if arguments["progress"] else None
-    return run(experiment, folder, data=data, test="test" in data.parts, refit=refit, hooks=Hooks(bar=bar))
+    hooks = hooks_of(arguments, experiment, start, folder, copies=copies)
+    return run(experiment, folder, data=data, test="test" in data.parts, refit=refit, hooks=hooks)
+
+
+def fitted_beside(arguments: Mapping[str, Any], predictor: Predictor, panel: Panel) -> FittedPredictor:
+    """A predictor of these series, none of which are for testing, beside that of a Forecaster.
+
+    Args:
+        arguments: of the Forecaster.
+        predictor: what they describe.
+        panel: the series.
+    """
+    whole = {**arguments, **dict.fromkeys(SPLIT), "progress": False}
+    experiment = experiment_of(whole, predictor)
+    return run_on(experiment, panel, whole, copies=True).fitted if predictor.needs_fit else built_for(experiment, panel)
 
 
 def built_for(experiment: Experiment, panel: Panel) -> FittedPredictor:

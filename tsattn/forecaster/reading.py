@@ -13,6 +13,7 @@ from tsattn.data.columns import column_name, column_names
 from tsattn.data.continued import with_future
 from tsattn.data.frequency import Times
 from tsattn.data.grid import normalise_frequency
+from tsattn.data.lazy_frames import collected
 from tsattn.data.mapped.opening import opened_panel, refuse_weights, table_options
 from tsattn.data.mapped.panel_folder import is_panel_folder
 from tsattn.data.stamps import in_zone_of
@@ -62,7 +63,9 @@ class FrameReader:
         weights = RowWeights.of(*(given[name] for name in ("weight_column", "series_weights", "row_weights")))
         return cls(columns, text, given["frequency"], share("max_filled", given["max_filled"]), weights)
 
-    def read(self, frame: Any, source: str, future: Any = None) -> Panel:
+    def read(
+        self, frame: Any, source: str, future: Any = None, zone_of: Times | None = None, task: Task | None = None
+    ) -> Panel:
         """A frame as a panel.
 
         Args:
@@ -70,6 +73,8 @@ class FrameReader:
                 which all columns are taken where none are named.
             source: what it is, for messages.
             future: future covariates after its end.
+            zone_of: time stamps in the time zone that those of the frame are converted to.
+            task: says which covariates are categories; None finds them.
 
         Raises:
             UserError: if it cannot be used.
@@ -78,7 +83,14 @@ class FrameReader:
             refuse_weights(self.weights, folder)
             return self._panel_in(folder, self.frequency, future)
         table, options = self._opened(frame, source, future)
-        return panel_from_frame(table, **options, frequency=self.frequency, weights=self.weights)
+        categorical = None if task is None else [*task.categories_by_covariate]
+        named: dict[str, Any] = {
+            "frequency": self.frequency,
+            "zone_of": zone_of,
+            "categorical": categorical,
+            "weights": self.weights,
+        }
+        return panel_from_frame(table, **options, **named)
 
     def read_for(self, task: Task, frame: Any, source: str, future: Any = None, zone_of: Times | None = None) -> Panel:
         """The same with the channels, covariates and categories of a task.
@@ -103,6 +115,7 @@ class FrameReader:
         table = table if self.weights is None else without_column(table, self.weights.column)
         if set(task.channels) <= set(map(str, table.columns)):
             options["target"] = task.channels  # of other columns none is a target
+        options["categorical"] = [*task.categories_by_covariate]
         panel = panel_from_frame(table, **options, frequency=task.frequency, zone_of=zone_of)
         return panel.for_task(task, options["source"])
 
@@ -112,10 +125,18 @@ class FrameReader:
         return panel if future is None else with_future(panel, future, self.text)
 
     def _opened(self, frame: Any, source: str, future: Any) -> tuple[Any, dict[str, Any]]:
+        weight = None if self.weights is None else self.weights.column
+        frame = collected(frame, source, **_of_lazy(self.columns), weight=weight)
         named = self.columns["id_column"], self.columns["time_column"]
         table, source, row_of = opened(frame, source, *named, self.text)
         options: dict[str, Any] = {**self.columns, "source": source, "row_of": row_of, "future": future}
         return table, options | {"text": self.text, "max_filled": self.max_filled}
+
+
+def _of_lazy(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns under the names that `collected` has for them."""
+    names = {"past_covariates": "past", "future_covariates": "future"}
+    return {names.get(name, name): value for name, value in columns.items()}
 
 
 def _converted(frame: Any) -> Path | None:

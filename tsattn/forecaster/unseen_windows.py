@@ -68,7 +68,7 @@ class UnseenWindows:
         if named is not None:
             errors = dict(zip(named.panel.ids, named.seasonal_error, strict=True))
             for number, name in enumerate(panel.ids):
-                if name in named.trained_until:
+                if name in errors and name in named.trained_until:
                     scale[number] = errors[name]
         return cls(panel, origins, scale)
 

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from tsattn.batch import Batch
 from tsattn.layers.calendar_features import CalendarFeatures
+from tsattn.layers.category_vectors import count_numbers
 from tsattn.layers.covariates import Covariates
 from tsattn.layers.dropout_layer import Dropout
 from tsattn.task import Task
@@ -48,9 +49,10 @@ class CovariateTokens(Covariates):
 
     @staticmethod
     def count(task: Task, calendar: bool) -> int:
-        """Tokens that are added: P + F + K."""
+        """Tokens that are added: P + F + K; of a covariate of categories one for each number of its vector."""
         features = CalendarFeatures(task.frequency).count if calendar else 0
-        return len(task.past_covariates) + len(task.future_covariates) + features
+        columns = len(task.past_covariates) + len(task.future_covariates)
+        return count_numbers(task.covariate_categories, columns) + features
 
     @property
     def names(self) -> list[str]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
 from tsattn.layers.calendar_features import CalendarFeatures
+from tsattn.layers.category_vectors import CategoryVectors, count_numbers
 from tsattn.layers.dropout_layer import Dropout
 from tsattn.layers.patching import Patches
 from tsattn.task import Task
@@ -70,6 +71,8 @@ class Covariates(nn.Module):
     Horizon: known-future covariates and calendar features act on the forecast of their own step by a `HorizonEffect`
     on the output of the head (`add_effect`), and so on the scale of the window where windows are normalised.
 
+    A covariate of categories enters both as a learned vector, see `CategoryVectors`.
+
     Args:
         task: names the P and F covariates, and the static columns with their categories.
         calendar: add the K `CalendarFeatures` of the task's frequency to the known-future covariates.
@@ -97,8 +100,11 @@ class Covariates(nn.Module):
         self.task = task
         self.patches = patches
         self.calendar = CalendarFeatures(task.frequency) if calendar else None
-        num_future = len(task.future_covariates) + (0 if self.calendar is None else self.calendar.count)
-        num_context = len(task.past_covariates) + num_future
+        P, F = len(task.past_covariates), len(task.future_covariates)
+        past, future = task.covariate_categories[:P], task.covariate_categories[P:]
+        num_future = count_numbers(future, F) + (0 if self.calendar is None else self.calendar.count)
+        num_context = count_numbers(past, P) + num_future
+        self.past_categories, self.future_categories = CategoryVectors(past), CategoryVectors(future)
         self.value = self._embedding(num_context, d_model) if num_context else None
         tables = [nn.Embedding(len(categories), d_model) for categories in task.categories]
         for table in tables:
@@ -122,12 +128,15 @@ class Covariates(nn.Module):
         return self.add_categories(batch, term)
 
     def context(self, batch: Batch) -> Tensor:
-        """Covariates and calendar features of each step of the context, past-only ones first, `(B, L, P + F + K)`."""
+        """Covariates and calendar features of each step of the context, past-only ones first, `(B, L, P + F + K)`.
+
+        A covariate of categories counts as the numbers of its vector.
+        """
         task, L = self.task, self.task.context_length
         numbers = self._known(batch)[:, :L]
         if task.past_covariates:
             past = _given(batch.past_covariates, "past_covariates", task.past_covariates, L)
-            numbers = torch.cat([past, numbers], -1)
+            numbers = torch.cat([self.past_categories(past), numbers], -1)
         return numbers
 
     def add_categories(self, batch: Batch, term: Tensor | None = None) -> Tensor | None:
@@ -168,7 +177,8 @@ class Covariates(nn.Module):
         names, length = self.task.future_covariates, self.task.context_length + self.task.prediction_length
         parts = [batch.past.new_empty(batch.past.shape[0], length, 0)]
         if names:
-            parts.append(_given(batch.future_covariates, "future_covariates", names, length))
+            given = _given(batch.future_covariates, "future_covariates", names, length)
+            parts.append(self.future_categories(given))
         if self.calendar is not None:
             if batch.time is None or batch.time.shape[1] != length:
                 raise UserError(

@@ -246,7 +246,7 @@ def _located(level: Tensor, raw: Tensor, norm: InstanceNorm | None) -> tuple[Ten
 
 
 def _log_prob(family: distributions.Distribution, values: Tensor) -> Tensor:
-    found: Tensor = family.log_prob(values)  # type: ignore[no-untyped-call]
+    found: Tensor = family.log_prob(values)
     return found
 
 

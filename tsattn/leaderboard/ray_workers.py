@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
-import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -13,17 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tsattn.errors import UserError
 from tsattn.leaderboard.entry_run import Work, run_entry
 from tsattn.leaderboard.packed_runs import pack, unpack
 from tsattn.leaderboard.study_work import StudyWork, run_study_entry
 from tsattn.leaderboard.worker_process import BUSY
 from tsattn.leaderboard.working_folder import WorkingFolder
+from tsattn.ray_cluster import connect
 from tsattn.training.quiet_lightning import quiet_lightning
 
-__all__ = ["LOCAL", "RayWorkers"]
+__all__ = ["RayWorkers"]
 
-LOCAL = "local"
 _RETRIES = 5  # of a task whose machine or process is lost
 _LOST = -9  # the exit code of one that was lost that often
 
@@ -44,20 +40,7 @@ class RayWorkers:
     """
 
     def __init__(self, folder: WorkingFolder, address: str, jobs: int, threads: int) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise UserError("--ray needs Ray: pip install 'tsattn[ray]'") from error
-        _check_address(address)
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if address == LOCAL:
-            options |= {"num_cpus": jobs * threads, "include_dashboard": False}
-        try:
-            ray.init(address=address, **options)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            said = " ".join(str(error).split())[:200]
-            raise UserError(f"the Ray cluster at {address} cannot be used: {said}") from error
+        ray = connect(address, jobs * threads)
         self._ray = ray
         self._folder = folder
         self._threads = threads
@@ -68,7 +51,7 @@ class RayWorkers:
     @property
     def free(self) -> int:
         """How many more can be started now, on the machines that are there now."""
-        processors = int(self._ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+        processors = int(self._ray.cluster_resources().get("CPU", 0))
         return max(0, processors // self._threads - len(self._running))
 
     def start(self, task: Work | StudyWork) -> None:
@@ -121,20 +104,6 @@ class RayWorkers:
             held.close()
         self._running.clear()
         self._ray.shutdown()
-
-
-def _check_address(address: str) -> None:
-    """Refuse an address that nothing answers at, which Ray itself would try for many minutes."""
-    if address in (LOCAL, "auto"):
-        return
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), timeout=10):
-            return
-    except (OSError, ValueError, OverflowError) as error:
-        raise UserError(
-            f"no Ray cluster answers at {address}; valid is its HOST:PORT, or local to start one"
-        ) from error
 
 
 def _run_there(

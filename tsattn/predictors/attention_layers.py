@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsattn.attention import attention_kind
-from tsattn.attention.calls import AttentionCall, attention_calls
+from tsattn.attention.calls import WatchedCall, attention_calls
 from tsattn.attention.maps import attention_levels, attention_map, attention_zones
 from tsattn.backbones import BACKBONES
 from tsattn.batch import Batch
@@ -120,7 +120,7 @@ def _on_the_host(predictor: Predictor) -> Predictor:
     return copy.deepcopy(predictor).cpu().float()
 
 
-def _is_over_time(call: AttentionCall, network: Attending) -> bool:
+def _is_over_time(call: WatchedCall, network: Attending) -> bool:
     """Whether its tokens are of one window; those of attention among the series of a group of Chronos-2 are not."""
     around = network.network.get_submodule(call.path.rpartition(".")[0])
     return bool(getattr(around, "is_over_time", True))
@@ -131,7 +131,7 @@ def _is_narrow(weight: Tensor) -> bool:
 
 
 def _layer(
-    name: str, call: AttentionCall, network: Attending, batch: Batch, predictor: Predictor, channel: str | None
+    name: str, call: WatchedCall, network: Attending, batch: Batch, predictor: Predictor, channel: str | None
 ) -> AttentionLayer:
     """One layer, of the channel where it has a sequence of its own."""
     task = predictor.task
@@ -162,12 +162,10 @@ def _labels(network: Attending, count: int, batch: Batch, counts_steps: bool) ->
     if ends is None or len(ends) != count or batch.time is None:
         return pd.RangeIndex(count)
     now, last = batch.past.shape[1] - 1, batch.time.shape[1] - 1
-    places = [min(now + end, last) if isinstance(end, int) else end for end in ends]
     seconds = batch.time[0].numpy()
-    stamps = seconds if counts_steps else pd.DatetimeIndex(seconds.astype("datetime64[s]"))
-    if all(isinstance(place, int) for place in places):
-        return pd.Index(stamps[places])
-    return pd.Index([stamps[place] if isinstance(place, int) else place for place in places], dtype=object)
+    stamps: Any = seconds if counts_steps else pd.DatetimeIndex(seconds.astype("datetime64[s]"))
+    labels = [stamps[min(now + end, last)] if isinstance(end, int) else end for end in ends]
+    return pd.Index(labels, dtype=object if any(isinstance(end, str) for end in ends) else None)
 
 
 def _names(paths: Sequence[str]) -> list[str]:

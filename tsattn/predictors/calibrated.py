@@ -5,7 +5,7 @@ Shape letters: B windows, T horizon, C channels, Q quantile levels, G groups of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,6 +103,11 @@ class Calibrated(AnyHorizon):
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         raise RuntimeError("what is calibrated was fitted before")
+
+    @override
+    def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
+        """Where the predictor forecasts."""
+        return self.predictor.on(execution, forecast or self)
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
@@ -210,5 +215,5 @@ def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: 
         batch = windows.__getitems__(numbers[first : first + data.eval_batch_size])
         assert batch.target is not None
         parts.append(scores_of(forecast(batch).float(), batch.target, batch.target_observed, levels))
-    groups = torch.split(torch.cat(parts), [len(some) for some in chosen])  # type: ignore[no-untyped-call]
+    groups = torch.split(torch.cat(parts), [len(some) for some in chosen])
     return ConformalScores.of(intervals, [data.panel.ids[number] for number in own], groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import io
 import json
@@ -96,7 +97,8 @@ def _onnx(program: torch.export.ExportedProgram, model: RawForecast, facts: dict
     try:
         with torch.no_grad(), _quiet():
             made = torch.onnx.export(
-                program,
+                # runtimes do not broadcast the ellipses of an einsum; of plain operators they do
+                program.run_decompositions(),
                 input_names=[*model.inputs],
                 output_names=["forecast"],
                 dynamo=True,
@@ -110,7 +112,19 @@ def _onnx(program: torch.export.ExportedProgram, model: RawForecast, facts: dict
     entry = proto.metadata_props.add()
     entry.key, entry.value = FACTS, json.dumps(facts)
     content: bytes = proto.SerializeToString()
+    _check_runs(content, name)
     return content
+
+
+def _check_runs(content: bytes, name: str) -> None:
+    """Refuse a file that the ONNX runtime, where it is installed, cannot open."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return
+    runtime = importlib.import_module("onnxruntime")
+    try:
+        runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of types of its own
+        raise UserError(f"{name} cannot be exported to ONNX: {_reason(error)}; format torch may hold it") from error
 
 
 def _facts(model: RawForecast, fitted: FittedPredictor) -> dict[str, Any]:

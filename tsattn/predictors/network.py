@@ -105,6 +105,8 @@ class NetworkPredictor(Predictor):
 
         with own_random_state(training.seed):
             module = self._module(data, training)
+            if training.start is not None:
+                module.load_state_dict(training.start)
             facts = train(module, data, training)
         self.backbone = module.backbone
         return facts

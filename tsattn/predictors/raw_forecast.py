@@ -48,6 +48,17 @@ class RawForecast(nn.Module):
                 f"{fitted.predictor.name} cannot be exported: it forecasts by another library, or by weights that are "
                 "not of the run; valid are networks of this package, ridge, naive forecasts, and ensembles of them"
             )
+        if fitted.conformal is not None:
+            raise UserError(
+                f"the calibrated intervals of {fitted.predictor.name} are no part of its network, and cannot be "
+                "exported: fit it without calibrate"
+            )
+        output = fitted.predictor.output
+        if output is not None and output.distribution is not None:
+            raise UserError(
+                f"{fitted.predictor.name} cannot be exported: the quantiles of its distribution {output.distribution} "
+                "are found outside of PyTorch; valid is a model of quantiles of its own"
+            )
         self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval()
         self.units = copy.deepcopy(fitted.scaler.units()).cpu()
         self.impls = _in_plain_operators(self.predictor)
@@ -109,22 +120,18 @@ class RawForecast(nn.Module):
             time: `(B, L + T)` seconds since 1970-01-01 by the clock of the data, or steps.
 
         Returns:
-            `(B, T, C)`, with quantiles `(B, T, C, Q)`, in the type of `context`.
+            `(B, T, C)`, with quantiles `(B, T, C, Q)`, float64.
         """
-        mean, scale = self.units.of(series)
         observed = ~context.isnan()
         batch = Batch(
-            past=_imputed((context - mean) / scale, observed),
+            past=_imputed(self.units.scaled(context, series), observed),
             past_observed=observed,
             time=time,
             past_covariates=_scaled(past_covariates, self.past_units),
             future_covariates=_scaled(future_covariates, self.future_units),
             static=static,
         )
-        forecast: Tensor = self.predictor(batch).to(context.dtype)
-        if forecast.dim() == 4:
-            mean, scale = mean[..., None], scale[..., None]
-        return forecast * scale + mean
+        return self.units.restore(self.predictor(batch).to(context.dtype), series).to(context.dtype)
 
     @torch.no_grad()
     def _works_without_time(self) -> bool:
@@ -141,8 +148,7 @@ def _scaled(covariates: Tensor | None, units: Units) -> Tensor | None:
     """Covariates `(B, n, P)` on their scale, imputed."""
     if covariates is None:
         return None
-    mean, scale = units.of(None)
-    return _imputed((covariates - mean) / scale, ~covariates.isnan())
+    return _imputed(units.scaled(covariates), ~covariates.isnan())
 
 
 def _imputed(scaled: Tensor, observed: Tensor) -> Tensor:

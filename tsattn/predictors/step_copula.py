@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import special, stats
-from sklearn.covariance import ledoit_wolf_shrinkage
 from torch import Tensor
 
 __all__ = ["StepCopula"]
@@ -55,6 +54,8 @@ class StepCopula:
         together = normal.T @ normal / np.maximum(pairs, 1)
         deviation = np.sqrt(np.maximum(np.diag(together), _LEAST))
         correlation = together / np.outer(deviation, deviation)
+        from sklearn.covariance import ledoit_wolf_shrinkage  # slow to import, and paths are rarely asked for
+
         shrinkage = ledoit_wolf_shrinkage(normal, assume_centered=True) if len(scores) > 1 else 1.0
         identity = np.eye(len(correlation))
         values, vectors = np.linalg.eigh((1 - shrinkage) * correlation + shrinkage * identity)

@@ -41,6 +41,7 @@ from tsattn.training.compilation import (
 )
 from tsattn.training.losses import batch_loss, choose_loss, refuse_beside_own_loss
 from tsattn.training.optimization import Optimization
+from tsattn.training.stopping import check_stopping
 
 __all__ = ["ForecastingModule", "check_weights"]
 
@@ -85,12 +86,16 @@ class ForecastingModule(LightningModule):
         betas: of AdamW: the share that its mean of past gradients, and that of their squares, keeps at each step.
         calibrate: whether a run calibrates intervals by the validation windows once the training is over, see
             `tsattn.predictors.conformal`; or the share of the rows for validation, the last ones, that does so alone.
+        patience: validations without a lower error, after which training ends; by default 7 where nobody says how long
+            to train, else training ends at its end.
+        min_delta: how much lower a validation error must be for that.
 
     Attributes:
         output: what is asked of the model: a point forecast or quantiles.
         task: what it is built for; None before.
         scaler: of the data that it is built for; None before.
         backbone: None before it is built.
+        starts_warm: whether its weights are those of an earlier training, set by `train`.
 
     Raises:
         UserError: for an argument out of its range, or a loss that does not train what is forecast.
@@ -112,6 +117,8 @@ class ForecastingModule(LightningModule):
         betas: Sequence[float] = BETAS,
         distribution: str | None = None,
         calibrate: bool | float = False,
+        patience: int | None = None,
+        min_delta: float = 0.0,
     ) -> None:
         super().__init__()
         calibration_share(calibrate)
@@ -120,6 +127,7 @@ class ForecastingModule(LightningModule):
         check_compile_mode(compile_mode)
         self.output = Output(tuple(quantiles), distribution)
         self.family = output_distribution(self.output)
+        self.patience, self.min_delta = check_stopping(patience, min_delta)
         quantiles = list(self.output.quantiles)
         self.save_hyperparameters(logger=False)
         self.description = complete_backbone(backbone)
@@ -132,7 +140,7 @@ class ForecastingModule(LightningModule):
         self.mup = mup
         self.activation_checkpointing = activation_checkpointing
         self.compile_mode = compile_mode
-        self._runs_compiled = False
+        self._runs_compiled = self.starts_warm = False
         self.task: Task | None = None
         self.scaler: Scaler | None = None
         self.backbone: Backbone | None = None
@@ -214,9 +222,9 @@ class ForecastingModule(LightningModule):
 
     @override
     def on_fit_start(self) -> None:
-        """Let the backbone start from a closed-form solution, unless training goes on from a checkpoint."""
+        """Let the backbone start from a closed-form solution, unless it starts from weights that were trained."""
         datamodule = getattr(self.trainer, "datamodule", None)
-        if datamodule is not None and self.trainer.ckpt_path is None:
+        if datamodule is not None and self.trainer.ckpt_path is None and not self.starts_warm:
             assert self.backbone is not None
             self.backbone.warm_start(datamodule.eval_dataloader("train", every=datamodule.thinning("train")))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,9 +11,22 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.errors import DivergedError
+from tsattn.errors import DivergedError, UserError
 
-__all__ = ["FiniteLoss", "StopAt", "StopEarly"]
+__all__ = ["FiniteLoss", "StopAt", "StopEarly", "check_stopping"]
+
+
+def check_stopping(patience: int | None, min_delta: float) -> tuple[int | None, float]:
+    """When a training ends early, see `StopEarly`; None leaves the patience to the length of the training.
+
+    Raises:
+        UserError: for one that is out of its range.
+    """
+    if patience is not None and patience < 1:
+        raise UserError(f"patience must be at least 1 validation, not {patience}")
+    if not 0 <= min_delta < math.inf:
+        raise UserError(f"min_delta must be a number of at least 0, not {min_delta}")
+    return patience, min_delta
 
 
 class StopAt(Callback):
@@ -38,6 +52,7 @@ class StopEarly(EarlyStopping):
 
     Args:
         monitor: the validation error.
+        min_delta: how much lower than the least one before an error must be to count as lower.
 
     Attributes:
         patience: validations without a lower error, after which training ends; None never ends it. It is not part of
@@ -46,9 +61,10 @@ class StopEarly(EarlyStopping):
 
     patience: int | None  # type: ignore[assignment]
 
-    def __init__(self, monitor: str) -> None:
+    def __init__(self, monitor: str, min_delta: float = 0.0) -> None:
         super().__init__(monitor, check_finite=False, check_on_train_epoch_end=False)
         self.patience = None
+        self.least_gain = min_delta  # Lightning's own is signed by its mode
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -63,7 +79,7 @@ class StopEarly(EarlyStopping):
     @override
     def _evaluate_stopping_criteria(self, current: Tensor) -> tuple[bool, str | None]:
         """Count."""
-        if current < self.best_score.to(current.device):
+        if current < self.best_score.to(current.device) - self.least_gain:
             self.best_score, self.wait_count = current, 0
         else:
             self.wait_count += 1

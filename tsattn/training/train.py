@@ -13,15 +13,18 @@ from typing import Any, Protocol
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from torch import nn
+from lightning.pytorch.loggers import Logger
+from torch import Tensor, nn
 
 from tsattn.data import ForecastDataModule
 from tsattn.errors import DivergedError, UserError
 from tsattn.training.best_weights import BestCheckpoint, BestInMemory
 from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
-from tsattn.training.curve import count_epochs, curve_loggers, keep_curve
+from tsattn.training.curve import count_epochs, keep_curve
 from tsattn.training.exact_resume import ExactResume
+from tsattn.training.kept_checkpoints import KeptCheckpoints
 from tsattn.training.kept_memory import memory_kept
+from tsattn.training.loggers import attached_loggers
 from tsattn.training.module import ForecastingModule
 from tsattn.training.one_epoch import TrainingPlan, train_as_one_epoch
 from tsattn.training.precision import FULL_PRECISION
@@ -69,6 +72,8 @@ class Training:
         resumes: whether to go on from the last checkpoint in the files, if there is one.
         checkpoint: to go on from instead.
         callbacks: Lightning's, beside those of `trainer`.
+        loggers: Lightning's, or their names, beside those of `trainer`.
+        start: the state of a predictor whose weights the training starts from; None starts anew.
         bar: the one that shows progress; None shows nothing.
         say: takes lines about what is done.
         how_to_go_on: says what to do after an interruption.
@@ -88,6 +93,8 @@ class Training:
     resumes: bool = False
     checkpoint: Path | None = None
     callbacks: Sequence[Callback] = ()
+    loggers: Sequence[Logger | str] = ()
+    start: Mapping[str, Tensor] | None = None
     bar: Callback | None = None
     say: Callable[[str], None] = field(default=logger.info)
     how_to_go_on: Callable[[], str] = field(default=lambda: "")
@@ -156,17 +163,22 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
     metric = f"val_{module.selection}"
     has_validation = "val" in data.parts
     keeps_files = training.open_files is not None and not training.trainer.arguments["fast_dev_run"]
-    stopping, throughput = StopEarly(metric), Throughput()
+    stopping, throughput = StopEarly(metric, module.min_delta), Throughput()
+    module.starts_warm = training.start is not None
+    stops_early = training.trainer.chooses_steps or module.patience is not None
     saving: list[Callback] = []
     plugins = listed(training.trainer.arguments["plugins"])
     if keeps_files:
         best_file, progress = BestCheckpoint(Path(), metric), SaveProgress(Path())
         saving = [best_file, progress, ExactResume()]
         plugins.append(AtomicCheckpointIO())
+    elif training.checkpoint is not None or any(isinstance(one, KeptCheckpoints) for one in training.callbacks):
+        saving = [ExactResume()]
+        plugins.append(AtomicCheckpointIO())
     best_weights = None if keeps_files or not has_validation else BestInMemory(metric)
     # Lightning calls those that write checkpoints last, wherever they stand: what is saved has counted its validation
     watching = [
-        *([stopping] if training.trainer.chooses_steps and has_validation else []),
+        *([stopping] if stops_early and has_validation else []),
         *saving,
         *([best_weights] if best_weights is not None else []),
         *(FiniteLoss(), throughput),
@@ -175,12 +187,15 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         *([training.bar] if training.bar is not None else []),
     ]
     with quiet_lightning():
-        trainer = _trainer(training, data, watching, plugins, keeps_files=keeps_files)
+        saves = keeps_files or any(isinstance(one, ModelCheckpoint) for one in training.callbacks)
+        trainer = _trainer(training, data, watching, plugins, keeps_files=keeps_files, saves=saves)
         plan = _planned(trainer, data, training)
+        if module.patience is not None:
+            plan = replace(plan, patience=module.patience)
         stopping.patience = plan.patience
         parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
         module.check_device(trainer.strategy.root_device)
-        is_chosen = training.trainer.chooses_steps or training.trainer.chooses_validation
+        is_chosen = stops_early or training.trainer.chooses_validation
         _say_plan(training, trainer, module.name, parameters, plan if is_chosen else None)
         checkpoint, files = training.checkpoint, None
         if keeps_files:
@@ -189,7 +204,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
             if training.resumes and files.last.exists():
                 checkpoint = files.last
             best_file.dirpath, progress.path = str(files.checkpoints), files.last
-            _write_curve(trainer, data, files, training, checkpoint)
+        _attach_loggers(trainer, data, files, training, checkpoint)
         started = time.perf_counter()
         keeping = memory_kept() if trainer.strategy.root_device.type == "cpu" else contextlib.nullcontext()
         with _explained(training, data, files), keeping:
@@ -210,6 +225,8 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         chosen |= {"best_step": content["global_step"], "validation_error": None if best is None else float(best)}
     elif best_weights is not None:
         if best_weights.state is None:
+            if checkpoint is not None and trainer.global_step == load_checkpoint(checkpoint)["global_step"]:
+                raise UserError(f"{checkpoint} is of step {trainer.global_step}, the end: a higher max_steps goes on")
             raise DivergedError(f"no validation error was finite: {DIVERGED}")
         module.load_state_dict(best_weights.state)
         chosen |= {"best_step": best_weights.step, "validation_error": best_weights.error}
@@ -219,6 +236,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
             trainer.global_step,
         )
     module.to("cpu").eval()
+    data.trainer = None  # with its optimizer it would stay as long as the data
     speed = throughput.windows_per_second
     return {
         **({"member": training.member} if training.member else {}),
@@ -247,8 +265,13 @@ def check_training(module: ForecastingModule, data: ForecastDataModule, training
             device that the module cannot be trained on as asked.
     """
     with quiet_lightning():
-        trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]), keeps_files=False)
+        trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]))
         _planned(trainer, data, training)
+        if module.patience is not None and "val" not in data.parts and training.lengths is None:
+            raise UserError(
+                "patience ends a training by its validation error, and no series has the rows to hold a part out for "
+                "validation: leave patience out, or give longer series"
+            )
         module.check_device(trainer.strategy.root_device)
 
 
@@ -263,24 +286,31 @@ def plan_training(data: ForecastDataModule, training: Training) -> TrainingPlan:
         UserError: for a Trainer that cannot be made, or a training of no steps.
     """
     with quiet_lightning():
-        trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]), keeps_files=False)
+        trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]))
         return _planned(trainer, data, training)
 
 
 def _trainer(
-    training: Training, data: ForecastDataModule, watching: Sequence[Callback], plugins: list[Any], *, keeps_files: bool
+    training: Training,
+    data: ForecastDataModule,
+    watching: Sequence[Callback],
+    plugins: list[Any],
+    *,
+    keeps_files: bool = False,
+    saves: bool = False,
 ) -> Trainer:
-    """The Trainer of a training; without files it has no checkpoints either, whatever the arguments say."""
-    given = training.trainer.arguments
-    if not keeps_files:
-        callbacks = [one for one in listed(given["callbacks"]) if not isinstance(one, ModelCheckpoint)]
-        given = {**given, "callbacks": callbacks}
+    """The Trainer of a training, or of a look at what it would be.
+
+    Without files it has no checkpoints either, whatever the arguments say, unless the caller of the training has asked
+    for some.
+    """
+    given = (training.trainer if keeps_files else training.trainer.without_files()).arguments
     return build_trainer(
         given,
         watching,
         logger=False,  # until there is a folder
         plugins=plugins,
-        enable_checkpointing=keeps_files,
+        enable_checkpointing=saves,
         enable_progress_bar=training.bar is not None,
         enable_model_summary=bool(given["enable_model_summary"]),
         **({} if "val" in data.parts else {"limit_val_batches": 0}),
@@ -312,15 +342,19 @@ def _say_plan(training: Training, trainer: Trainer, name: str, parameters: int, 
         training.say(f"training: {plan}")
 
 
-def _write_curve(
-    trainer: Trainer, data: ForecastDataModule, files: TrainingFiles, training: Training, checkpoint: Path | None
+def _attach_loggers(
+    trainer: Trainer, data: ForecastDataModule, files: TrainingFiles | None, training: Training, checkpoint: Path | None
 ) -> None:
-    """Let the Trainer write its curve into the folder, where it goes on after the steps of a checkpoint."""
+    """Let the Trainer write its curve, in a folder after the steps of a checkpoint."""
     given = training.trainer.arguments["logger"]
-    trainer.loggers = [] if given is False else [*curve_loggers(files.path), *listed(given)]
+    if given is not False and not training.trainer.arguments["fast_dev_run"]:
+        run, root = None if files is None else files.path, training.trainer.arguments["default_root_dir"]
+        trainer.loggers = attached_loggers([*listed(given), *training.loggers], run, root)
+    if not trainer.loggers:
+        return
     batches = data.train_dataloader().batches.epoch_length  # type: ignore[attr-defined]  # a TrainingLoader
     count_epochs(trainer.loggers, batches / trainer.accumulate_grad_batches)
-    if training.resumes and trainer.is_global_zero:
+    if files is not None and training.resumes and trainer.is_global_zero:
         keep_curve(
             trainer.loggers, files.curve, 0 if checkpoint is None else load_checkpoint(checkpoint)["global_step"]
         )

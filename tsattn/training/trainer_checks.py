@@ -10,7 +10,7 @@ from typing import Any
 
 from tsattn.errors import UserError
 
-__all__ = ["check_seed", "check_trainer", "class_problem"]
+__all__ = ["check_files", "check_seed", "check_trainer", "class_problem"]
 
 MOST_SEED = 2**32 - 1  # of numpy
 
@@ -59,6 +59,21 @@ def check_trainer(trainer: Mapping[str, Any]) -> None:
         value, least = trainer[name], int(name == "num_nodes")
         if value is not None and value < least:
             raise UserError(f"--trainer.{name} must be at least {least}, not {value}")
+
+
+def check_files(trainer: Mapping[str, Any], has_folder: bool) -> None:
+    """Refuse to write checkpoints where there is no folder, and none where there is one.
+
+    Raises:
+        UserError: saying what would do it.
+    """
+    if trainer["enable_checkpointing"] is True and not has_folder:
+        raise UserError("--trainer.enable_checkpointing needs a folder for the run: name one")
+    if trainer["enable_checkpointing"] is False and has_folder:
+        raise UserError(
+            "--trainer.enable_checkpointing cannot be false: the folder of a run has its checkpoints; leave the folder "
+            "out, in Python, to write none"
+        )
 
 
 def class_problem(error: BaseException) -> str | None:

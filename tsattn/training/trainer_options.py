@@ -10,10 +10,11 @@ from typing import Any
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.plugins import Precision
 
 from tsattn.errors import UserError
+from tsattn.training.loggers import check_packages
 from tsattn.training.precision import FULL_PRECISION, default_precision
 from tsattn.training.trainer_checks import check_trainer
 
@@ -60,6 +61,10 @@ class TrainerOptions:
         for name, reason in _REFUSED.items():
             if given[name] not in (None, False, 0.0):
                 raise UserError(f"--trainer.{name} cannot be set: {reason}")
+        if is_new:
+            check_packages(listed(given["logger"]))
+            if given["use_distributed_sampler"] is False:
+                check_one_device(given, "use_distributed_sampler cannot be false: the loaders share windows out")
         arguments = dict(given)
         counts_epochs = given["max_epochs"] not in (None, -1)
         is_bounded = counts_epochs or given["max_steps"] not in (None, -1) or given["max_time"] is not None
@@ -77,6 +82,11 @@ class TrainerOptions:
         """The same with copies of what has a state, for another training."""
         stateful = ("callbacks", "plugins", "logger")
         return replace(self, arguments={**self.arguments, **{n: copy.deepcopy(self.arguments[n]) for n in stateful}})
+
+    def without_files(self) -> TrainerOptions:
+        """The same without loggers and without callbacks that write checkpoints."""
+        callbacks = [one for one in listed(self.arguments["callbacks"]) if not isinstance(one, ModelCheckpoint)]
+        return replace(self, arguments={**self.arguments, "callbacks": callbacks, "logger": False})
 
     def with_max_steps(self, steps: int) -> TrainerOptions:
         """The same for a training of so many optimizer steps."""

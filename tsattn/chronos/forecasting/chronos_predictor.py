@@ -235,6 +235,9 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         assert self.task is not None
         self.uses_covariates = forecasts.takes_covariates
         unread = [*self.task.static]
+        if forecasts.takes_covariates and self.task.covariate_categories:
+            named = one_of(self.task.categories_by_covariate)
+            raise UserError(f"{self.name} reads covariates of numbers alone, and {named} has categories: leave it out")
         if not forecasts.takes_covariates:
             unread = [*self.task.past_covariates, *self.task.future_covariates, *unread]
         if unread:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tsattn.errors import UserError
-from tsattn.leaderboard.report.parts import Cell, ReportTable, Section
+from tsattn.leaderboard.report.parts import Cell, ForecastViewer, ReportListing, ReportTable, Section
 
 __all__ = ["page"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_KINDS = {"table": ReportTable, "listing": ReportListing, "viewer": ForecastViewer}  # all others are figures
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
@@ -37,14 +39,27 @@ def page(title: str, sections: Sequence[Section]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["sort_key"] = _sort_key
-    environment.tests["table"] = _is_table
-    style, script = (_TEMPLATES.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    environment.filters["inline_json"] = _inline_json
+    for name, kind in _KINDS.items():
+        environment.tests[name] = _test_of(kind)
+    has_viewer = any(isinstance(part, ForecastViewer) for section in sections for part in section.parts)
+    scripts = [_template("page.js"), *([_template("viewer.js")] if has_viewer else [])]
     template = environment.get_template("page.html")
-    return template.render(title=title, sections=sections, style=style, script=script) + "\n"
+    return template.render(title=title, sections=sections, style=_template("page.css"), scripts=scripts) + "\n"
 
 
-def _is_table(part: Any) -> bool:
-    return isinstance(part, ReportTable)
+def _template(name: str) -> str:
+    return _TEMPLATES.joinpath(name).read_text(encoding="utf-8")
+
+
+def _test_of(kind: type[Any]) -> Callable[[Any], bool]:
+    return lambda part: isinstance(part, kind)
+
+
+def _inline_json(content: Any) -> str:
+    """Plain data inside a ``<script>``, which no text of theirs can end."""
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _sort_key(cell: Cell) -> str | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["Cell", "Column", "ReportFigure", "ReportTable", "Section"]
+__all__ = ["Cell", "Column", "ForecastViewer", "ReportFigure", "ReportListing", "ReportTable", "Section"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,36 @@ class ReportFigure:
 
 
 @dataclass(frozen=True)
+class ReportListing:
+    """The text of a file, folded away until somebody opens it.
+
+    Attributes:
+        name: an identifier, alone in its report.
+        caption: what it is.
+        text: of it.
+    """
+
+    name: str
+    caption: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ForecastViewer:
+    """Forecasts to step through, which the page itself draws.
+
+    Attributes:
+        name: an identifier, alone in its report.
+        caption: what it shows.
+        content: plain data that ``viewer.js`` describes.
+    """
+
+    name: str
+    caption: str
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of a report under a heading.
 
@@ -86,10 +117,10 @@ class Section:
         name: an identifier, alone in its report.
         title: the heading.
         text: paragraphs before the rest.
-        parts: tables and figures.
+        parts: tables, figures and so on.
     """
 
     name: str
     title: str
     text: Sequence[str] = ()
-    parts: Sequence[ReportTable | ReportFigure] = field(default=())
+    parts: Sequence[ReportTable | ReportFigure | ReportListing | ForecastViewer] = field(default=())

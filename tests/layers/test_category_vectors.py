@@ -1,0 +1,33 @@
+"""Vectors in the place of categories, against a lookup by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from tsattn.layers.category_vectors import CategoryVectors, count_numbers
+
+CATEGORIES = ((), ("a", "b", "c"), ("x",), tuple("abcdefghijkl"))
+
+
+def test_a_category_is_its_vector_and_one_not_seen_the_mean_of_all() -> None:
+    torch.manual_seed(0)
+    vectors = CategoryVectors(CATEGORIES).double()
+    rng = np.random.default_rng(0)
+    columns = np.stack([rng.standard_normal((2, 5)), *(rng.integers(0, n + 1, (2, 5)) for n in (3, 1, 12))], -1)
+    found = vectors(torch.from_numpy(columns)).detach().numpy()
+    tables = [table.weight.detach().numpy() for table in vectors.vectors]
+    assert [table.shape for table in tables] == [(3, 3), (1, 1), (12, 8)]
+    for place in np.ndindex(2, 5):
+        number, *codes = columns[place]
+        rows = [table.mean(0) if code == 0 else table[int(code) - 1] for table, code in zip(tables, codes, strict=True)]
+        np.testing.assert_allclose(found[place], np.concatenate([[number], *rows]))
+    assert found.shape[-1] == count_numbers(CATEGORIES, 4) == 1 + 3 + 1 + 8
+
+
+def test_numbers_alone_are_left_as_they_are() -> None:
+    vectors = CategoryVectors(())
+    columns = torch.randn(2, 3, 4)
+    assert vectors(columns) is columns
+    assert not vectors.state_dict()
+    assert count_numbers((), 4) == 4

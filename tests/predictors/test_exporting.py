@@ -1,0 +1,252 @@
+"""What is exported forecasts what the predictor forecasts, from raw series, for any number of windows."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+import tsattn
+from tests.conftest import REAL_ROOT
+from tsattn.batch import Batch
+from tsattn.errors import UserError
+from tsattn.predictors import build_predictor
+from tsattn.predictors.exporting import FACTS, exported, format_of
+from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.raw_forecast import RawForecast, _imputed
+from tsattn.scaler import Scaler
+from tsattn.target_transform import TargetTransform, transformed, transformed_tensor
+from tsattn.task import Output, Task
+
+L, T = 24, 4
+SMALL: dict[str, Any] = {"d_model": 8, "num_heads": 2, "num_layers": 1}
+SCALER = Scaler((1.0, 200.0), (2.0, 30.0))
+LEVELS = (0.1, 0.5, 0.9)
+ROTARY = {"positions": "rotary", "linear_path": "learned"}
+
+
+def fitted(description: Any, levels: tuple[float, ...] = (), scaler: Scaler = SCALER, **task: Any) -> FittedPredictor:
+    torch.manual_seed(0)
+    predictor = build_predictor(description)
+    predictor.build(Task("toy", L, T, ("a", "b"), "h", 6, **task), Output(levels))
+    for weight in predictor.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    return FittedPredictor(predictor.eval(), scaler)
+
+
+def program(one: FittedPredictor) -> tuple[Any, dict[str, Any]]:
+    """What is loaded of the file, and what the file says of itself."""
+    content, facts = exported(one, "torch")
+    extra = {FACTS: ""}
+    loaded = torch.export.load(io.BytesIO(content), extra_files=extra).module()
+    assert json.loads(extra[FACTS]) == facts
+    return loaded, facts
+
+
+def raw(windows: int) -> Tensor:
+    generator = torch.Generator().manual_seed(windows)
+    noise = torch.randn(windows, L, 2, generator=generator, dtype=torch.float64)
+    return noise * torch.tensor([2.0, 30.0]) + torch.tensor([1.0, 200.0])
+
+
+def by_hand(one: FittedPredictor, context: Tensor, **more: Any) -> Tensor:
+    """Scaled, forecast by the predictor as it is, and brought back to units."""
+    mean, scale = (torch.tensor(part, dtype=torch.float64) for part in (one.scaler.mean, one.scaler.scale))
+    forecast = one.predictor(Batch(((context - mean) / scale).float(), **more)).double()
+    units = (mean, scale) if forecast.dim() == 3 else (mean[:, None], scale[:, None])
+    return forecast * units[1] + units[0]
+
+
+@pytest.mark.parametrize(
+    ("backbone", "levels"),
+    [
+        ({"kind": "patchtst", "patch_len": 4, "attention": ["standard", "btt"]}, ()),
+        ({"kind": "transformer", "attention": ["swa", "mlr"], "channels": "independent", **ROTARY}, LEVELS),
+        pytest.param(
+            {"kind": "patchtst", "patch_len": 4, "attention": ["global_swa", "bilinear_mlr", "mlbtc"]},
+            (),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"kind": "itransformer", "norm": "batch"}, LEVELS, marks=pytest.mark.slow),
+        pytest.param({"kind": "chronos_bolt", "attention": ["mlr"], "patch_len": 4}, LEVELS, marks=pytest.mark.slow),
+    ],
+    ids=lambda one: "-".join([one["kind"], *one.get("attention", [])]) if isinstance(one, dict) else "",
+)
+def test_the_program_gives_what_the_predictor_gives(backbone: dict[str, Any], levels: tuple[float, ...]) -> None:
+    kinds = backbone.get("attention", ["standard"])
+    one = fitted({**backbone, **SMALL, "num_layers": len(kinds)}, levels)
+    before = {name: weight.clone() for name, weight in one.predictor.state_dict().items()}
+    loaded, facts = program(one)
+    for windows in (1, 2, 7):
+        context = raw(windows)
+        found = loaded(context=context)
+        assert found.shape == (windows, T, 2, *([len(levels)] if levels else []))
+        assert found.dtype == torch.float64
+        torch.testing.assert_close(found, by_hand(one, context), rtol=1e-5, atol=1e-5 * 30)
+        # each window by itself, in any order
+        torch.testing.assert_close(loaded(context=context.flip(0)).flip(0), found, rtol=1e-5, atol=1e-5 * 30)
+    assert list(facts["inputs"]) == ["context"]
+    assert facts["inputs"]["context"] == {"shape": ["batch", L, 2], "dtype": "float64"}
+    assert facts["channels"] == ["a", "b"]
+    assert facts["quantiles"] == list(levels)
+    assert {kind: facts["attention"][kind] for kind in kinds} == {
+        kind: "reference" if kind in ("swa", "global_swa", "mlr") else "sdpa" for kind in kinds
+    }
+    after = one.predictor.state_dict()
+    assert all(torch.equal(weight, after[name]) for name, weight in before.items())
+
+
+@torch.no_grad()
+def test_missing_values_are_imputed_as_in_a_panel() -> None:
+    one = fitted({"kind": "patchtst", "patch_len": 4, **SMALL})
+    model = RawForecast(one)
+    context = raw(3)
+    context[0, 5:9, 0] = context[1, :6, 1] = context[2, -3:] = torch.nan
+    frame = [pd.DataFrame(part.numpy()) for part in context]
+    mean, scale = (torch.tensor(part, dtype=torch.float64) for part in (SCALER.mean, SCALER.scale))
+    filled = np.stack([((part - mean.numpy()) / scale.numpy()).ffill().fillna(0.0).to_numpy() for part in frame])
+    expected = (
+        one.predictor(Batch(torch.from_numpy(filled).float(), past_observed=~context.isnan())).double() * scale + mean
+    )
+    torch.testing.assert_close(model(context), expected, rtol=1e-6, atol=1e-5)
+    nothing = torch.full((1, 5, 2), torch.nan)
+    assert torch.equal(_imputed(nothing, ~nothing.isnan()), torch.zeros(1, 5, 2))
+
+
+@pytest.mark.slow
+def test_covariates_categories_and_time_stamps_are_inputs() -> None:
+    scaler = replace(SCALER, covariate_mean=(1.0, 20.0), covariate_scale=(2.0, 4.0))
+    one = fitted(
+        {"kind": "transformer", "calendar": True, **SMALL},
+        scaler=scaler,
+        past_covariates=("p",),
+        future_covariates=("f",),
+        static=("k",),
+        categories=(("x", "y"),),
+    )
+    loaded, facts = program(one)
+    assert list(facts["inputs"]) == ["context", "past_covariates", "future_covariates", "static", "time"]
+    assert facts["static"] == {"k": ["x", "y"]}
+    context, past = raw(3), torch.randn(3, L, 1, dtype=torch.float64)
+    ahead, static = torch.randn(3, L + T, 1, dtype=torch.float64), torch.tensor([[0], [1], [1]])
+    time = 1_600_000_000 // 3600 * 3600 + 3600 * torch.arange(L + T) + 86_400 * 40 * torch.arange(3)[:, None]
+    given = {"past_covariates": past, "future_covariates": ahead, "static": static, "time": time}
+    scaled = {**given, "past_covariates": ((past - 1) / 2).float(), "future_covariates": ((ahead - 20) / 4).float()}
+    torch.testing.assert_close(
+        loaded(context=context, **given), by_hand(one, context, **scaled), rtol=1e-5, atol=1e-5 * 30
+    )
+
+
+def test_series_of_their_own_scales_are_named_by_number() -> None:
+    scaler = Scaler((0.0, 0.0), (1.0, 1.0), "series", ("north", "south"), ((1.0, 2.0), (50.0, 60.0)), ((1.0, 2.0),) * 2)
+    loaded, facts = program(fitted("persistence", scaler=scaler))
+    assert facts["series"] == ["north", "south"]
+    assert facts["inputs"]["series"] == {"shape": ["batch"], "dtype": "int64"}
+    found = loaded(context=raw(2)[:, -1:], series=torch.tensor([1, 0]))
+    torch.testing.assert_close(found, raw(2)[:, -1:].expand(-1, T, -1), rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["log", "log1p", "box_cox"])
+def test_transformed_targets_come_back_in_their_units(kind: str) -> None:
+    """Without a graph: what is traced is the same module."""
+    lambdas = (0.5, 0.0) if kind == "box_cox" else (0.0, 0.0)
+    transform = TargetTransform(kind, lambdas, (5.0, 9.0), (2.0, 3.0))
+    model = RawForecast(fitted("persistence", scaler=replace(SCALER, transform=transform)))
+    context = raw(3).abs() + 0.5
+    torch.testing.assert_close(model(context[:, -1:]), context[:, -1:].expand(-1, T, -1), rtol=1e-4, atol=1e-4)
+    values = context.numpy()
+    found = transformed_tensor(kind, context, torch.tensor(lambdas, dtype=torch.float64)).numpy()
+    np.testing.assert_allclose(found, transformed(kind, values, np.array(lambdas)), rtol=1e-12)
+
+
+def test_an_ensemble_is_one_program() -> None:
+    members = ["persistence", {"kind": "nlinear", "context_length": 12}, "ridge"]
+    one = fitted({"kind": "ensemble", "members": members, "weights": [1, 2, 3]})
+    one.predictor.members[2][0].weight.normal_()  # type: ignore[union-attr, index]
+    loaded, _ = program(one)
+    torch.testing.assert_close(loaded(context=raw(5)), by_hand(one, raw(5)), rtol=1e-5, atol=1e-4)
+
+
+def test_what_cannot_be_exported_is_refused_in_a_sentence() -> None:
+    predictor = build_predictor("chronos-tiny")
+    predictor.build(Task("toy", L, T, ("a",), "h", 6), Output())
+    with pytest.raises(UserError, match="chronos-tiny cannot be exported: it forecasts by another library, or by wei"):
+        exported(FittedPredictor(predictor, Scaler((0.0,), (1.0,))), "torch")
+    one = fitted("nlinear")
+    with pytest.raises(UserError, match="the calibrated intervals of nlinear are no part of its network"):
+        exported(replace(one, conformal=object()), "torch")  # type: ignore[arg-type]
+    one.predictor.backbone.forward = lambda batch: batch.past[:, : int(batch.past.sum())]  # type: ignore[method-assign, union-attr]
+    with pytest.raises(UserError, match="nlinear cannot be exported: "):
+        exported(one, "torch")
+
+
+@pytest.mark.parametrize(
+    ("ending", "format", "message"),
+    [
+        (".pt2", "tf", "format must be one of torch, onnx, not 'tf'"),
+        (".bin", None, r"the file must end in \.pt2 or \.onnx, not \.bin"),
+        ("", "onnx", r"the file must end in \.onnx, not nothing"),
+        (".onnx", "torch", r"the file must end in \.pt2, not \.onnx"),
+    ],
+)
+def test_the_format_is_that_of_the_ending(ending: str, format: str | None, message: str) -> None:
+    assert format_of(".pt2") == format_of(".pt2", "torch") == "torch"
+    with pytest.raises(UserError, match=message):
+        format_of(ending, format)
+
+
+def test_onnx_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"format onnx needs onnx, onnxscript: install tsattn\[onnx\]"):
+        format_of(".onnx")
+
+
+@pytest.mark.parametrize("attention", [["standard", "btt"], ["swa", "mlr"]], ids="-".join)
+def test_an_onnx_runtime_gives_what_the_predictor_gives(attention: list[str]) -> None:
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package)
+    runtime = pytest.importorskip("onnxruntime")
+    one = fitted({"kind": "patchtst", "patch_len": 4, **SMALL, "attention": attention, "num_layers": 2}, LEVELS)
+    content, facts = exported(one, "onnx")
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    assert json.loads(session.get_modelmeta().custom_metadata_map[FACTS]) == facts
+    for windows in (1, 6):
+        context = raw(windows)
+        (found,) = session.run(["forecast"], {"context": context.numpy()})
+        torch.testing.assert_close(torch.from_numpy(found), by_hand(one, context), rtol=1e-5, atol=1e-5 * 30)
+    context[0, 3:5] = torch.nan
+    (found,) = session.run(None, {"context": context.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), RawForecast(one)(context), rtol=1e-5, atol=1e-5 * 30)
+
+
+@pytest.mark.real_data
+def test_predict_and_the_exported_file_agree_on_etth1(tmp_path: Path) -> None:
+    """Seven channels, quantiles, mlr, gaps in the table."""
+    assert REAL_ROOT is not None
+    table = pd.read_csv(Path(REAL_ROOT) / "ETTh1.csv", nrows=500, parse_dates=["date"], index_col="date")
+    table.iloc[480:484, 2] = np.nan
+    small: dict[str, Any] = {"context_length": 48, "prediction_length": 12, "max_steps": 3, "accelerator": "cpu"}
+    backbone = {"kind": "patchtst", "patch_len": 8, **SMALL}
+    forecaster = tsattn.Forecaster(backbone, attention="mlr", **small).fit(table)
+    facts = forecaster.export(tmp_path / "model.pt2")
+    assert facts["channels"] == list(table.columns)
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    contexts = torch.from_numpy(np.stack([table[-48:].to_numpy(), table[100:148].to_numpy()]))
+    found = loaded(context=contexts)
+    for row, history in enumerate((table, table[:148])):
+        expected = forecaster.predict(history)[["0.1", "0.5", "0.9"]].to_numpy().reshape(7, 12, 3).transpose(1, 0, 2)
+        np.testing.assert_allclose(found[row].detach(), expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(UserError, match=r"model\.pt2 exists already"):
+        forecaster.export(tmp_path / "model.pt2")
+    layer = forecaster.attention_weights(channel="OT")[0]
+    assert (layer.channel, layer.keys[-1]) == ("OT", table.index[-1])
+    title = forecaster.plot_attention(channel="OT", heads="mean").get_suptitle()
+    assert title == f"patchtst_mlr, OT, context up to {table.index[-1]}"

@@ -1,0 +1,194 @@
+"""Covariates that are categories: numbered when they are read, the numbers of training kept ever after.
+
+A category is a number from 1 on, by its place among the sorted texts; 0 is one that training has not seen. So they
+travel in the arrays of the other covariates, where NaN is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tsattn.data.columns import category_text, number_columns
+from tsattn.errors import UserError, one_of, shown
+
+if TYPE_CHECKING:
+    from tsattn.data.panel import Panel
+    from tsattn.data.splits import Split
+
+__all__ = [
+    "Categories",
+    "aligned_categories",
+    "category_names",
+    "covariate_columns",
+    "in_categories",
+    "joined_categories",
+    "with_training_categories",
+]
+
+logger = logging.getLogger("tsattn")
+
+Categories = Mapping[str, tuple[str, ...]]
+"""By the name of a covariate its categories, sorted; a covariate of numbers is not there."""
+
+MOST = 256  # numbers that every precision of a training holds exactly
+_UNSEEN = "(not seen in training)"
+
+
+def covariate_columns(
+    frame: pd.DataFrame,
+    names: Sequence[str],
+    where: Callable[[int], str],
+    role: str,
+    categorical: Collection[str] | None,
+) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
+    """Covariates as numbers `(rows, columns)`, NaN where missing, and the categories of those that are such.
+
+    Args:
+        frame: has the columns.
+        names: of the columns.
+        where: names a row (from 0) in messages.
+        role: of the columns, for messages.
+        categorical: those that are categories; None for pandas Categoricals, and for text of which no cell is a number.
+
+    Raises:
+        UserError: naming the row of a cell that is none of these.
+    """
+    chosen = [name for name in names if (name in categorical if categorical is not None else _is_category(frame[name]))]
+    numbers = number_columns(frame, tuple(name for name in names if name not in chosen), where, role)
+    matrix, categories = np.empty((len(frame), len(names))), {}
+    others = iter(numbers.T)
+    for k, name in enumerate(names):
+        if name in chosen:
+            matrix[:, k], categories[name] = _numbered(frame[name])
+        else:
+            matrix[:, k] = next(others)
+    return matrix, categories
+
+
+def joined_categories(
+    own: NDArray[np.float64], added: NDArray[np.float64], names: Sequence[str], one: Categories, other: Categories
+) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
+    """Rows of two tables `(rows, columns)` one after the other, in the categories of both."""
+    both = {name: tuple(sorted({*categories, *other[name]})) for name, categories in one.items() if name in other}
+    parts = [_recoded(part, names, known, both) for part, known in ((own, one), (added, other))]
+    return np.concatenate(parts), both
+
+
+def in_categories(
+    part: NDArray[np.float64] | None, names: Sequence[str], have: Categories, wanted: Categories, source: str
+) -> NDArray[np.float64] | None:
+    """Covariates `(rows, columns)` in the categories of a trained model; others than those are 0, which is logged.
+
+    Raises:
+        UserError: for numbers where the model was trained on categories, or the other way round.
+    """
+    for name in names:
+        if (name in have) != (name in wanted):
+            kinds = ("categories", "numbers") if name in have else ("numbers", "categories")
+            raise UserError(f"{source} has {kinds[0]} in covariate {shown(name)}; the model was trained on {kinds[1]}")
+        unseen = [category for category in have.get(name, ()) if category not in wanted[name] and category != _UNSEEN]
+        if unseen:
+            logger.warning(
+                "%s: covariate %s: %s not seen in training: the mean of all that were takes the place",
+                *(source, shown(name), one_of(map(shown, unseen[:12])) + (", ..." if len(unseen) > 12 else "")),
+            )
+    return None if part is None else _recoded(part, names, have, wanted)
+
+
+def with_training_categories(panel: Panel, splits: Sequence[Split]) -> Panel:
+    """The panel in those categories alone that its training rows have; it is itself where none is a category.
+
+    Raises:
+        UserError: for a covariate of too many categories.
+    """
+    if not panel.covariate_categories:
+        return panel
+    ends = np.array([split.train_end for split in splits])
+    row = np.arange(len(panel.values)) - panel.starts[:-1].repeat(panel.lengths)
+    is_train = row < ends.repeat(panel.lengths)
+    seen: dict[str, tuple[str, ...]] = {}
+    for part, names in (
+        (panel.past_covariates, panel.past_names),
+        (panel.future_covariates, panel.future_names),
+    ):
+        for k, name in enumerate(names):
+            if name in panel.covariate_categories and part is not None:
+                column = part[is_train, k]
+                codes = np.unique(column[~np.isnan(column)]).astype(np.int64)
+                seen[name] = tuple(panel.covariate_categories[name][code - 1] for code in codes if code)
+                if not seen[name]:
+                    raise UserError(f"covariate {shown(name)} has no category in the training rows")
+                if len(seen[name]) > MOST:
+                    raise UserError(
+                        f"covariate {shown(name)} has {len(seen[name])} categories in the training rows; give at most "
+                        f"{MOST}, or numbers"
+                    )
+    return with_categories(panel, panel.past_names, panel.future_names, seen, "the series")
+
+
+def with_categories(panel: Panel, past: Sequence[str], future: Sequence[str], wanted: Categories, source: str) -> Panel:
+    """The panel, whose covariates are these, in the categories of a trained model, see `in_categories`."""
+    have = panel.covariate_categories
+    if not have and not wanted:
+        return panel
+    return replace(
+        panel,
+        past_covariates=in_categories(panel.past_covariates, past, have, wanted, source),
+        future_covariates=in_categories(panel.future_covariates, future, have, wanted, source),
+        ahead=None if panel.ahead is None else _recoded(panel.ahead, future, have, wanted),
+        covariate_categories=dict(wanted),
+    )
+
+
+def aligned_categories(names: Sequence[str], categories: Categories) -> tuple[tuple[str, ...], ...]:
+    """The categories of each covariate, none for one of numbers; empty where all are numbers."""
+    return tuple(categories.get(name, ()) for name in names) if categories else ()
+
+
+def category_names(codes: NDArray[np.float64], categories: Sequence[str]) -> NDArray[np.object_]:
+    """Numbers of categories as text, None where missing."""
+    texts = np.array([_UNSEEN, *categories, None], dtype=object)
+    found: NDArray[np.object_] = texts[np.where(np.isnan(codes), len(categories) + 1, codes).astype(np.int64)]
+    return found
+
+
+def _is_category(column: pd.Series) -> bool:
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return True
+    if not (pd.api.types.is_string_dtype(column.dtype) or column.dtype == object):
+        return False
+    cells = column.dropna()
+    is_text = len(cells) > 0 and all(isinstance(cell, str) for cell in cells.array)
+    return is_text and bool(pd.to_numeric(cells.astype(object), errors="coerce").isna().all())
+
+
+def _numbered(column: pd.Series) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    try:
+        raw, uniques = pd.factorize(column)
+    except TypeError as error:
+        raise UserError(f"covariate {shown(column.name)} holds no categories; valid are texts and numbers") from error
+    texts = [category_text(value) for value in uniques.tolist()]
+    known = tuple(sorted({*texts} - {_UNSEEN}))
+    number = {text: float(place) for place, text in enumerate(known, 1)} | {_UNSEEN: 0.0}
+    codes = np.array([*(number[text] for text in texts), np.nan])
+    return codes[raw], known  # -1, the last, is missing
+
+
+def _recoded(
+    part: NDArray[np.float64], names: Sequence[str], have: Categories, wanted: Categories
+) -> NDArray[np.float64]:
+    """The same columns with the numbers of other categories."""
+    out = part.copy()
+    for k, name in enumerate(names):
+        if name in wanted:
+            number: dict[Any, float] = {text: float(place) for place, text in enumerate(wanted[name], 1)}
+            codes = np.array([0.0, *(number.get(text, 0.0) for text in have[name]), np.nan])
+            out[:, k] = codes[np.where(np.isnan(part[:, k]), -1, part[:, k]).astype(np.int64)]
+    return out

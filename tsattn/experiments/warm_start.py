@@ -1,0 +1,109 @@
+"""Starting a training from the weights of an earlier one, on its scale."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from tsattn.data import ForecastDataModule
+from tsattn.data.quiet import quiet
+from tsattn.data.scaling import fit_scaler, series_units
+from tsattn.errors import UserError
+from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.network import NetworkPredictor
+from tsattn.scaler import Scaler
+from tsattn.task import Output
+
+__all__ = ["WarmStart"]
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """A network that was fitted, whose weights are those that another training starts from; its optimizer is new.
+
+    Attributes:
+        fitted: the network and its scaler.
+        rescale: whether series and covariates are scaled anew, by the rows that are trained on now; else by the
+            statistics that are there, to which those of new series are added.
+
+    Raises:
+        UserError: for a predictor that is no network.
+    """
+
+    fitted: FittedPredictor
+    rescale: bool = False
+
+    def __post_init__(self) -> None:
+        predictor = self.fitted.predictor
+        if not isinstance(predictor, NetworkPredictor):
+            raise UserError(
+                f"only a network starts from weights that it has, and {predictor.name} is none: fit it anew"
+            )
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """Of the network."""
+        return self.fitted.predictor.description
+
+    @property
+    def output(self) -> Output | None:
+        """What is asked of it."""
+        return self.fitted.predictor.output
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Its weights."""
+        return self.fitted.predictor.state_dict()
+
+    def set_up(self, data: ForecastDataModule) -> None:
+        """Read data as the network needs them, and scale them.
+
+        Raises:
+            UserError: for data that lack what it was trained with.
+        """
+        data.task, data.scaler = self.fitted.predictor.task, self.fitted.scaler
+        data.prepare_data()
+        data.setup("predict")  # read and split, not scaled
+        panel, splits = data.panel, data.splits
+        assert panel is not None
+        if self.rescale:
+            data.scaler = fit_scaler(panel, splits, data.scaling)
+        elif self.fitted.scaler.scaling == "series" and not {*panel.ids} <= {*self.fitted.scaler.ids}:
+            trained = np.array([split.train_end for split in splits])
+            with quiet():  # what is new now is not new any more
+                units = series_units(panel, self.fitted.scaler, trained)
+            data.scaler = _with_series(self.fitted.scaler, panel.ids, *units)
+        data.setup("fit")
+
+    def key_after(self, key: str) -> str:
+        """The key of a result that started so, given that of one that did not."""
+        found = hashlib.sha256(f"{key} {self.rescale} {self.fitted.scaler.to_dict()}".encode())
+        for name, weight in sorted(self.state.items()):
+            found.update(name.encode())
+            found.update(weight.detach().cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
+
+
+def _with_series(scaler: Scaler, ids: tuple[Any, ...], mean: Any, scale: Any) -> Scaler:
+    """A scaler that knows some series more.
+
+    Args:
+        scaler: with a scale for each series.
+        ids: S of them, known or not.
+        mean: `(S, C)` as `series_units` gives it.
+        scale: `(S, C)`.
+    """
+    known = {*scaler.ids}
+    new = [number for number, name in enumerate(ids) if name not in known]
+    rows = [[tuple(table[number].tolist()) for number in new] for table in (mean, scale)]
+    return replace(
+        scaler,
+        ids=(*scaler.ids, *(ids[number] for number in new)),
+        series_mean=(*scaler.series_mean, *rows[0]),
+        series_scale=(*scaler.series_scale, *rows[1]),
+    )

@@ -1,0 +1,82 @@
+"""Forecasts in the kind of frame that was given: of which library, and whether time was periods."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import pandas as pd
+import pyarrow as pa
+
+from tsattn.data import Panel
+from tsattn.data.tables import as_frame
+from tsattn.errors import UserError
+
+__all__ = ["FrameKind", "plain_forecast"]
+
+_TIMES = "cutoff"  # beside the column of time stamps
+
+
+@dataclass(frozen=True)
+class FrameKind:
+    """Of which kind a frame is; a file is read as one of pandas.
+
+    Attributes:
+        library: ``pandas``, ``polars``, ``pyarrow`` or another one that narwhals makes frames of.
+        period: the frequency of its periods; None where time is anything else.
+    """
+
+    library: str = "pandas"
+    period: str | None = None
+
+    @classmethod
+    def of(cls, frame: Any, panel: Panel) -> FrameKind:
+        """The kind of a frame that was read as a panel; lazy frames are of the kind that they are computed to."""
+        if isinstance(frame, pd.DataFrame | pd.Series):
+            return cls(period=_period(frame, panel.time_name))
+        known = nw.from_native(frame, pass_through=True)
+        if not isinstance(known, nw.DataFrame | nw.LazyFrame):
+            return cls()
+        library = known.implementation.name.lower()
+        is_eager = isinstance(known, nw.DataFrame) or library == "polars"
+        return cls(library if is_eager else "pyarrow")
+
+    def give(self, frame: pd.DataFrame) -> Any:
+        """A frame of forecasts, whose second column is time, in this kind.
+
+        Raises:
+            UserError: if its library is not installed here.
+        """
+        if self.period is not None:
+            times = [name for name in (frame.columns[1], _TIMES) if name in frame.columns]
+            frame = frame.assign(**{name: frame[name].dt.to_period(self.period) for name in times})
+        if self.library == "pandas":
+            return frame
+        if importlib.util.find_spec(self.library) is None:
+            raise UserError(f"the series were frames of {self.library}, which is not installed here: give a frame")
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        return nw.from_arrow(table, backend=self.library).to_native()
+
+
+def plain_forecast(frame: Any) -> pd.DataFrame:
+    """A frame of forecasts of any kind as one of pandas with time stamps.
+
+    Raises:
+        UserError: for what is no frame.
+    """
+    plain = as_frame(frame, "the forecast")
+    periods = [name for name, kind in plain.dtypes.items() if isinstance(kind, pd.PeriodDtype)]
+    return plain.assign(**{str(name): plain[name].dt.to_timestamp() for name in periods}) if periods else plain
+
+
+def _period(frame: pd.DataFrame | pd.Series, time_name: str) -> str | None:
+    """The frequency of the periods that are the index, a level of it, or the column of time."""
+    index = frame.index
+    levels = [index.get_level_values(number) for number in range(index.nlevels)]
+    columns = [] if isinstance(frame, pd.Series) else [frame[name] for name in frame.columns if str(name) == time_name]
+    kinds = [one.dtype for one in (*columns, *levels)]
+    # an offset has another name than its periods, ME and M
+    names = (kind.name for kind in kinds if isinstance(kind, pd.PeriodDtype))
+    return next((name.removeprefix("period[").removesuffix("]") for name in names), None)

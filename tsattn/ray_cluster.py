@@ -1,0 +1,69 @@
+"""A Ray cluster that is there already, or one that is started here."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Any
+
+from tsattn.errors import UserError
+
+__all__ = ["connect", "import_ray"]
+
+_LOCAL = "local"
+
+
+def import_ray(what: str) -> Any:
+    """Ray itself.
+
+    Args:
+        what: needs it, as the message says it.
+
+    Raises:
+        UserError: if it is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError(f"{what} needs Ray: pip install 'tsattn[ray]'") from error
+    return ray
+
+
+def connect(address: str, processors: int | None = None) -> Any:
+    """Ray, connected to a cluster; ``shutdown()`` leaves it.
+
+    Args:
+        address: of the cluster, or ``local`` for one that is started here, and ends with this process.
+        processors: of a cluster that is started here; those of this machine by default.
+
+    Raises:
+        UserError: if Ray is not installed, or there is no cluster at the address.
+    """
+    ray = import_ray("--ray")
+    _check_address(address)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what goes wrong is raised
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address == _LOCAL:
+        options |= {"num_cpus": processors, "include_dashboard": False}
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise UserError(f"the Ray cluster at {address} cannot be used: {said}") from error
+    return ray
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address that nothing answers at, which Ray itself would try for many minutes."""
+    if address in (_LOCAL, "auto"):
+        return
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=10):
+            return
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(
+            f"no Ray cluster answers at {address}; valid is its HOST:PORT, or local to start one"
+        ) from error
