@@ -11,7 +11,7 @@ import torch
 from scipy import optimize, stats
 
 from tests.data.many_series import prepared
-from tsattn.data import MappedDataModule, panel_from_frame
+from tsattn.data import panel_from_frame
 from tsattn.data.scaling import scaled_series
 from tsattn.errors import UserError
 from tsattn.evaluation import measure
@@ -105,11 +105,6 @@ def test_a_value_that_it_does_not_take_is_refused_by_column_and_row(transform: s
     scaler = prepared(positive(), transform=transform).scaler
     with pytest.raises(UserError, match=message):
         scaled_series(panel_from_frame(frame), scaler)
-
-
-def test_what_scales_while_it_reads_takes_no_transform() -> None:
-    with pytest.raises(UserError, match="a transform needs data that are held in memory, which MappedDataModule"):
-        MappedDataModule("sales.parquet", transform="log")
 
 
 def test_scores_are_those_of_the_values_themselves() -> None:

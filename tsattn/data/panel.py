@@ -363,15 +363,14 @@ class Panel:
         begin, lengths = self.starts[:-1][numbers] + first, end - first
 
         time = runs_of(time_numbers(self.time), begin, lengths)
-        arrays = {name: getattr(self, name) for name in ("values", "weights", "past_covariates", "future_covariates")}
-        kept: dict[str, Any] = {
-            name: None if part is None else runs_of(part, begin, lengths) for name, part in arrays.items()
-        }
+        arrays: dict[str, Any] = {}
+        for name in ("values", "weights", "past_covariates", "future_covariates"):
+            arrays[name] = None if (part := getattr(self, name)) is None else runs_of(part, begin, lengths)
         return replace(
             self,
             time=times_of(time, time_unit(self.time), getattr(self.time, "tz", None)),
             starts=np.concatenate([[0], np.cumsum(lengths)]),
-            **kept,
+            **arrays,
         )
 
     def _series(self, series: int) -> str:
