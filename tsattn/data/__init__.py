@@ -31,16 +31,17 @@ if TYPE_CHECKING:
     from tsattn.data.frequency import future_index, infer_frequency, season_length
     from tsattn.data.future_windows import FutureWindows
     from tsattn.data.mapped.mapped_data import MappedDataModule
-    from tsattn.data.own_data import CSVDataModule, FrameDataModule
+    from tsattn.data.own_data import CSVDataModule, FrameDataModule, PanelDataModule
     from tsattn.data.panel import Panel, wide_panel
-    from tsattn.data.panel_data import PanelDataModule
     from tsattn.data.pretraining.pretraining_data import PretrainingDataModule
     from tsattn.data.public.cards import CARDS, Card
     from tsattn.data.public.co2 import CO2DataModule
     from tsattn.data.public.public_data import PublicDataModule
     from tsattn.data.public.wide_csv import check_frame, read_csv
-    from tsattn.data.reader import panel_from_frame
+    from tsattn.data.reader import TableReader, panel_from_frame
     from tsattn.data.scaling import scaled_series
+    from tsattn.data.source import FrameSource, Source
+    from tsattn.data.split_rule import ByCount, ByDate, ByShare, SplitRule
     from tsattn.data.splits import Split
     from tsattn.data.tables import read_table
     from tsattn.data.windows import Series, WindowDataset
@@ -55,15 +56,22 @@ DATA_MODULES = {
 """The import path of each data set that a configuration can name; its class is a name of this package too."""
 
 _HOMES = {
+    "ByCount": "split_rule",
+    "ByDate": "split_rule",
+    "ByShare": "split_rule",
     "CARDS": "public.cards",
     "Card": "public.cards",
     "ForecastDataModule": "datamodule",
     "FrameDataModule": "own_data",
     "FutureWindows": "future_windows",
     "Panel": "panel",
-    "PanelDataModule": "panel_data",
+    "PanelDataModule": "own_data",
     "Series": "windows",
+    "Source": "source",
     "Split": "splits",
+    "SplitRule": "split_rule",
+    "TableReader": "reader",
+    "FrameSource": "source",
     "WindowDataset": "windows",
     "check_frame": "public.wide_csv",
     "future_index": "frequency",
@@ -79,11 +87,15 @@ _HOMES = {
 __all__ = [
     "CARDS",
     "DATA_MODULES",
+    "ByCount",
+    "ByDate",
+    "ByShare",
     "CO2DataModule",
     "CSVDataModule",
     "Card",
     "ForecastDataModule",
     "FrameDataModule",
+    "FrameSource",
     "FutureWindows",
     "MappedDataModule",
     "Panel",
@@ -91,7 +103,10 @@ __all__ = [
     "PretrainingDataModule",
     "PublicDataModule",
     "Series",
+    "Source",
     "Split",
+    "SplitRule",
+    "TableReader",
     "WindowDataset",
     "check_frame",
     "future_index",

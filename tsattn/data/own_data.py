@@ -1,30 +1,32 @@
-"""Your own data, in memory: a frame, or a CSV or Parquet file."""
+"""Your own data, in memory: a frame, a CSV or Parquet file, or a panel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
-from tsattn.data.reader import check_max_filled, panel_from_frame
-from tsattn.data.split_rule import SplitRule
-from tsattn.data.splits import Split
-from tsattn.data.tables import as_frame, read_table, rows_of
+from tsattn.data.reader import TableReader
+from tsattn.data.scaling import fit_scaler
+from tsattn.data.source import FrameSource
+from tsattn.data.split_rule import AllRows, LastTenth, asked_rule
 from tsattn.data.text_format import TextFormat
+from tsattn.errors import UserError
+from tsattn.scaler import Scaler
+from tsattn.task import Task
 
-__all__ = ["CSVDataModule", "FrameDataModule"]
+__all__ = ["CSVDataModule", "FrameDataModule", "PanelDataModule"]
 
 
 class FrameDataModule(ForecastDataModule):
     """A frame of many series (long: a row a series and time stamp) or of one (wide: a row a time stamp).
 
     Every series is split alike: by fraction, by count or by date. Missing values are masked, gaps in time are filled
-    with missing values, and nothing that has a value is dropped. `panel_from_frame` says what is read from a frame.
+    with missing values, and nothing that has a value is dropped. `TableReader` says what is read from a frame.
 
     Args:
         frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``.
@@ -82,51 +84,19 @@ class FrameDataModule(ForecastDataModule):
         scaling: str = "series",
         **sizes: Any,
     ) -> None:
-        super().__init__(name, scaling=scaling, **sizes)
-        self.frame = frame
-        self.columns: dict[str, Any] = {
-            "id_column": id_column,
-            "time_column": time_column,
-            "target": target,
-            "past_covariates": tuple(past_covariates),
-            "future_covariates": tuple(future_covariates),
-            "static": tuple(static),
-        }
-        self.frequency = frequency
-        check_max_filled(max_filled)
-        self.max_filled = max_filled
-        self.text = TextFormat(separator, decimal, encoding, date_format)
-        self.rule = SplitRule.of(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
-
-    @override
-    def load_panel(self) -> Panel:
-        return self._panel(self.frame, "the frame")
-
-    @override
-    def load_input(self, path: Path) -> Panel:
-        """The series in a CSV or Parquet file."""
-        named = {name: self.columns[name] for name in ("id_column", "time_column")}
-        return self._panel(read_table(path, text=self.text, **named), str(path), rows_of(path, self.text))
-
-    @override
-    def split(self, time: Times) -> Split:
-        return self.rule.split(time)
-
-    def _panel(self, table: Any, source: str, row_of: Callable[[int], str] | None = None) -> Panel:
-        task, columns, frequency = self.task, self.columns, self.frequency
-        if task is not None:
-            table, frequency = as_frame(table, source), task.frequency
-            if set(task.channels) <= set(map(str, table.columns)):
-                columns = {**columns, "target": task.channels}  # of other columns none is a channel
-        return panel_from_frame(
-            table,
-            **columns,
+        reader = TableReader(
+            id_column=id_column,
+            time_column=time_column,
+            target=target,
+            past_covariates=past_covariates,
+            future_covariates=future_covariates,
+            static=static,
             frequency=frequency,
-            max_filled=self.max_filled,
-            text=self.text,
-            source=source,
-            row_of=row_of,
+            max_filled=max_filled,
+            text=TextFormat(separator, decimal, encoding, date_format),
         )
+        rule = asked_rule(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
+        super().__init__(name, source=FrameSource(frame, reader), rule=rule, scaling=scaling, **sizes)
 
 
 class CSVDataModule(FrameDataModule):
@@ -140,9 +110,53 @@ class CSVDataModule(FrameDataModule):
     """
 
     def __init__(self, path: str, **options: Any) -> None:
-        super().__init__(None, name=Path(path).stem, **options)
+        super().__init__(Path(path), name=Path(path).stem, **options)
         self.path = Path(path)
 
+
+class PanelDataModule(FrameDataModule):
+    """A panel that is given, split by `LastTenth` unless another split is asked for.
+
+    Args:
+        **options: columns and text, by which the panel was read and a file to forecast from is; split, lengths and
+            batch sizes: see `FrameDataModule`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(None, name="panel", **options)
+        assert isinstance(self.source, FrameSource)
+        self.source = _Given(None, self.source.reader)
+        if all(options.get(name) is None for name in _SPLIT):
+            self.rule = LastTenth(self.context_length, self.prediction_length)
+
+    def give(self, panel: Panel) -> None:
+        """Take the panel, before `setup`."""
+        self.panel = panel
+        if isinstance(self.rule, LastTenth):
+            parts = [self.rule.split(range(rows)) for rows in panel.lengths.tolist()]
+            self.parts = ("train", "val") if any(part.train_end < part.val_end for part in parts) else ("train",)
+
+    def describe(self) -> tuple[Task, Scaler]:
+        """The task of the panel, and the scale of all of its rows, for what is not trained; it may be short."""
+        panel = self.panel
+        assert panel is not None
+        whole = [AllRows().split(panel.time_of(number)) for number in range(len(panel))]
+        return self._new_task(panel), fit_scaler(panel, whole, self.scaling)
+
+
+class _Given(FrameSource):
+    """Series that were given in Python, of which only the ends are saved."""
+
     @override
-    def load_panel(self) -> Panel:
-        return self.load_input(self.path)
+    def load(self) -> Panel:
+        raise UserError(
+            "the series of this run were given in Python and are not in its folder: `predict --run DIR --input FILE` "
+            "forecasts from a file, and tsattn.load(DIR) takes frames"
+        )
+
+    @override
+    def for_task(self, task: Task) -> _Given:
+        return self
+
+
+_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")

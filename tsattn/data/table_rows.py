@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tsattn.data.columns import match_ids, number_columns, series_numbers
 from tsattn.data.frequency import Times, one_time
+from tsattn.data.grid import counts
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles, check_roles, plain_frame
 from tsattn.data.stamps import in_zone_of, stamps_or_steps
@@ -23,7 +24,7 @@ from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["SeriesRows", "Table", "TableRows", "future_rows", "in_series", "table_rows", "without_empty"]
+__all__ = ["Rows", "check_rising", "future_rows", "read_rows", "without_empty"]
 
 logger = logging.getLogger("tsattn")
 
@@ -31,58 +32,12 @@ _FUTURE = "the frame of future values"
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table whose columns have roles.
-
-    Attributes:
-        frame: its cells, not yet looked at.
-        roles: which column is what.
-        source: what the table is, for messages.
-        text: how its text is written.
-        frequency: that of its time stamps, if it is known.
-        row_of: names a row (from 0) in messages; None for ``the frame, row 1`` and so on.
-    """
-
-    frame: pd.DataFrame
-    roles: Roles
-    source: str
-    text: TextFormat
-    frequency: str | None = None
-    row_of: Callable[[int], str] | None = None
-
-    def where(self, row: int) -> str:
-        """What a row, counted from 0, is called in messages."""
-        return f"{self.source}, row {row + 1}" if self.row_of is None else self.row_of(row)
-
-
-@dataclass(frozen=True)
-class TableRows:
-    """The rows of a table in the order given, every cell checked but those of ids and categories.
-
-    Attributes:
-        time: `(R,)` time stamps, or steps.
-        ids: `(R,)` series ids as given; None for a wide table.
-        values: `(R, C)` float64 targets, NaN where missing, as in what follows.
-        past: `(R, P)` float64 past covariates.
-        known: `(R, F)` float64 future covariates.
-        where: names a row (from 0) in messages.
-    """
-
-    time: Times
-    ids: pd.Series | None
-    values: NDArray[np.float64]
-    past: NDArray[np.float64]
-    known: NDArray[np.float64]
-    where: Callable[[int], str]
-
-
-@dataclass(frozen=True)
-class SeriesRows:
-    """The rows of the series of a table, in the order given, and after them those of their future.
+class Rows:
+    """The rows of a table in the order given, every cell checked, and after them those of its future.
 
     Attributes:
         num_own: how many rows, the first ones, are of the table itself.
-        names: the S ids, sorted.
+        names: the S ids, sorted; ``("series",)`` for a wide table.
         series: `(R,)` int64 number of the series of each row.
         time: `(R,)` time stamps, or steps.
         values: `(R, C)` float64 targets, NaN where missing and in the rows of the future.
@@ -100,24 +55,98 @@ class SeriesRows:
     known: NDArray[np.float64]
     where: Callable[[int], str]
 
+    def take(self, kept: NDArray[np.int64]) -> Rows:
+        """Some of the rows, rising, which are still named as they were given."""
+        parts = {name: getattr(self, name)[kept] for name in ("series", "time", "values", "past", "known")}
+        own = int(np.searchsorted(kept, self.num_own))
+        return replace(self, **parts, num_own=own, where=lambda row: self.where(int(kept[row])))
 
-def table_rows(table: Table, zone_of: Times | None) -> TableRows:
-    """The rows of a table, its time stamps in the zone of others if these are given.
+    def with_future(self, future: Rows, source: str) -> Rows:
+        """These rows and after them those of their future, all with the numbers of these series.
+
+        Series of the future that the table has not got are left out, which is logged.
+
+        Raises:
+            UserError: for a future of other series or without the table's time zone.
+        """
+        number = {name: number for number, name in enumerate(self.names)}
+        same = {name: name for name in future.names if name in number} or match_ids(future.names, self.names)
+        owners = np.array([number[same[name]] if name in same else -1 for name in future.names])[future.series]
+        if not_there := [name for name in future.names if name not in same]:
+            left_out, valid = _listed(not_there), _listed(self.names)
+            if not same:
+                raise UserError(f"{_FUTURE} is of series {left_out}, not of any in {source}; valid are {valid}")
+            with quiet(False):
+                logger.warning(
+                    "%s: left out %d series that %s has not got: %s", _FUTURE, len(not_there), source, left_out
+                )
+        future = future.take(np.flatnonzero(owners >= 0))
+        num_own, added = self.num_own, len(future.time)
+
+        def longer(part: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.concatenate([part, np.full((added, part.shape[1]), np.nan)])
+
+        return replace(
+            self,
+            series=np.concatenate([self.series, owners[owners >= 0]]),
+            time=one_time(self.time.append(in_zone_of(self.time, future.time, _FUTURE, source))),
+            values=longer(self.values),
+            past=longer(self.past),
+            known=np.concatenate([self.known, future.known]),
+            where=lambda row: self.where(row) if row < num_own else future.where(row - num_own),
+        )
+
+
+def read_rows(
+    frame: pd.DataFrame,
+    roles: Roles,
+    source: str,
+    text: TextFormat,
+    *,
+    frequency: str | None = None,
+    row_of: Callable[[int], str] | None = None,
+    zone_of: Times | None = None,
+) -> Rows:
+    """The rows of a table whose columns have roles.
+
+    Args:
+        frame: its cells, not yet looked at.
+        roles: which column is what.
+        source: what the table is, for messages.
+        text: how its text is written.
+        frequency: that of its time stamps, if it is known.
+        row_of: names a row (from 0) in messages; None for ``the frame, row 1`` and so on.
+        zone_of: time stamps whose zone those of the table are converted to.
 
     Raises:
         UserError: for a cell that cannot be used, naming its row, and a covariate without any value.
     """
-    rows = _read(table, zone_of)
-    names = (*table.roles.past, *table.roles.future)
-    for name, column in zip(names, (*rows.past.T, *rows.known.T), strict=True):
-        if np.isnan(column).all():
-            raise UserError(
-                f"{table.source}: every value of covariate {shown(name)} is missing; at least one is needed"
-            )
-    return rows
+
+    def where(row: int) -> str:
+        return f"{source}, row {row + 1}" if row_of is None else row_of(row)
+
+    if not len(frame):
+        raise UserError(f"{source} has no rows")
+    ids = None if roles.id is None else frame[roles.id]
+    time = stamps_or_steps(frame[roles.time], where, date_format=text.date_format, ids=ids, frequency=frequency)
+    if zone_of is not None:
+        time = in_zone_of(zone_of, time, source, "what the model was fitted on")
+    values, past, known = (
+        number_columns(frame, names, where, role)
+        for names, role in (
+            (roles.target, "target"),
+            (roles.past, "past covariate"),
+            (roles.future, "future covariate"),
+        )
+    )
+    for name, column in zip((*roles.past, *roles.future), (*past.T, *known.T), strict=True):
+        if roles.target and np.isnan(column).all():
+            raise UserError(f"{source}: every value of covariate {shown(name)} is missing; at least one is needed")
+    series, names = series_numbers(ids, len(frame), where)
+    return Rows(len(frame), names, series, time, values, past, known, where)
 
 
-def future_rows(frame: Any, roles: Roles, text: TextFormat, frequency: str | None) -> TableRows:
+def future_rows(frame: Any, roles: Roles, text: TextFormat, frequency: str | None) -> Rows:
     """The rows of a frame or file of future values: ids, time stamps and future covariates alone, C = P = 0.
 
     Args:
@@ -138,33 +167,28 @@ def future_rows(frame: Any, roles: Roles, text: TextFormat, frequency: str | Non
         plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)
         own = Roles(roles.id, roles.time, (), future=roles.future)
         own = check_roles(plain, _FUTURE, own, every_target=False, needs_target=False)
-        return _read(Table(plain, own, _FUTURE, text, frequency))
+        return read_rows(plain, own, _FUTURE, text, frequency=frequency)
 
 
-def in_series(rows: TableRows, future: TableRows | None, source: str) -> SeriesRows:
-    """The rows of a table and after them those of its future, all with the numbers of their series.
-
-    Series of the future that the table has not got are left out, which is logged.
+def check_rising(rows: Rows) -> None:
+    """Refuse rows of a series whose time stamps do not rise in the order given.
 
     Raises:
-        UserError: for an id that is none, or a future of other series or without the table's time zone.
+        UserError: naming the first such row.
     """
-    num_own = len(rows.time)
-    series, names = series_numbers(rows.ids, num_own, rows.where)
-    if future is not None:
-        ahead, others = series_numbers(future.ids, len(future.time), future.where)
-        number = {name: number for number, name in enumerate(names)}
-        same = {name: name for name in others if name in number} or match_ids(others, names)
-        owners = np.array([number[same[name]] if name in same else -1 for name in others])[ahead]
-        if not_there := [name for name in others if name not in same]:
-            _log_left_out(not_there, names, source, is_any_used=bool(same))
-        kept = np.flatnonzero(owners >= 0)
-        rows = _joined(rows, _taken(future, kept), source)
-        series = np.concatenate([series, owners[kept]])
-    return SeriesRows(num_own, names, series, rows.time, rows.values, rows.past, rows.known, rows.where)
+    order = np.argsort(rows.series, kind="stable")
+    stamps = counts(rows.time)[order]
+    back = order[1:][(np.diff(stamps) <= 0) & (np.diff(rows.series[order]) == 0)]
+    if back.size:
+        row = int(back.min())
+        before = int(order[np.flatnonzero(order == row)[0] - 1])
+        time: Any = rows.time
+        of = "" if len(rows.names) == 1 else f" of series {shown(rows.names[rows.series[row]])}"
+        what = "repeats the row before" if time[row] == time[before] else f"goes back from {time[before]}"
+        raise UserError(f"{rows.where(row)}: time stamp {time[row]}{of} {what}; time stamps must rise")
 
 
-def without_empty(rows: SeriesRows, source: str) -> tuple[SeriesRows, NDArray[np.int64]]:
+def without_empty(rows: Rows, source: str) -> tuple[Rows, NDArray[np.int64]]:
     """The rows without the series of which every target is missing, which is logged, and which of the own rows stay.
 
     Raises:
@@ -178,89 +202,15 @@ def without_empty(rows: SeriesRows, source: str) -> tuple[SeriesRows, NDArray[np
         raise UserError(f"{source}: every target of every series is missing; at least one is needed")
     empty = [name for name, is_full in zip(rows.names, has_value, strict=True) if not is_full]
     logger.warning(
-        "%s: left out %d of %d series, without any value: %s", source, len(empty), len(rows.names), listed(empty)
+        "%s: left out %d of %d series, without any value: %s", source, len(empty), len(rows.names), _listed(empty)
     )
     kept = np.flatnonzero(has_value[rows.series])
     numbers = np.cumsum(has_value) - 1
-    own = kept[kept < rows.num_own]
-    some = SeriesRows(
-        num_own=len(own),
-        names=tuple(name for name, is_full in zip(rows.names, has_value, strict=True) if is_full),
-        series=numbers[rows.series[kept]],
-        time=rows.time[kept],
-        values=rows.values[kept],
-        past=rows.past[kept],
-        known=rows.known[kept],
-        where=lambda row: rows.where(int(kept[row])),
-    )
-    return some, own
+    some = rows.take(kept)
+    names = tuple(name for name, is_full in zip(rows.names, has_value, strict=True) if is_full)
+    return replace(some, names=names, series=numbers[some.series]), kept[: some.num_own]
 
 
-def listed(names: Sequence[Any]) -> str:
+def _listed(names: Sequence[Any]) -> str:
     """The first ids of some, for messages."""
     return one_of(shown(repr(name)) for name in names[:12]) + (", ..." if len(names) > 12 else "")
-
-
-def _read(table: Table, zone_of: Times | None = None) -> TableRows:
-    frame, roles, where = table.frame, table.roles, table.where
-    if not len(frame):
-        raise UserError(f"{table.source} has no rows")
-    ids = None if roles.id is None else frame[roles.id]
-    time = stamps_or_steps(
-        frame[roles.time],
-        where,
-        date_format=table.text.date_format,
-        ids=ids,
-        frequency=table.frequency,
-    )
-    if zone_of is not None:
-        time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
-    return TableRows(
-        time=time,
-        ids=ids,
-        values=number_columns(frame, roles.target, where, "target"),
-        past=number_columns(frame, roles.past, where, "past covariate"),
-        known=number_columns(frame, roles.future, where, "future covariate"),
-        where=where,
-    )
-
-
-def _joined(rows: TableRows, future: TableRows, source: str) -> TableRows:
-    num_own, added = len(rows.time), len(future.time)
-
-    def longer(part: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.concatenate([part, np.full((added, part.shape[1]), np.nan)])
-
-    return TableRows(
-        time=one_time(rows.time.append(in_zone_of(rows.time, future.time, _FUTURE, source))),
-        ids=None,
-        values=longer(rows.values),
-        past=longer(rows.past),
-        known=np.concatenate([rows.known, future.known]),
-        where=lambda row: rows.where(row) if row < num_own else future.where(row - num_own),
-    )
-
-
-def _taken(rows: TableRows, kept: NDArray[np.int64]) -> TableRows:
-    """Some of the rows, which are still named as they were given."""
-    return TableRows(
-        time=rows.time[kept],
-        ids=None if rows.ids is None else rows.ids.iloc[kept],
-        values=rows.values[kept],
-        past=rows.past[kept],
-        known=rows.known[kept],
-        where=lambda row: rows.where(int(kept[row])),
-    )
-
-
-def _log_left_out(others: Sequence[Any], names: Sequence[Any], source: str, *, is_any_used: bool) -> None:
-    """Say which series of the future are not in the table.
-
-    Raises:
-        UserError: if all of them are not.
-    """
-    left_out, valid = listed(others), listed(names)
-    if not is_any_used:
-        raise UserError(f"{_FUTURE} is of series {left_out}, not of any in {source}; valid are {valid}")
-    with quiet(False):
-        logger.warning("%s: left out %d series that %s has not got: %s", _FUTURE, len(others), source, left_out)

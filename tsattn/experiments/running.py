@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from lightning.pytorch.callbacks import Callback
 
 from tsattn.data import ForecastDataModule, PanelDataModule
+from tsattn.data.split_rule import AllRows
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import OF_DATA, Experiment
@@ -134,7 +135,7 @@ def fit_experiment(
         _check_described(data, made)
     if refit:
         check_one_device(options.arguments, "a refit runs on one device")
-        data.check_can_be_recut("a refit needs")
+        data.recut(AllRows(data.rule), ("train",), purpose="a refit needs")  # refused now, not after the fit
     for_refit = options.fresh()  # callbacks have a state once they were used
     # one that nobody names is drawn, so that members of an ensemble differ in theirs
     seed = random.SystemRandom().getrandbits(32) if experiment.seed is None else experiment.seed

@@ -27,7 +27,7 @@ from tsattn.data.mapped.series_keys import SeriesKeys, read_keys
 from tsattn.data.mapped.source import TableSource, target_values
 from tsattn.data.mapped.store import MapIndex, MapWriter, check_space
 from tsattn.data.scaling import known_units, target_scaler
-from tsattn.data.split_rule import SplitRule
+from tsattn.data.split_rule import ByCount, ByDate, ByShare
 from tsattn.data.splits import Split
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
@@ -49,7 +49,7 @@ class Wanted:
         check: called with the splits, before any value is read, unless there is a scaler.
     """
 
-    rule: SplitRule
+    rule: ByShare | ByCount | ByDate
     scaling: str
     frequency: str | None
     scaler: Scaler | None

@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.frequency import Times
 from tsattn.data.mapped.build import Wanted
 from tsattn.data.mapped.opening import Map, open_or_build
 from tsattn.data.mapped.source import TableSource
 from tsattn.data.panel import Panel
-from tsattn.data.reader import panel_from_frame
+from tsattn.data.reader import TableReader
 from tsattn.data.roles import NO_NAME
-from tsattn.data.split_rule import SplitRule
-from tsattn.data.splits import Split
-from tsattn.data.tables import read_table, rows_of
+from tsattn.data.source import FrameSource
+from tsattn.data.split_rule import asked_rule
 
 __all__ = ["MappedDataModule"]
 
@@ -58,6 +56,8 @@ class MappedDataModule(ForecastDataModule):
         UserError: for two ways to split, or half of one.
     """
 
+    can_recut = False
+
     def __init__(
         self,
         path: str,
@@ -76,15 +76,14 @@ class MappedDataModule(ForecastDataModule):
         scaling: str = "series",
         **sizes: Any,
     ) -> None:
-        super().__init__(Path(path).stem, scaling=scaling, **sizes)
+        # of a file to forecast from, which must fit into memory
+        reader = TableReader(id_column=id_column, time_column=time_column, target=target, frequency=frequency)
+        rule = asked_rule(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
+        super().__init__(Path(path).stem, source=FrameSource(path, reader), rule=rule, scaling=scaling, **sizes)
         self.path = Path(path)
         self.folder = self.path.with_name(f"{self.path.name}.mapped") if folder is None else Path(folder)
         self.verify = verify
-        self.id_column = id_column
-        self.time_column = time_column
-        self.target = [target] if isinstance(target, str) else target
-        self.frequency = frequency
-        self.rule = SplitRule.of(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
+        self._opened_by = reader, rule
 
     def setup(self, stage: str) -> None:
         """Open the map, and build it first if need be (called by the Trainer for every stage)."""
@@ -100,32 +99,12 @@ class MappedDataModule(ForecastDataModule):
             self.panel, self._series, self._splits = panel, opened.series, opened.splits
             self._scaled = panel, self.task, self.scaler
 
-    def load_panel(self) -> Panel:
-        """The last row of each series."""
-        return self._last_rows(self._open())
-
-    def load_input(self, path: Path) -> Panel:
-        """The series in a CSV or Parquet file, which must fit into memory."""
-        table = read_table(path, id_column=self.id_column)
-        return panel_from_frame(
-            table,
-            id_column=self.id_column,
-            time_column=self.time_column,
-            target=self.target if self.task is None else self.task.channels,
-            frequency=self.frequency if self.task is None else self.task.frequency,
-            source=str(path),
-            row_of=rows_of(path),
-        )
-
-    def split(self, time: Times) -> Split:
-        """As the arguments say."""
-        return self.rule.split(time)
-
     def _open(self) -> Map:
-        target = self.target if self.task is None else self.task.channels
-        source = TableSource(self.path, self.id_column, self.time_column, target)
-        frequency = self.frequency if self.task is None else self.task.frequency
-        wanted = Wanted(self.rule, self.scaling, frequency, self.scaler, self._check_windows)
+        reader, rule = self._opened_by
+        target = reader.target if self.task is None else self.task.channels
+        source = TableSource(self.path, reader.id_column, reader.time_column, target)
+        frequency = reader.frequency if self.task is None else self.task.frequency
+        wanted = Wanted(rule, self.scaling, frequency, self.scaler, self._check_windows)
         return open_or_build(source, self.folder, wanted, verify=self.verify)
 
     def _last_rows(self, opened: Map) -> Panel:

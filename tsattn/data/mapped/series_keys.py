@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tsattn.data.frequency import seconds
 from tsattn.data.grid import OFF_GRID, Grid, usual_frequency
 from tsattn.data.mapped.source import RowChunk, TableSource, plain
-from tsattn.data.split_rule import SplitRule
+from tsattn.data.split_rule import ByCount, ByDate, ByShare
 from tsattn.data.splits import Split
 from tsattn.data.stamps import time_stamps
 from tsattn.errors import UserError, shown
@@ -55,10 +55,10 @@ class SeriesKeys:
         """`(S,)` rows of each series."""
         return np.diff(self.starts)
 
-    def splits(self, rule: SplitRule) -> list[Split]:
+    def splits(self, rule: ByShare | ByCount | ByDate) -> list[Split]:
         """Where the parts of each series end."""
-        if rule.dates is None:
-            return [rule.split_rows(length) for length in self.lengths.tolist()]
+        if not isinstance(rule, ByDate):
+            return [rule.split(range(length)) for length in self.lengths.tolist()]
         pairs = zip(self.before.tolist(), self.lengths.tolist(), strict=True)
         return [Split(val, test, length) for (val, test), length in pairs]
 
@@ -71,7 +71,10 @@ class SeriesKeys:
 
 
 def read_keys(
-    source: TableSource, rule: SplitRule, frequency: str | None, write: Callable[[NDArray[np.int64]], None]
+    source: TableSource,
+    rule: ByShare | ByCount | ByDate,
+    frequency: str | None,
+    write: Callable[[NDArray[np.int64]], None],
 ) -> SeriesKeys:
     """Read ids and time stamps once.
 
@@ -85,9 +88,9 @@ def read_keys(
         UserError: naming the row and the series, for stamps that are not regular and series in more than one piece.
     """
     dates: tuple[pd.Timestamp, ...] = ()
-    if rule.dates is not None:
+    if isinstance(rule, ByDate):
         dates = rule.dates_in(source.tz)
-        Split.by_date(pd.DatetimeIndex([], tz=source.tz), *dates)  # refuses dates in the wrong order
+        rule.split(pd.DatetimeIndex([], tz=source.tz))  # refuses dates in the wrong order
     ids: dict[Any, None] = {}
     counts: list[int] = []
     last: list[int] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from tsattn.data.split_rule import BenchmarkShares, ByShare, EttMonths
 from tsattn.data.splits import Split
 from tsattn.errors import UserError, one_of
 
@@ -130,7 +131,7 @@ class Card:
         frequency: pandas frequency of the rows.
         season: steps in the season that the seasonal naive forecast repeats.
         parts: how it is split: ``ett``, 12, 4 and 4 months of 30 days; ``benchmark``, 70, 10 and 20 percent as
-            `Split.by_benchmark` rounds; ``fractions``, the same as `Split.by_fraction` rounds.
+            `BenchmarkShares` rounds; ``fractions``, the same as `ByShare` rounds.
         horizons: prediction lengths that are usually reported.
         target: the channel that univariate forecasts usually take.
         date_column: the column of time stamps; None for a file of numbers alone, without a header.
@@ -187,14 +188,16 @@ class Card:
         """The numbers that stand for missing values."""
         return tuple(oddity for oddity in self.oddities if isinstance(oddity, Sentinel))
 
+    @property
+    def rule(self) -> BenchmarkShares | ByShare | EttMonths:
+        """Where the parts of this data set end."""
+        if self.parts == "ett":
+            return EttMonths(self.season)  # which is a day
+        return BenchmarkShares() if self.parts == "benchmark" else ByShare(0.7, 0.1)
+
     def split(self, num_rows: int) -> Split:
-        """Where the parts of this data set end, in `num_rows` rows."""
-        if self.parts == "benchmark":
-            return Split.by_benchmark(num_rows)
-        if self.parts == "fractions":
-            return Split.by_fraction(num_rows, 0.7, 0.1)
-        month = 30 * self.season  # the protocol's months have 30 days, and the season of these data is a day
-        return Split(12 * month, 16 * month, 20 * month)
+        """The parts of a file of this data set with so many rows."""
+        return self.rule.split(range(num_rows))
 
     def facts(self) -> list[tuple[str, str]]:
         """The card as pairs of a word and what there is to say, in the order of reading."""
