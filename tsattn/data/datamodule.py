@@ -21,7 +21,7 @@ from tsattn.data.future_windows import FutureWindows
 from tsattn.data.panel import Panel
 from tsattn.data.scaling import fit_scaler, scaled_series
 from tsattn.data.size_checks import check_choices, check_sizes
-from tsattn.data.source import Source
+from tsattn.data.sources import Source
 from tsattn.data.split_rule import AllRows, SplitRule
 from tsattn.data.splits import PART_WORDS, Split, all_origins
 from tsattn.data.window_loaders import HOST, WindowLoaders

@@ -300,10 +300,13 @@ def _refuse_gaps(
         worst, advice = int((lengths - rows).argmax()), "check its dates"
     elif (lengths - rows > max_filled * lengths).any():
         worst = int(((lengths - rows) / lengths).argmax())
-        advice = (
-            f"filling {1 - rows[worst] / lengths[worst]:.0%} of them is more than max_filled {max_filled:g} allows; "
-            "check its dates and frequency, or give a larger max_filled"
-        )
+        advice = "none of them may be filled; check its dates and frequency"
+        if max_filled:
+            share = f"{1 - rows[worst] / lengths[worst]:.0%}"
+            advice = (
+                f"filling {share} of them is more than max_filled {max_filled:g} allows; check its dates and "
+                "frequency, or give a larger max_filled"
+            )
     else:
         return
     raise UserError(

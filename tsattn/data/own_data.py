@@ -12,7 +12,7 @@ from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import fit_scaler
-from tsattn.data.source import FrameSource
+from tsattn.data.sources import FrameSource
 from tsattn.data.split_rule import AllRows, LastTenth, asked_rule
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
@@ -45,6 +45,9 @@ class FrameDataModule(ForecastDataModule):
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
+        format: ``csv`` or ``parquet``, of a file whose name does not say it.
+        strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and no cell may be
+            empty.
         train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
             given.
         val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
@@ -75,6 +78,8 @@ class FrameDataModule(ForecastDataModule):
         separator: str = ",",
         decimal: str = ".",
         encoding: str = "utf-8",
+        format: str | None = None,
+        strict: bool = False,
         train_fraction: float | None = None,
         val_fraction: float | None = None,
         val_rows: int | None = None,
@@ -93,7 +98,8 @@ class FrameDataModule(ForecastDataModule):
             static=static,
             frequency=frequency,
             max_filled=max_filled,
-            text=TextFormat(separator, decimal, encoding, date_format),
+            text=TextFormat(separator, decimal, encoding, date_format, format),
+            strict=strict,
         )
         rule = asked_rule(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
         super().__init__(name, source=FrameSource(frame, reader), rule=rule, scaling=scaling, **sizes)

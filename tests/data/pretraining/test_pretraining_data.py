@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import yaml
 
 from tsattn.batch import Batch, WindowUnits
 from tsattn.cli import main
-from tsattn.data import CO2DataModule, PretrainingDataModule
+from tsattn.data import CO2DataModule, Panel, PretrainingDataModule
 from tsattn.data.pretraining.pretraining_data import own_scale, shortened
 from tsattn.data.public.public_data import CardSource
 from tsattn.errors import UserError
@@ -55,13 +54,13 @@ def test_only_training_rows_of_real_series_are_mixed(monkeypatch: pytest.MonkeyP
 @pytest.mark.real_data
 def test_the_shipped_configuration_reads_no_ett_and_no_vic_electricity(monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    load = CardSource.load_frame
+    load = CardSource.wide
 
-    def load_frame(self: CardSource) -> pd.DataFrame:
+    def wide(self: CardSource) -> Panel:
         read.append(self.card.name)
         return load(self)
 
-    monkeypatch.setattr(CardSource, "load_frame", load_frame)
+    monkeypatch.setattr(CardSource, "wide", wide)
     path = Path(__file__).parents[3] / "configs" / "chronos_tiny_pretrain.yaml"
     arguments = yaml.safe_load(path.read_text())["data"]["init_args"]
     data = PretrainingDataModule(**{**arguments, "synthetic": 3, "seasonal": 1, "mixed": 30})

@@ -112,7 +112,7 @@ def uneven(tmp_path: Path) -> tuple[Card, Path]:
         ({"last": "2018-06-26 20:00:00"}, "last time stamp: 2016-07-02 15:00:00, not"),
         ({"frequency": "15min"}, "frequency: h, not 15min"),
         ({"target": "HEAT"}, "it has no channel 'HEAT'; its channels are MUFL, OT"),
-        ({"channels": ("OT", "HEAT")}, "has no column 'HEAT'"),
+        ({"channels": ("OT", "HEAT")}, "has no target column HEAT"),
         ({"oddities": (Flat("MUFL", "2016-07-01 07:00:00", 4, 0),)}, "MUFL is 0 for 5 rows from"),
         ({"oddities": (Flat("MUFL", "2016-07-01 08:00:00", 4, 0),)}, "MUFL is 0 for 0 rows from"),
         ({"oddities": (Flat("HEAT", "2016-07-01 08:00:00", 4, 0),)}, "it has no channel 'HEAT'"),
@@ -139,6 +139,12 @@ def test_what_is_not_as_the_card_of_an_uneven_file_says_is_reported(
     card, path = uneven
     assert differences(card, path) == []
     assert said in " / ".join(differences(replace(card, **change), path))
+
+
+def test_a_date_that_is_none_is_reported_though_a_grid_takes_its_place(uneven: tuple[Card, Path]) -> None:
+    card, path = uneven
+    path.write_bytes(path.read_bytes().replace(b"2020-01-01 01:00:00", b"never"))
+    assert "line 7: never in column date is not a date" in " / ".join(differences(card, path))
 
 
 def test_uneven_steps_and_line_ends_are_reported(uneven: tuple[Card, Path]) -> None:

@@ -14,7 +14,7 @@ from tsattn.data.mapped.source import TableSource
 from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.roles import NO_NAME
-from tsattn.data.source import FrameSource
+from tsattn.data.sources import FrameSource
 from tsattn.data.split_rule import asked_rule
 
 __all__ = ["MappedDataModule"]

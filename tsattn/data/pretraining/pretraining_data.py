@@ -24,7 +24,7 @@ from tsattn.data.pretraining.seasonal_series import seasonal_series
 from tsattn.data.public.cards import CARDS, card_of
 from tsattn.data.public.co2 import CO2DataModule
 from tsattn.data.public.public_data import PublicDataModule
-from tsattn.data.source import Source
+from tsattn.data.sources import Source
 from tsattn.data.split_rule import ByCount
 from tsattn.errors import UserError, whole_number
 

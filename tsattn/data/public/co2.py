@@ -12,9 +12,9 @@ import pandas as pd
 from typing_extensions import override
 
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.panel import Panel, wide_panel
-from tsattn.data.public.wide_csv import check_frame
-from tsattn.data.source import Source
+from tsattn.data.panel import Panel
+from tsattn.data.reader import TableReader
+from tsattn.data.sources import Source
 from tsattn.data.split_rule import ByShare
 
 __all__ = ["CO2DataModule"]
@@ -38,7 +38,6 @@ class CO2DataModule(ForecastDataModule):
 
         frame: pd.DataFrame = co2.load_pandas().data.astype("float64")
         frame.index.name = "date"
-        check_frame(frame, "co2", allow_missing=True)
         return frame
 
 
@@ -48,4 +47,4 @@ class _Weeks(Source):
 
     @override
     def load(self) -> Panel:
-        return wide_panel(self.data.load_frame(), "co2")
+        return TableReader(strict=True, allow_missing=True).read(self.data.load_frame(), "co2")

@@ -10,12 +10,11 @@ import pandas as pd
 from typing_extensions import override
 
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.panel import Panel, wide_panel
-from tsattn.data.public.card_file import mask_sentinels, read_card_file
+from tsattn.data.panel import Panel
+from tsattn.data.public.card_file import card_reader, channels_frame, mask_sentinels, named_as, read_card_file
 from tsattn.data.public.cards import CARDS, Card, card_of
 from tsattn.data.public.download import data_root, fetch
-from tsattn.data.public.wide_csv import read_csv
-from tsattn.data.source import Source
+from tsattn.data.sources import Source
 from tsattn.errors import UserError, one_of
 from tsattn.task import Task
 
@@ -68,7 +67,7 @@ class PublicDataModule(ForecastDataModule):
         Raises:
             UserError: if it is not the one that the card describes.
         """
-        return self._file.load_frame()
+        return channels_frame(self._file.wide())
 
 
 @dataclass(frozen=True)
@@ -106,26 +105,29 @@ class CardSource(Source):
     @override
     def load(self) -> Panel:
         """The whole file as one series, or each of its channels as one."""
-        panel = wide_panel(self.load_frame(), str(self.path or self.card.name), frequency=self.frequency)
+        panel = self.wide()
         return panel.channels_as_series() if self.channels_as_series else panel
 
-    def load_frame(self) -> pd.DataFrame:
-        """The whole file, a column a channel."""
-        card, columns = self.card, self.card.channels
+    def wide(self) -> Panel:
+        """The whole file as one series.
+
+        Raises:
+            UserError: if it is not the one that the card describes.
+        """
+        card = self.card
         if self.path is not None:
-            frame = read_csv(
-                self.path, date_column=card.date_column or "date", allow_missing=self.clean, columns=columns
-            ).rename(columns=card.renamed)
+            reader = replace(card_reader(card, allow_missing=self.clean), frequency=self.frequency)
+            panel = named_as(card, reader.read(self.path))
         else:
             path = self._fetch()
-            frame = read_card_file(card, path)
-            if frame.shape != (card.rows, card.columns):
-                rows, channels = frame.shape
+            panel = read_card_file(card, path)
+            rows, channels = panel.values.shape
+            if (rows, channels) != (card.rows, card.columns):
                 raise UserError(
                     f"{path} has {rows} rows x {channels} channels, but {card.name} has {card.rows} x "
                     f"{card.columns}; remove it to download it again, or read your own data with CSVDataModule"
                 )
-        return mask_sentinels(frame, card) if self.clean else frame
+        return mask_sentinels(panel, card) if self.clean else panel
 
     def _fetch(self) -> Path:
         return fetch(self.card, data_root(self.root))
