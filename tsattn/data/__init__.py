@@ -15,7 +15,7 @@ Where things are, in the order of the way:
   files), `mapped/mapped_data.py` (tables larger than memory), `pretraining/pretraining_data.py` (series that are
   generated and mixed).
 
-To add a public CSV file, write its card in `public/cards.py`; for anything else, one file with a subclass of
+To add a public CSV file, write its card in `public/cards.toml`; for anything else, one file with a subclass of
 `ForecastDataModule` that names a source and a rule, as `public/co2.py`, and its line in `DATA_MODULES`. The names are
 imported when they are first asked for, so that the cards can be read without pandas or torch.
 """

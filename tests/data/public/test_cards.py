@@ -15,7 +15,7 @@ from tests.conftest import REAL_ROOT
 from tsattn.data import CARDS, CO2DataModule, PublicDataModule, season_length
 from tsattn.data.files import sha256_of
 from tsattn.data.public.card_file import differences
-from tsattn.data.public.cards import BrokenHeaders, Card, CrLf, Flat, Note, Sentinel, UnevenStep
+from tsattn.data.public.cards import BrokenHeaders, Card, CrLf, Flat, Note, Sentinel, UnevenStep, with_cards
 
 README = (Path(__file__).parents[3] / "data" / "README.md").read_text()
 HELD = [card.name for card in CARDS.values() if card.sha256]
@@ -30,14 +30,20 @@ def test_all_the_data_sets_are_there() -> None:
     assert len(HELD) == 8
 
 
+def test_the_readme_is_made_of_the_cards() -> None:
+    assert with_cards(README) == README, "make cards"
+    changed = README.replace("Zhou et al.", "Nobody")
+    assert with_cards(changed) == README != changed
+    assert with_cards(README.replace("\n## co2\n", "\n## co3\n")) == README
+
+
 @pytest.mark.parametrize("card", CARDS.values(), ids=lambda card: card.name)
 def test_the_readme_shows_each_card_whole(card: Card) -> None:
     section = README.split(f"## {card.name}\n")[1].split("\n## ")[0]
-    table = "\n".join(f"| {word} | {text} |" for word, text in card.facts())
-    notes = "\n".join(f"- {oddity}" for oddity in card.oddities)
-    assert section.strip() == "\n\n".join(part for part in (f"| | |\n| --- | --- |\n{table}", notes) if part)
-    for said in (card.licence, card.source, card.sha256 or card.licence, card.url or card.licence):
+    for said in (card.title, card.licence, card.source, card.sha256 or card.licence, card.url or card.licence):
         assert said in section
+    assert all(f"\n- {oddity}" in section for oddity in card.oddities)
+    assert all(f"| {word} | {text} |" in section for word, text in card.facts())
 
 
 def test_the_readme_has_no_other_card() -> None:

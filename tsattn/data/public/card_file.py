@@ -51,8 +51,13 @@ def read_card_file(card: Card, path: Path) -> Panel:
 
 def card_reader(card: Card, *, allow_missing: bool = False) -> TableReader:
     """What reads files with the columns of a card, and mends nothing."""
-    columns = {"time_column": card.date_column, "target": card.channels or None}
-    return TableReader(**columns, strict=True, allow_missing=allow_missing, text=TextFormat(format="csv"))
+    return TableReader(
+        time_column=card.date_column,
+        target=card.channels or None,
+        text=TextFormat(format="csv"),
+        strict=True,
+        allow_missing=allow_missing,
+    )
 
 
 def named_as(card: Card, panel: Panel) -> Panel:
