@@ -142,6 +142,8 @@ def _check(cards: list[Card], root: Path) -> None:
 
 
 def _differences(card: Card, root: Path) -> list[str]:
+    import pandas as pd
+
     from tsattn.data.public.card_file import channels_frame, differences, frame_differences
 
     if card.file is not None:
@@ -149,4 +151,5 @@ def _differences(card: Card, root: Path) -> list[str]:
     from tsattn.data.public.co2 import CO2DataModule
 
     panel = CO2DataModule().source.load()
-    return frame_differences(card, channels_frame(panel), panel.time, panel.frequency)
+    frame = channels_frame(panel)
+    return frame_differences(card, frame, pd.DatetimeIndex(frame.index), panel.frequency)

@@ -253,6 +253,8 @@ class _Grids:
 
 def _categories(frame: pd.DataFrame, roles: Roles, rows: Rows) -> tuple[NDArray[np.int64], tuple[tuple[str, ...], ...]]:
     """`(S, K)` the category of each series in each static column, and the categories of each column."""
+    if not roles.static:
+        return np.empty((len(rows.names), 0), np.int64), ()
     own = slice(rows.num_own)
     may_lack = np.atleast_1d(np.isnan(rows.values[own]).all(axis=1))
     return category_codes(frame, roles.static, rows.series[own], rows.names, rows.where, may_lack)

@@ -195,7 +195,10 @@ def without_empty(rows: Rows, source: str) -> tuple[Rows, NDArray[np.int64]]:
         UserError: if there is no other series.
     """
     has_value = np.zeros(len(rows.names), dtype=bool)
-    has_value[rows.series[~np.isnan(rows.values).all(axis=1)]] = True
+    is_known = ~np.isnan(rows.values)
+    if len(is_known) == rows.num_own and is_known.all():
+        return rows, np.arange(rows.num_own)
+    has_value[rows.series[is_known.any(axis=1)]] = True
     if has_value.all():
         return rows, np.arange(rows.num_own)
     if not has_value.any():

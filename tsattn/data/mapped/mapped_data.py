@@ -83,6 +83,7 @@ class MappedDataModule(ForecastDataModule):
         self.path = Path(path)
         self.folder = self.path.with_name(f"{self.path.name}.mapped") if folder is None else Path(folder)
         self.verify = verify
+        self.frequency = frequency
         self._opened_by = reader, rule
 
     def setup(self, stage: str) -> None:
@@ -103,7 +104,7 @@ class MappedDataModule(ForecastDataModule):
         reader, rule = self._opened_by
         target = reader.target if self.task is None else self.task.channels
         source = TableSource(self.path, reader.id_column, reader.time_column, target)
-        frequency = reader.frequency if self.task is None else self.task.frequency
+        frequency = self.frequency if self.task is None else self.task.frequency
         wanted = Wanted(rule, self.scaling, frequency, self.scaler, self._check_windows)
         return open_or_build(source, self.folder, wanted, verify=self.verify)
 
