@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from tsattn.batch import Batch
-from tsattn.data import ForecastDataModule, Panel, Split
+from tsattn.data import ByShare, ForecastDataModule, FrameSource
 
 ROWS, CHANNELS, HORIZON, BATCH = 17_420, 7, 96, 32  # the size of ETTh1
 STEPS = 400
@@ -45,18 +45,10 @@ class Synthetic(ForecastDataModule):
     """Noise of the size of ETTh1."""
 
     def __init__(self, context_length: int) -> None:
-        super().__init__("synthetic", context_length, HORIZON, batch_size=BATCH)
-
-    def load_panel(self) -> Panel:
         values = np.random.default_rng(0).standard_normal((ROWS, CHANNELS))
         index = pd.date_range("2016-07-01", periods=ROWS, freq="h")
-        return self.wide_panel(pd.DataFrame(values, index, [f"c{i}" for i in range(CHANNELS)]), self.name)
-
-    def load_input(self, path: Path) -> Panel:
-        raise NotImplementedError("nothing is forecast here")
-
-    def split(self, time: pd.DatetimeIndex) -> Split:
-        return Split.by_fraction(len(time), 0.7, 0.1)
+        source = FrameSource(pd.DataFrame(values, index, [f"c{i}" for i in range(CHANNELS)]))
+        super().__init__("synthetic", source, ByShare(0.7, 0.1), context_length, HORIZON, batch_size=BATCH)
 
 
 class PerSample(Dataset[tuple[Any, ...]]):

@@ -17,6 +17,7 @@ from tsattn.batch import Batch
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
+from tsattn.data.sources import Source
 from tsattn.data.splits import Split
 from tsattn.errors import UserError, whole_number
 from tsattn.scaler import Scaler
@@ -62,6 +63,8 @@ class DrawnDataModule(ForecastDataModule):
         **sizes: batch sizes, see `ForecastDataModule`.
     """
 
+    can_recut = False
+
     def __init__(
         self,
         name: str,
@@ -73,7 +76,8 @@ class DrawnDataModule(ForecastDataModule):
         data_seed: int = 1,
         **sizes: Any,
     ) -> None:
-        super().__init__(name, context_length, prediction_length, **sizes)
+        rule = _ByFirstStep(context_length, prediction_length)
+        super().__init__(name, _DrawnSource(self), rule, context_length, prediction_length, **sizes)
         self.how = how
         self.val_draws = whole_number("val_draws", val_draws)
         self.test_draws = whole_number("test_draws", test_draws)
@@ -100,55 +104,10 @@ class DrawnDataModule(ForecastDataModule):
         return self.draw(count, generator)
 
     @override
-    def load_panel(self) -> Panel:
-        # one series for training: without it there would be no training part
-        counts = {_TRAIN: 1, _VAL: self.val_draws, _TEST: self.test_draws}
-        length = self.context_length + self.prediction_length
-        values = []
-        for part, count in counts.items():
-            one = self.held_out(_NAMES[part], count, torch.Generator().manual_seed(len(counts) * self.data_seed + part))
-            target = one.target.double()
-            if one.scored is not None:
-                target = target.masked_fill(~one.scored, torch.nan)
-            values.append(torch.cat([one.past.double(), target], dim=1).numpy())
-        whole = np.concatenate(values)
-        first = np.repeat([*counts], [*counts.values()])
-        digits = len(str(len(whole)))
-        return Panel(
-            ids=tuple(f"{number:0{digits}d}" for number in range(len(whole))),
-            channels=(self.how,),
-            frequency="1",
-            time=pd.Index((first[:, None] + np.arange(length)).ravel()),
-            starts=np.arange(len(whole) + 1) * length,
-            values=whole.reshape(-1, 1),
-            past_covariates=None,
-            past_names=(),
-            future_covariates=None,
-            future_names=(),
-            ahead=None,
-            ahead_starts=np.zeros(len(whole) + 1, np.int64),
-            static=None,
-            static_names=(),
-            static_categories=(),
-            is_wide=False,
-        )
-
-    @override
-    def load_input(self, path: Path) -> Panel:
-        raise UserError(f"{self.name} are drawn, and forecast from no file: {path} cannot be read")
-
-    @override
-    def split(self, time: Times) -> Split:
-        """A whole window for one part: for validation and testing its horizon alone."""
-        L, T = self.context_length, self.prediction_length
-        part = int(time[0])
-        return Split(L if part else L + T, L + T if part == _VAL else L if part else L + T, L + T)
-
-    @override
     def setup(self, stage: str) -> None:
         """Draw the windows that are always the same (called by the Trainer), once."""
         if self.task is None or self.scaler is None:
-            self.panel = self.load_panel()
+            self.panel = self.source.load()
             self.task = Task(
                 data=self.name,
                 context_length=self.context_length,
@@ -191,3 +150,62 @@ class DrawnDataModule(ForecastDataModule):
         numbers = [torch.initial_seed(), self.trainer.global_rank, self.trainer.global_step]
         (seed,) = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(seed) >> 1)
+
+
+class _DrawnSource(Source):
+    """The windows of a `DrawnDataModule` that are always the same, each as a series."""
+
+    def __init__(self, data: DrawnDataModule) -> None:
+        self.data = data
+
+    @override
+    def load(self) -> Panel:
+        data = self.data
+        # one series for training: without it there would be no training part
+        counts = {_TRAIN: 1, _VAL: data.val_draws, _TEST: data.test_draws}
+        length = data.context_length + data.prediction_length
+        values = []
+        for part, count in counts.items():
+            one = data.held_out(_NAMES[part], count, torch.Generator().manual_seed(len(counts) * data.data_seed + part))
+            target = one.target.double()
+            if one.scored is not None:
+                target = target.masked_fill(~one.scored, torch.nan)
+            values.append(torch.cat([one.past.double(), target], dim=1).numpy())
+        whole = np.concatenate(values)
+        first = np.repeat([*counts], [*counts.values()])
+        digits = len(str(len(whole)))
+        return Panel(
+            ids=tuple(f"{number:0{digits}d}" for number in range(len(whole))),
+            channels=(data.how,),
+            frequency="1",
+            time=pd.Index((first[:, None] + np.arange(length)).ravel()),
+            starts=np.arange(len(whole) + 1) * length,
+            values=whole.reshape(-1, 1),
+            past_covariates=None,
+            past_names=(),
+            future_covariates=None,
+            future_names=(),
+            ahead=None,
+            ahead_starts=np.zeros(len(whole) + 1, np.int64),
+            static=None,
+            static_names=(),
+            static_categories=(),
+            is_wide=False,
+        )
+
+    @override
+    def at(self, path: Path) -> Source:
+        raise UserError(f"{self.data.name} are drawn, and forecast from no file: {path} cannot be read")
+
+
+@dataclass(frozen=True)
+class _ByFirstStep:
+    """A whole window for one part: for validation and testing its horizon alone."""
+
+    context_length: int
+    prediction_length: int
+
+    def split(self, time: Times) -> Split:
+        L, T = self.context_length, self.prediction_length
+        part = int(time[0])
+        return Split(L if part else L + T, L + T if part == _VAL else L if part else L + T, L + T)

@@ -11,20 +11,20 @@ import torch
 from tests.baseline_scores import baseline_scores
 from tests.data.cases import logged
 from tests.data.many_series import LENGTHS, L, T, everything, long_frame, prepared
-from tsattn.data import Split
+from tsattn.data import ByCount, ByShare, Split
 from tsattn.data.splits import all_origins
 from tsattn.errors import UserError
 
 
 def test_each_series_is_split_by_the_same_shares() -> None:
     data = prepared(long_frame(LENGTHS)[["unique_id", "ds", "y"]])
-    assert data.splits == [Split.by_fraction(rows, 0.7, 0.1) for rows in LENGTHS.values()]
+    assert data.splits == [ByShare(0.7, 0.1).split(range(rows)) for rows in LENGTHS.values()]
 
 
 def test_each_series_is_split_by_the_same_counts() -> None:
     data = prepared(long_frame(LENGTHS)[["unique_id", "ds", "y"]], val_rows=5, test_rows=8)
     assert data.splits == [Split(47, 52, 60), Split(32, 37, 45), Split(0, 1, 9), Split(87, 92, 100)]
-    assert Split.by_count(6, 5, 8) == Split(0, 0, 6)
+    assert ByCount(5, 8).split(range(6)) == Split(0, 0, 6)
 
 
 def test_each_series_is_split_at_the_same_dates() -> None:

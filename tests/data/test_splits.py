@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsattn.data import Split
+from tsattn.data import ByShare, Split
+from tsattn.data.split_rule import BenchmarkShares
 from tsattn.errors import UserError
 
 SPLIT = Split(train_end=100, val_end=130, test_end=200)
@@ -16,8 +17,8 @@ SPLIT = Split(train_end=100, val_end=130, test_end=200)
     ("rows", "train", "val", "ends"),
     [(1000, 0.7, 0.1, (700, 800, 1000)), (2284, 0.7, 0.1, (1598, 1826, 2284)), (10, 0.5, 0.25, (5, 7, 10))],
 )
-def test_by_fraction_leaves_the_rest_for_testing(rows: int, train: float, val: float, ends: tuple[int, ...]) -> None:
-    split = Split.by_fraction(rows, train, val)
+def test_by_share_leaves_the_rest_for_testing(rows: int, train: float, val: float, ends: tuple[int, ...]) -> None:
+    split = ByShare(train, val).split(range(rows))
     assert (split.train_end, split.val_end, split.test_end) == ends
 
 
@@ -25,18 +26,18 @@ def test_by_fraction_leaves_the_rest_for_testing(rows: int, train: float, val: f
     ("rows", "train", "val", "test"),
     [(52696, 36887, 5270, 10539), (7588, 5311, 760, 1517), (966, 676, 97, 193), (26304, 18412, 2632, 5260)],
 )
-def test_by_benchmark_rounds_as_the_literature_does(rows: int, train: int, val: int, test: int) -> None:
+def test_benchmark_shares_are_rounded_as_the_literature_does(rows: int, train: int, val: int, test: int) -> None:
     """Training and test rows of weather, exchange rate, ILI and electricity, as Autoformer's loader cuts them."""
-    assert Split.by_benchmark(rows) == Split(train, train + val, rows)
+    assert BenchmarkShares().split(range(rows)) == Split(train, train + val, rows)
     assert train + val + test == rows
 
 
 @pytest.mark.parametrize(
     ("train", "val"), [(0, 0.1), (0.7, 0), (-0.1, 0.5), (0.7, 0.3), (0.9, 0.2), (1.0, 0.1), (float("nan"), 0.1)]
 )
-def test_by_fraction_refuses_shares_that_leave_a_part_empty(train: float, val: float) -> None:
+def test_by_share_refuses_shares_that_leave_a_part_empty(train: float, val: float) -> None:
     with pytest.raises(UserError, match="above 0 that sum to less than 1") as caught:
-        Split.by_fraction(1000, train, val)
+        ByShare(train, val)
     assert str(train) in str(caught.value)
 
 

@@ -208,7 +208,7 @@ def test_what_decides_the_training_prompts_is_a_part_of_what_tells_data_apart() 
         (lambda: PromptDataModule(curriculum=2), "curriculum must be a share from 0 to 1, not 2"),
         (lambda: WaveDataModule(periods=[3, 0]), "periods must be numbers above 0"),
         (lambda: WaveDataModule(noise=-1), "noise must be at least 0"),
-        (lambda: small().load_input(Path("own.csv")), "prompts are drawn, and forecast from no file"),
+        (lambda: small().source.at(Path("own.csv")), "prompts are drawn, and forecast from no file"),
     ],
 )
 def test_wrong_arguments_are_refused(make: Any, said: str) -> None:

@@ -13,16 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuning.cases import toy
-from tsattn.data import CSVDataModule, MappedDataModule
-from tsattn.data.splits import Split
+from tsattn.data import ByShare, CSVDataModule, ForecastDataModule, MappedDataModule
+from tsattn.data.split_rule import Recut
 from tsattn.errors import UserError
 from tsattn.tuning import Fold, hold_out
 
 
 @given(st.integers(40, 5000), st.floats(0.2, 0.8), st.floats(0.02, 0.15), st.integers(2, 6))
 def test_folds_lie_side_by_side_before_the_test_part(rows: int, train: float, val: float, count: int) -> None:
-    whole = Split.by_fraction(rows, train, val)
-    folds = [Fold(number, count).split(whole) for number in range(count)]
+    whole = ByShare(train, val).split(range(rows))
+    rules = [Recut(ByShare(train, val), Fold(number, count).split) for number in range(count)]
+    folds = [rule.split(range(rows)) for rule in rules]  # type: ignore[arg-type]  # of which it takes the length
     assert folds[-1].val_end == whole.val_end
     for earlier, later in pairwise(folds):
         assert earlier.val_end == later.train_end
@@ -32,9 +33,8 @@ def test_folds_lie_side_by_side_before_the_test_part(rows: int, train: float, va
     assert folds[0].train_end >= whole.val_end / 2 - 1
 
 
-def fold_of(path: Path, number: int = 1) -> CSVDataModule:
-    data = CSVDataModule(str(path), context_length=24, prediction_length=6)
-    hold_out(data, Fold(number, 2))
+def fold_of(path: Path, number: int = 1) -> ForecastDataModule:
+    data = hold_out(CSVDataModule(str(path), context_length=24, prediction_length=6), Fold(number, 2))
     data.setup("fit")
     return data
 

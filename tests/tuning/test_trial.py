@@ -177,16 +177,16 @@ def test_what_is_worse_than_the_others_is_pruned(more: list[str], reason: str, t
 
 
 def test_the_data_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tsattn.data import CSVDataModule
+    from tsattn.data import FrameSource
 
     made, reads = toy(tmp_path), []
-    load = CSVDataModule.load_panel
+    load = FrameSource.load
 
-    def counted(self: CSVDataModule) -> Any:
+    def counted(self: FrameSource) -> Any:
         reads.append(self)
         return load(self)
 
-    monkeypatch.setattr(CSVDataModule, "load_panel", counted)
+    monkeypatch.setattr(FrameSource, "load", counted)
     held, base = HeldData(), made.base()
     first, same = held.of(base), held.of(base.with_values({"model.learning_rate": 0.5}))
     longer, fold = held.of(base.with_values({"data.context_length": 30})), held.of(base, Fold(0, 2))

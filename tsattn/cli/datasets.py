@@ -170,13 +170,12 @@ def _check(cards: list[Card], root: Path) -> None:
 def _differences(card: Card, root: Path) -> list[str]:
     import pandas as pd
 
-    from tsattn.data.frequency import infer_frequency
-    from tsattn.data.public.card_file import differences, frame_differences
+    from tsattn.data.public.card_file import channels_frame, differences, frame_differences
 
     if card.file is not None:
         return differences(card, root / card.file)
     from tsattn.data.public.co2 import CO2DataModule
 
-    frame = CO2DataModule().load_frame()
-    stamps = pd.DatetimeIndex(frame.index)
-    return frame_differences(card, frame, stamps, infer_frequency(stamps, card.name))
+    panel = CO2DataModule().source.load()
+    frame = channels_frame(panel)
+    return frame_differences(card, frame, pd.DatetimeIndex(frame.index), panel.frequency)

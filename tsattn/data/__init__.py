@@ -5,18 +5,19 @@ Where things are, in the order of the way:
 - from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table (`csv_cells.py` a CSV
   file), `roles.py` finds which column is what, `table_rows.py` reads the rows of the table and of a frame of future
   values (`columns.py` turns cells into numbers and categories, `stamps.py` and `dates.py` into time, `text_format.py`
-  says how they are written), `reader.py` goes the whole way, onto the time grids of `grid_layout.py` (`grid.py`,
-  `frequency.py`), `panel.py` is the record, which `continued.py` lets go on;
-- from a panel to a batch: `splits.py` (`split_rule.py` for what a user asks), `scaling.py`, `windows.py` (after the end
-  of the data: `future_windows.py`), `batch_order.py` for the order of training windows, `window_loaders.py` for where
-  they are cut;
-- around that, one `LightningDataModule` a source, all subclasses of the one in `datamodule.py`: `own_data.py` (a
-  user's frame or file), `panel_data.py` (a panel, for the Forecaster), `public/public_data.py` (the public data sets,
-  with their cards and files), `mapped/mapped_data.py` (tables larger than memory, see `mapped/`),
-  `pretraining/pretraining_data.py` (series that are generated and mixed).
+  says how they are written), `reader.py` is the one reader that goes the whole way, onto the time grids of
+  `grid_layout.py` (`grid.py`, `frequency.py`), `panel.py` is the record, which `continued.py` lets go
+  on; `sources.py` says where it comes from;
+- from a panel to a batch: `splits.py`, by a rule of `split_rule.py`, `scaling.py`, `windows.py` (after the end of the
+  data: `future_windows.py`), `batch_order.py` for the order of training windows, `window_loaders.py` for where they are
+  cut;
+- around that, the one `LightningDataModule` of `datamodule.py`, and thin ones over it that name its source and rule:
+  `own_data.py` (a user's frame, file or panel), `public/public_data.py` (the public data sets, with their cards and
+  files), `mapped/mapped_data.py` (tables larger than memory, see `mapped/`), `pretraining/pretraining_data.py` (series
+  that are generated and mixed).
 
-To add a public CSV file, write its card in `public/cards.py`; for anything else, one file with a subclass of
-`ForecastDataModule` that loads a panel and splits it, as `public/co2.py`, and its line in `DATA_MODULES`. The names are
+To add a public CSV file, write its card in `public/cards.toml`; for anything else, one file with a subclass of
+`ForecastDataModule` that names a source and a rule, as `public/co2.py`, and its line in `DATA_MODULES`. The names are
 imported when they are first asked for, so that the cards can be read without pandas or torch.
 """
 
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
     from tsattn.data.frequency import future_index, infer_frequency, season_length
     from tsattn.data.future_windows import FutureWindows
     from tsattn.data.mapped.mapped_data import MappedDataModule
-    from tsattn.data.own_data import CSVDataModule, FrameDataModule
+    from tsattn.data.own_data import CSVDataModule, FrameDataModule, PanelDataModule
     from tsattn.data.panel import Panel, wide_panel
-    from tsattn.data.panel_data import PanelDataModule
     from tsattn.data.pretraining.pretraining_data import PretrainingDataModule
     from tsattn.data.public.cards import CARDS, Card
     from tsattn.data.public.co2 import CO2DataModule
     from tsattn.data.public.public_data import PublicDataModule
-    from tsattn.data.public.wide_csv import check_frame, read_csv
-    from tsattn.data.reader import panel_from_frame
+    from tsattn.data.reader import TableReader, panel_from_frame
     from tsattn.data.scaling import scaled_series
+    from tsattn.data.sources import FrameSource, Source
+    from tsattn.data.split_rule import ByCount, ByDate, ByShare, SplitRule
     from tsattn.data.splits import Split
     from tsattn.data.tables import read_table
     from tsattn.data.windows import Series, WindowDataset
@@ -55,21 +56,26 @@ DATA_MODULES = {
 """The import path of each data set that a configuration can name; its class is a name of this package too."""
 
 _HOMES = {
+    "ByCount": "split_rule",
+    "ByDate": "split_rule",
+    "ByShare": "split_rule",
     "CARDS": "public.cards",
     "Card": "public.cards",
     "ForecastDataModule": "datamodule",
     "FrameDataModule": "own_data",
     "FutureWindows": "future_windows",
     "Panel": "panel",
-    "PanelDataModule": "panel_data",
+    "PanelDataModule": "own_data",
     "Series": "windows",
+    "Source": "sources",
     "Split": "splits",
+    "SplitRule": "split_rule",
+    "TableReader": "reader",
+    "FrameSource": "sources",
     "WindowDataset": "windows",
-    "check_frame": "public.wide_csv",
     "future_index": "frequency",
     "infer_frequency": "frequency",
     "panel_from_frame": "reader",
-    "read_csv": "public.wide_csv",
     "read_table": "tables",
     "scaled_series": "scaling",
     "season_length": "frequency",
@@ -79,11 +85,15 @@ _HOMES = {
 __all__ = [
     "CARDS",
     "DATA_MODULES",
+    "ByCount",
+    "ByDate",
+    "ByShare",
     "CO2DataModule",
     "CSVDataModule",
     "Card",
     "ForecastDataModule",
     "FrameDataModule",
+    "FrameSource",
     "FutureWindows",
     "MappedDataModule",
     "Panel",
@@ -91,13 +101,14 @@ __all__ = [
     "PretrainingDataModule",
     "PublicDataModule",
     "Series",
+    "Source",
     "Split",
+    "SplitRule",
+    "TableReader",
     "WindowDataset",
-    "check_frame",
     "future_index",
     "infer_frequency",
     "panel_from_frame",
-    "read_csv",
     "read_table",
     "scaled_series",
     "season_length",

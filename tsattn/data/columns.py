@@ -86,7 +86,7 @@ def _numbers(column: pd.Series, where: Callable[[int], str], role: str) -> NDArr
     wrong = np.flatnonzero(np.isnan(numbers) & given)
     if wrong.size:
         row = int(wrong[0])
-        advice = "" if role == "channel" else " (name text columns as static, or list the targets)"
+        advice = " (name text columns as static, or list the targets)"
         if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", str(cells.iloc[row])):
             advice = " (of a CSV file with decimal commas, give the decimal ',')"
         raise UserError(

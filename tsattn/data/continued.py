@@ -18,7 +18,7 @@ from tsattn.data.grid_layout import lay_out
 from tsattn.data.panel import Panel
 from tsattn.data.roles import Roles
 from tsattn.data.stamps import in_zone_of
-from tsattn.data.table_rows import TableRows, future_rows, in_series
+from tsattn.data.table_rows import Rows, future_rows
 from tsattn.data.text_format import TextFormat
 from tsattn.data.time_numbers import time_unit, times_of
 from tsattn.errors import UserError, shown
@@ -52,9 +52,11 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
         future = _rows_after(panel, future)
     categories = {name: panel.covariate_categories[name] for name in roles.future if name in panel.covariate_categories}
     rows = future_rows(future, roles, text, panel.frequency if panel.frequency.isdecimal() else None, categories)
-    own = TableRows(
+    own = Rows(
+        num_own=S,
+        names=panel.ids,
+        series=np.arange(S),
         time=last,
-        ids=None if panel.is_wide else pd.Series([*panel.ids], dtype=object, name=panel.id_name),
         values=np.zeros((S, 0)),
         past=np.zeros((S, 0)),
         known=np.full((S, F), np.nan),
@@ -62,7 +64,7 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
         where=lambda row: f"{_SERIES}, row {panel.starts[row + 1]}",
         categories=categories,
     )
-    joined = in_series(own, rows, _SERIES, roles)
+    joined = own.with_future(rows, _SERIES, roles)
     early = np.flatnonzero(counts(joined.time)[S:] <= counts(last)[joined.series[S:]])
     if early.size:
         row = S + int(early[0])

@@ -1,17 +1,14 @@
-"""The LightningDataModule that every data set shares: a subclass only loads its series and splits them."""
+"""The LightningDataModule that every data set is: a source of series, a rule that splits them, and the windows."""
 
 from __future__ import annotations
 
 import copy
 import logging
-from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-import pandas as pd
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
@@ -20,11 +17,13 @@ from torch.utils.data import DataLoader
 from tsattn.batch import Batch
 from tsattn.data.batch_order import spread
 from tsattn.data.category_columns import aligned_categories, with_training_categories
-from tsattn.data.frequency import Times, season_length
+from tsattn.data.frequency import season_length
 from tsattn.data.future_windows import FutureWindows
-from tsattn.data.panel import Panel, wide_panel
+from tsattn.data.panel import Panel
 from tsattn.data.scaling import fit_scaler, scaled_series
 from tsattn.data.size_checks import check_choices, check_sizes
+from tsattn.data.sources import Source
+from tsattn.data.split_rule import AllRows, SplitRule
 from tsattn.data.splits import PART_WORDS, Split, all_origins
 from tsattn.data.window_loaders import HOST, WindowLoaders
 from tsattn.data.windows import Series, WindowDataset
@@ -45,6 +44,8 @@ class ForecastDataModule(LightningDataModule):
 
     Args:
         name: the name of the data set, as run folders and tables show it.
+        source: where the series come from.
+        rule: where training, validation and test rows of each series end.
         context_length: past steps that a model sees, L.
         prediction_length: steps that it forecasts, T.
         batch_size: windows in a training batch.
@@ -68,18 +69,20 @@ class ForecastDataModule(LightningDataModule):
             trained model) they are obeyed, nothing is fitted again.
         panel: the series in original units. Set by `setup`.
         parts: the parts that must have windows.
-        cut: makes of the split of a series the one that is used; None uses that. For rolling origins, or all rows.
+        can_recut: whether another rule may split the same panel. Not so where splitting is a part of reading.
         training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
         scored_windows: what ``auto`` comes to in a training, set before it; None for all windows.
     """
 
     name: str
-    cut: Callable[[Split], Split] | None = None
+    can_recut = True
     parts: tuple[str, ...] = ("train", "val", "test")
 
     def __init__(
         self,
         name: str,
+        source: Source,
+        rule: SplitRule,
         context_length: int = 336,
         prediction_length: int = 96,
         batch_size: int = 32,
@@ -92,6 +95,8 @@ class ForecastDataModule(LightningDataModule):
     ) -> None:
         super().__init__()
         self.name = name
+        self.source = source
+        self.rule = rule
         check_sizes(
             num_workers=num_workers,
             resident_gb=resident_gb,
@@ -111,29 +116,22 @@ class ForecastDataModule(LightningDataModule):
         self.val_windows = val_windows
         self.transform = check_transform(transform)
         if self.transform is not None:
-            self.check_can_be_recut("a transform needs")
+            self._check_held("a transform needs")
         self.training_batches: int | None = None
         self.scored_windows: int | None = None
         self.task: Task | None = None
         self.scaler: Scaler | None = None
         self.panel: Panel | None = None
-        self._input: Path | None = None
+        self._input: Path | None = None  # a file to forecast from
         self._series: Series | None = None
         self._scaled: tuple[Panel, Task, Scaler] | None = None  # what `_series` was made of
         self._splits: list[Split] | None = None
         self._loaders = WindowLoaders(num_workers, resident_gb)
 
-    @abstractmethod
-    def load_panel(self) -> Panel:
-        """All series, in original units; of the frequency of `task`, if that is set."""
-
-    @abstractmethod
-    def load_input(self, path: Path) -> Panel:
-        """The series in a file to forecast from, which must hold the same channels."""
-
-    @abstractmethod
-    def split(self, time: Times) -> Split:
-        """Where training, validation and test rows of a series with these time stamps end."""
+    def prepare_data(self) -> None:
+        """Fetch what the series are read from, if it is not here (called on one process only)."""
+        if self._input is None:
+            self.source.prepare()
 
     def forecast_from(self, path: str | Path) -> None:
         """Predict beyond the end of the series in this file instead of the data set's own."""
@@ -145,9 +143,10 @@ class ForecastDataModule(LightningDataModule):
         if self._is_set_up:
             return
         if self.panel is None:
-            self.panel = self.load_panel() if self._input is None else self.load_input(self._input)
+            source = self.source if self._input is None else self.source.at(self._input)
+            self.panel = (source if self.task is None else source.for_task(self.task)).load()
         panel = self.panel
-        splits = None if self._input is not None else [self._split_of(panel.time_of(s)) for s in range(len(panel))]
+        splits = None if self._input is not None else [self.rule.split(panel.time_of(s)) for s in range(len(panel))]
         if self.task is None or self.scaler is None:
             assert splits is not None, "a file is forecast from with the task of a trained model"
             self._check_windows(splits)
@@ -294,10 +293,6 @@ class ForecastDataModule(LightningDataModule):
         windows = FutureWindows(self.panel, series, self.task, self.scaler)
         return self._loaders.beyond_the_end(windows, self.eval_batch_size)
 
-    def wide_panel(self, frame: pd.DataFrame, source: str) -> Panel:
-        """One series from a checked frame, for subclasses; its frequency must be that of `task`, if this is set."""
-        return wide_panel(frame, source, frequency=None if self.task is None else self.task.frequency)
-
     @property
     def _is_set_up(self) -> bool:
         """Whether the series are those of the panel, task and scaler that are asked for."""
@@ -307,34 +302,38 @@ class ForecastDataModule(LightningDataModule):
             done is wanted for done, wanted in zip(self._scaled, asked, strict=True)
         )
 
+    def recut(self, rule: SplitRule, parts: tuple[str, ...], *, purpose: str) -> Self:
+        """The same data split by another rule, not set up: they are scaled by their own training rows.
+
+        Args:
+            rule: where the parts of each series end.
+            parts: those that must have windows.
+            purpose: what needs that, as a message says it.
+
+        Raises:
+            UserError: for data that cannot be split otherwise than they are.
+        """
+        self._check_held(purpose)
+        other = copy.copy(self)
+        other._loaders = WindowLoaders(self.num_workers, self.resident_gb)
+        other.rule = rule
+        other.parts = parts
+        other.task = other.scaler = None
+        return other
+
+    def _check_held(self, purpose: str) -> None:
+        if not self.can_recut:
+            raise UserError(f"{purpose} data that are held in memory, which {type(self).__name__} does not")
+
     def with_all_rows(self) -> Self:
         """The same data, set up, with all rows for training: scaled by all of them, without validation and test.
 
         Raises:
-            UserError: for data that are not held in memory.
+            UserError: for data that cannot be split otherwise than they are.
         """
-        self.check_can_be_recut("training on all rows needs")
-        whole = copy.copy(self)
-        whole._loaders = WindowLoaders(self.num_workers, self.resident_gb)
-        whole.cut = lambda split: Split(split.test_end, split.test_end, split.test_end)
-        whole.parts = ("train",)
-        whole.task = whole.scaler = None
+        whole = self.recut(AllRows(self.rule), ("train",), purpose="a refit needs")
         whole.setup("fit")
         return whole
-
-    def check_can_be_recut(self, what: str) -> None:
-        """Refuse data that cannot be split otherwise than they are.
-
-        Args:
-            what: needs that, as the message says it.
-        """
-        if type(self).setup is not ForecastDataModule.setup:
-            # such a module scales and splits while it reads
-            raise UserError(f"{what} data that are held in memory, which {type(self).__name__} does not")
-
-    def _split_of(self, time: Times) -> Split:
-        split = self.split(time)
-        return split if self.cut is None else self.cut(split)
 
     def _new_task(self, panel: Panel) -> Task:
         """The task for these series."""

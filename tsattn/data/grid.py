@@ -172,11 +172,19 @@ class Grid:
             self._anchors = anchors // self._unit
             self._reach = days
 
-    def split(self, stamps: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Coordinates and phases of stamps within the span, both `(rows,)`; the phase is `OFF_GRID` off the grid."""
+    def split(
+        self, stamps: Times, time: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Coordinates and phases of stamps within the span, both `(rows,)`; the phase is `OFF_GRID` off the grid.
+
+        Args:
+            stamps: the stamps.
+            time: their `counts`, if they are at hand.
+        """
         if self.step is not None:
-            time = counts(stamps)
-            return time // self.step, time % self.step
+            time = counts(stamps) if time is None else time
+            coordinates = time // self.step
+            return coordinates, time - coordinates * self.step
         assert isinstance(stamps, pd.DatetimeIndex)
         wall = _nanoseconds(stamps.tz_localize(None))
         anchor, rest = wall // self._unit, wall % self._unit

@@ -49,6 +49,8 @@ class GridLayout:
 
     def spread(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
         """`(rows, n)` with NaN in filled rows, of `(rows of the table, n)`."""
+        if len(self.places) == len(self.time) and (self.places[1:] > self.places[:-1]).all():
+            return part
         result = np.full((len(self.time), part.shape[1]), np.nan)
         result[self.places] = part
         return result
@@ -88,9 +90,11 @@ def lay_out(
     def label(number: int) -> str:
         return "" if is_wide else f" of series {shown(names[number])}"
 
-    stamps = counts(time)
-    order = _order_by_time(stamps, series, source)
-    repeats = (np.diff(stamps[order]) == 0) & (np.diff(series[order]) == 0)
+    given = counts(time)
+    order = _order_by_time(given, series, source)
+    is_sorted = bool((order[1:] > order[:-1]).all())  # most tables are
+    stamps, index, number = (given, time, series) if is_sorted else (given[order], time[order], series[order])
+    repeats = (stamps[1:] == stamps[:-1]) & (number[1:] == number[:-1])
     if repeats.any():
         pairs = np.sort(np.stack([order[:-1][repeats], order[1:][repeats]], axis=1), axis=1)
         first, second = pairs[pairs[:, 1].argmin()].tolist()
@@ -98,8 +102,7 @@ def lay_out(
             f"{where(second)}: time stamp {time[second]}{label(series[second])} is there twice, first in "
             f"{where(first)}; each may come once"
         )
-    index, number = time[order], series[order]
-    begin = np.flatnonzero(np.diff(number, prepend=-1))
+    begin = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))
     rows = np.diff(begin, append=len(number))
     runs = [slice(first, first + count) for first, count in zip(begin.tolist(), rows.tolist(), strict=True)]
 
@@ -116,11 +119,12 @@ def lay_out(
     else:
         frequency = _given(frequency, time, source)
     grid = Grid(index, frequency)
-    coordinates, phases = grid.split(index)
+    coordinates, phases = grid.split(index, stamps)
     others = "" if is_given or len(names) == 1 else f" like series {shown(names[longest])}"
-    on_grid = (phases == np.repeat(phases[begin], rows)) & (phases != OFF_GRID)
-    if not on_grid.all():
-        culprit = int(number[(~on_grid).argmax()])
+    is_one = phases[0] != OFF_GRID and bool((phases == phases[0]).all())
+    on_grid = is_one or (phases == np.repeat(phases[begin], rows)) & (phases != OFF_GRID)
+    if not np.all(on_grid):
+        culprit = int(number[np.logical_not(on_grid).argmax()])
         run, others = runs[culprit], "" if culprit == longest else others
         raise _irregular(index[run], phases[run], order[run], frequency, others, label(culprit), where, is_given)
     coarser = coarser_series(coordinates, begin)
@@ -131,13 +135,15 @@ def lay_out(
         culprit = int(coarser.argmax())
         own = usual_frequency(index[runs[culprit]])
         raise _mixed(where(int(order[begin[culprit]])), label(culprit), own, frequency, others, is_given)
-    if not is_given:
-        _refuse_two_rhythms(index, coordinates, begin, frequency, lambda row: where(int(order[row])), label)
     lengths = coordinates[begin + rows - 1] - coordinates[begin] + 1
+    if not is_given and (lengths > rows).any():
+        _refuse_two_rhythms(index, coordinates, begin, frequency, lambda row: where(int(order[row])), label)
     _refuse_gaps(index, begin, rows, lengths, frequency, max_filled, lambda row: where(int(order[row])), label)
     missing = int(lengths.sum()) - len(stamps)
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    sorted_places = np.repeat(starts[:-1] - coordinates[begin], rows) + coordinates
+    sorted_places = (
+        np.repeat(starts[:-1] - coordinates[begin], rows) + coordinates if missing else np.arange(len(stamps))
+    )
     if missing:
         logger.warning(
             "%s: filled %s in %d of %d series",
@@ -151,11 +157,13 @@ def lay_out(
         owner = np.repeat(np.arange(len(names)), lengths)[is_filled]
         steps = np.flatnonzero(is_filled) - starts[owner]
         whole = np.empty(starts[-1], np.int64)
-        whole[sorted_places] = stamps[order]
+        whole[sorted_places] = stamps
         whole[is_filled] = counts(grid.join(coordinates[begin][owner] + steps, phases[begin][owner]))
         index = _like(time, whole)
-    places = np.empty_like(sorted_places)
-    places[order] = sorted_places
+    places = sorted_places
+    if not is_sorted:
+        places = np.empty_like(sorted_places)
+        places[order] = sorted_places
     return GridLayout(frequency, index, starts, places)
 
 
@@ -184,8 +192,11 @@ def _like(time: Times, stamps: NDArray[np.int64]) -> Times:
 
 def _order_by_time(stamps: NDArray[np.int64], series: NDArray[np.int64], source: str) -> NDArray[np.int64]:
     """The rows in order of series, then time; of rows alike, in the order given."""
-    order = np.argsort(series, kind="stable")
-    is_back = (np.diff(series[order]) == 0) & (np.diff(stamps[order]) < 0)
+    if (series[1:] >= series[:-1]).all():
+        order, is_back = np.arange(len(series)), (series[1:] == series[:-1]) & (stamps[1:] < stamps[:-1])
+    else:
+        order = np.argsort(series, kind="stable")
+        is_back = (np.diff(series[order]) == 0) & (np.diff(stamps[order]) < 0)
     if is_back.any():
         unsorted = np.unique(series[order][1:][is_back]).size
         logger.warning("%s: sorted the rows of %d of %d series by time", source, unsorted, series.max() + 1)
@@ -242,9 +253,9 @@ def _mixed(place: str, label: str, own: str, frequency: str, others: str, is_giv
 
 def coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
     """`(S,)` whether a series has 3 rows or more but never two that follow each other on the grid."""
-    steps = np.diff(coordinates, prepend=0)
-    steps[begin] = np.iinfo(np.int64).max
-    coarser: NDArray[np.bool_] = np.minimum.reduceat(steps, begin) > 1
+    follows = np.concatenate([[False], coordinates[1:] - coordinates[:-1] <= 1])
+    follows[begin] = False
+    coarser: NDArray[np.bool_] = ~np.logical_or.reduceat(follows, begin)
     return coarser & (np.diff(begin, append=len(coordinates)) > 2)
 
 
@@ -322,10 +333,13 @@ def _refuse_gaps(
         worst, advice = int((lengths - rows).argmax()), "check its dates"
     elif (lengths - rows > max_filled * lengths).any():
         worst = int(((lengths - rows) / lengths).argmax())
-        advice = (
-            f"filling {1 - rows[worst] / lengths[worst]:.0%} of them is more than max_filled {max_filled:g} allows; "
-            "check its dates and frequency, or give a larger max_filled"
-        )
+        advice = "none of them may be filled; check its dates and frequency"
+        if max_filled:
+            share = f"{1 - rows[worst] / lengths[worst]:.0%}"
+            advice = (
+                f"filling {share} of them is more than max_filled {max_filled:g} allows; check its dates and "
+                "frequency, or give a larger max_filled"
+            )
     else:
         return
     raise UserError(

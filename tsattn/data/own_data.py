@@ -1,33 +1,33 @@
-"""Your own data, in memory: a frame, or a CSV or Parquet file."""
+"""Your own data, in memory: a frame, a CSV or Parquet file, or a panel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.frequency import Times
-from tsattn.data.mapped.opening import opened_panel, refuse_weights, table_options
-from tsattn.data.mapped.panel_folder import is_panel_folder
 from tsattn.data.panel import Panel
-from tsattn.data.reader import check_max_filled, panel_from_frame
-from tsattn.data.split_rule import SplitRule
-from tsattn.data.splits import Split
-from tsattn.data.tables import as_frame, read_table, rows_of
+from tsattn.data.reader import TableReader
+from tsattn.data.scaling import fit_scaler
+from tsattn.data.sources import FrameSource
+from tsattn.data.split_rule import AllRows, LastTenth, asked_rule
 from tsattn.data.text_format import TextFormat
-from tsattn.data.weights import RowWeights, without_column
+from tsattn.data.weights import RowWeights
+from tsattn.errors import UserError
+from tsattn.scaler import Scaler
+from tsattn.task import Task
 
-__all__ = ["CSVDataModule", "FrameDataModule"]
+__all__ = ["CSVDataModule", "FrameDataModule", "PanelDataModule"]
 
 
 class FrameDataModule(ForecastDataModule):
     """A frame of many series (long: a row a series and time stamp) or of one (wide: a row a time stamp).
 
     Every series is split alike: by fraction, by count or by date. Missing values are masked, gaps in time are filled
-    with missing values, and nothing that has a value is dropped. `panel_from_frame` says what is read from a frame.
+    with missing values, and nothing that has a value is dropped. `TableReader` says what is read from a frame.
 
     Args:
         frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``.
@@ -46,6 +46,9 @@ class FrameDataModule(ForecastDataModule):
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
+        format: ``csv`` or ``parquet``, of a file whose name does not say it.
+        strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and no cell may be
+            empty.
         train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
             given.
         val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
@@ -85,6 +88,8 @@ class FrameDataModule(ForecastDataModule):
         separator: str = ",",
         decimal: str = ".",
         encoding: str = "utf-8",
+        format: str | None = None,
+        strict: bool = False,
         train_fraction: float | None = None,
         val_fraction: float | None = None,
         val_rows: int | None = None,
@@ -97,72 +102,36 @@ class FrameDataModule(ForecastDataModule):
         scaling: str = "series",
         **sizes: Any,
     ) -> None:
-        super().__init__(name, scaling=scaling, **sizes)
-        self.frame = frame
-        self.future: Path | None = None
-        self.columns: dict[str, Any] = {
-            "id_column": id_column,
-            "time_column": time_column,
-            "target": target,
-            "past_covariates": tuple(past_covariates),
-            "future_covariates": tuple(future_covariates),
-            "static": tuple(static),
-        }
-        self.frequency = frequency
-        check_max_filled(max_filled)
-        self.max_filled = max_filled
-        self.text = TextFormat(separator, decimal, encoding, date_format)
-        self.weights = RowWeights.of(weight_column, series_weights, row_weights)
-        self.rule = SplitRule.of(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
-
-    @override
-    def load_panel(self) -> Panel:
-        return self._panel(self.frame, "the frame", weights=self.weights)
-
-    @override
-    def load_input(self, path: Path) -> Panel:
-        """The series in a CSV or Parquet file, or in a folder that a table was converted to."""
-        return self._file(path)
-
-    @override
-    def split(self, time: Times) -> Split:
-        return self.rule.split(time)
-
-    def _file(self, path: Path, weights: RowWeights | None = None) -> Panel:
-        if is_panel_folder(path):
-            refuse_weights(weights, path)
-            return opened_panel(path, table_options(self.columns, self.frequency, self.max_filled, self.text))
-        named = {name: self.columns[name] for name in ("id_column", "time_column")}
-        table = read_table(path, text=self.text, **named)
-        return self._panel(table, str(path), rows_of(path, self.text), weights)
-
-    def _panel(
-        self,
-        table: Any,
-        source: str,
-        row_of: Callable[[int], str] | None = None,
-        weights: RowWeights | None = None,
-    ) -> Panel:
-        if weights is None and self.weights is not None:
-            table = without_column(as_frame(table, source), self.weights.column)
-        task, columns, frequency = self.task, self.columns, self.frequency
-        categorical = None if task is None else [*task.categories_by_covariate]
-        if task is not None:
-            table, frequency = as_frame(table, source), task.frequency
-            if set(task.channels) <= set(map(str, table.columns)):
-                columns = {**columns, "target": task.channels}  # of other columns none is a channel
-        return panel_from_frame(
-            table,
-            **columns,
+        reader = TableReader(
+            id_column=id_column,
+            time_column=time_column,
+            target=target,
+            past_covariates=past_covariates,
+            future_covariates=future_covariates,
+            static=static,
             frequency=frequency,
-            max_filled=self.max_filled,
-            text=self.text,
-            source=source,
-            row_of=row_of,
-            future=self.future,
-            weights=weights,
-            categorical=categorical,
+            max_filled=max_filled,
+            text=TextFormat(separator, decimal, encoding, date_format, format),
+            strict=strict,
+            weights=RowWeights.of(weight_column, series_weights, row_weights),
         )
+        rule = asked_rule(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
+        super().__init__(name, source=FrameSource(frame, reader), rule=rule, scaling=scaling, **sizes)
+
+    @property
+    def frames(self) -> FrameSource:
+        """The source: what it reads, and how."""
+        assert isinstance(self.source, FrameSource)
+        return self.source
+
+    @property
+    def future(self) -> Any:
+        """The file of future covariates, see above."""
+        return self.frames.future
+
+    @future.setter
+    def future(self, given: Any) -> None:
+        self.frames.future = given
 
 
 class CSVDataModule(FrameDataModule):
@@ -177,9 +146,52 @@ class CSVDataModule(FrameDataModule):
     """
 
     def __init__(self, path: str, **options: Any) -> None:
-        super().__init__(None, name=Path(path).stem, **options)
+        super().__init__(Path(path), name=Path(path).stem, **options)
         self.path = Path(path)
 
+
+class PanelDataModule(FrameDataModule):
+    """A panel that is given, split by `LastTenth` unless another split is asked for.
+
+    Args:
+        **options: columns and text, by which the panel was read and a file to forecast from is; split, lengths and
+            batch sizes: see `FrameDataModule`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(None, name="panel", **options)
+        self.source = _Given(None, self.frames.reader)
+        if all(options.get(name) is None for name in _SPLIT):
+            self.rule = LastTenth(self.context_length, self.prediction_length)
+
+    def give(self, panel: Panel) -> None:
+        """Take the panel, before `setup`."""
+        self.panel = panel
+        if isinstance(self.rule, LastTenth):
+            parts = [self.rule.split(range(rows)) for rows in panel.lengths.tolist()]
+            self.parts = ("train", "val") if any(part.train_end < part.val_end for part in parts) else ("train",)
+
+    def describe(self) -> tuple[Task, Scaler]:
+        """The task of the panel, and the scale of all of its rows, for what is not trained; it may be short."""
+        panel = self.panel
+        assert panel is not None
+        whole = [AllRows().split(panel.time_of(number)) for number in range(len(panel))]
+        return self._new_task(panel), fit_scaler(panel, whole, self.scaling, self.transform)
+
+
+class _Given(FrameSource):
+    """Series that were given in Python, of which only the ends are saved."""
+
     @override
-    def load_panel(self) -> Panel:
-        return self._file(self.path, self.weights)
+    def load(self) -> Panel:
+        raise UserError(
+            "the series of this run were given in Python and are not in its folder: `predict --run DIR --input FILE` "
+            "forecasts from a file, and tsattn.load(DIR) takes frames"
+        )
+
+    @override
+    def for_task(self, task: Task) -> _Given:
+        return self
+
+
+_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")

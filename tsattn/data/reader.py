@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data.columns import category_codes, column_name, column_names
-from tsattn.data.frequency import Times
+from tsattn.data.frequency import Times, is_steps
 from tsattn.data.grid import normalise_frequency
 from tsattn.data.grid_layout import GridLayout, lay_out
 from tsattn.data.lazy_frames import collected
@@ -26,39 +26,21 @@ from tsattn.data.roles import (
     plain_frame,
     without_saved_index,
 )
-from tsattn.data.table_rows import SeriesRows, Table, TableRows, future_rows, in_series, table_rows, without_empty
+from tsattn.data.table_rows import Rows, Table, check_rising, future_rows, read_rows, without_empty
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
-from tsattn.data.weights import RowWeights
+from tsattn.data.weights import RowWeights, without_column
 from tsattn.errors import UserError, number_of, one_of, shown
+from tsattn.task import Task
 
-__all__ = ["check_max_filled", "panel_from_frame", "table_with_roles"]
+__all__ = ["TableReader", "panel_from_frame"]
 
 logger = logging.getLogger("tsattn")
 
-_PLAIN = TextFormat()
 
-
-def panel_from_frame(
-    table: Any,
-    *,
-    id_column: str | None = None,
-    time_column: str | None = None,
-    target: str | Sequence[str] | None = None,
-    past_covariates: Sequence[str] = (),
-    future_covariates: Sequence[str] = (),
-    static: Sequence[str] = (),
-    frequency: str | int | None = None,
-    max_filled: float = 0.5,
-    text: TextFormat = _PLAIN,
-    source: str = "the frame",
-    future: Any = None,
-    row_of: Callable[[int], str] | None = None,
-    zone_of: Times | None = None,
-    categorical: Collection[str] | None = None,
-    weights: RowWeights | None = None,
-) -> Panel:
-    """The series in a long table (a row a series and time stamp) or a wide one (a row a time stamp).
+@dataclass(frozen=True)
+class TableReader:
+    """How a table becomes a panel: a long table (a row a series and time stamp) or a wide one (a row a time stamp).
 
     A table is long if `id_column` is named or it has the columns ``unique_id`` or ``item_id``. Rows may come in any
     order: series are sorted by their ids, rows by time. A missing target is NaN; so is everything in the rows that fill
@@ -71,9 +53,7 @@ def panel_from_frame(
     With future covariates, the rows of a series after the last one with a target are its future. Rows without a target
     need not repeat the static columns.
 
-    Args:
-        table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__`` or
-            ``__dataframe__``; a pandas Series, which is a wide table of one column; or a path for `read_table`.
+    Attributes:
         id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index of
             time stamps or periods.
@@ -86,120 +66,193 @@ def panel_from_frame(
         frequency: pandas frequency of the stamps, a whole number for steps; None infers it, even where there are gaps.
         max_filled: the share of the rows of a series that may be filled.
         text: how text is written, the dates of a frame too.
-        source: what the table is, for messages.
-        future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
-        row_of: names a row (from 0) of the table in messages; by default ``the frame, row 1`` and so on.
-        zone_of: time stamps of another table, into whose time zone those of this one are converted.
+        strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and every cell must
+            hold a value.
+        allow_missing: whether a strict reader takes empty cells.
+        trained_on: the targets, of tables that have all of them; None leaves them to `target`.
         categorical: the covariates that are categories, however they are written; None finds them.
         weights: how much rows and series count in a training; None: all alike.
+        unread: columns that are left out, if they are there.
 
     Raises:
-        UserError: for a table that cannot be used, naming the series and the row (from 1).
+        UserError: for what is none of these.
     """
-    check_max_filled(max_filled)
-    described = table_with_roles(
-        table,
-        id_column=id_column,
-        time_column=time_column,
-        target=target,
-        past_covariates=past_covariates,
-        future_covariates=future_covariates,
-        static=static,
-        frequency=frequency,
-        text=text,
-        source=source,
-        row_of=row_of,
-        weight_column=None if weights is None else weights.column,
-    )
-    frame, roles, source = described.frame, described.roles, described.source
-    given = table_rows(described, zone_of, categorical)
-    if roles.is_wide and target is None:
-        roles, given = _without_empty_columns(roles, given, source)
-    if future is not None:
-        counts_steps = None if isinstance(given.time, pd.DatetimeIndex) else "1"
-        ahead = future_rows(future, roles, text, counts_steps, given.categories)
-        rows = in_series(given, ahead, source, roles)
-    else:
-        rows = in_series(given, None, source, roles)
-    if not roles.is_wide:
-        rows, kept = without_empty(rows, source)
-        frame = frame if len(kept) == len(frame) else frame.iloc[kept]
-    codes, categories = _categories(frame, roles, rows)
-    grids = _on_grids(rows, roles, described.frequency, source, max_filled)
-    is_kept, ahead_starts = ~grids.is_ahead, grids.ahead_starts
-    panel = Panel(
-        ids=rows.names,
-        channels=roles.target,
-        frequency=grids.layout.frequency,
-        time=grids.layout.time[is_kept],
-        starts=grids.layout.starts - ahead_starts,
-        values=grids.values[is_kept],
-        past_covariates=grids.past[is_kept] if roles.past else None,
-        past_names=roles.past,
-        future_covariates=grids.known[is_kept] if roles.future else None,
-        future_names=roles.future,
-        ahead=grids.known[grids.is_ahead] if roles.future else None,
-        ahead_starts=ahead_starts,
-        static=codes if roles.static else None,
-        static_names=roles.static,
-        static_categories=categories,
-        covariate_categories=rows.categories,
-        is_wide=roles.is_wide,
-        id_name=Panel.id_name if roles.id is None else roles.id,
-        time_name=NO_NAME if is_nameless(roles.time) else roles.time,
-    )
-    return panel if weights is None else weights.on(panel, grids.weights[is_kept], source)
+
+    id_column: str | None = None
+    time_column: str | None = None
+    target: str | Sequence[str] | None = None
+    past_covariates: Sequence[str] = ()
+    future_covariates: Sequence[str] = ()
+    static: Sequence[str] = ()
+    frequency: str | int | None = None
+    max_filled: float = 0.5
+    text: TextFormat = TextFormat()  # noqa: RUF009  # it is frozen
+    strict: bool = False
+    allow_missing: bool = False
+    trained_on: tuple[str, ...] | None = None
+    categorical: Collection[str] | None = None
+    weights: RowWeights | None = None
+    unread: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("id_column", "time_column"):
+            object.__setattr__(self, name, column_name(getattr(self, name), name))
+        for name in ("target", "past_covariates", "future_covariates", "static"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None and name == "target" else column_names(given, name))
+        if not 0 <= self.max_filled <= 1:
+            raise UserError(f"max_filled must be from 0 to 1, a share of the rows of a series, not {self.max_filled}")
+
+    def for_task(self, task: Task) -> TableReader:
+        """The reader of other tables for a trained model, whose frequency and channels it knows."""
+        categorical = (*task.categories_by_covariate,)
+        return replace(self, frequency=task.frequency, trained_on=task.channels, categorical=categorical)
+
+    def unweighted(self) -> TableReader:
+        """The reader of tables to forecast from, whose column of weights, if they have it, is not read."""
+        if self.weights is None:
+            return self
+        column = () if self.weights.column is None else (self.weights.column,)
+        return replace(self, weights=None, unread=column)
+
+    def read(
+        self,
+        table: Any,
+        source: str = "the frame",
+        *,
+        future: Any = None,
+        row_of: Callable[[int], str] | None = None,
+        zone_of: Times | None = None,
+    ) -> Panel:
+        """The series in a table.
+
+        Args:
+            table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__`` or
+                ``__dataframe__``; a pandas Series, which is a wide table of one column; or a path for `read_table`.
+            source: what a frame is, for messages.
+            future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
+            row_of: names a row (from 0) of a frame in messages; by default ``the frame, row 1`` and so on.
+            zone_of: time stamps of another table, into whose time zone those of this one are converted.
+
+        Raises:
+            UserError: for a table that cannot be used, naming the series and the row (from 1).
+        """
+        given = self.table(table, source, row_of=row_of)
+        frame, roles, source, frequency = given.frame, given.roles, given.source, given.frequency
+        if self.strict and (frequency is None or not is_steps(frequency)):
+            given = replace(given, frequency="D")  # whole numbers are no dates here
+        rows = read_rows(given, zone_of, self.categorical)
+        if self.strict:
+            check_rising(rows)
+        elif roles.is_wide and self._targets(frame) is None:
+            roles, rows = _without_empty_columns(roles, rows, source)
+        if future is not None:
+            steps = None if isinstance(rows.time, pd.DatetimeIndex) else "1"
+            rows = rows.with_future(future_rows(future, roles, self.text, steps, rows.categories), source, roles)
+        if not roles.is_wide:
+            rows, kept = without_empty(rows, source)
+            frame = frame if len(kept) == len(frame) else frame.iloc[kept]
+        codes, categories = _categories(frame, roles, rows)
+        grids = self._on_grids(rows, roles, frequency, source)
+        is_kept, ahead_starts = ~grids.is_ahead, grids.ahead_starts
+        whole = bool(is_kept.all())
+
+        def kept_rows(part: Any) -> Any:
+            return part if whole else part[is_kept]
+
+        panel = Panel(
+            ids=rows.names,
+            channels=roles.target,
+            frequency=grids.layout.frequency,
+            time=kept_rows(grids.layout.time),
+            starts=grids.layout.starts - ahead_starts,
+            values=kept_rows(grids.values),
+            past_covariates=kept_rows(grids.past) if roles.past else None,
+            past_names=roles.past,
+            future_covariates=kept_rows(grids.known) if roles.future else None,
+            future_names=roles.future,
+            ahead=grids.known[grids.is_ahead] if roles.future else None,
+            ahead_starts=ahead_starts,
+            static=codes if roles.static else None,
+            static_names=roles.static,
+            static_categories=categories,
+            covariate_categories=rows.categories,
+            is_wide=roles.is_wide,
+            id_name=Panel.id_name if roles.id is None else roles.id,
+            time_name=NO_NAME if is_nameless(roles.time) else roles.time,
+        )
+        return panel if self.weights is None else self.weights.on(panel, kept_rows(grids.weights), source)
+
+    def table(self, table: Any, source: str = "the frame", *, row_of: Callable[[int], str] | None = None) -> Table:
+        """A table whose columns are known to be there and have a role, no cell looked at; the arguments are `read`'s.
+
+        Raises:
+            UserError: for a table without the columns that it needs.
+        """
+        frequency = None if self.frequency is None else normalise_frequency(self.frequency)
+        weight = None if self.weights is None else self.weights.column
+        named: Any = {"past": self.past_covariates, "future": self.future_covariates, "static": self.static}
+        table = collected(table, source, self.id_column, self.time_column, self.target, **named, weight=weight)
+        frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self.text)
+        for column in self.unread:
+            frame = without_column(frame, column)
+        row_of = own_row_of or row_of
+        allow_steps = row_of is None and not self.strict
+        frame, time_column = plain_frame(frame, source, self.id_column, self.time_column, allow_steps=allow_steps)
+        target = self._targets(frame)
+        roles = find_roles(frame, source, self.id_column, time_column, target)
+        roles = replace(roles, **named, weight=weight)
+        if roles.is_wide and target is None:
+            frame = without_saved_index(frame, roles, source)
+        roles = check_roles(frame, source, roles, every_target=target is None)
+        return Table(frame, roles, source, self.text, frequency, row_of)
+
+    def _targets(self, frame: pd.DataFrame) -> Any:
+        """The targets that are asked for; None leaves them to the table."""
+        if self.trained_on is not None and {*self.trained_on} <= {*map(str, frame.columns)}:
+            return self.trained_on  # of other columns none is a target
+        return self.target
+
+    def _on_grids(self, rows: Rows, roles: Roles, frequency: str | None, source: str) -> _Grids:
+        """Rows sorted and their gaps filled; with future covariates, what comes after the last targets is ahead."""
+        layout = lay_out(
+            *(rows.time, rows.series, rows.names, frequency, rows.where, source),
+            is_wide=roles.is_wide,
+            max_filled=0.0 if self.strict else self.max_filled,
+        )
+        values, past, known = (layout.spread(part) for part in (rows.values, rows.past, rows.known))
+        if not self.strict or self.allow_missing:
+            _refuse_empty(values, layout.starts, roles, rows.names, source)
+        is_ahead = np.zeros(len(values), dtype=bool)
+        if roles.future:
+            is_ahead = _is_after_last_target(values, layout.starts)
+            _refuse_early_future(is_ahead[layout.places[rows.num_own :]], rows, roles)
+            _log_ahead(is_ahead, past, roles.past, source)
+        own = np.flatnonzero(~is_ahead[layout.places[: rows.num_own]]) if is_ahead.any() else slice(rows.num_own)
+        parts = [part[own] for part in (rows.values, rows.past, rows.known)]
+        if not self.strict:
+            _log_missing(parts[0], np.concatenate(parts[1:], axis=1), roles, source)
+        elif not self.allow_missing:
+            missing = np.argwhere(np.isnan(np.concatenate(parts, axis=1)))
+            if missing.size:
+                row, column = missing[0].tolist()
+                row = row if isinstance(own, slice) else int(own[row])
+                name = shown((*roles.target, *roles.past, *roles.future)[column])
+                raise UserError(f"{rows.where(row)}: the value of {name} is missing; a finite number is needed")
+        return _Grids(layout, values, past, known, layout.spread(rows.weights), is_ahead)
 
 
-def table_with_roles(
+def panel_from_frame(
     table: Any,
     *,
-    id_column: str | None = None,
-    time_column: str | None = None,
-    target: str | Sequence[str] | None = None,
-    past_covariates: Sequence[str] = (),
-    future_covariates: Sequence[str] = (),
-    static: Sequence[str] = (),
-    weight_column: str | None = None,
-    frequency: str | int | None = None,
-    text: TextFormat = _PLAIN,
     source: str = "the frame",
+    future: Any = None,
     row_of: Callable[[int], str] | None = None,
-) -> Table:
-    """A table whose columns are known to be there and have a role, no cell looked at; see `panel_from_frame`.
-
-    Raises:
-        UserError: for a table without the columns that it needs.
-    """
-    id_column, time_column = column_name(id_column, "id_column"), column_name(time_column, "time_column")
-    targets = None if target is None else column_names(target, "target")
-    frequency = None if frequency is None else normalise_frequency(frequency)
-    named = (past_covariates, "past_covariates"), (future_covariates, "future_covariates"), (static, "static")
-    parts = [column_names(given, what) for given, what in named]
-    covariates: dict[str, Any] = dict(zip(("past", "future", "static"), parts, strict=True))
-    table = collected(table, source, id_column, time_column, targets, **covariates, weight=weight_column)
-    table, source, own_row_of = opened(table, source, id_column, time_column, text)
-    row_of = own_row_of or row_of
-    frame, time_column = plain_frame(table, source, id_column, time_column, allow_steps=row_of is None)
-    roles = replace(
-        find_roles(frame, source, id_column, time_column, targets),
-        **covariates,
-        weight=weight_column,
-    )
-    if roles.is_wide and target is None:
-        frame = without_saved_index(frame, roles, source)
-    roles = check_roles(frame, source, roles, every_target=target is None)
-    return Table(frame, roles, source, text, frequency, row_of)
-
-
-def check_max_filled(share: float) -> None:
-    """Refuse what is no share.
-
-    Raises:
-        UserError: naming what is valid.
-    """
-    if not 0 <= share <= 1:
-        raise UserError(f"max_filled must be from 0 to 1, a share of the rows of a series, not {share}")
+    zone_of: Times | None = None,
+    **options: Any,
+) -> Panel:
+    """The series in a table; the options are those of `TableReader`, the other arguments those of its `read`."""
+    return TableReader(**options).read(table, source, future=future, row_of=row_of, zone_of=zone_of)
 
 
 @dataclass(frozen=True)
@@ -230,16 +283,16 @@ class _Grids:
         return np.concatenate([[0], np.cumsum(steps)])
 
 
-def _categories(
-    frame: pd.DataFrame, roles: Roles, rows: SeriesRows
-) -> tuple[NDArray[np.int64], tuple[tuple[str, ...], ...]]:
+def _categories(frame: pd.DataFrame, roles: Roles, rows: Rows) -> tuple[NDArray[np.int64], tuple[tuple[str, ...], ...]]:
     """`(S, K)` the category of each series in each static column, and the categories of each column."""
+    if not roles.static:
+        return np.empty((len(rows.names), 0), np.int64), ()
     own = slice(rows.num_own)
     may_lack = np.atleast_1d(np.isnan(rows.values[own]).all(axis=1))
     return category_codes(frame, roles.static, rows.series[own], rows.names, rows.where, may_lack)
 
 
-def _without_empty_columns(roles: Roles, rows: TableRows, source: str) -> tuple[Roles, TableRows]:
+def _without_empty_columns(roles: Roles, rows: Rows, source: str) -> tuple[Roles, Rows]:
     """A wide table without the targets that have no value, which is logged; as it is if none has one."""
     is_full = np.atleast_1d(~np.isnan(rows.values).all(axis=0))
     if is_full.all() or not is_full.any():
@@ -249,26 +302,6 @@ def _without_empty_columns(roles: Roles, rows: TableRows, source: str) -> tuple[
     logger.warning("%s: left out %s, without any value", source, what)
     targets = tuple(name for name, is_kept in zip(roles.target, is_full, strict=True) if is_kept)
     return replace(roles, target=targets), replace(rows, values=rows.values[:, is_full])
-
-
-def _on_grids(rows: SeriesRows, roles: Roles, frequency: str | None, source: str, max_filled: float) -> _Grids:
-    """Rows sorted and their gaps filled; with future covariates, what comes after the last targets is the future."""
-    layout = lay_out(
-        *(rows.time, rows.series, rows.names, frequency, rows.where, source),
-        is_wide=roles.is_wide,
-        max_filled=max_filled,
-    )
-    values, past, known = (layout.spread(part) for part in (rows.values, rows.past, rows.known))
-    _refuse_empty(values, layout.starts, roles, rows.names, source)
-    is_ahead = np.zeros(len(values), dtype=bool)
-    if roles.future:
-        is_ahead = _is_after_last_target(values, layout.starts)
-        _refuse_early_future(is_ahead[layout.places[rows.num_own :]], rows, roles)
-        _log_ahead(is_ahead, past, roles.past, source)
-    places = layout.places[: rows.num_own]
-    places = places[~is_ahead[places]]
-    _log_missing(values[places], np.concatenate([past[places], known[places]], axis=1), roles, source)
-    return _Grids(layout, values, past, known, layout.spread(rows.weights), is_ahead)
 
 
 def _refuse_empty(
@@ -290,7 +323,7 @@ def _is_after_last_target(values: NDArray[np.float64], starts: NDArray[np.int64]
     return rows > np.repeat(last, np.diff(starts))
 
 
-def _refuse_early_future(is_ahead: NDArray[np.bool_], rows: SeriesRows, roles: Roles) -> None:
+def _refuse_early_future(is_ahead: NDArray[np.bool_], rows: Rows, roles: Roles) -> None:
     """Refuse a future that the table has targets for, given of each of its rows whether it comes after the last one."""
     late = np.flatnonzero(~is_ahead)
     if late.size:

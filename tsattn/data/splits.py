@@ -1,15 +1,11 @@
-"""Cutting series into training, validation and test rows, in the order of time."""
+"""Training, validation and test rows of series, in the order of time, and the windows in them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tsattn.errors import UserError
-
-if TYPE_CHECKING:  # the cards of the data sets, which are split by this, are read without pandas
-    import pandas as pd
 
 __all__ = ["PART_WORDS", "Split", "all_origins"]
 
@@ -26,41 +22,6 @@ class Split:
     train_end: int
     val_end: int
     test_end: int
-
-    @classmethod
-    def by_fraction(cls, num_rows: int, train: float, val: float) -> Split:
-        """The first `train` share of the rows, the next `val` share, and all the rest for testing."""
-        if not (train > 0 and val > 0 and train + val < 1):
-            raise UserError(
-                f"split must be shares of train and val above 0 that sum to less than 1, not {train}, {val}"
-            )
-        train_end = int(num_rows * train)
-        return cls(train_end, train_end + int(num_rows * val), num_rows)
-
-    @classmethod
-    def by_benchmark(cls, num_rows: int) -> Split:
-        """70 / 10 / 20 percent as the literature on long-horizon forecasting rounds (Wu et al., Autoformer).
-
-        Training and test take `int(0.7 n)` and `int(0.2 n)` rows, validation all those between. `by_fraction` rounds
-        validation instead and gives the rest to testing, which differs by a row or two.
-        """
-        return cls(int(num_rows * 0.7), num_rows - int(num_rows * 0.2), num_rows)
-
-    @classmethod
-    def by_count(cls, num_rows: int, val: int, test: int) -> Split:
-        """The last `test` rows for testing, the `val` rows before them for validation, the rest for training.
-
-        A series that is shorter than both gives up training first, then validation.
-        """
-        val_end = max(0, num_rows - test)
-        return cls(max(0, val_end - val), val_end, num_rows)
-
-    @classmethod
-    def by_date(cls, time: pd.DatetimeIndex, val: pd.Timestamp, test: pd.Timestamp) -> Split:
-        """Validation from the time stamp `val` on, testing from `test` on, each included; before them is training."""
-        if not val < test:
-            raise UserError(f"the validation part must start before the test part, not at {val} and {test}")
-        return cls(int(time.searchsorted(val)), int(time.searchsorted(test)), len(time))
 
     def bounds(self, part: str) -> tuple[int, int]:
         """First row of ``train``, ``val`` or ``test``, and the row after its last."""

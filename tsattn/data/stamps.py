@@ -45,10 +45,14 @@ def time_stamps(
         stamps = parse_dates(_as_text(column), where, form)
     elif pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_timedelta64_dtype(kind):
         raise _no_date(column, 0, where)
+    elif isinstance(kind, pd.StringDtype):
+        stamps = parse_dates(column, where, date_format, ids)
     else:
         stamps = _parsed(column.astype(object), where, date_format, ids)
-    if (row := stamps.isna().argmax()) or stamps.isna()[0]:
-        raise _no_date(column, int(row), where)
+    if stamps.hasnans:
+        raise _no_date(column, int(stamps.isna().argmax()), where)
+    if pd.Timestamp("1678", tz=stamps.tz) <= stamps.min() and stamps.max() <= pd.Timestamp("2261-12-31", tz=stamps.tz):
+        return stamps
     outside = (stamps < pd.Timestamp("1678", tz=stamps.tz)) | (stamps > pd.Timestamp("2261-12-31", tz=stamps.tz))
     if outside.any():
         raise UserError(f"{where(int(outside.argmax()))}: {stamps[outside][0]} is not within the years 1678 to 2261")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tsattn.data.category_columns import Categories, covariate_columns, joined_categories
 from tsattn.data.columns import match_ids, number_columns, series_numbers
 from tsattn.data.frequency import Times, one_time
+from tsattn.data.grid import counts
 from tsattn.data.lazy_frames import collected
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles, check_roles, plain_frame
@@ -26,7 +27,7 @@ from tsattn.data.text_format import TextFormat
 from tsattn.data.weights import check_cells
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["SeriesRows", "Table", "TableRows", "future_rows", "in_series", "table_rows", "without_empty"]
+__all__ = ["Rows", "Table", "check_rising", "future_rows", "listed", "read_rows", "without_empty"]
 
 logger = logging.getLogger("tsattn")
 
@@ -59,37 +60,12 @@ class Table:
 
 
 @dataclass(frozen=True)
-class TableRows:
-    """The rows of a table in the order given, every cell checked but those of ids and categories.
-
-    Attributes:
-        time: `(R,)` time stamps, or steps.
-        ids: `(R,)` series ids as given; None for a wide table.
-        values: `(R, C)` float64 targets, NaN where missing, as in what follows.
-        past: `(R, P)` float64 past covariates.
-        known: `(R, F)` float64 future covariates.
-        weights: `(R, 1)` float64 weights, `(R, 0)` without such a column.
-        where: names a row (from 0) in messages.
-        categories: of the covariates that are such.
-    """
-
-    time: Times
-    ids: pd.Series | None
-    values: NDArray[np.float64]
-    past: NDArray[np.float64]
-    known: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    where: Callable[[int], str]
-    categories: Categories = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SeriesRows:
-    """The rows of the series of a table, in the order given, and after them those of their future.
+class Rows:
+    """The rows of a table in the order given, every cell checked, and after them those of its future.
 
     Attributes:
         num_own: how many rows, the first ones, are of the table itself.
-        names: the S ids, sorted.
+        names: the S ids, sorted; ``("series",)`` for a wide table.
         series: `(R,)` int64 number of the series of each row.
         time: `(R,)` time stamps, or steps.
         values: `(R, C)` float64 targets, NaN where missing and in the rows of the future.
@@ -111,9 +87,55 @@ class SeriesRows:
     where: Callable[[int], str]
     categories: Categories = field(default_factory=dict)
 
+    def take(self, kept: NDArray[np.int64]) -> Rows:
+        """Some of the rows, rising, which are still named as they were given."""
+        parts = {name: getattr(self, name)[kept] for name in ("series", "time", "values", "past", "known", "weights")}
+        own = int(np.searchsorted(kept, self.num_own))
+        return replace(self, **parts, num_own=own, where=lambda row: self.where(int(kept[row])))
 
-def table_rows(table: Table, zone_of: Times | None, categorical: Collection[str] | None = None) -> TableRows:
-    """The rows of a table, its time stamps in the zone of others if these are given.
+    def with_future(self, future: Rows, source: str, roles: Roles) -> Rows:
+        """These rows and after them those of their future, all with the numbers of these series.
+
+        Series of the future that the table has not got are left out, which is logged.
+
+        Raises:
+            UserError: for a future of other series or without the table's time zone.
+        """
+        number = {name: number for number, name in enumerate(self.names)}
+        same = {name: name for name in future.names if name in number} or match_ids(future.names, self.names)
+        owners = np.array([number[same[name]] if name in same else -1 for name in future.names])[future.series]
+        if not_there := [name for name in future.names if name not in same]:
+            left_out, valid = listed(not_there), listed(self.names)
+            if not same:
+                raise UserError(f"{_FUTURE} is of series {left_out}, not of any in {source}; valid are {valid}")
+            with quiet(False):
+                logger.warning(
+                    "%s: left out %d series that %s has not got: %s", _FUTURE, len(not_there), source, left_out
+                )
+        future = future.take(np.flatnonzero(owners >= 0))
+        num_own, added = self.num_own, len(future.time)
+
+        def longer(part: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.concatenate([part, np.full((added, part.shape[1]), np.nan)])
+
+        known, categories = joined_categories(
+            self.known, future.known, roles.future, self.categories, future.categories
+        )
+        return replace(
+            self,
+            series=np.concatenate([self.series, owners[owners >= 0]]),
+            time=one_time(self.time.append(in_zone_of(self.time, future.time, _FUTURE, source))),
+            values=longer(self.values),
+            past=longer(self.past),
+            known=known,
+            weights=longer(self.weights),
+            categories={**self.categories, **categories},
+            where=lambda row: self.where(row) if row < num_own else future.where(row - num_own),
+        )
+
+
+def read_rows(table: Table, zone_of: Times | None = None, categorical: Collection[str] | None = None) -> Rows:
+    """The rows of a table.
 
     Args:
         table: the table.
@@ -123,19 +145,33 @@ def table_rows(table: Table, zone_of: Times | None, categorical: Collection[str]
     Raises:
         UserError: for a cell that cannot be used, naming its row, and a covariate without any value.
     """
-    rows = _read(table, zone_of, categorical)
-    names = (*table.roles.past, *table.roles.future)
-    for name, column in zip(names, (*rows.past.T, *rows.known.T), strict=True):
-        if np.isnan(column).all():
+    frame, roles, where = table.frame, table.roles, table.where
+    if not len(frame):
+        raise UserError(f"{table.source} has no rows")
+    ids = None if roles.id is None else frame[roles.id]
+    time = stamps_or_steps(
+        frame[roles.time], where, date_format=table.text.date_format, ids=ids, frequency=table.frequency
+    )
+    if zone_of is not None:
+        time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
+    values = number_columns(frame, roles.target, where, "target")
+    past, of_past = covariate_columns(frame, roles.past, where, "past covariate", categorical)
+    known, of_known = covariate_columns(frame, roles.future, where, "future covariate", categorical)
+    for name, column in zip((*roles.past, *roles.future), (*past.T, *known.T), strict=True):
+        if roles.target and np.isnan(column).all():
             raise UserError(
                 f"{table.source}: every value of covariate {shown(name)} is missing; at least one is needed"
             )
-    return rows
+    weights = number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
+    check_cells(weights, values, str(roles.weight), where)
+    series, names = series_numbers(ids, len(frame), where)
+    categories = {**of_past, **of_known}
+    return Rows(len(frame), names, series, time, values, past, known, weights, where, categories)
 
 
 def future_rows(
     frame: Any, roles: Roles, text: TextFormat, frequency: str | None, categorical: Collection[str] = ()
-) -> TableRows:
+) -> Rows:
     """The rows of a frame or file of future values: ids, time stamps and future covariates alone, C = P = 0.
 
     Args:
@@ -158,41 +194,38 @@ def future_rows(
         plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)
         own = Roles(roles.id, roles.time, (), future=roles.future)
         own = check_roles(plain, _FUTURE, own, every_target=False, needs_target=False)
-        return _read(Table(plain, own, _FUTURE, text, frequency), None, categorical)
+        return read_rows(Table(plain, own, _FUTURE, text, frequency), None, categorical)
 
 
-def in_series(rows: TableRows, future: TableRows | None, source: str, roles: Roles) -> SeriesRows:
-    """The rows of a table and after them those of its future, all with the numbers of their series.
-
-    Series of the future that the table has not got are left out, which is logged.
+def check_rising(rows: Rows) -> None:
+    """Refuse rows of a series whose time stamps do not rise in the order given.
 
     Raises:
-        UserError: for an id that is none, or a future of other series or without the table's time zone.
+        UserError: naming the first such row.
     """
-    num_own = len(rows.time)
-    series, names = series_numbers(rows.ids, num_own, rows.where)
-    if future is not None:
-        ahead, others = series_numbers(future.ids, len(future.time), future.where)
-        number = {name: number for number, name in enumerate(names)}
-        same = {name: name for name in others if name in number} or match_ids(others, names)
-        owners = np.array([number[same[name]] if name in same else -1 for name in others])[ahead]
-        if not_there := [name for name in others if name not in same]:
-            _log_left_out(not_there, names, source, is_any_used=bool(same))
-        kept = np.flatnonzero(owners >= 0)
-        rows = _joined(rows, _taken(future, kept), source, roles)
-        series = np.concatenate([series, owners[kept]])
-    parts = rows.time, rows.values, rows.past, rows.known, rows.weights, rows.where, rows.categories
-    return SeriesRows(num_own, names, series, *parts)
+    order = np.argsort(rows.series, kind="stable")
+    stamps = counts(rows.time)[order]
+    back = order[1:][(np.diff(stamps) <= 0) & (np.diff(rows.series[order]) == 0)]
+    if back.size:
+        row = int(back.min())
+        before = int(order[np.flatnonzero(order == row)[0] - 1])
+        time: Any = rows.time
+        of = "" if len(rows.names) == 1 else f" of series {shown(rows.names[rows.series[row]])}"
+        what = "repeats the row before" if time[row] == time[before] else f"goes back from {time[before]}"
+        raise UserError(f"{rows.where(row)}: time stamp {time[row]}{of} {what}; time stamps must rise")
 
 
-def without_empty(rows: SeriesRows, source: str) -> tuple[SeriesRows, NDArray[np.int64]]:
+def without_empty(rows: Rows, source: str) -> tuple[Rows, NDArray[np.int64]]:
     """The rows without the series of which every target is missing, which is logged, and which of the own rows stay.
 
     Raises:
         UserError: if there is no other series.
     """
     has_value = np.zeros(len(rows.names), dtype=bool)
-    has_value[rows.series[~np.isnan(rows.values).all(axis=1)]] = True
+    is_known = ~np.isnan(rows.values)
+    if len(is_known) == rows.num_own and is_known.all():
+        return rows, np.arange(rows.num_own)
+    has_value[rows.series[is_known.any(axis=1)]] = True
     if has_value.all():
         return rows, np.arange(rows.num_own)
     if not has_value.any():
@@ -203,90 +236,11 @@ def without_empty(rows: SeriesRows, source: str) -> tuple[SeriesRows, NDArray[np
     )
     kept = np.flatnonzero(has_value[rows.series])
     numbers = np.cumsum(has_value) - 1
-    own = kept[kept < rows.num_own]
-    some = SeriesRows(
-        num_own=len(own),
-        names=tuple(name for name, is_full in zip(rows.names, has_value, strict=True) if is_full),
-        series=numbers[rows.series[kept]],
-        time=rows.time[kept],
-        values=rows.values[kept],
-        past=rows.past[kept],
-        known=rows.known[kept],
-        weights=rows.weights[kept],
-        where=lambda row: rows.where(int(kept[row])),
-        categories=rows.categories,
-    )
-    return some, own
+    some = rows.take(kept)
+    names = tuple(name for name, is_full in zip(rows.names, has_value, strict=True) if is_full)
+    return replace(some, names=names, series=numbers[some.series]), kept[: some.num_own]
 
 
 def listed(names: Sequence[Any]) -> str:
     """The first ids of some, for messages."""
     return one_of(shown(repr(name)) for name in names[:12]) + (", ..." if len(names) > 12 else "")
-
-
-def _read(table: Table, zone_of: Times | None, categorical: Collection[str] | None) -> TableRows:
-    frame, roles, where = table.frame, table.roles, table.where
-    if not len(frame):
-        raise UserError(f"{table.source} has no rows")
-    ids = None if roles.id is None else frame[roles.id]
-    time = stamps_or_steps(
-        frame[roles.time],
-        where,
-        date_format=table.text.date_format,
-        ids=ids,
-        frequency=table.frequency,
-    )
-    if zone_of is not None:
-        time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
-    values = number_columns(frame, roles.target, where, "target")
-    weights = number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
-    check_cells(weights, values, str(roles.weight), where)
-    past, of_past = covariate_columns(frame, roles.past, where, "past covariate", categorical)
-    known, of_known = covariate_columns(frame, roles.future, where, "future covariate", categorical)
-    return TableRows(time, ids, values, past, known, weights, where, {**of_past, **of_known})
-
-
-def _joined(rows: TableRows, future: TableRows, source: str, roles: Roles) -> TableRows:
-    num_own, added = len(rows.time), len(future.time)
-
-    def longer(part: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.concatenate([part, np.full((added, part.shape[1]), np.nan)])
-
-    known, categories = joined_categories(rows.known, future.known, roles.future, rows.categories, future.categories)
-    return TableRows(
-        time=one_time(rows.time.append(in_zone_of(rows.time, future.time, _FUTURE, source))),
-        ids=None,
-        values=longer(rows.values),
-        past=longer(rows.past),
-        known=known,
-        weights=longer(rows.weights),
-        where=lambda row: rows.where(row) if row < num_own else future.where(row - num_own),
-        categories={**rows.categories, **categories},
-    )
-
-
-def _taken(rows: TableRows, kept: NDArray[np.int64]) -> TableRows:
-    """Some of the rows, which are still named as they were given."""
-    return TableRows(
-        time=rows.time[kept],
-        ids=None if rows.ids is None else rows.ids.iloc[kept],
-        values=rows.values[kept],
-        past=rows.past[kept],
-        known=rows.known[kept],
-        weights=rows.weights[kept],
-        where=lambda row: rows.where(int(kept[row])),
-        categories=rows.categories,
-    )
-
-
-def _log_left_out(others: Sequence[Any], names: Sequence[Any], source: str, *, is_any_used: bool) -> None:
-    """Say which series of the future are not in the table.
-
-    Raises:
-        UserError: if all of them are not.
-    """
-    left_out, valid = listed(others), listed(names)
-    if not is_any_used:
-        raise UserError(f"{_FUTURE} is of series {left_out}, not of any in {source}; valid are {valid}")
-    with quiet(False):
-        logger.warning("%s: left out %d series that %s has not got: %s", _FUTURE, len(others), source, left_out)

@@ -48,12 +48,12 @@ def read_table(
         UserError: naming the file and what is wrong with it, with the line where one is known.
     """
     path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in (".csv", ".parquet", ".pq"):
+    kind = text.kind_of(path)
+    if kind is None:
         raise UserError(f"{path} is no table that can be read; valid are .csv, .parquet and .pq files")
     dates = () if text.date_format is None else TIME_COLUMNS if time_column is None else (time_column,)
     try:
-        if suffix != ".csv":
+        if kind == "parquet":
             return _read_parquet(path)
         return read_cells(path, ids=(id_column, *ID_COLUMNS), dates=dates, text=text)
     except OSError as error:
@@ -65,7 +65,7 @@ def read_table(
 def rows_of(path: str | Path, text: TextFormat = _PLAIN) -> Callable[[int], str]:
     """What names a row (from 0) of the table in a file: by the line of a CSV file, else by its number."""
     path = Path(path)
-    if path.suffix.lower() == ".csv":
+    if text.kind_of(path) == "csv":
         return lines_of(path, text=text)
     return lambda row: f"{path}, row {row + 1}"
 

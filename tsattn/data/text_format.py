@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ _NO_SEPARATORS = '"\r\n\0'
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How the text of a table is read; all but `date_format` concern CSV files alone.
+    """How the text of a table is read; all but `date_format` and `format` concern CSV files alone.
 
     Attributes:
         separator: the character between the cells of a CSV file; ``\\t``, written out, is a tab too.
@@ -25,6 +26,7 @@ class TextFormat:
         encoding: of a CSV file, by Python's name.
         date_format: how dates are written, by the directives of ``strftime``, such as ``%d/%m/%y``, in a frame too;
             None: ISO 8601, or the one format that fits every cell.
+        format: ``csv`` or ``parquet``, of files whose names do not say it; None: by the suffix.
 
     Raises:
         UserError: for what is none of these.
@@ -34,6 +36,7 @@ class TextFormat:
     decimal: str = "."
     encoding: str = "utf-8"
     date_format: str | None = None
+    format: str | None = None
 
     def __post_init__(self) -> None:
         if self.separator == "\\t":
@@ -52,8 +55,14 @@ class TextFormat:
                 f"{shown(repr(self.encoding))} is not an encoding; valid are those of Python, such as utf-8, utf-16, "
                 "latin-1, cp1252"
             ) from error
+        if self.format not in (None, "csv", "parquet"):
+            raise UserError(f"format must be csv or parquet, not {shown(repr(self.format))}")
         if self.date_format is not None:
             _check_date_format(self.date_format)
+
+    def kind_of(self, path: Path) -> str | None:
+        """``csv`` or ``parquet``, whichever a file is; None for a name that says neither."""
+        return self.format or {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}.get(path.suffix.lower())
 
     @property
     def codec(self) -> str:

@@ -17,7 +17,7 @@ from tsattn.data.frequency import Times, season_length
 from tsattn.data.grid import OFF_GRID, Grid, counts, usual_frequency
 from tsattn.data.grid_layout import are_business_days
 from tsattn.data.roles import Roles
-from tsattn.data.table_rows import SeriesRows, Table, in_series, table_rows
+from tsattn.data.table_rows import Rows, Table, read_rows
 
 __all__ = ["GivenRows", "Repeated", "given_rows", "without_empty_columns"]
 
@@ -115,13 +115,13 @@ def without_empty_columns(table: Table) -> tuple[Table, list[str]]:
     return replace(table, roles=some), empty
 
 
-def given_rows(table: Table) -> tuple[GivenRows, SeriesRows]:
+def given_rows(table: Table) -> tuple[GivenRows, Rows]:
     """The rows of a table sorted, and in the order given.
 
     Raises:
         UserError: for a cell that is no number, date or id, naming its row.
     """
-    given = in_series(table_rows(table, None), None, table.source, table.roles)
+    given = read_rows(table)
     stamps = counts(given.time)
     order = np.lexsort((stamps, given.series))
     again = (np.diff(given.series[order]) == 0) & (np.diff(stamps[order]) == 0)
@@ -146,7 +146,7 @@ def given_rows(table: Table) -> tuple[GivenRows, SeriesRows]:
     return rows, given
 
 
-def _repeated(given: SeriesRows, order: NDArray[np.int64], later: NDArray[np.int64]) -> Iterator[Repeated]:
+def _repeated(given: Rows, order: NDArray[np.int64], later: NDArray[np.int64]) -> Iterator[Repeated]:
     """Of each series with repeated stamps, given the places in the order of rows like those before them."""
     cells = np.concatenate([given.values, given.past, given.known], axis=1)
     owners = given.series[order[later]]

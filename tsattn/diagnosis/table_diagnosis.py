@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from tsattn.data.quiet import quiet
-from tsattn.data.reader import table_with_roles
+from tsattn.data.reader import TableReader
 from tsattn.data.table_rows import Table
 from tsattn.data.text_format import TextFormat
 from tsattn.diagnosis.finding import Finding, as_frame
@@ -88,8 +88,7 @@ def diagnose(
     prediction_length = whole_number("prediction_length", prediction_length)
     text = TextFormat(separator, decimal, encoding, date_format)
     with quiet():
-        table = table_with_roles(
-            frame,
+        reader = TableReader(
             id_column=id_column,
             time_column=time_column,
             target=target,
@@ -99,6 +98,7 @@ def diagnose(
             frequency=frequency,
             text=text,
         )
+        table = reader.table(frame)
         findings = [*_findings(table, context_length, prediction_length)]
     order = [*KINDS]
     return as_frame(sorted(findings, key=lambda finding: order.index(finding.kind)))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.table_rows import SeriesRows
+from tsattn.data.table_rows import Rows
 from tsattn.diagnosis.finding import Finding
 from tsattn.diagnosis.given_rows import GivenRows
 from tsattn.errors import number_of, shown
@@ -170,7 +170,7 @@ def _scales(rows: GivenRows) -> Iterator[Finding]:
             yield Finding(labels[most], name, "scale", count, f"{shown(labels[least])} is the least", sentence)
 
 
-def category_findings(frame: pd.DataFrame, rows: GivenRows, given: SeriesRows) -> Iterator[Finding]:
+def category_findings(frame: pd.DataFrame, rows: GivenRows, given: Rows) -> Iterator[Finding]:
     """Static categories that a single series has; of one or two series nothing is said."""
     if len(rows.names) < 3:
         return

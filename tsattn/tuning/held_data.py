@@ -66,9 +66,9 @@ class HeldData:
         if data is None:
             data, _ = experiment.made()
             if fold is not None:
-                hold_out(data, fold)
+                data = hold_out(data, fold)
             source = json.dumps([kind, {name: value for name, value in arguments.items() if name not in _SIZES}])
-            if type(data).setup is ForecastDataModule.setup:
+            if data.can_recut:
                 data.panel = self._panels.get(source)
             data.prepare_data()
             data.setup("fit")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tsattn.data import ForecastDataModule
+from tsattn.data.split_rule import Recut
 from tsattn.data.splits import Split
 
 __all__ = ["Fold", "hold_out"]
@@ -32,14 +33,12 @@ class Fold:
         return Split(start, start + length, start + length)
 
 
-def hold_out(data: ForecastDataModule, fold: Fold) -> None:
-    """Let a datamodule that is not set up yet be split as a fold says: the rows of the test part are in no part of it.
+def hold_out(data: ForecastDataModule, fold: Fold) -> ForecastDataModule:
+    """The data split as a fold says, not set up: the rows of the test part are in no part of them.
 
     Scaling is fitted on the fold's training rows, as on any.
 
     Raises:
-        UserError: from `setup`, if a block is too short for a window.
+        UserError: for data that cannot be split so; from `setup`, if a block is too short for a window.
     """
-    data.check_can_be_recut("rolling origins need")
-    data.cut = fold.split
-    data.parts = ("train", "val")
+    return data.recut(Recut(data.rule, fold.split), ("train", "val"), purpose="rolling origins need")

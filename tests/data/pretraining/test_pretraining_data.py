@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import yaml
 
 from tsattn.batch import Batch, WindowUnits
 from tsattn.cli import main
-from tsattn.data import CO2DataModule, PretrainingDataModule, PublicDataModule
+from tsattn.data import CO2DataModule, Panel, PretrainingDataModule
 from tsattn.data.pretraining.pretraining_data import own_scale, shortened
+from tsattn.data.public.public_data import CardSource
 from tsattn.errors import UserError
 
 SIZES: dict[str, Any] = {"context_length": 32, "prediction_length": 8, "length": 64, "shortest": 4}
@@ -46,21 +46,21 @@ def test_only_training_rows_of_real_series_are_mixed(monkeypatch: pytest.MonkeyP
     frame = CO2DataModule().load_frame()
     changed = frame.copy()
     changed.iloc[int(0.7 * len(frame)) :] = 1e6
-    before = small(synthetic=0).load_panel()
+    before = small(synthetic=0).source.load()
     monkeypatch.setattr(CO2DataModule, "load_frame", lambda self: changed)
-    assert np.array_equal(small(synthetic=0).load_panel().values, before.values, equal_nan=True)
+    assert np.array_equal(small(synthetic=0).source.load().values, before.values, equal_nan=True)
 
 
 @pytest.mark.real_data
 def test_the_shipped_configuration_reads_no_ett_and_no_vic_electricity(monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    load = PublicDataModule.load_frame
+    load = CardSource.wide
 
-    def load_frame(self: PublicDataModule) -> pd.DataFrame:
+    def wide(self: CardSource) -> Panel:
         read.append(self.card.name)
         return load(self)
 
-    monkeypatch.setattr(PublicDataModule, "load_frame", load_frame)
+    monkeypatch.setattr(CardSource, "wide", wide)
     path = Path(__file__).parents[3] / "configs" / "chronos_tiny_pretrain.yaml"
     arguments = yaml.safe_load(path.read_text())["data"]["init_args"]
     data = PretrainingDataModule(**{**arguments, "synthetic": 3, "seasonal": 1, "mixed": 30})
@@ -149,7 +149,7 @@ def test_training_windows_alone_are_changed(tmp_path: Path, monkeypatch: pytest.
     assert main(["fit", "--resume", str(tmp_path / "run"), "--trainer.max_steps", "5"]) == 0
     assert len(seen[True]) == 5
     with pytest.raises(UserError, match="forecasts other series by its weights"):
-        small().load_input(tmp_path / "other.csv")
+        small().source.at(tmp_path / "other.csv")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.conftest import REAL_ROOT
 from tsattn.data import CARDS, CO2DataModule, PublicDataModule, season_length
 from tsattn.data.files import sha256_of
 from tsattn.data.public.card_file import differences
-from tsattn.data.public.cards import BrokenHeaders, Card, CrLf, Flat, Note, Sentinel, UnevenStep
+from tsattn.data.public.cards import BrokenHeaders, Card, CrLf, Flat, Note, Sentinel, UnevenStep, with_cards
 
 README = (Path(__file__).parents[3] / "data" / "README.md").read_text()
 HELD = [card.name for card in CARDS.values() if card.sha256]
@@ -30,14 +30,20 @@ def test_all_the_data_sets_are_there() -> None:
     assert len(HELD) == 8
 
 
+def test_the_readme_is_made_of_the_cards() -> None:
+    assert with_cards(README) == README, "make cards"
+    changed = README.replace("Zhou et al.", "Nobody")
+    assert with_cards(changed) == README != changed
+    assert with_cards(README.replace("\n## co2\n", "\n## co3\n")) == README
+
+
 @pytest.mark.parametrize("card", CARDS.values(), ids=lambda card: card.name)
 def test_the_readme_shows_each_card_whole(card: Card) -> None:
     section = README.split(f"## {card.name}\n")[1].split("\n## ")[0]
-    table = "\n".join(f"| {word} | {text} |" for word, text in card.facts())
-    notes = "\n".join(f"- {oddity}" for oddity in card.oddities)
-    assert section.strip() == "\n\n".join(part for part in (f"| | |\n| --- | --- |\n{table}", notes) if part)
-    for said in (card.licence, card.source, card.sha256 or card.licence, card.url or card.licence):
+    for said in (card.title, card.licence, card.source, card.sha256 or card.licence, card.url or card.licence):
         assert said in section
+    assert all(f"\n- {oddity}" in section for oddity in card.oddities)
+    assert all(f"| {word} | {text} |" in section for word, text in card.facts())
 
 
 def test_the_readme_has_no_other_card() -> None:
@@ -61,7 +67,7 @@ def test_the_module_of_each_card_splits_as_the_card_says() -> None:
     for card in CARDS.values():
         data = CO2DataModule() if card.file is None else PublicDataModule(card.name)
         assert type(data).__name__ == card.module
-        assert data.split(pd.date_range("2000-01-01", periods=card.rows, freq="h")) == card.split(card.rows)
+        assert data.rule.split(range(card.rows)) == card.split(card.rows)
 
 
 @pytest.mark.real_data
@@ -112,7 +118,7 @@ def uneven(tmp_path: Path) -> tuple[Card, Path]:
         ({"last": "2018-06-26 20:00:00"}, "last time stamp: 2016-07-02 15:00:00, not"),
         ({"frequency": "15min"}, "frequency: h, not 15min"),
         ({"target": "HEAT"}, "it has no channel 'HEAT'; its channels are MUFL, OT"),
-        ({"channels": ("OT", "HEAT")}, "has no column 'HEAT'"),
+        ({"channels": ("OT", "HEAT")}, "has no target column HEAT"),
         ({"oddities": (Flat("MUFL", "2016-07-01 07:00:00", 4, 0),)}, "MUFL is 0 for 5 rows from"),
         ({"oddities": (Flat("MUFL", "2016-07-01 08:00:00", 4, 0),)}, "MUFL is 0 for 0 rows from"),
         ({"oddities": (Flat("HEAT", "2016-07-01 08:00:00", 4, 0),)}, "it has no channel 'HEAT'"),
@@ -139,6 +145,12 @@ def test_what_is_not_as_the_card_of_an_uneven_file_says_is_reported(
     card, path = uneven
     assert differences(card, path) == []
     assert said in " / ".join(differences(replace(card, **change), path))
+
+
+def test_a_date_that_is_none_is_reported_though_a_grid_takes_its_place(uneven: tuple[Card, Path]) -> None:
+    card, path = uneven
+    path.write_bytes(path.read_bytes().replace(b"2020-01-01 01:00:00", b"never"))
+    assert "line 7: never in column date is not a date" in " / ".join(differences(card, path))
 
 
 def test_uneven_steps_and_line_ends_are_reported(uneven: tuple[Card, Path]) -> None:

@@ -27,7 +27,7 @@ def whole(name: str, clean: bool = False) -> Panel:
     """The whole file of a data set, read once for all tests."""
     data = PublicDataModule(name, clean=clean)
     data.prepare_data()
-    return data.load_panel()
+    return data.source.load()
 
 
 def prepared(name: str, horizon: int = 96, context: int = 336, clean: bool = False) -> PublicDataModule:
@@ -183,7 +183,7 @@ def test_demand_in_victoria_is_in_utc_without_the_columns_of_the_calendar() -> N
 def test_copies_with_other_line_ends_are_accepted(name: str, file: str | None, tmp_path: Path) -> None:
     file = file or f"{name}.csv"
     (tmp_path / file).write_bytes(Path(f"{REAL_ROOT}/{file}").read_bytes().replace(b"\n", b"\r\n"))
-    here = PublicDataModule(name, root=str(tmp_path)).load_panel()
+    here = PublicDataModule(name, root=str(tmp_path)).source.load()
     assert here.time.equals(whole(name).time)
     np.testing.assert_array_equal(here.values, whole(name).values)
 

@@ -94,6 +94,7 @@ def test_without_a_compiler_a_wheel_is_for_any_platform(tree: Path, tmp_path: Pa
     assert "a wheel without compiled kernels, as there is no C++ compiler" in said
     there = set(zipfile.ZipFile(wheel).namelist())
     assert {"tsattn/ops/native/source/attention.cpp", "tsattn/pretrained/weights/chronos-tiny.safetensors"} <= there
+    assert "tsattn/data/public/cards.toml" in there
 
 
 def test_a_wheel_for_any_platform_can_be_asked_for(tree: Path, tmp_path: Path) -> None:
@@ -119,6 +120,7 @@ def test_sources_and_the_build_are_in_the_source_distribution(tree: Path, tmp_pa
     there = {file.name for file in (folder / "tsattn/ops/native/source").iterdir()}
     assert there == {file.name for file in (ROOT / "tsattn/ops/native/source").iterdir()}
     assert (folder / "tsattn/pretrained/weights/chronos-tiny.safetensors").is_file()
+    assert (folder / "tsattn/data/public/cards.toml").is_file()
     assert not list(folder.rglob("*.so"))
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from tsattn.data.mapped.opening import opened_panel, refuse_weights, table_options
+from tsattn.data.mapped.opening import opened_panel, refuse_weights
 from tsattn.data.mapped.panel_folder import is_panel_folder
 from tsattn.data.own_data import CSVDataModule
 from tsattn.data.panel import Panel
+from tsattn.data.sources import FrameSource
+from tsattn.task import Task
 
 __all__ = ["MappedDataModule"]
 
@@ -33,10 +35,22 @@ class MappedDataModule(CSVDataModule):
         super().__init__(path, **options)
         self.folder = self.path.with_name(f"{self.path.name}.panel") if folder is None else Path(folder)
         self.verify = verify
+        self.source = _Converted(self)
+
+
+class _Converted(FrameSource):
+    """The table of a `MappedDataModule`, converted if need be."""
+
+    def __init__(self, data: MappedDataModule) -> None:
+        super().__init__(data.path, data.frames.reader)
+        self.path, self.folder, self.verify = data.path, data.folder, data.verify
 
     @override
-    def load_panel(self) -> Panel:
-        options = table_options(self.columns, self.frequency, self.max_filled, self.text)
-        refuse_weights(self.weights, self.path)
-        is_converted = is_panel_folder(self.path)
-        return opened_panel(self.path, options, None if is_converted else self.folder, verify=self.verify)
+    def load(self) -> Panel:
+        refuse_weights(self.reader.weights, self.path)
+        folder = None if is_panel_folder(self.path) else self.folder
+        return opened_panel(self.path, self.options, folder, verify=self.verify)
+
+    @override
+    def for_task(self, task: Task) -> _Converted:
+        return self  # it is converted once, for any

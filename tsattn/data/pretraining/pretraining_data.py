@@ -17,14 +17,14 @@ from typing_extensions import override
 
 from tsattn.batch import Batch, WindowUnits
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
 from tsattn.data.pretraining.mixed_series import mixed_series
 from tsattn.data.pretraining.seasonal_series import seasonal_series
 from tsattn.data.public.cards import CARDS, card_of
 from tsattn.data.public.co2 import CO2DataModule
 from tsattn.data.public.public_data import PublicDataModule
-from tsattn.data.splits import Split
+from tsattn.data.sources import Source
+from tsattn.data.split_rule import ByCount
 from tsattn.errors import UserError, whole_number
 
 __all__ = ["PretrainingDataModule"]
@@ -73,7 +73,8 @@ class PretrainingDataModule(ForecastDataModule):
         shortest: int = 8,
         **sizes: Any,
     ) -> None:
-        super().__init__("pretraining", context_length, prediction_length, **sizes)
+        source, rule = _Pretraining(self), ByCount(prediction_length, prediction_length)
+        super().__init__("pretraining", source, rule, context_length, prediction_length, **sizes)
         self.synthetic = whole_number("synthetic", synthetic, least=0)
         self.seasonal = whole_number("seasonal", seasonal, least=0)
         self.mixed = whole_number("mixed", mixed, least=0)
@@ -100,53 +101,56 @@ class PretrainingDataModule(ForecastDataModule):
         if self.shortest > context_length:
             raise UserError(f"shortest must be at most context_length {context_length}, not {shortest}")
 
+    def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Shorten and scale training windows (called by the Trainer)."""
+        is_training = self.trainer is not None and self.trainer.training
+        return own_scale(shortened(batch, self.shortened, self.shortest)) if is_training else batch
+
+
+class _Pretraining(Source):
+    """The series that a `PretrainingDataModule` describes."""
+
+    def __init__(self, data: PretrainingDataModule) -> None:
+        self.data = data
+
     @override
-    def prepare_data(self) -> None:
-        """Download the files that are not there (called on one process only)."""
-        for name in self.public if self.mixed else ():
+    def prepare(self) -> None:
+        for name in self.data.public if self.data.mixed else ():
             self._public(name).prepare_data()
 
     @override
-    def load_panel(self) -> Panel:
+    def load(self) -> Panel:
         # slow to import, and this class is known wherever a configuration is read
         from tsattn.data.pretraining.kernel_synth import synthetic_series
 
+        data = self.data
         series = [
-            *synthetic_series(self.synthetic, self.length, seed=self.data_seed),
-            *seasonal_series(self.seasonal, self.length, seed=self.data_seed),
+            *synthetic_series(data.synthetic, data.length, seed=data.data_seed),
+            *seasonal_series(data.seasonal, data.length, seed=data.data_seed),
         ]
-        if self.mixed:
-            sources = {name: self._training_part(name) for name in self.public}
-            series += mixed_series(sources, self.mixed, self.length, seed=self.data_seed)
+        if data.mixed:
+            sources = {name: self._training_part(name) for name in data.public}
+            series += mixed_series(sources, data.mixed, data.length, seed=data.data_seed)
         return steps_panel(series)
 
     @override
-    def load_input(self, path: Path) -> Panel:
+    def at(self, path: Path) -> Source:
         raise UserError(
             f"a pretrained model forecasts other series by its weights, not from the run that trained it: {path} is "
             "forecast with {kind: chronos, weights: FILE} as the backbone, FILE made of the run by "
             "`benchmarks/chronos_tiny.py export`"
         )
 
-    @override
-    def split(self, time: Times) -> Split:
-        return Split.by_count(len(time), self.prediction_length, self.prediction_length)
-
-    def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Shorten and scale training windows (called by the Trainer)."""
-        is_training = self.trainer is not None and self.trainer.training
-        return own_scale(shortened(batch, self.shortened, self.shortest)) if is_training else batch
-
     def _public(self, name: str) -> ForecastDataModule:
         if name == _EMBEDDED:
             return CO2DataModule()
-        return PublicDataModule(name, self.root, clean=bool(CARDS[name].sentinels))
+        return PublicDataModule(name, self.data.root, clean=bool(CARDS[name].sentinels))
 
     def _training_part(self, name: str) -> list[NDArray[np.float64]]:
         """The training rows of each channel."""
         data = self._public(name)
-        panel = data.load_panel()
-        values = panel.values[: data.split(panel.time).train_end]
+        panel = data.source.load()
+        values = panel.values[: data.rule.split(panel.time).train_end]
         return [values[:, channel] for channel in range(values.shape[1])]
 
 

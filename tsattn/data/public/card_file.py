@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,34 +12,76 @@ from numpy.typing import NDArray
 
 from tsattn.data.csv_cells import lines_of, read_cells
 from tsattn.data.files import sha256_of
-from tsattn.data.frequency import infer_frequency
+from tsattn.data.panel import Panel
 from tsattn.data.public.cards import Card, CrLf, Flat, Missing, Oddity, Sentinel, UnevenStep
 from tsattn.data.public.download import reported
-from tsattn.data.public.wide_csv import read_csv, read_numbers
+from tsattn.data.reader import TableReader
 from tsattn.data.stamps import time_stamps
+from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError, one_of
 
-__all__ = ["differences", "frame_differences", "mask_sentinels", "read_card_file"]
+__all__ = [
+    "card_reader",
+    "channels_frame",
+    "differences",
+    "frame_differences",
+    "mask_sentinels",
+    "named_as",
+    "read_card_file",
+]
 
 
-def read_card_file(card: Card, path: Path) -> pd.DataFrame:
-    """The file of a data set: the channels of its card, under their repaired names, all values as they are.
+def read_card_file(card: Card, path: Path) -> Panel:
+    """The file of a data set as one series: the channels of its card under their repaired names, all values as given.
 
     Raises:
         UserError: naming what is wrong with the file.
     """
+    has_header = card.date_column is not None
+    table, where = read_cells(path, has_header=has_header), lines_of(path, has_header=has_header)
     if card.date_column is None:
-        frame = read_numbers(path, first=card.first, frequency=card.frequency)
-    else:
-        grid = card.frequency if card.on_grid else None
-        frame = read_csv(path, date_column=card.date_column, columns=card.channels, grid=grid)
-    return frame.rename(columns=card.renamed)
+        table = table.set_axis(_grid(card.first, len(table), card).rename("date"), axis=0)
+    elif card.on_grid and card.date_column in table.columns and len(table):
+        first = time_stamps(table[card.date_column], where)[0]
+        table[card.date_column] = _grid(first, len(table), card)
+    if card.channels:
+        table = table[[name for name in table.columns if name in (card.date_column, *card.channels)]]
+    return named_as(card, card_reader(card).read(table, str(path), row_of=where))
 
 
-def mask_sentinels(frame: pd.DataFrame, card: Card) -> pd.DataFrame:
-    """The frame with NaN where its numbers stand for missing values."""
-    values = {sentinel.column: sentinel.value for sentinel in card.sentinels if sentinel.column in frame.columns}
-    return frame.mask(frame.eq(pd.Series(values).reindex(frame.columns)))
+def card_reader(card: Card, *, allow_missing: bool = False) -> TableReader:
+    """What reads files with the columns of a card, and mends nothing."""
+    return TableReader(
+        time_column=card.date_column,
+        target=card.channels or None,
+        text=TextFormat(format="csv"),
+        strict=True,
+        allow_missing=allow_missing,
+    )
+
+
+def named_as(card: Card, panel: Panel) -> Panel:
+    """The panel with the repaired names of its channels."""
+    return replace(panel, channels=tuple(card.renamed.get(name, name) for name in panel.channels))
+
+
+def mask_sentinels(panel: Panel, card: Card) -> Panel:
+    """The panel with NaN where its numbers stand for missing values."""
+    values = panel.values.copy()
+    for sentinel in card.sentinels:
+        if sentinel.column in panel.channels:
+            column = values[:, panel.channels.index(sentinel.column)]
+            column[column == sentinel.value] = np.nan
+    return replace(panel, values=values)
+
+
+def channels_frame(panel: Panel) -> pd.DataFrame:
+    """A wide panel as a frame of its channels over its time stamps."""
+    return panel.to_frame().set_index(panel.time_name)
+
+
+def _grid(first: Any, rows: int, card: Card) -> pd.DatetimeIndex:
+    return pd.date_range(first, periods=rows, freq=card.frequency)
 
 
 def differences(card: Card, path: Path) -> list[str]:
@@ -56,9 +100,10 @@ def differences(card: Card, path: Path) -> list[str]:
     elif not card.sums and found != card.reported_sha256:
         said.append(reported(card, found))
     try:
-        frame = read_card_file(card, path)
+        panel = read_card_file(card, path)
+        frame = channels_frame(panel)
         stamps = _written_stamps(card, path, frame)
-        frequency = _frequency(card, stamps, str(path))
+        frequency = _usual_frequency(card, stamps) if card.on_grid else panel.frequency
     except UserError as error:
         return [*said, str(error)]
     return said + _text_differences(card, path) + frame_differences(card, frame, stamps, frequency)
@@ -135,12 +180,10 @@ def _written_stamps(card: Card, path: Path, frame: pd.DataFrame) -> pd.DatetimeI
     return time_stamps(read_cells(path)[card.date_column], lines_of(path))
 
 
-def _frequency(card: Card, stamps: pd.DatetimeIndex, source: str) -> str:
-    """The frequency of the time stamps; on a grid, the usual one."""
-    if not card.on_grid:
-        return infer_frequency(stamps, source)
+def _usual_frequency(card: Card, stamps: pd.DatetimeIndex) -> str:
+    """That of the card if most time stamps have it, else their usual step."""
     usual = pd.Series(stamps[1:] - stamps[:-1]).mode()[0]
-    regular = pd.date_range(stamps[0], periods=2, freq=card.frequency)
+    regular = _grid(stamps[0], 2, card)
     return card.frequency if usual == regular[1] - regular[0] else str(usual)
 
 

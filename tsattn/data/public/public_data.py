@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,15 @@ import pandas as pd
 from typing_extensions import override
 
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
-from tsattn.data.public.card_file import mask_sentinels, read_card_file
-from tsattn.data.public.cards import CARDS, card_of
+from tsattn.data.public.card_file import card_reader, channels_frame, mask_sentinels, named_as, read_card_file
+from tsattn.data.public.cards import CARDS, Card, card_of
 from tsattn.data.public.download import data_root, fetch
-from tsattn.data.public.wide_csv import read_csv
-from tsattn.data.splits import Split
+from tsattn.data.sources import Source
 from tsattn.errors import UserError, one_of
+from tsattn.task import Task
 
-__all__ = ["PublicDataModule"]
+__all__ = ["CardSource", "PublicDataModule"]
 
 
 class PublicDataModule(ForecastDataModule):
@@ -55,53 +55,79 @@ class PublicDataModule(ForecastDataModule):
             raise UserError(
                 f"clean masks the numbers that stand for missing values, but {name} has none; valid: {valid}"
             )
-        super().__init__(f"{name}_clean" if clean else name, **sizes)
         self.root = root
         self.clean = clean
         self.channels_as_series = channels_as_series
-
-    @override
-    def prepare_data(self) -> None:
-        """Download the file if it is not there (called on one process only)."""
-        if self._input is None:
-            self._fetch()
-
-    @override
-    def load_panel(self) -> Panel:
-        """The whole file as one series, or each of its channels as one."""
-        return self._panel(self.load_frame(), self.name)
+        self._file = CardSource(self.card, root, clean, channels_as_series)
+        super().__init__(f"{name}_clean" if clean else name, self._file, self.card.rule, **sizes)
 
     def load_frame(self) -> pd.DataFrame:
-        """The whole file.
+        """The whole file, a column a channel.
 
         Raises:
             UserError: if it is not the one that the card describes.
         """
-        path = self._fetch()
-        frame = read_card_file(self.card, path)
-        if frame.shape != (self.card.rows, self.card.columns):
-            rows, columns = frame.shape
-            raise UserError(
-                f"{path} has {rows} rows x {columns} channels, but {self.card.name} has {self.card.rows} x "
-                f"{self.card.columns}; remove it to download it again, or read your own data with CSVDataModule"
-            )
-        return mask_sentinels(frame, self.card) if self.clean else frame
+        return channels_frame(self._file.wide())
+
+
+@dataclass(frozen=True)
+class CardSource(Source):
+    """The file of a public data set, or another one like it.
+
+    Attributes:
+        card: what the file is.
+        root: the folder of the file, see `PublicDataModule`.
+        clean: whether numbers that stand for missing values are masked.
+        channels_as_series: whether each channel is a series of its own.
+        path: another file with the same columns: its time stamps must be regular, as no card excuses them.
+        frequency: that its time stamps must have; None infers it.
+    """
+
+    card: Card
+    root: str | None = None
+    clean: bool = False
+    channels_as_series: bool = False
+    path: Path | None = None
+    frequency: str | None = None
 
     @override
-    def load_input(self, path: Path) -> Panel:
-        """A file to forecast from: its time stamps must be regular, as no card excuses them."""
-        date_column, columns = self.card.date_column or "date", self.card.channels
-        frame = read_csv(path, date_column=date_column, allow_missing=self.clean, columns=columns)
-        frame = frame.rename(columns=self.card.renamed)
-        return self._panel(mask_sentinels(frame, self.card) if self.clean else frame, str(path))
+    def prepare(self) -> None:
+        self._fetch()
 
     @override
-    def split(self, time: Times) -> Split:
-        return self.card.split(len(time))
+    def at(self, path: Path) -> Source:
+        return replace(self, path=path)
 
-    def _panel(self, frame: pd.DataFrame, source: str) -> Panel:
-        panel = self.wide_panel(frame, source)
+    @override
+    def for_task(self, task: Task) -> Source:
+        return replace(self, frequency=task.frequency)
+
+    @override
+    def load(self) -> Panel:
+        """The whole file as one series, or each of its channels as one."""
+        panel = self.wide()
         return panel.channels_as_series() if self.channels_as_series else panel
+
+    def wide(self) -> Panel:
+        """The whole file as one series.
+
+        Raises:
+            UserError: if it is not the one that the card describes.
+        """
+        card = self.card
+        if self.path is not None:
+            reader = replace(card_reader(card, allow_missing=self.clean), frequency=self.frequency)
+            panel = named_as(card, reader.read(self.path))
+        else:
+            path = self._fetch()
+            panel = read_card_file(card, path)
+            rows, channels = panel.values.shape
+            if (rows, channels) != (card.rows, card.columns):
+                raise UserError(
+                    f"{path} has {rows} rows x {channels} channels, but {card.name} has {card.rows} x "
+                    f"{card.columns}; remove it to download it again, or read your own data with CSVDataModule"
+                )
+        return mask_sentinels(panel, card) if self.clean else panel
 
     def _fetch(self) -> Path:
         return fetch(self.card, data_root(self.root))

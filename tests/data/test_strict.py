@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,9 +10,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tsattn.data import check_frame, read_csv
-from tsattn.data.public.wide_csv import read_numbers
+from tsattn.data import TableReader
+from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
+
+
+def read_csv(
+    path: Path, *, date_column: str = "date", columns: list[str] | None = None, **options: Any
+) -> pd.DataFrame:
+    """What a strict reader makes of a file, a frame over its time stamps; days, where nothing is said of them."""
+    options = {"frequency": "D", "text": TextFormat(format="csv"), **options}
+    panel = TableReader(time_column=date_column, target=columns, strict=True, **options).read(path)
+    return panel.to_frame().set_index(panel.time_name)
 
 
 def written(folder: Path, content: str | bytes) -> Path:
@@ -37,7 +47,8 @@ def frame_or_refusal(path: Path, **options: object) -> pd.DataFrame | str:
 
 
 def test_good_file_becomes_floats_over_time_stamps(tmp_path: Path) -> None:
-    frame = read_csv(written(tmp_path, "x,date,y\n1,2020-01-01 00:00:00,2.5\n-3,2020-01-01 01:00:00,4e2\n"))
+    path = written(tmp_path, "x,date,y\n1,2020-01-01 00:00:00,2.5\n-3,2020-01-01 01:00:00,4e2\n")
+    frame = read_csv(path, frequency="h")
     assert list(frame.columns) == ["x", "y"]
     assert frame.index.name == "date"
     assert list(frame.index) == [pd.Timestamp("2020-01-01 00:00"), pd.Timestamp("2020-01-01 01:00")]
@@ -48,7 +59,7 @@ def test_good_file_becomes_floats_over_time_stamps(tmp_path: Path) -> None:
 def test_date_column_may_have_another_name(tmp_path: Path) -> None:
     path = written(tmp_path, "ds,y\n2020-01-01,1\n2020-01-02,2\n")
     assert read_csv(path, date_column="ds").index.name == "ds"
-    assert "'date'" in refusal(path)
+    assert "no time column date" in refusal(path)
 
 
 def test_columns_name_the_channels_that_are_read(tmp_path: Path) -> None:
@@ -56,32 +67,9 @@ def test_columns_name_the_channels_that_are_read(tmp_path: Path) -> None:
     frame = read_csv(path, date_column="ds", columns=["b", "a"])
     assert list(frame.columns) == ["b", "a"]
     np.testing.assert_array_equal(frame.to_numpy(), [[2, 1], [4, 3]])
-    assert "has no column 'c'; its columns are ds, a, b, day" in refusal(path, date_column="ds", columns=["a", "c"])
-
-
-def test_a_grid_replaces_time_stamps_only_where_it_is_asked_for(tmp_path: Path) -> None:
-    path = written(tmp_path, "date,x\n2020-01-01 00:10,1\n2020-01-01 00:10,2\n2020-01-01 03:00,3\n")
-    assert "repeats the row before" in refusal(path)
-    frame = read_csv(path, grid="10min")
-    assert frame["x"].tolist() == [1, 2, 3]
-    assert [str(stamp) for stamp in frame.index] == [f"2020-01-01 00:{minute}:00" for minute in (10, 20, 30)]
-    assert frame.index.name == "date"
-    written(tmp_path, "date,x\n2020-01-01 00:10,1\nnever,2\n")
-    with pytest.raises(UserError, match="line 3: never in column date is not a date"):
-        read_csv(path, grid="10min")
-
-
-def test_a_file_of_numbers_alone_has_no_header(tmp_path: Path) -> None:
-    path = written(tmp_path, "1,2.5\n\n-3,4e2\n")
-    frame = read_numbers(path, first="2006-01-01", frequency="10min")
-    assert list(frame.columns) == ["0", "1"]
-    np.testing.assert_array_equal(frame.to_numpy(), [[1, 2.5], [-3, 400]])
-    assert str(frame.index[-1]) == "2006-01-01 00:10:00"
-    written(tmp_path, "1,2.5\n\n-3,inf\n")
-    with pytest.raises(UserError, match="line 3: the value of 1 is infinite"):
-        read_numbers(path, first="2006-01-01", frequency="10min")
-    with pytest.raises(UserError, match="is empty"):
-        read_numbers(written(tmp_path, ""), first="2006-01-01", frequency="10min")
+    assert "has no target column c; its columns are ds, a, b, day" in refusal(
+        path, date_column="ds", columns=["a", "c"]
+    )
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
@@ -95,8 +83,8 @@ def test_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path, line_end: s
     ("content", "fragments"),
     [
         pytest.param("date,x\n", ["no rows"], id="header only"),
-        pytest.param("date\n2020-01-01\n", ["no columns of numbers"], id="dates only"),
-        pytest.param("time,x\n2020-01-01,1\n", ["no date column 'date'", "time, x"], id="no date column"),
+        pytest.param("date\n2020-01-01\n", ["no target column"], id="dates only"),
+        pytest.param("time,x\n2020-01-01,1\n", ["no time column date", "time, x"], id="no date column"),
         pytest.param(
             "date,x\n2020-01-01,1\n2020-13-01,2\n", ["line 3", "2020-13-01", "not a date", "2016-07-01"], id="bad date"
         ),
@@ -187,10 +175,10 @@ def test_long_text_in_a_cell_is_shown_in_part(tmp_path: Path, length: int, place
 
 
 def test_empty_cells_are_missing_values_where_allowed(tmp_path: Path) -> None:
-    path = written(tmp_path, "date,x,y\n2020-01-01,1,\n2020-01-02,,\n2020-01-03,3,\n")
+    path = written(tmp_path, "date,x,y\n2020-01-01,1,\n2020-01-02,,\n2020-01-03,3,5\n")
     frame = read_csv(path, allow_missing=True)
     assert (frame.dtypes == "float64").all()
-    np.testing.assert_array_equal(frame.to_numpy(), [[1, np.nan], [np.nan, np.nan], [3, np.nan]])
+    np.testing.assert_array_equal(frame.to_numpy(), [[1, np.nan], [np.nan, np.nan], [3, 5]])
 
 
 @pytest.mark.parametrize(
@@ -207,31 +195,46 @@ def test_allowing_empty_cells_allows_nothing_else(tmp_path: Path, cells: list[st
         assert fragment in message
 
 
-def frame_of(values: list[float], stamps: list[str] | None = None) -> pd.DataFrame:
-    index = pd.DatetimeIndex(stamps) if stamps else pd.date_range("2020-01-01", periods=len(values), freq="D")
-    return pd.DataFrame({"x": values}, index=index)
-
-
 @pytest.mark.parametrize(
-    ("frame", "fragments"),
+    ("values", "days", "fragments"),
     [
-        pytest.param(frame_of([1, 2, np.nan]), ["row 3", "x", "missing"], id="missing"),
-        pytest.param(frame_of([1, np.inf]), ["row 2", "x", "infinite"], id="infinite"),
-        pytest.param(frame_of([1, 2], ["2020-01-02", "2020-01-02"]), ["row 2", "repeats"], id="repeats"),
-        pytest.param(frame_of([1, 2], ["2020-01-02", "2020-01-01"]), ["row 2", "goes back"], id="goes back"),
+        pytest.param([1, 2, np.nan], [1, 2, 3], ["row 3", "x", "missing"], id="missing"),
+        pytest.param([1, np.inf, 3], [1, 2, 3], ["row 2", "x", "infinite"], id="infinite"),
+        pytest.param([1, 2, 3], [2, 2, 3], ["row 2", "repeats"], id="repeats"),
+        pytest.param([1, 2, 3], [2, 3, 1], ["row 3", "goes back"], id="goes back"),
+        pytest.param([1, 2, 3], [1, 2, 4], ["row 1", "4 time stamps", "none of them may be filled"], id="gap"),
     ],
 )
-def test_check_frame_names_source_and_row(frame: pd.DataFrame, fragments: list[str]) -> None:
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_strict_reader_of_frames_names_source_and_row(
+    values: list[float], days: list[int], fragments: list[str], is_long: bool
+) -> None:
+    frame = pd.DataFrame({"ds": [pd.Timestamp(2020, 1, day) for day in days], "x": values})
+    if is_long:
+        other = pd.DataFrame({"ds": pd.date_range("2020-01-01", periods=3), "x": 1.0})
+        # rows of series may lie between those of others
+        frame = pd.concat([frame.assign(unique_id="a"), other.assign(unique_id="b")]).sort_index(kind="stable")
+        fragments = [fragment for fragment in fragments if not fragment.startswith("row")]
+    reader = TableReader(target="x", strict=True, frequency="D")
     with pytest.raises(UserError) as caught:
-        check_frame(frame, "memory", allow_missing=False)
+        reader.read(frame, "memory")
     for fragment in ["memory", *fragments]:
         assert fragment in str(caught.value)
 
 
-def test_check_frame_accepts_missing_values_where_allowed() -> None:
-    check_frame(frame_of([np.nan, 1, np.nan]), "memory", allow_missing=True)
-    with pytest.raises(UserError, match=r"row 3.*infinite"):
-        check_frame(frame_of([np.nan, 1, -np.inf]), "memory", allow_missing=True)
+def test_a_strict_reader_takes_what_needs_no_mending(caplog: pytest.LogCaptureFixture) -> None:
+    frame = pd.DataFrame({"ds": pd.date_range("2020-01-01", periods=4), "x": [1.0, 2, 3, 4], "p": [5.0, 6, 7, 8]})
+    frame.loc[3, "x"] = np.nan  # its row is the future of p
+    panel = TableReader(target="x", future_covariates="p", strict=True).read(frame)
+    assert panel.values[:, 0].tolist() == [1, 2, 3]
+    assert panel.ahead is not None
+    assert panel.ahead.tolist() == [[8]]
+    missing = TableReader(target="x", past_covariates="p", strict=True, allow_missing=True).read(frame)
+    np.testing.assert_array_equal(missing.values[:, 0], [1, 2, 3, np.nan])
+    assert not [record for record in caplog.records if record.levelname == "WARNING"], "nothing is mended"
+    frame.loc[3, "x"] = -np.inf
+    with pytest.raises(UserError, match=r"row 4.*infinite"):
+        TableReader(target="x", strict=True, allow_missing=True).read(frame)
 
 
 cells = st.one_of(
@@ -268,10 +271,10 @@ cells = st.one_of(
 )
 # dates that rise as a rule, and numbers of which a few are none
 tidy = st.lists(
-    st.tuples(st.integers(1, 3), st.one_of(st.floats(-9, 9).map(str), st.sampled_from(["", "inf", "1e5"]))), min_size=1
+    st.tuples(st.integers(1, 9), st.one_of(st.floats(-9, 9).map(str), st.sampled_from(["", "inf", "1e5"]))), min_size=1
 ).map(
     lambda rows: "\n".join(
-        ["date,x", *(f"{2000 + i + late // 3}-01-01,{x}" for i, (late, x) in enumerate(rows))]
+        ["date,x", *(f"{2000 + i + late // 9}-01-01,{x}" for i, (late, x) in enumerate(rows))]
     ).encode()
 )
 csv_like = st.builds(
@@ -297,7 +300,9 @@ def test_any_bytes_give_a_checked_frame_or_a_refusal(tmp_path: Path) -> None:
         path = written(tmp_path, content)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pandas, on odd dates
-            frame = frame_or_refusal(path, allow_missing=allow_missing)
+            frame = frame_or_refusal(
+                path, allow_missing=allow_missing, frequency="YS" if content.count(b"-01-01") > 1 else "D"
+            )
         answers.append(type(frame))
         if isinstance(frame, str):
             assert len(frame.splitlines()) == 1

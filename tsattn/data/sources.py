@@ -1,0 +1,84 @@
+"""Where the series of a data set come from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from typing_extensions import override
+
+from tsattn.data.continued import with_future
+from tsattn.data.mapped.opening import opened_panel, refuse_weights, table_options
+from tsattn.data.mapped.panel_folder import is_panel_folder
+from tsattn.data.mapped.source import TableOptions
+from tsattn.data.panel import Panel
+from tsattn.data.reader import TableReader
+from tsattn.task import Task
+
+__all__ = ["FrameSource", "Source"]
+
+_COLUMNS = ("id_column", "time_column", "target", "past_covariates", "future_covariates", "static")
+
+
+class Source(ABC):
+    """Gives a panel, the same one each time; a subclass only loads it."""
+
+    @abstractmethod
+    def load(self) -> Panel:
+        """All series, in original units."""
+
+    def prepare(self) -> None:  # noqa: B027  # most have nothing to fetch
+        """Fetch what is not on this machine yet; called on one process only."""
+
+    def for_task(self, task: Task) -> Source:
+        """The same source, read as a trained model needs it; by default as for any."""
+        return self
+
+    def at(self, path: Path) -> Source:
+        """A file of such series, to forecast from; by default any CSV or Parquet file.
+
+        Raises:
+            UserError: for series that no file can hold.
+        """
+        return FrameSource(path)
+
+
+class FrameSource(Source):
+    """A frame or file of one's own, or a folder that a table was converted to.
+
+    Args:
+        table: a frame, or the path of a file or such a folder.
+        reader: how it is read; by default columns and frequency are found.
+
+    Attributes:
+        future: a frame or file of ids, time stamps and future covariates after the end of each series; None where the
+            table has them itself.
+    """
+
+    def __init__(self, table: object, reader: TableReader | None = None, future: object = None) -> None:
+        self.table = table
+        self.reader = TableReader() if reader is None else reader
+        self.future = future
+
+    @override
+    def load(self) -> Panel:
+        if isinstance(self.table, Path) and is_panel_folder(self.table):
+            refuse_weights(self.reader.weights, self.table)
+            panel = opened_panel(self.table, self.options)
+            return panel if self.future is None else with_future(panel, self.future, self.reader.text)
+        return self.reader.read(self.table, future=self.future)
+
+    @property
+    def options(self) -> TableOptions:
+        """How a table that is converted is read."""
+        reader = self.reader
+        columns = {name: getattr(reader, name) for name in _COLUMNS}
+        return table_options(columns, reader.frequency, reader.max_filled, reader.text)
+
+    @override
+    def for_task(self, task: Task) -> FrameSource:
+        return FrameSource(self.table, self.reader.for_task(task), self.future)
+
+    @override
+    def at(self, path: Path) -> FrameSource:
+        return FrameSource(path, self.reader.unweighted(), self.future)
