@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tsattn.data.frequency import Times
 from tsattn.data.grid_layout import lay_out
 from tsattn.data.mapped.counting import Counts
-from tsattn.data.mapped.layout import Layout, TableReader
+from tsattn.data.mapped.layout import ChunkReader, Layout
 from tsattn.data.mapped.panel_folder import INDEX, is_panel_folder, read_index, write_index
 from tsattn.data.mapped.scatter import Places
 from tsattn.data.mapped.source import FileState, TableOptions, TableSource
@@ -137,7 +137,7 @@ def _replace(source: TableSource, folder: Path) -> None:
 
 
 def _write(source: TableSource, partial: Path, states: list[FileState]) -> None:
-    reader = TableReader(source, TimeColumn(source))
+    reader = ChunkReader(source, TimeColumn(source))
     seen = _count(reader, partial)
     layout = reader.layout(seen)
     covariates = {"past_covariates": layout.roles.past, "future_covariates": layout.roles.future}
@@ -155,7 +155,7 @@ def _write(source: TableSource, partial: Path, states: list[FileState]) -> None:
     _finish(source, layout, places, partial, complete, states, checksums)
 
 
-def _count(reader: TableReader, partial: Path) -> Counts:
+def _count(reader: ChunkReader, partial: Path) -> Counts:
     """The counts of all rows; those of the rows before the last save are not read again."""
     seen = Counts(reader.source.roles)
     is_old = seen.load(partial)
@@ -171,7 +171,7 @@ def _count(reader: TableReader, partial: Path) -> Counts:
     return seen
 
 
-def _scatter(reader: TableReader, seen: Counts, places: Places, partial: Path) -> None:
+def _scatter(reader: ChunkReader, seen: Counts, places: Places, partial: Path) -> None:
     """Write all rows; those before the last save are there already."""
     state = partial / "written.json"
     file, done, start = json.loads(state.read_text()) if state.exists() else (0, 0, 0)
@@ -186,7 +186,7 @@ def _scatter(reader: TableReader, seen: Counts, places: Places, partial: Path) -
             last = clock.monotonic()
 
 
-def _check_rhythms(reader: TableReader, seen: Counts, places: Places) -> None:
+def _check_rhythms(reader: ChunkReader, seen: Counts, places: Places) -> None:
     """Refuse series with gaps whose time stamps are of another frequency, as the reader in memory does."""
     layout, source = places.layout, places.arrays["source"]
     whole = layout.kept + layout.ahead
@@ -219,7 +219,7 @@ def _check_rhythms(reader: TableReader, seen: Counts, places: Places) -> None:
         _lay_out(reader, seen, layout, group, owner, layout.times(series, step), source[place] - 1)
 
 
-def _lay_out(reader: TableReader, seen: Counts, layout: Layout, group: Any, owner: Any, time: Times, rows: Any) -> None:
+def _lay_out(reader: ChunkReader, seen: Counts, layout: Layout, group: Any, owner: Any, time: Times, rows: Any) -> None:
     with quiet():
         lay_out(
             *(time, owner, tuple(layout.ids[number] for number in group), layout.frequency),

@@ -28,7 +28,7 @@ from tsattn.data.table_rows import listed
 from tsattn.data.time_numbers import times_of
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["Layout", "TableReader"]
+__all__ = ["ChunkReader", "Layout"]
 
 logger = logging.getLogger("tsattn")
 
@@ -91,7 +91,7 @@ class Layout:
         return self.grid.join(self.origin[series] + steps, self.phase[series])
 
 
-class TableReader:
+class ChunkReader:
     """Reads a table chunk by chunk, names its rows, and lays them out.
 
     Args:

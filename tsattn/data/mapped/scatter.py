@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tsattn.data.columns import number_columns
 from tsattn.data.grid import counts
 from tsattn.data.mapped.counting import Counts, numbers_of
-from tsattn.data.mapped.layout import Layout, TableReader
+from tsattn.data.mapped.layout import ChunkReader, Layout
 from tsattn.data.mapped.panel_folder import new_array, space_needed
 from tsattn.data.mapped.source import RowChunk
 
@@ -62,7 +62,7 @@ class Places:
         self.arrays = {name: new_array(folder / f"{name}.npy", *shape) for name, shape in shapes.items()}
         self.drops_past = False
 
-    def write(self, reader: TableReader, seen: Counts, chunk: RowChunk) -> None:
+    def write(self, reader: ChunkReader, seen: Counts, chunk: RowChunk) -> None:
         """Write the rows of a chunk to their places.
 
         Raises:
@@ -141,7 +141,7 @@ class Places:
 
     def _mark(
         self,
-        reader: TableReader,
+        reader: ChunkReader,
         seen: Counts,
         rows: NDArray[np.int64],
         places: NDArray[np.int64],
@@ -157,7 +157,7 @@ class Places:
             at = int(twice.argmax())
             self._refuse(reader, seen, int(number[at]), reader.source.row_name(*seen.name_row(int(rows[at]))))
 
-    def _refuse(self, reader: TableReader, seen: Counts, number: int, where: str) -> None:
+    def _refuse(self, reader: ChunkReader, seen: Counts, number: int, where: str) -> None:
         layout = self.layout
         series = [int(layout.order[number])]
         frequency = layout.frequency if layout.is_given else None
