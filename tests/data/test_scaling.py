@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsattn.data import Series, wide_panel
+from tests.wide_panels import wide_panel
+from tsattn.data import Series
 from tsattn.data import scaled_series as scaled_panel
 from tsattn.data.moments import moments
 from tsattn.errors import UserError

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from tests.wide_panels import wide_panel
 from tsattn.batch import Batch
-from tsattn.data import Series, WindowDataset, scaled_series, wide_panel
+from tsattn.data import Series, WindowDataset, scaled_series
 from tsattn.scaler import Scaler
 
 L, T, C = 12, 5, 3

@@ -11,7 +11,8 @@ import torch
 from lightning.pytorch import Trainer
 
 from tests.baseline_scores import baseline_scores
-from tsattn.data import CO2DataModule, CSVDataModule, wide_panel
+from tests.wide_panels import wide_panel
+from tsattn.data import CO2DataModule, CSVDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation import measure
 from tsattn.figures import plot_test_forecasts

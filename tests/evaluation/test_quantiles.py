@@ -15,11 +15,12 @@ import torch
 import yaml
 from lightning.pytorch import Trainer
 
+from tests.wide_panels import wide_panel
 from tsattn.backbones import PatchTST, Transformer, build_backbone
 from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
 from tsattn.batch import Batch
 from tsattn.cli import main
-from tsattn.data import CSVDataModule, wide_panel
+from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTotals
 from tsattn.figures import plot_test_forecasts

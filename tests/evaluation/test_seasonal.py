@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tsattn.data import wide_panel
+from tests.wide_panels import wide_panel
 from tsattn.errors import UserError
 from tsattn.evaluation.seasonal import seasonal_error, seasonal_errors
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tsattn.data.future_windows import FutureWindows
     from tsattn.data.mapped.mapped_data import MappedDataModule
     from tsattn.data.own_data import CSVDataModule, FrameDataModule, PanelDataModule
-    from tsattn.data.panel import Panel, wide_panel
+    from tsattn.data.panel import Panel
     from tsattn.data.pretraining.pretraining_data import PretrainingDataModule
     from tsattn.data.public.cards import CARDS, Card
     from tsattn.data.public.co2 import CO2DataModule
@@ -79,7 +79,6 @@ _HOMES = {
     "read_table": "tables",
     "scaled_series": "scaling",
     "season_length": "frequency",
-    "wide_panel": "panel",
 }
 
 __all__ = [
@@ -112,7 +111,6 @@ __all__ = [
     "read_table",
     "scaled_series",
     "season_length",
-    "wide_panel",
 ]
 
 

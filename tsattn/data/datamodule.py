@@ -214,13 +214,8 @@ class ForecastDataModule(LightningDataModule):
             first: the share of these rows, of each series, after which the part begins.
             last: the share with which it ends.
         """
-
-        def cut(split: Split) -> Split:
-            start, rows = split.train_end, split.val_end - split.train_end
-            return replace(split, train_end=start + round(first * rows), val_end=start + round(last * rows))
-
         other = self.with_context(self.context_length)
-        other._splits = [cut(split) for split in self.splits]
+        other._splits = [split.with_validation(first, last) for split in self.splits]
         return other
 
     def train_dataloader(self) -> DataLoader[Batch]:

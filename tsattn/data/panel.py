@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from tsattn.data.category_columns import Categories, category_names, with_categories
 from tsattn.data.file_views import FileView
-from tsattn.data.frequency import Times, future_index, infer_frequency, one_time
-from tsattn.data.roles import NO_NAME
+from tsattn.data.frequency import Times, future_index, one_time
 from tsattn.data.row_ranges import columns_of, is_mapped, run_blocks, runs_of
 from tsattn.data.time_numbers import time_numbers, time_unit, times_of
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import Task
 
-__all__ = ["Panel", "wide_panel"]
+__all__ = ["Panel"]
 
 logger = logging.getLogger("tsattn")
 
@@ -375,37 +374,3 @@ class Panel:
 
     def _series(self, series: int) -> str:
         return "" if self.is_wide else f"series {shown(self.ids[series])} has "
-
-
-def wide_panel(frame: pd.DataFrame, source: str, *, frequency: str | None = None) -> Panel:
-    """One series from a checked frame: float columns over regular time stamps.
-
-    Args:
-        frame: the columns are the channels.
-        source: what the frame was read from, for messages.
-        frequency: the one that its time stamps must have; None infers it.
-
-    Raises:
-        UserError: naming the first time stamp that is not regular.
-    """
-    time = pd.DatetimeIndex(frame.index)
-    frequency = infer_frequency(time, source, expected=frequency)
-    return Panel(
-        ids=("series",),
-        channels=tuple(map(str, frame.columns)),
-        frequency=frequency,
-        time=time,
-        starts=np.array([0, len(frame)]),
-        values=frame.to_numpy(dtype=np.float64),
-        past_covariates=None,
-        past_names=(),
-        future_covariates=None,
-        future_names=(),
-        ahead=None,
-        ahead_starts=np.zeros(2, np.int64),
-        static=None,
-        static_names=(),
-        static_categories=(),
-        is_wide=True,
-        time_name=str(frame.index.name or NO_NAME),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tsattn.errors import UserError
 
@@ -30,6 +30,11 @@ class Split:
             "val": (self.train_end, self.val_end),
             "test": (self.val_end, self.test_end),
         }[part]
+
+    def with_validation(self, first: float, last: float) -> Split:
+        """The same with a part of the rows for validation, between two shares of them; training has what is before."""
+        start, rows = self.train_end, self.val_end - self.train_end
+        return replace(self, train_end=start + round(first * rows), val_end=start + round(last * rows))
 
     def fits(self, part: str, context_length: int, prediction_length: int) -> bool:
         """Whether the part is long enough for a window with a whole context."""

@@ -14,7 +14,7 @@ from tsattn.predictors.conformal import ConformalScores
 from tsattn.scaler import Scaler
 from tsattn.training.checkpoint_content import CheckpointContent, read_content
 from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
-from tsattn.training.module import check_weights
+from tsattn.training.weight_checks import check_weights
 
 __all__ = ["FittedPredictor", "calibrate_checkpoint", "load_predictor", "restored_predictor", "save_predictor"]
 

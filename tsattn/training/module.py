@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,8 +42,9 @@ from tsattn.training.compilation import (
 from tsattn.training.losses import batch_loss, choose_loss, refuse_beside_own_loss
 from tsattn.training.optimization import Optimization
 from tsattn.training.stopping import check_stopping
+from tsattn.training.weight_checks import check_weights
 
-__all__ = ["ForecastingModule", "check_weights"]
+__all__ = ["ForecastingModule"]
 
 
 _LOGGED = (
@@ -375,7 +376,8 @@ class ForecastingModule(LightningModule):
     def _measure(self, batch: Batch) -> None:
         assert self.errors is not None
         assert self.units is not None
-        forecast, target = (self.units.standardised(part, batch.series_id) for part in (self(batch), _target(batch)))
+        assert batch.target is not None, "a window beyond the end of the data has no target"
+        forecast, target = (self.units.standardised(part, batch.series_id) for part in (self(batch), batch.target))
         self.errors.update(forecast, target, batch.target_observed, self.units.of(batch.series_id))
 
     def _log_errors(self, stage: str, prog_bar: bool) -> None:
@@ -390,26 +392,6 @@ class ForecastingModule(LightningModule):
             value = torch.tensor(float(scores[name]), device=self.device)
             self.log(f"{stage}_{name}", value, prog_bar=prog_bar and name == "mse_scaled", sync_dist=shared)
         self.errors.reset()
-
-
-def check_weights(weights: Mapping[str, Tensor], source: str) -> None:
-    """Refuse weights that no training leaves.
-
-    Args:
-        weights: by name.
-        source: where they are from, as the message says it.
-
-    Raises:
-        UserError: naming the first weight that is not finite.
-    """
-    for name, weight in weights.items():
-        if not bool(weight.isfinite().all()):
-            raise UserError(f"{source} is damaged: its weight {name} holds numbers that are not finite")
-
-
-def _target(batch: Batch) -> Tensor:
-    assert batch.target is not None, "a window beyond the end of the data has no target"
-    return batch.target
 
 
 def _sizes(task: Task) -> str:

@@ -1,0 +1,43 @@
+"""Panels of one series, of frames in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from tsattn.data import Panel, infer_frequency
+from tsattn.data.roles import NO_NAME
+
+
+def wide_panel(frame: pd.DataFrame, source: str, *, frequency: str | None = None) -> Panel:
+    """One series from a checked frame: float columns over regular time stamps.
+
+    Args:
+        frame: the columns are the channels.
+        source: what the frame was read from, for messages.
+        frequency: the one that its time stamps must have; None infers it.
+
+    Raises:
+        UserError: naming the first time stamp that is not regular.
+    """
+    time = pd.DatetimeIndex(frame.index)
+    frequency = infer_frequency(time, source, expected=frequency)
+    return Panel(
+        ids=("series",),
+        channels=tuple(map(str, frame.columns)),
+        frequency=frequency,
+        time=time,
+        starts=np.array([0, len(frame)]),
+        values=frame.to_numpy(dtype=np.float64),
+        past_covariates=None,
+        past_names=(),
+        future_covariates=None,
+        future_names=(),
+        ahead=None,
+        ahead_starts=np.zeros(2, np.int64),
+        static=None,
+        static_names=(),
+        static_categories=(),
+        is_wide=True,
+        time_name=str(frame.index.name or NO_NAME),
+    )
