@@ -191,7 +191,7 @@ def _forecast_partition(
             warnings.simplefilter("ignore")  # of a long horizon, which is said once
             frames = forecaster.predict_batches(table, horizon=facts["horizon"], level=facts["level"])
             metadata = {_METADATA: json.dumps({**facts, "input": partition.state})}
-            tables = (pa.Table.from_pandas(frame.drop(columns=[*partition.keys], errors="ignore")) for frame in frames)
+            tables = (one.drop_columns([name for name in partition.keys if name in one.column_names]) for one in frames)
             return _write(output / partition.output, tables, metadata), ""
     except UserError as error:
         return 0, str(error) if partition.name in str(error) else f"{source / partition.name}: {error}"

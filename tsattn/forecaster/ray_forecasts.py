@@ -120,7 +120,7 @@ class _ForecastThere:
         self._forecaster = forecaster
         self._asked = {"horizon": horizon, "level": level}
 
-    def __call__(self, block: pa.Table) -> Iterator[pd.DataFrame]:
+    def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         if len(block):
             with quiet(), quiet_lightning():
                 yield from self._forecaster.predict_batches(block, **self._asked)
