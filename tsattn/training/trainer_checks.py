@@ -14,6 +14,8 @@ __all__ = ["check_files", "check_seed", "check_trainer", "class_problem"]
 
 MOST_SEED = 2**32 - 1  # of numpy
 
+_MISSING = re.compile(r"Requirement '|No module named|pip install")
+
 
 def check_seed(seed: Any) -> None:
     """Refuse a seed that a generator does not take; true (any) and false (none) are seeds, too."""
@@ -90,9 +92,13 @@ def class_problem(error: BaseException) -> str | None:
     if cause is not None:
         return f"{name} needs a package that is not installed: {' '.join(str(cause).split())}"
     reason = re.search(
-        r"Problem with given class_path .*:\s*\n\s*(.*)|^  - (?!Expected|Not a valid)(.*)", str(error), re.M
+        r"Problem with given class_path .*:\s*\n\s*(.*)|^  - (?!Expected|Not a valid|Problem)(.*)", str(error), re.M
     )
-    return f"{name} cannot be made: {reason[1] or reason[2]}" if found and reason else None
+    if not found or not reason:
+        return None
+    said = reason[1] or reason[2]
+    is_missing = _MISSING.search(said) is not None  # where several classes were tried, what came of each is text alone
+    return f"{name} {'needs a package that is not installed' if is_missing else 'cannot be made'}: {said}"
 
 
 def _seconds(time: Any) -> float:

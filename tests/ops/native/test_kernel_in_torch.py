@@ -192,7 +192,7 @@ def test_what_is_kept_between_calls_is_of_no_mode() -> None:
 
 def test_flops_are_those_of_the_pairs() -> None:
     """Where the sizes are whole vectors: all pairs, about half of them where causal, prefixes by levels."""
-    H, T, r, E = 2, 640, 16, 16
+    H, T, r, E = 2, 768, 16, 16
     q = torch.randn(1, H, T, r, requires_grad=True)
     pairs = H * T * T
     assert executed_flops(lambda: full_attention(q, q, q, impl="native")) == 2 * pairs * (r + E)
