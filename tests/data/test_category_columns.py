@@ -23,7 +23,7 @@ def read(frame: pd.DataFrame, **options: object) -> Panel:
     return panel_from_frame(frame, future_covariates=["sky"], **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["object", "str", "category", "string[pyarrow]"])
+@pytest.mark.parametrize("kind", ["object", "string", "category", "string[pyarrow]"])
 def test_text_and_categoricals_are_numbered_by_their_sorted_texts(kind: str) -> None:
     panel = read(table().astype({"sky": kind}))
     assert panel.covariate_categories == {"sky": ("fog", "rain", "sun", "wind")}
