@@ -15,6 +15,8 @@ from matplotlib.figure import Figure
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a Triton kernel is defined
 
+os.environ["RAY_AUTH_MODE"] = "disabled"  # a cluster that one test starts leaves no token that the next would ask for
+
 REAL_ROOT = os.environ.get("TSATTN_DATA")
 
 
