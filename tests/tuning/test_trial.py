@@ -118,8 +118,8 @@ def test_limits_that_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_diverged_trial_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forward = ForecastingModule.forward
-    monkeypatch.setattr(ForecastingModule, "forward", lambda self, batch: math.nan * forward(self, batch))
+    network = ForecastingModule._network
+    monkeypatch.setattr(ForecastingModule, "_network", lambda self, batch: math.nan * network(self, batch))
     trial, values = asked(RATE, toy(tmp_path))
     assert values is None
     assert trial.state == TrialState.PRUNED
