@@ -100,7 +100,8 @@ def instantiated(content: Mapping[str, Any]) -> Namespace:
 def plain(parsed: Namespace) -> dict[str, Any]:
     """Parsed parts as plain data, which `completed` takes."""
     with _LOCK:
-        text = _parser().dump(_sections(parsed), skip_unset=False)
+        # valid already, as it was parsed
+        text = _parser().dump(_sections(parsed), skip_unset=False, skip_validation=True)
     content: dict[str, Any] = yaml.safe_load(text)
     return content
 
