@@ -58,6 +58,11 @@ def test_structures_of_enough_parameters_forecast_alike(family: str, kind: str) 
     adapted = adapt(pipeline, attention, [f"{STACKS[family]}.1"], convert)
     assert max(adapted.score_errors[f"{STACKS[family]}.1"]) < 1e-5
     torch.testing.assert_close(together(adapted.pipeline), together(pipeline), rtol=1e-3, atol=1e-3)
+
+
+@families
+def test_structures_of_fewer_parameters_forecast_otherwise(family: str) -> None:
+    pipeline = tiny_pipeline(family)
     small = adapt(pipeline, "btt", STACKS[family], "project")
     assert not torch.allclose(together(small.pipeline), together(pipeline), rtol=1e-3, atol=1e-3)
 
@@ -124,7 +129,8 @@ def test_it_is_saved_restored_counted_and_calibrated(family: str, tmp_path: Path
     loaded = load_adapted(adapted.save(tmp_path / "model"))
     assert torch.equal(together(loaded.pipeline), expected)
     assert adapted.restore() is pipeline
-    assert set(compare_structures(pipeline, STACKS[family]).query("structure == 'low_rank'")["error"] < 1e-6) == {True}
+    compared = compare_structures(pipeline, [f"{STACKS[family]}.1"])
+    assert set(compared.query("structure == 'low_rank'")["error"] < 1e-6) == {True}
     cost = adapted.cost().set_index("layer")
     assert cost.loc[f"{STACKS[family]}.0", "share"] == 3.0
     if family == "chronos2":
@@ -135,7 +141,7 @@ def test_it_is_saved_restored_counted_and_calibrated(family: str, tmp_path: Path
     queries, keys = {"t5": (7, 31), "bolt": (1, 17)}[family]
     assert cost.loc["cross.0", "tokens"] == keys
     assert cost.loc["cross.0", "original_flops"] == 2 * 3 * 8 * queries * keys
-    frame = adapted.calibrate(series(60, 80, 90), steps=30).set_index("layer")
+    frame = adapted.calibrate(series(60, 80, 90), steps=12).set_index("layer")
     assert frame.loc["cross.0", "after"] < frame.loc["cross.0", "before"]
 
 
