@@ -20,13 +20,21 @@ SHORT = ["--trainer.max_steps=2", "--trainer.val_check_interval=1"]
 SWAP = "{kind: chronos, weights: WEIGHTS, attention: {kind: mlr, ranks: [4, 2, 2]}, convert: rotate, trained: HOW}"
 
 
+@pytest.fixture
+def short_csv(tmp_path: Path, toy_frame: pd.DataFrame) -> Path:
+    """The first 240 hours of the toy frame as a file."""
+    path = tmp_path / "toy.csv"
+    toy_frame.iloc[:240].to_csv(path)
+    return path
+
+
 @pytest.mark.usefixtures("undrawn", "short_ridge")
 @pytest.mark.parametrize(("family", "trained"), [("t5", "lora"), ("bolt", "all"), ("chronos2", "attention")])
 def test_the_command_line_trains_tests_predicts_and_goes_on(
-    family: str, trained: str, toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    family: str, trained: str, short_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backbone = SWAP.replace("WEIGHTS", weights_of(family)).replace("HOW", trained)
-    data = ["--data", "CSVDataModule", f"--data.path={toy_csv}", *SIZES, "--data.val_windows=16"]
+    data = ["--data", "CSVDataModule", f"--data.path={short_csv}", *SIZES, "--data.val_windows=16"]
     run = tmp_path / "run"
     words = [*data, *SHORT, f"--model.backbone={backbone}", "--model.quantiles=[0.1, 0.5, 0.9]"]
     assert main(["fit", *words, "--run", str(run)]) == 0
@@ -44,8 +52,8 @@ def test_the_command_line_trains_tests_predicts_and_goes_on(
 
 @pytest.mark.usefixtures("undrawn", "short_ridge")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_one_attention_is_one_flag(family: str, toy_csv: Path, tmp_path: Path) -> None:
-    data = ["--data", "CSVDataModule", f"--data.path={toy_csv}", *SIZES]
+def test_one_attention_is_one_flag(family: str, short_csv: Path, tmp_path: Path) -> None:
+    data = ["--data", "CSVDataModule", f"--data.path={short_csv}", *SIZES]
     paths = ", num_samples: 2" if family == "t5" else ""
     plain = f"--model.backbone={{kind: chronos, weights: {weights_of(family)}{paths}}}"
     found = {}
@@ -56,8 +64,8 @@ def test_one_attention_is_one_flag(family: str, toy_csv: Path, tmp_path: Path) -
     assert found["plain"] != found["swa"]
 
 
-def test_a_typed_mistake_is_one_sentence(toy_csv: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = ["--data", "CSVDataModule", f"--data.path={toy_csv}", *SIZES]
+def test_a_typed_mistake_is_one_sentence(short_csv: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["--data", "CSVDataModule", f"--data.path={short_csv}", *SIZES]
     for words, message in (
         ("{kind: chronos, weights: no-such}", "error: weights must be "),
         ("{kind: chronos, trained: most}", "error: trained must be null or one of all, attention, lora"),
@@ -79,7 +87,7 @@ def test_a_study_searches_conversions_and_ranks(tmp_path: Path) -> None:
     }
     backbone = {"kind": "chronos", "weights": weights_of("bolt"), "attention": "mlr", "trained": "lora"}
     made = toy(tmp_path, search, backbone=backbone)
-    assert made.tune("--trials", "3") == 0
+    assert made.tune("--trials", "2") == 0
     table = pd.read_csv(made.study / "trials.csv")
     assert (table["state"] == "complete").any()
     assert table["model.backbone.convert"].isin(["copy", "rotate"]).all()
