@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -188,12 +189,18 @@ SPECIAL: dict[str, Any] = {
 }
 
 
+@functools.cache
+def compared(family: str, share: float | None = None) -> Any:
+    """The structures that the second layer of a tiny model is compared with."""
+    return compare_structures(tiny_pipeline(family), where=[1], **({} if share is None else {"share": share}))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_cases_of_structures_are_targets_too(family: str, name: str, tmp_path: Path) -> None:
     pipeline = tiny_pipeline(family)
     adapted = adapt(pipeline, SPECIAL[name], convert=f"project:{name}")
-    report = compare_structures(pipeline, where=[1]).query("structure == @name")
+    report = compared(family).query("structure == @name")
     assert len(report) == 3
     found = torch.tensor(adapted.score_errors["encoder.1"], dtype=torch.float64)
     torch.testing.assert_close(found, torch.tensor(report["error"].to_numpy()), rtol=1e-4, atol=1e-6)
@@ -211,13 +218,13 @@ def test_special_cases_of_structures_are_targets_too(family: str, name: str, tmp
 
 @pytest.mark.parametrize("family", ["bolt", "chronos2"])
 def test_every_structure_stands_beside_a_low_rank_of_its_size(family: str) -> None:
-    frame = compare_structures(tiny_pipeline(family), where=[0])
+    frame = compared(family)
     assert {"low_rank", "monarch", "kronecker", "butterfly", "btt", "mlbtc", "bilinear_mlr"} == set(frame["structure"])
     own = frame[frame["structure"] == "low_rank"]
     assert (own["error"] - own["low_rank_error"]).abs().max() < 1e-6
     for name, part in frame.groupby("structure"):
         share = part["parameters"].iloc[0] / (2 * 24 * 8)
-        equal = compare_structures(tiny_pipeline(family), where=[0], share=share).query("structure == 'low_rank'")
+        equal = compared(family, share=share).query("structure == 'low_rank'")
         if len(equal):
             assert (equal["error"].to_numpy() - part["low_rank_error"].to_numpy() < 1e-6).all(), name
         else:
