@@ -31,7 +31,7 @@ def test_decoding_equals_the_full_pass(case: str) -> None:
     attention, x = decoder(case, length=T, rope=True), tokens(T)
     with torch.no_grad():
         expected = attention(x)
-        for schedule in SCHEDULES:
+        for schedule in SCHEDULES if case in PATTERN_CASES else (SCHEDULES[0], SCHEDULES[-1]):
             torch.testing.assert_close(decode(attention, x, schedule), expected, rtol=0, atol=1e-10)
 
 
