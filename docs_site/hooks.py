@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from mkdocs.structure.pages import Page
 from docs_site.command_pages import command_pages
 from docs_site.key_pages import configuration_page, search_page, suite_page
 from docs_site.kind_pages import attention_page, predictor_page
+from docs_site.missing_docstrings import undocumented
 from docs_site.name_pages import name_pages
 from docs_site.notebook_pages import notebook_page
-from docs_site.repository_links import relinked, site_path
+from docs_site.repository_links import relinked, repository_path, site_path
 from docs_site.result_pages import result_files, results_page
 
+LOG = logging.getLogger("mkdocs.hooks.tsattn")
 ROOT = Path(__file__).parents[1]
-REPOSITORY_PAGES = ("data/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE")
+REPOSITORY_PAGES = ("data/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 TEST_COMMENT = re.compile(r"^ *<!-- (run|in tests:|not run:).*?-->\n?", re.MULTILINE | re.DOTALL)
 
 
@@ -47,25 +50,33 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))
         for name, content in pictures.items():
             files.append(File.generated(config, f"notebooks/{name}", content=content))
-    there = [path for path in REPOSITORY_PAGES if (ROOT / path).is_file() and path.endswith(".md")]
-    for path in [*there, *result_files(ROOT)]:
-        _add(files, config, path)
+    for path in [*REPOSITORY_PAGES, *result_files(ROOT)]:
+        if (ROOT / path).is_file():
+            _add(files, config, path)
     config.nav = _nav(config.nav or [], [one.src_uri for one in files.documentation_pages()])
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Lead its links, and leave out what is for the tests alone."""
-    source = page.file.src_uri
-    in_docs = (Path(config.docs_dir) / source).is_file() or source.startswith(("reference/", "results/"))
-    path = f"docs/{source}" if in_docs else source
+    path = repository_path(page.file.src_uri)
+    if path.startswith("benchmarks/"):  # tables of numbers, which nobody looks up by their words
+        page.meta["search"] = {"exclude": True}
     return relinked(TEST_COMMENT.sub("", markdown), path, ROOT, lambda file: _add(files, config, file))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Warn of names without a docstring, which ends a strict build."""
+    for name in undocumented(html):
+        LOG.warning("%s: %s has no docstring", page.file.src_uri, name)
+    return html
 
 
 def _add(files: Files, config: MkDocsConfig, path: str) -> None:
     """A file of the repository onto the site, if it is not there yet."""
-    if files.get_file_from_path(site_path(path)) is None:
-        files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
+    where = site_path(path)
+    if files.get_file_from_path(where) is None:
+        files.append(File.generated(config, where, abs_src_path=str(ROOT / path)))
 
 
 def _nav(nav: list[Any], pages: list[str]) -> list[Any]:

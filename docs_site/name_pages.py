@@ -93,7 +93,22 @@ def _room(path: str, names: dict[str, str]) -> str:
     rows = [(f"[`{name}`][{where}]", _first(getattr(module, name))) for name, where in names.items()]
     if len(names) > 3:
         parts += [table(("name", "what it is"), rows)]
-    return "\n".join([*parts, *(f"::: {where}\n" for where in names.values())])
+    return "\n".join([*parts, *(_directive(getattr(module, name), where) for name, where in names.items())])
+
+
+def _directive(one: Any, path: str) -> str:
+    """What mkdocstrings makes the entry of, with what a class has of bases that have no entry of their own."""
+    inherited = _inherited(one) if inspect.isclass(one) else []
+    options = f"    options:\n      inherited_members: [{', '.join(inherited)}]\n" if inherited else ""
+    return f"::: {path}\n{options}"
+
+
+def _inherited(cls: type[Any]) -> list[str]:
+    listed = {_key(importlib.import_module(room), name) for room, names in names_by_room().items() for name in names}
+    bases = [base for base in cls.__mro__[1:] if base.__module__.startswith("tsattn.") and base not in listed]
+    found = {name: one for base in bases for name, one in vars(base).items() if name not in vars(cls)}
+    methods = {name for name, one in found.items() if inspect.isroutine(one) or isinstance(one, property | classmethod)}
+    return sorted(name for name in methods if not name.startswith("_") and found[name].__doc__)
 
 
 def _text(module: Any) -> str:

@@ -11,7 +11,12 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 
-__all__ = ["relinked", "site_path"]
+__all__ = ["relinked", "repository_path", "site_path"]
+
+# of the pages of the site, those that are files outside of `docs/`
+_RENAMED = {"data/README.md": "data/cards.md"}  # a README would be the index of what stands beside it
+_ROOT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+_ROOT_FOLDERS = ("benchmarks/", "notebooks/")
 
 _LINK = re.compile(r"(?P<start>\]\()(?P<target>[^)#\s]+)(?P<end>(?:#[^)\s]*)?(?: \"[^\"]*\")?\))")
 _FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2", re.MULTILINE | re.DOTALL)
@@ -19,9 +24,14 @@ _FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2", re.MULTILINE | re.DOTALL)
 
 def site_path(path: str) -> str:
     """Where a file of the repository stands on the site."""
-    if path.startswith("docs/"):
-        return path.removeprefix("docs/")
-    return "index.md" if path == "README.md" else re.sub(r"\.ipynb$", ".md", path)
+    return _RENAMED.get(path) or re.sub(r"\.ipynb$", ".md", path.removeprefix("docs/"))
+
+
+def repository_path(path: str) -> str:
+    """What links of a page are relative to: its file in the repository, or where that of a generated page would be."""
+    renamed = {site: file for file, site in _RENAMED.items()}
+    outside = path in _ROOT_PAGES or path.startswith(_ROOT_FOLDERS)
+    return renamed.get(path) or (path if outside else f"docs/{path}")
 
 
 def relinked(markdown: str, path: str, root: Path, found: Callable[[str], None]) -> str:
