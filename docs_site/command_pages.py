@@ -23,8 +23,9 @@ disk, 130 after an interruption and 141 where nobody reads the output.
 _KEYS = """## Every key of a configuration
 
 Each is an option, too: `--model.loss mae`, `--data.context_length 512`, `--trainer.max_steps 500`. They stand under
-[configuration](../configuration.md), the arguments of [kinds of predictor](../predictors.md) and of [kinds of
-attention](../attentions.md) on pages of their own.
+[configuration](../configuration.md), the arguments of [kinds of predictor](../predictors.md), which
+`--model.backbone.ARGUMENT` sets, and of [kinds of attention](../attentions.md), `--attention.ARGUMENT`, on pages of their
+own.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import inspect
 import logging
@@ -129,10 +130,8 @@ def test_every_option_that_the_help_lists_is_told(command: str, site: Path, caps
     """On the page of the command, or, as it is a key of a configuration, on that of these."""
     said = ""
     for asked in helps(command):
-        try:
+        with contextlib.suppress(SystemExit):
             main([command, *asked])
-        except SystemExit:
-            pass
         said += capsys.readouterr().out
     options = sorted(set(OPTION.findall(said)) - {"--help", "--help-all"})
     assert options
@@ -187,7 +186,7 @@ SUITES = {
     "A data set": "{data: [{name: ETTh1, nonsense: 1}], horizons: [24], predictors: {ridge: ridge}}",
     "A predictor": "{data: [ETTh1], horizons: [24], predictors: {one: {backbone: ridge, nonsense: 1}}}",
     "A mix": "{data: [ETTh1], horizons: [24], predictors: {one: {mix: {of: [two], nonsense: 1}}}}",
-    "An attention": "{data: [ETTh1], horizons: [24], predictors: {ridge: ridge}, attentions: {a: {attention: swa, x: 1}}}",
+    "An attention": "{data: [ETTh1], horizons: [24], predictors: {a: ridge}, attentions: {b: {attention: swa, x: 1}}}",
     "A selection": "{data: [ETTh1], horizons: [24], predictors: {ridge: ridge}, selection: {nonsense: 1}}",
 }
 
@@ -261,7 +260,8 @@ def test_notebooks_and_reports_are_pages_with_their_pictures(site: Path) -> None
 
 
 def test_no_page_needs_a_network_or_shows_a_comment_of_the_tests(site: Path) -> None:
-    files = [file for file in site.rglob("*.html") if "benchmarks/results/leaderboard" not in file.as_posix()]
+    whole = ("report.html", "404.html")  # pages that other tests hold to this, and one that a server shows
+    files = [file for file in site.rglob("*.html") if file.name not in whole or "Material" in file.read_text("utf-8")]
     assert len(files) > 50
     for file in files:
         text = file.read_text("utf-8")
