@@ -24,8 +24,8 @@ _KEYS = """## Every key of a configuration
 
 Each is an option, too: `--model.loss mae`, `--data.context_length 512`, `--trainer.max_steps 500`. They stand under
 [configuration](../configuration.md), the arguments of [kinds of predictor](../predictors.md), which
-`--model.backbone.ARGUMENT` sets, and of [kinds of attention](../attentions.md), `--attention.ARGUMENT`, on pages of their
-own.
+`--model.backbone.ARGUMENT` sets, and of [kinds of attention](../attentions.md), `--attention.ARGUMENT`, on pages of
+their own.
 """
 
 

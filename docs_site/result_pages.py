@@ -41,8 +41,8 @@ def results_page(root: Path) -> str:
         parts.append(f"## {_TITLES.get(folder, folder.replace('_', ' ').capitalize())}\n")
         for file in sorted(folders[folder], key=lambda file: (file.count("/"), file)):
             page = Path(file).with_suffix(".html").as_posix()
-            whole = f" ([with figures, and tables to sort](../{page}))" if page in files else ""
-            parts.append(f"- [{_title(root / file)}](../{file}){whole}")
+            whole = f" ([with figures, and tables to sort](../../{page}))" if page in files else ""
+            parts.append(f"- [{_title(root / file)}](../../{file}){whole}")
         parts.append("")
     return "\n".join(parts)
 
