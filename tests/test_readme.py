@@ -6,7 +6,6 @@ import importlib
 import json
 import re
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,20 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.docs.blocks import blocks, shortened
 from tests.leaderboard.invented import records
 from tsattn.attention import KINDS, attention_arguments, attention_class
 from tsattn.checksums import sha256
 from tsattn.cli import main
-from tsattn.cli.benchmark import _parser as benchmark_parser
-from tsattn.cli.benchmark import find_suite
 from tsattn.cli.parsing import parse_command
 from tsattn.cli.session import session
-from tsattn.cli.tune import _parser as tune_parser
 from tsattn.cli.words import prepare
-from tsattn.experiments.configs import find_config
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.readme_part import BEGIN, END, readme_part, with_part
 from tsattn.leaderboard.standings import Standings
 from tsattn.leaderboard.suite_file import read_suite
-from tsattn.ops.native import chunking, size_tuning
-from tsattn.ops.native.library import set_in_use, why_no_kernels
-from tsattn.predictors import build_predictor
+from tsattn.ops.native.library import set_in_use
 from tsattn.pretrained.bolt_file import find_weights, read_model
 from tsattn.tuning import HeldData, check_search, comparable, read_search
 
@@ -47,16 +41,9 @@ def section(title: str) -> str:
     return README.split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
-def blocks(title: str, language: str = "python") -> list[str]:
+def code(title: str, language: str = "python") -> list[str]:
     """The code under a heading."""
-    return re.findall(rf"```{language}\n(.*?)```", section(title), re.DOTALL)
-
-
-def commands() -> list[list[str]]:
-    """Every command of the README, as words; those of a package of one's own are tried in `test_registration`."""
-    text = "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL)).replace("\\\n", " ")
-    lines = [line for line in text.splitlines() if "-m tsattn" in line and "my_package" not in line]
-    return [shlex.split(line.partition("-m tsattn ")[2], comments=True) for line in lines]
+    return [block.code for block in blocks(section(title)) if block.language == language]
 
 
 def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,8 +57,8 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     table = pd.concat(tables, ignore_index=True)
     sales, plan = table[table["date"] < date[200]], table.loc[table["date"] >= date[200], ["shop", "date", "price"]]
     names: dict[str, Any] = {"sales": sales, "plan": plan}
-    for block in blocks("A frame in, a forecast out"):
-        short = re.sub(r"max_steps=\d+", "max_steps=2", block)
+    for block in code("A frame in, a forecast out"):
+        short = shortened(block)
         assert short != block or "Forecaster" not in block
         exec(short, names)
     assert set(names["found"]["kind"]) == {"missing"}
@@ -92,8 +79,8 @@ def test_the_forecasters_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_run_from_python_runs() -> None:
-    (block,) = blocks("Every day")
-    short = block.replace('"trainer.max_epochs": 1', '"trainer.max_steps": 2')
+    (block,) = code("Every day")
+    short = shortened(block)
     assert short != block
     names: dict[str, Any] = {}
     exec(short, names)
@@ -104,112 +91,37 @@ def test_the_run_from_python_runs() -> None:
 def test_the_attentions_run() -> None:
     names = {"x": torch.randn(2, 336, 512), "prompt": torch.randn(1, 9, 512), "next_token": torch.randn(1, 1, 512)}
     shapes = []
-    for block in blocks("Switch attention"):
+    for block in code("Switch attention"):
         exec(block, names)
         shapes.append(tuple(names["y"].shape))
     assert shapes == [(2, 336, 512), (1, 1, 512)]
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A toy file and the folder of a run on it."""
-    folder = tmp_path_factory.mktemp("toy")
-    hours = pd.date_range("2020-01-01", periods=300, freq="h", name="date")
-    pd.DataFrame({"a": np.arange(300) % 24 + 0.5}, index=hours).to_csv(folder / "toy.csv")
-    data = ["--data=CSVDataModule", f"--data.path={folder / 'toy.csv'}", "--data.context_length=24"]
-    words = [*data, "--data.prediction_length=4", "--model.backbone.d_model=16", "--trainer.accelerator=cpu"]
-    assert main(["fit", *words, "--trainer.max_steps=2", f"--run={folder / 'run'}"]) == 0
-    return folder / "toy.csv", folder / "run"
-
-
-def test_the_errors_of_a_run_are_read(toy: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = blocks("Scores")
+def test_the_errors_of_a_run_are_read(toy_run: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = code("Scores")
     names: dict[str, Any] = {}
-    exec(block.replace("runs/ETTh1/transformer_mlr/TIME", str(toy[1])), names)
+    exec(block.replace("runs/ETTh1/transformer_mlr/TIME", str(toy_run[1])), names)
     assert {"unique_id", "origin", "channel", "count", "squared_scaled"} <= set(names["frame"].columns)
     assert np.isfinite([float(score) for score in capsys.readouterr().out.split()]).all()
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_every_command_is_one_that_runs(
-    words: list[str], toy: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those on a run folder run on a toy; of those that train or search, all is made but the training."""
-    monkeypatch.chdir(tmp_path)
-    csv, run = toy
-    shutil.copytree(run, tmp_path / "run")
-    shutil.copy(csv, tmp_path / "new.csv")
-    (tmp_path / "meters").mkdir()
-    pd.read_csv(csv, parse_dates=["date"]).to_parquet(tmp_path / "meters" / "day.parquet", index=False)
-    # another folder than that of README, and nothing else
-    words = [re.sub(r"^runs/(ETTh1/transformer_mlr/TIME|\.\.\.)$", "run", word) for word in words]
-    command = words[0]
-    if "--tune" in words and why_no_kernels() is not None:
-        pytest.skip(f"no native kernels: {why_no_kernels()}")
-    if "--tune" in words:  # what is measured among other tests is not for this user to keep
-        for module in (chunking, size_tuning):
-            monkeypatch.setattr(module, "tuned_file", lambda: tmp_path / "sizes.json")
-        monkeypatch.setattr(size_tuning, "LONG", size_tuning.SHORT)
-    if words[:2] == ["datasets", "convert"]:
-        days = pd.date_range("2020-01-01", periods=90)
-        sales = pd.DataFrame({"unique_id": "a", "ds": days, "y": 1.5, "price": 2.0, "kind": "new"})
-        sales.to_parquet(tmp_path / "sales.parquet")
-    if "--resume" in words:
-        (tmp_path / "run" / "metrics.json").unlink()
-    if command == "report":
-        board = records(datasets=("ETTh1",), horizons=(24, 48), seeds=(1, 2, 4, 5), windows=300)
-        board.write(tmp_path / "benchmarks" / "results" / "leaderboard" / "ett")
-        (tmp_path / "runs" / "leaderboard" / "ett").mkdir(parents=True)
-        shutil.copy(ROOT / "README.md", tmp_path)
-    run_whole = ("report", "test", "predict", "attention", "export", "cost", "datasets", "kernels")
-    if command in run_whole or words[1:] == ["--resume", "run"]:
-        assert main(words) == 0
-    elif command == "fit":
-        experiment, _ = parse_command("fit", prepare(words)[1:])
-        experiment.made()
-        build_predictor(experiment.model["backbone"])
-    elif command == "benchmark":
-        options = benchmark_parser().parse_args(words[1:])
-        names = {"data": options.data, "predictors": options.predictor, "attentions": options.attention}
-        read_suite(find_suite(options.suite)).narrowed(**names, horizons=options.horizon, seeds=options.seeds)
-    else:
-        assert command == "tune"
-        options, rest = tune_parser().parse_known_args(words[1:])
-        experiment, _ = parse_command("fit", prepare(["fit", *rest])[1:])
-        read_search(find_config(options.search, "search space", "search/*.yaml"))
-        assert (options.trials, options.timeout) == (40, 7200)
-
-
-def test_there_are_commands() -> None:
-    assert len(commands()) > 20
-    known = {
-        "fit",
-        "test",
-        "predict",
-        "attention",
-        "export",
-        "tune",
-        "benchmark",
-        "report",
-        "cost",
-        "datasets",
-        "kernels",
-    }
-    assert {words[0] for words in commands()} == known
-
-
 def test_the_suite_is_one_that_benchmark_takes(tmp_path: Path) -> None:
-    (suite,) = blocks("Leaderboard", "yaml")
+    (suite,) = code("Leaderboard", "yaml")
     (tmp_path / "suite.yaml").write_text(suite)
     read = read_suite(tmp_path / "suite.yaml")
     assert list(read.predictors) == ["ridge", "patchtst", "patchtst+ridge"]
     assert read.selection is not None
 
 
-def test_the_search_file_is_one_that_tune_takes(toy: tuple[Path, Path], tmp_path: Path) -> None:
-    (search,) = blocks("Tune", "yaml")
+def test_the_search_file_is_one_that_tune_takes(toy_run: tuple[Path, Path], tmp_path: Path) -> None:
+    (search,) = code("Tune", "yaml")
     (tmp_path / "search.yaml").write_text(search)
-    data = ["--data=CSVDataModule", f"--data.path={toy[0]}", "--data.context_length=24", "--data.prediction_length=4"]
+    data = [
+        "--data=CSVDataModule",
+        f"--data.path={toy_run[0]}",
+        "--data.context_length=24",
+        "--data.prediction_length=4",
+    ]
     words = [*data, "--trainer.accelerator=cpu", "--trainer.max_steps=1"]
     with session():
         experiment, _ = parse_command("fit", prepare(["fit", *words])[1:])
@@ -218,7 +130,7 @@ def test_the_search_file_is_one_that_tune_takes(toy: tuple[Path, Path], tmp_path
 
 def test_the_pretrained_model_forecasts_as_it_says() -> None:
     names: dict[str, Any] = {}
-    for block in blocks("A forecast without training"):
+    for block in code("A forecast without training"):
         exec(block, names)
     assert len(names["forecast"]) == 24
     assert np.isfinite(names["forecast"][["predictions", "0.1", "0.5", "0.9"]].to_numpy()).all()
@@ -271,7 +183,7 @@ def test_records_are_compared_in_python(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     board = records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), windows=300)
     board.write(tmp_path / "benchmarks" / "results" / "leaderboard" / "ett")
-    (block,) = blocks("Report")
+    (block,) = code("Report")
     names: dict[str, Any] = {}
     exec(block, names)
     assert {"difference", "low", "high", "p", "holm", "detectable", "verdict"} <= set(names["differences"].columns)
