@@ -147,7 +147,9 @@ def draw_chain(steps: Sequence[tuple[str, str]], per_row: int) -> Figure:
             else:  # around the corner, to the row below
                 corners = [(near[0], near[1]), (far[0], near[1]), (far[0], y - 0.15), (0.02, y - 0.15)]
                 axes.plot(*zip(*[*corners, (0.02, y - 0.65)], strict=True), color=ACCENT, linewidth=1.2)
-                end = FancyArrowPatch((0.019, y - 0.65), (0.07, y - 0.65), arrowstyle="-|>", mutation_scale=11, color=ACCENT)
+                end = FancyArrowPatch(
+                    (0.019, y - 0.65), (0.07, y - 0.65), arrowstyle="-|>", mutation_scale=11, color=ACCENT
+                )
                 axes.add_patch(end)
     return figure
 
