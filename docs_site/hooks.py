@@ -1,0 +1,91 @@
+"""What MkDocs calls while it builds: generated pages in, links led, comments of the tests out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from docs_site.command_pages import command_pages
+from docs_site.key_pages import configuration_page, search_page, suite_page
+from docs_site.kind_pages import attention_page, predictor_page
+from docs_site.name_pages import name_pages
+from docs_site.notebook_pages import notebook_page
+from docs_site.repository_links import relinked, site_path
+from docs_site.result_pages import result_files, results_page
+
+ROOT = Path(__file__).parents[1]
+REPOSITORY_PAGES = ("data/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE")
+TEST_COMMENT = re.compile(r"^ *<!-- (run|in tests:|not run:).*?-->\n?", re.MULTILINE | re.DOTALL)
+
+
+def reference_pages() -> dict[str, str]:
+    """All pages of the reference, as Markdown by path."""
+    pages = {
+        "configuration": configuration_page(),
+        "attentions": attention_page(),
+        "predictors": predictor_page(),
+        "suite": suite_page(),
+        "search": search_page(),
+    }
+    pages |= {f"commands/{name}": text for name, text in command_pages().items()}
+    pages |= {f"python/{name}": text for name, text in name_pages().items()}
+    return {f"reference/{name}.md": text for name, text in pages.items()}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Put beside the pages of `docs/` what is generated, and what other folders of the repository have."""
+    for path, text in reference_pages().items():
+        files.append(File.generated(config, path, content=text))
+    files.append(File.generated(config, "results/index.md", content=results_page(ROOT)))
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        text, pictures = notebook_page(path)
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))
+        for name, content in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
+    there = [path for path in REPOSITORY_PAGES if (ROOT / path).is_file() and path.endswith(".md")]
+    for path in [*there, *result_files(ROOT)]:
+        _add(files, config, path)
+    config.nav = _nav(config.nav or [], [one.src_uri for one in files.documentation_pages()])
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead its links, and leave out what is for the tests alone."""
+    source = page.file.src_uri
+    in_docs = (Path(config.docs_dir) / source).is_file() or source.startswith(("reference/", "results/"))
+    path = f"docs/{source}" if in_docs else source
+    return relinked(TEST_COMMENT.sub("", markdown), path, ROOT, lambda file: _add(files, config, file))
+
+
+def _add(files: Files, config: MkDocsConfig, path: str) -> None:
+    """A file of the repository onto the site, if it is not there yet."""
+    if files.get_file_from_path(site_path(path)) is None:
+        files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
+
+
+def _nav(nav: list[Any], pages: list[str]) -> list[Any]:
+    """The navigation, with pages that it names nowhere for each `FOLDER/*` and `FOLDER/**`."""
+    text = str(nav)
+    rest = [page for page in pages if repr(page) not in text]
+    return [one for entry in nav for one in _entries(entry, rest)]
+
+
+def _entries(entry: Any, rest: list[str]) -> list[Any]:
+    if isinstance(entry, dict):
+        ((title, below),) = entry.items()
+        if isinstance(below, str) and below.endswith("*"):
+            below = [below]
+        if isinstance(below, str):
+            return [entry]
+        inner = [one for part in below for one in _entries(part, rest)]
+        return [{title: inner}] if inner else []
+    if entry.endswith("*"):
+        folder = entry.rstrip("*")
+        below = [page for page in rest if page.startswith(folder)]
+        return [page for page in below if entry.endswith("**") or "/" not in page.removeprefix(folder)]
+    return [entry]
