@@ -17,7 +17,7 @@ from tsattn.predictors import PREDICTORS
 __all__ = ["name_pages", "names_by_room"]
 
 _MODULES = {
-    "tsattn.attention.cost": ["attention_cost"],
+    "tsattn.attention.cost": ["attention_cost", "closed_form", "measured", "measured_key_bytes"],
     "tsattn.attention.maps": ["attention_levels", "attention_map", "attention_zones"],
     "tsattn.attention.projections": [],
     "tsattn.batch": ["Batch"],
@@ -30,6 +30,8 @@ _MODULES = {
     "tsattn.leaderboard.suite_file": [],
     "tsattn.scaler": ["Scaler"],
     "tsattn.task": ["Output", "Task"],
+    "tsattn.training.losses": ["masked_loss"],
+    "tsattn.chronos.calibration": ["output_errors"],
     "tsattn.optim": ["MupModule", "adamw", "mup_groups", "mup_init_"],
 }
 """Modules that people import from, beside the packages that export names: those names, or all that a module exports."""
@@ -82,9 +84,9 @@ def name_pages() -> dict[str, str]:
     modules = {room: importlib.import_module(room) for room in rooms}
     homes = {_key(modules[room], name): path for room, names in rooms.items() for name, path in names.items()}
     top = [(f"[`{name}`][{homes[_key(tsattn, name)]}]", _first(getattr(tsattn, name))) for name in tsattn.__all__]
-    listed = [(f"[{room}]({room}.md)", _first(modules[room])) for room in rooms]
+    listed = [(f"[{room}]({room}.md)", _first(modules[room])) for room in sorted(rooms)]
     index = _INDEX.format(names=table(("name", "what it is"), top), rooms=table(("room", "what is in it"), listed))
-    return {"index": index, **{room: _room(room, names) for room, names in rooms.items()}}
+    return {"index": index, **{room: _room(room, rooms[room]) for room in sorted(rooms)}}
 
 
 def _room(path: str, names: dict[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["result_files", "results_page"]
+__all__ = ["result_files", "results_page", "with_whole_page"]
 
 RESULTS = "benchmarks/results"
 
@@ -45,6 +45,11 @@ def results_page(root: Path) -> str:
             parts.append(f"- [{_title(root / file)}](../../{file}){whole}")
         parts.append("")
     return "\n".join(parts)
+
+
+def with_whole_page(report: str) -> str:
+    """A report with a link to the page that it says has figures."""
+    return report.replace("`report.html`", "[`report.html`](report.html)")
 
 
 def _title(path: Path) -> str:

@@ -13,6 +13,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 import yaml
 from mkdocs.commands.build import build
@@ -77,14 +78,14 @@ def exported() -> list[tuple[str, str]]:
 
 
 def imported_by_pages() -> list[tuple[str, str]]:
-    """Every name of the package that the Python of a page imports."""
-    found = set()
-    for page in pages():
-        for block in blocks(page.read_text("utf-8")):
-            for node in ast.walk(ast.parse(block.code)) if block.language == "python" else ():
-                if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "tsattn":
-                    found |= {(str(node.module), alias.name) for alias in node.names}
-    return sorted(found)
+    """Every name of the package that the Python of a page or notebook imports."""
+    code = [block.code for page in pages() for block in blocks(page.read_text("utf-8")) if block.language == "python"]
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = nbformat.read(notebook, as_version=4).cells
+        code += [re.sub(r"^[%!].*", "", cell.source, flags=re.M) for cell in cells if cell.cell_type == "code"]
+    nodes = [node for part in code for node in ast.walk(ast.parse(part)) if isinstance(node, ast.ImportFrom)]
+    own = [node for node in nodes if (node.module or "").partition(".")[0] == "tsattn"]
+    return sorted({(str(node.module), alias.name) for node in own for alias in node.names})
 
 
 def has_entry(room: str, name: str, entries: Iterable[str]) -> bool:
@@ -258,6 +259,7 @@ def test_notebooks_and_reports_are_pages_with_their_pictures(site: Path) -> None
         assert f'href="../{path.as_posix()}"' in (site / "results" / "index.html").read_text("utf-8")
     for whole in (ROOT / "benchmarks" / "results").rglob("*.html"):
         path = whole.relative_to(ROOT).with_name("report_with_figures.html")
+        assert 'href="report_with_figures.html"' in (site / path).with_name("report.html").read_text("utf-8")
         assert (site / path).read_bytes() == whole.read_bytes()
         assert f'href="../{path.as_posix()}"' in (site / "results" / "index.html").read_text("utf-8")
     assert "0.1.0" in words(site / "CHANGELOG.html")
