@@ -117,7 +117,7 @@ def test_a_toy_of_each_is_added_from_outside_as_the_pages_say(my_package: str, t
     )
     for number, page in enumerate(PAGES):
         (shown,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-        for command in shown.splitlines()[:1]:
+        for command in shown.replace("\\\n", "").splitlines()[:1]:
             run = tmp_path / str(number)
             toy = ["--config", str(tmp_path / "toy.yaml"), "--run", str(run)]
             (name,) = re.findall(r"my_package\.(\w+)", command)

@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "predictors.md").read_te
 
 def test_the_commands_run(tmp_path: Path) -> None:
     assert set(re.findall(r"`(\w+)`", PAGE)) >= {*predictor_kinds(), *TRAINING_OPTIONS}
-    commands = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[0]
+    commands = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[0].replace("\\\n", "")
     names = []
     # in a file, what says how to train may stand beside what is not trained
     (tmp_path / "toy.yaml").write_text("trainer: {max_steps: 1, accelerator: cpu}\n")
