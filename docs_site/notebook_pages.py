@@ -10,7 +10,6 @@ from nbconvert import MarkdownExporter
 __all__ = ["notebook_page"]
 
 _STYLE = re.compile(r"<style scoped>.*?</style>\s*", re.DOTALL)
-_OUTPUT = re.compile(r"(?:^(?: {4}[^\n]*)?\n)*^ {4}[^\n]*\n", re.MULTILINE)
 
 
 def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
