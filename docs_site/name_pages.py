@@ -41,14 +41,14 @@ _TABLES = {"tsattn.attention": KINDS, "tsattn.backbones": BACKBONES, "tsattn.pre
 
 _INDEX = """# Python
 
-What `import tsattn` gives, each imported when it is first asked for. The rooms beneath have more; a name stands on the
-page of the room that it belongs to.
+What `import tsattn` gives, each imported when it is first asked for. The packages beneath have more; a name stands on
+the page of the package that it belongs to.
 
 ## The top level
 
 {names}
 
-## Rooms
+## Packages
 
 {rooms}
 """
@@ -85,7 +85,7 @@ def name_pages() -> dict[str, str]:
     homes = {_key(modules[room], name): path for room, names in rooms.items() for name, path in names.items()}
     top = [(f"[`{name}`][{homes[_key(tsattn, name)]}]", _first(getattr(tsattn, name))) for name in tsattn.__all__]
     listed = [(f"[{room}]({room}.md)", _first(modules[room])) for room in sorted(rooms)]
-    index = _INDEX.format(names=table(("name", "what it is"), top), rooms=table(("room", "what is in it"), listed))
+    index = _INDEX.format(names=table(("name", "what it is"), top), rooms=table(("package", "what is in it"), listed))
     return {"index": index, **{room: _room(room, rooms[room]) for room in sorted(rooms)}}
 
 
