@@ -33,12 +33,12 @@ def described(cls: type[Any], names: list[str], *others: type[Any]) -> list[Entr
     classes = [one for one in (*cls.__mro__, *others) if one is not object]
     lacking = [name for name in names if not any(name in _descriptions(one) for one in classes)]
     if lacking:
-        print(f"no docstring of {cls.__module__}.{cls.__qualname__} or its bases describes {lacking}")
+        raise LookupError(f"no docstring of {cls.__module__}.{cls.__qualname__} or its bases describes {lacking}")
     return [_entry(name, classes) for name in names]
 
 
 def _entry(name: str, classes: list[type[Any]]) -> Entry:
-    what = next((found[name] for found in map(_descriptions, classes) if name in found), "LACKING")
+    what = next(_descriptions(one)[name] for one in classes if name in _descriptions(one))
     parameters = [inspect.signature(one.__init__).parameters.get(name) for one in classes]
     default = next((one.default for one in parameters if one is not None), inspect.Parameter.empty)
     hints = (get_type_hints(one.__init__).get(name) for one in classes if name in inspect.signature(one).parameters)

@@ -45,9 +45,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in reference_pages().items():
         files.append(File.generated(config, path, content=text))
     files.append(File.generated(config, "results/index.md", content=results_page(ROOT)))
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        text, pictures = notebook_page(path)
-        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))
+    for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        text, pictures = notebook_page(notebook)
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=text))
         for name, content in pictures.items():
             files.append(File.generated(config, f"notebooks/{name}", content=content))
     for path in [*REPOSITORY_PAGES, *result_files(ROOT)]:

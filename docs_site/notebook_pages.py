@@ -10,7 +10,6 @@ from nbconvert import MarkdownExporter
 __all__ = ["notebook_page"]
 
 _STYLE = re.compile(r"<style scoped>.*?</style>\s*", re.DOTALL)
-_OUTPUT = re.compile(r"(?:^(?: {4}[^\n]*)?\n)*^ {4}[^\n]*\n", re.MULTILINE)
 
 
 def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
@@ -19,7 +18,7 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
     Returns:
         its Markdown, and its pictures by file name.
     """
-    text, resources = MarkdownExporter().from_filename(str(path))
+    text, resources = MarkdownExporter().from_filename(str(path))  # type: ignore[no-untyped-call]
     names = {name: f"{path.stem}_{name}" for name in resources["outputs"]}
     for name, own in names.items():
         text = text.replace(f"]({name})", f"]({own})")

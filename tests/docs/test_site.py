@@ -16,6 +16,7 @@ from typing import Any
 import nbformat
 import pytest
 import yaml
+from IPython.core.inputtransformer2 import TransformerManager
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
@@ -80,9 +81,10 @@ def exported() -> list[tuple[str, str]]:
 def imported_by_pages() -> list[tuple[str, str]]:
     """Every name of the package that the Python of a page or notebook imports."""
     code = [block.code for page in pages() for block in blocks(page.read_text("utf-8")) if block.language == "python"]
+    magic = TransformerManager()
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         cells = nbformat.read(notebook, as_version=4).cells
-        code += [re.sub(r"^[%!].*", "", cell.source, flags=re.M) for cell in cells if cell.cell_type == "code"]
+        code += [magic.transform_cell(cell.source) for cell in cells if cell.cell_type == "code"]
     nodes = [node for part in code for node in ast.walk(ast.parse(part)) if isinstance(node, ast.ImportFrom)]
     own = [node for node in nodes if (node.module or "").partition(".")[0] == "tsattn"]
     return sorted({(str(node.module), alias.name) for node in own for alias in node.names})
