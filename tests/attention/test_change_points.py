@@ -261,14 +261,21 @@ def test_caches_go_with_nothing_else() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["transformer", "patchtst"])
-def test_compiled_they_are_the_same(kind: str) -> None:
+def test_compiled_they_are_the_same() -> None:
     torch._dynamo.reset()
     torch.manual_seed(0)
     values, counts = torch.randn(3, 50, 2), torch.randint(0, 3, (3, 50, 2))
     compiled = torch.compile(change_point_block_ids, fullgraph=True)
     assert torch.equal(compiled(values, [1, 5], counts), change_point_block_ids(values, [1, 5], counts))
-    backbone = build_backbone({"kind": kind, "d_model": 16, "num_heads": 2, "attention": POINTS}, TASK).eval()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transformer", "patchtst"])
+def test_a_backbone_that_finds_them_is_one_graph(kind: str) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    description = {"kind": kind, "d_model": 16, "num_heads": 2, "num_layers": 1, "attention": POINTS}
+    backbone = build_backbone(description, TASK).eval()
     batch = Batch(torch.randn(3, 48, 2), past_observed=torch.rand(3, 48, 2) > 0.1)
     expected = backbone(batch)
     backbone.compile(backend="aot_eager", fullgraph=True)
