@@ -6,12 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.attention.cases import CASES, NUM_HEADS
+from tests.attention.cases import NUM_HEADS, PATTERN_CASES
 from tests.attention.decoding import T, decoder, tokens
 from tsattn.attention import Attention
 from tsattn.attention.base import MAX_STEP
 
-SCHEDULES = [[1] * T, [5, *[1] * (T - 5)], [3, 9, 1, 20, 1, 6], [T]]
+ONE_BY_ONE, AFTER_A_PROMPT, UNEVEN, AT_ONCE = [1] * T, [5, *[1] * (T - 5)], [3, 9, 1, 20, 1, 6], [T]
+SHAPES = {
+    (2, NUM_HEADS, T, T): (ONE_BY_ONE, AFTER_A_PROMPT, UNEVEN, AT_ONCE),
+    (1, NUM_HEADS, T, T): (UNEVEN,),
+    (T, T): (UNEVEN, AT_ONCE),
+    (2, 1, 1, T): (AFTER_A_PROMPT, UNEVEN),
+    (2, 1, T, 1): (UNEVEN, AT_ONCE),
+}
 
 
 def random_bias(*shape: int) -> Tensor:
@@ -30,14 +37,14 @@ def decode_with(attention: Attention, x: Tensor, bias: Tensor, schedule: list[in
     return torch.cat(outputs, 1)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", PATTERN_CASES)
 def test_decoding_with_a_bias_equals_the_full_pass(case: str) -> None:
     attention, x = decoder(case, length=T, rope=True), tokens(T)
-    for shape in [(2, NUM_HEADS, T, T), (1, NUM_HEADS, T, T), (T, T), (2, 1, 1, T), (2, 1, T, 1)]:
+    for shape, schedules in SHAPES.items():
         bias = random_bias(*shape)
         with torch.no_grad():
             expected = attention(x, bias=bias)
-            for schedule in SCHEDULES:
+            for schedule in schedules:
                 torch.testing.assert_close(decode_with(attention, x, bias, schedule), expected, rtol=0, atol=1e-10)
 
 
@@ -46,7 +53,7 @@ def test_a_bias_learns_step_by_step_as_in_the_full_pass(case: str) -> None:
     attention, x = decoder(case, length=T), tokens(T)
     one, other = (torch.randn(1, NUM_HEADS, T, T, dtype=torch.float64).mul(0).add(0.3).requires_grad_() for _ in "ab")
     attention(x, bias=one).square().sum().backward()
-    decode_with(attention, x, other, SCHEDULES[1]).square().sum().backward()
+    decode_with(attention, x, other, AFTER_A_PROMPT).square().sum().backward()
     assert one.grad is not None
     assert other.grad is not None
     assert one.grad.abs().max() > 0
