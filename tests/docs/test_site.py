@@ -8,6 +8,7 @@ import importlib
 import inspect
 import logging
 import re
+import subprocess
 from collections.abc import Iterable
 from html import unescape
 from pathlib import Path
@@ -24,6 +25,7 @@ from mkdocs.exceptions import Abort
 from docs_site.missing_docstrings import undocumented
 from docs_site.repository_links import relinked
 from tests.docs.blocks import ROOT, blocks, pages
+from tests.leaderboard.browser import CHROMIUM, FLAGS
 from tsattn.attention import KINDS, build_attention
 from tsattn.cli import _COMMANDS, main
 from tsattn.data import CARDS, DATA_MODULES
@@ -282,6 +284,16 @@ def test_no_page_needs_a_network_or_shows_a_comment_of_the_tests(site: Path) -> 
         assert not re.search(r"<!-- (run|in tests:|not run:)|class=\"mermaid\"", text), file
     for file in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", file.read_text("utf-8")), file
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, so the site is not tried in a browser")
+def test_a_page_from_the_disk_is_searched_without_a_network(site: Path, tmp_path: Path) -> None:
+    address = (site / "reference" / "commands" / "fit.html").as_uri()
+    flags = [*FLAGS, f"--user-data-dir={tmp_path}", "--virtual-time-budget=10000", "--dump-dom"]
+    command = [str(CHROMIUM), *flags, f"{address}?q=gradient_clip_val"]
+    page = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = re.findall(r'<a href="file://[^"]*?/reference/(.*?)\.html[^"]*" class="md-search-result__link"', page)
+    assert "configuration" in found
 
 
 STRICT = {
