@@ -17,6 +17,7 @@ from typing import Any
 import nbformat
 import pytest
 import yaml
+from filelock import FileLock
 from IPython.core.inputtransformer2 import TransformerManager
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
@@ -34,15 +35,22 @@ from tsattn.leaderboard.suite_file import read_suite
 from tsattn.predictors import PRETRAINED, build_predictor, predictor_kinds
 from tsattn.tuning import read_search
 
+pytestmark = pytest.mark.slow
+
 OWN_WORDS = ("benchmark", "cost", "datasets", "export", "kernels", "report", "tune")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; a warning would have ended it."""
-    folder = tmp_path_factory.mktemp("site")
-    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))
+def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The site, which one worker builds for all; a warning would have ended it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "site"
+    done = folder.with_suffix(".done")
+    with FileLock(folder.with_suffix(".lock")):
+        if not done.exists():
+            build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))
+            done.touch()
     return folder
 
 
