@@ -266,7 +266,7 @@ def test_compiled_they_are_the_same() -> None:
     torch.manual_seed(0)
     values, counts = torch.randn(3, 50, 2), torch.randint(0, 3, (3, 50, 2))
     compiled = torch.compile(change_point_block_ids, fullgraph=True)
-    assert torch.equal(compiled(values, [1, 5], counts), change_point_block_ids(values, [1, 5], counts))
+    assert torch.equal(compiled(values, [1, 3], counts), change_point_block_ids(values, [1, 3], counts))
 
 
 @pytest.mark.slow
