@@ -22,6 +22,7 @@ from tsattn.data.lazy_frames import collected
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles, check_roles, plain_frame
 from tsattn.data.stamps import in_zone_of, stamps_or_steps
+from tsattn.data.table_options import Columns
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
 from tsattn.data.weights import check_cells
@@ -187,7 +188,8 @@ def future_rows(
     if not roles.future:
         raise UserError(f"{_FUTURE} needs the names of its columns in future_covariates")
     with quiet(False):  # the future is new, even where the table is not
-        frame = collected(frame, _FUTURE, roles.id, roles.time, (), future=roles.future, needs_target=False)
+        columns = Columns(roles.id, roles.time, (), future_covariates=roles.future)
+        frame = collected(frame, _FUTURE, columns, needs_target=False)
         table, _, row_of = opened(frame, _FUTURE, roles.id, roles.time, text)
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
             table = table.rename_axis(index=None)  # whatever it is called, it is the time
