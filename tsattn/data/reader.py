@@ -151,7 +151,7 @@ class TableReader(TableOptions):
             rows = rows.with_future(future_rows(future, roles, self.text, steps, rows.categories), source, roles)
         if not roles.is_wide:
             rows, kept = without_empty(rows, source)
-            frame = frame if len(kept) == len(frame) else frame.iloc[kept]
+            frame = frame if kept is None else frame.iloc[kept]
         codes, categories = _categories(frame, roles, rows)
         grids = self._on_grids(rows, roles, frequency, source)
         is_kept, ahead_starts = ~grids.is_ahead, grids.ahead_starts
@@ -286,7 +286,10 @@ class _Grids:
     @property
     def ahead_starts(self) -> NDArray[np.int64]:
         """`(S + 1,)` how many rows ahead there are before each series, and in all."""
-        steps = np.add.reduceat(self.is_ahead.astype(np.int64), self.layout.starts[:-1])
+        starts = self.layout.starts
+        if not self.is_ahead.any():
+            return np.zeros_like(starts)
+        steps = np.add.reduceat(self.is_ahead, starts[:-1], dtype=np.int64)
         return np.concatenate([[0], np.cumsum(steps)])
 
 
@@ -314,7 +317,10 @@ def _without_empty_columns(roles: Roles, rows: Rows, source: str) -> tuple[Roles
 def _refuse_empty(
     values: NDArray[np.float64], starts: NDArray[np.int64], roles: Roles, names: tuple[Any, ...], source: str
 ) -> None:
-    empty = np.argwhere(np.add.reduceat(~np.isnan(values), starts[:-1], dtype=np.int64) == 0)
+    is_known = ~np.isnan(values)
+    if is_known.all():
+        return
+    empty = np.argwhere(~np.logical_or.reduceat(is_known, starts[:-1]))
     if empty.size:
         number, channel = empty[0].tolist()
         series = "" if roles.is_wide else f" of series {shown(names[number])}"

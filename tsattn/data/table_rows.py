@@ -217,8 +217,11 @@ def check_rising(rows: Rows) -> None:
         raise UserError(f"{rows.where(row)}: time stamp {time[row]}{of} {what}; time stamps must rise")
 
 
-def without_empty(rows: Rows, source: str) -> tuple[Rows, NDArray[np.int64]]:
-    """The rows without the series of which every target is missing, which is logged, and which of the own rows stay.
+def without_empty(rows: Rows, source: str) -> tuple[Rows, NDArray[np.int64] | None]:
+    """The rows without the series of which every target is missing, which is logged.
+
+    Returns:
+        the rows, and which of the own rows stay; None where all do.
 
     Raises:
         UserError: if there is no other series.
@@ -226,10 +229,10 @@ def without_empty(rows: Rows, source: str) -> tuple[Rows, NDArray[np.int64]]:
     has_value = np.zeros(len(rows.names), dtype=bool)
     is_known = ~np.isnan(rows.values)
     if len(is_known) == rows.num_own and is_known.all():
-        return rows, np.arange(rows.num_own)
+        return rows, None
     has_value[rows.series[is_known.any(axis=1)]] = True
     if has_value.all():
-        return rows, np.arange(rows.num_own)
+        return rows, None
     if not has_value.any():
         raise UserError(f"{source}: every target of every series is missing; at least one is needed")
     empty = [name for name, is_full in zip(rows.names, has_value, strict=True) if not is_full]
