@@ -23,6 +23,7 @@ __all__ = [
     "category_text",
     "column_name",
     "column_names",
+    "differs",
     "id_order",
     "match_ids",
     "number_columns",
@@ -143,8 +144,13 @@ def _is_new(ids: pd.Series) -> NDArray[np.bool_]:
     """`(rows,)` whether a row may have another id than the row before: few have where rows are sorted by series."""
     if not isinstance(ids.dtype, pd.StringDtype) and not pd.api.types.is_numeric_dtype(ids.dtype):
         return np.ones(len(ids), dtype=bool)
-    is_new = pd.Series(ids.array[1:] != ids.array[:-1]).fillna(True).to_numpy(bool)
-    return np.concatenate([[True], is_new])
+    return np.concatenate([[True], differs(ids.array[1:], ids.array[:-1])])
+
+
+def differs(one: Any, other: Any) -> NDArray[np.bool_]:
+    """`(rows,)` whether two arrays of texts or numbers differ; what is missing differs from all."""
+    is_other: NDArray[np.bool_] = pd.Series(one != other).fillna(True).to_numpy(bool)
+    return is_other
 
 
 def id_order(names: list[Any]) -> list[int]:

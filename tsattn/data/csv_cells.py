@@ -68,9 +68,10 @@ def _read(path: Path, options: dict[str, Any]) -> pd.DataFrame:
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.DtypeWarning)
         try:
-            return pd.read_csv(path, **{**options, "low_memory": True})
+            table: pd.DataFrame = pd.read_csv(path, **{**options, "low_memory": True})
         except pd.errors.DtypeWarning:
-            return pd.read_csv(path, **options)
+            table = pd.read_csv(path, **options)
+    return table
 
 
 def read_in_parts(

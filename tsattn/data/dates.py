@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data.columns import differs
 from tsattn.data.frequency import seconds
 from tsattn.data.grid import OFF_GRID, Grid, usual_frequency
 from tsattn.errors import UserError, shown
@@ -124,11 +125,11 @@ def parse_dates(
 def _factorized(cells: pd.Series) -> tuple[NDArray[np.intp], pd.Index[Any]]:
     """As pandas does it; dates that come again and again, as those of series end to end, are looked at once."""
     if isinstance(cells.dtype, pd.StringDtype) and len(cells) > _PERIOD:
-        again = np.flatnonzero((cells.iloc[1:_PERIOD] == cells.iloc[0]).to_numpy(bool, na_value=False))
-        period = int(again[0]) + 1 if again.size else 0
         texts = cells.array
+        again = np.flatnonzero(~differs(texts[1:_PERIOD], texts[0]))
+        period = int(again[0]) + 1 if again.size else 0
         for end in (2 * period, len(cells)):  # which is many times the work
-            if not period or not np.all(texts[period:end] == texts[: end - period]):
+            if not period or differs(texts[period:end], texts[: end - period]).any():
                 return pd.factorize(cells)
         codes, uniques = pd.factorize(cells.iloc[:period])
         return np.resize(codes, len(cells)), uniques

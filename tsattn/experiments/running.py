@@ -176,6 +176,8 @@ def fit_experiment(
         training = _training(experiment, options, recording, hooks, goes_on, seed, data)
         if recording is not None:
             recording.check_data(fingerprint(data))
+            if hooks.start is not None:
+                recording.folder.note("started", True)
         parts = CalibratedRun.of(data, experiment.model["calibrate"], experiment.output)
         predictor.check_fit(parts.fit_data, training)
         _say_data(data, hooks.say)
