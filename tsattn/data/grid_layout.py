@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tsattn.data.frequency import Times, is_steps, try_infer_frequency
 from tsattn.data.grid import OFF_GRID, Grid, counts, normalise_frequency, usual_frequency
+from tsattn.data.time_numbers import times_like
 from tsattn.errors import UserError, number_of, shown
 
 __all__ = [
@@ -220,7 +221,7 @@ def lay_out(
     if given.order is not None:
         moved = np.empty_like(places)
         moved[given.order] = places
-    return GridLayout(frequency, _like(time, whole), starts, moved)
+    return GridLayout(frequency, times_like(time, whole), starts, moved)
 
 
 def _refuse_off_grid(given: _SortedRows, phases: NDArray[np.int64], frequency: str, is_given: bool) -> None:
@@ -268,14 +269,6 @@ def _given(frequency: str, time: Times, source: str) -> str:
             what, other = ("time stamps", "counts steps; valid are such as 15min, h, D, W-SUN, MS")
         raise UserError(f"{source} has {what}, but frequency {frequency!r} {other}")
     return frequency
-
-
-def _like(time: Times, stamps: NDArray[np.int64]) -> Times:
-    """Other stamps in the time zone and unit of these, or other steps."""
-    if not isinstance(time, pd.DatetimeIndex):
-        return pd.Index(stamps)
-    index = pd.DatetimeIndex(stamps.view("M8[ns]"))
-    return (index if time.tz is None else index.tz_localize("UTC").tz_convert(time.tz)).as_unit(time.unit)
 
 
 def _order_by_time(stamps: NDArray[np.int64], series: NDArray[np.int64], source: str) -> NDArray[np.int64] | None:
