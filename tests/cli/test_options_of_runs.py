@@ -198,6 +198,7 @@ def test_a_training_starts_from_the_weights_and_the_scale_of_a_run(
     weights = after.predictor.state_dict()
     moved = max(float((weights[name] - one).abs().max()) for name, one in before.predictor.state_dict().items())
     assert 0 < moved < 1e-6  # one step of AdamW
+    capsys.readouterr()
     for more, message in (
         (["--refit"], "of --start and --refit give one"),
         (["--attention=swa"], "the checkpoint is of another model"),

@@ -156,11 +156,10 @@ def fit_experiment(
     if where is not None and not goes_on and is_first_process():
         where.check_new()
     is_toy = bool(options.arguments["fast_dev_run"])
-    recording = (
-        None
-        if where is None or is_toy
-        else Recording(where, experiment, [*hooks.command], goes_on=goes_on, refits=refit, tests=test)
-    )
+    recording = None
+    if where is not None and not is_toy:
+        noted: dict[str, bool] = {"refits": refit, "tests": test, "starts": hooks.start is not None}
+        recording = Recording(where, experiment, [*hooks.command], goes_on=goes_on, **noted)
     checkpoint = hooks.checkpoint
     if goes_on and where is not None and where.last.exists():
         checkpoint = where.last
@@ -172,8 +171,6 @@ def fit_experiment(
         training = _training(experiment, options, recording, hooks, goes_on, seed, data)
         if recording is not None:
             recording.check_data(fingerprint(data))
-            if hooks.start is not None:
-                recording.folder.note("started", True)
         parts = CalibratedRun.of(data, experiment.model["calibrate"], experiment.output)
         predictor.check_fit(parts.fit_data, training)
         _say_data(data, hooks.say)
