@@ -18,7 +18,7 @@ from tsattn.evaluation import selection_metric
 from tsattn.experiments.configs import check_sections, find_config, read_config
 from tsattn.experiments.dotted import full_path, with_values
 from tsattn.experiments.fingerprint import fingerprint
-from tsattn.experiments.schema import completed, instantiated, plain
+from tsattn.experiments.schema import completed, instantiated
 from tsattn.predictors import complete_predictor
 from tsattn.task import Output
 from tsattn.training.losses import choose_loss
@@ -82,7 +82,7 @@ class Experiment:
         """
         check_sections(content)
         check_seed(content.get("seed_everything"))
-        whole = plain(completed(content))
+        whole = completed(content)
         whole["model"]["backbone"] = complete_predictor(whole["model"]["backbone"])
         Optimization(**{one.name: whole["model"][one.name] for one in fields(Optimization)})
         calibration_share(whole["model"]["calibrate"])
@@ -137,7 +137,7 @@ class Experiment:
         Raises:
             UserError: for what a class refuses.
         """
-        parts = instantiated(completed(self.to_dict()))
+        parts = instantiated(self.to_dict())
         return parts.data, dict(vars(parts.trainer))
 
     def with_precision(self, precision: Any) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import threading
@@ -75,15 +76,65 @@ def add_experiment(parser: ArgumentParser) -> None:
     parser.set_defaults({f"trainer.{name}": value for name, value in TRAINER_DEFAULTS.items()})
 
 
-def completed(content: Mapping[str, Any]) -> Namespace:
-    """The parsed parts of an experiment, all defaults filled in.
+def completed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A description with all defaults filled in.
 
     Raises:
         UserError: for a key or value that is not valid; the message lists what is.
     """
     with _LOCK, user_errors():
-        parsed: Namespace = _parser().parse_object(json.loads(json.dumps(content, default=_plain_value)))
+        return copy.deepcopy(_known(_completed, content))
+
+
+def instantiated(content: Mapping[str, Any]) -> Namespace:
+    """The parts of an experiment with all classes made: the DataModule, and what the arguments of the Trainer name.
+
+    Raises:
+        UserError: for a key or value that is not valid, and for what a class refuses.
+    """
+    with _LOCK, user_errors():
+        given = _sections(copy.deepcopy(_known(_parsed, content)))
+        made: Namespace = _parser().instantiate(given)
+    return made
+
+
+def plain(parsed: Namespace) -> dict[str, Any]:
+    """Parsed parts as plain data, which `completed` takes."""
+    with _LOCK:
+        text = _parser().dump(_sections(parsed), skip_unset=False, skip_validation=True)  # parsing has checked them
+    content: dict[str, Any] = yaml.load(text, _LOADER)
+    return content
+
+
+def _sections(parsed: Namespace) -> Namespace:
+    return Namespace(**{name: parsed[name] for name in SECTIONS})  # type: ignore[no-untyped-call]
+
+
+@lru_cache(maxsize=64)
+def _completed(text: str, data_classes: tuple[type[Any], ...]) -> dict[str, Any]:
+    return plain(_parsed(text, data_classes))
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str, data_classes: tuple[type[Any], ...]) -> Namespace:
+    """What a description says.
+
+    Args:
+        text: the description as JSON.
+        data_classes: all that its name could mean; one that is defined anew, as in a notebook, is another one.
+    """
+    parsed: Namespace = _parser().parse_object(json.loads(text))
     return parsed
+
+
+def _known(function: Any, content: Mapping[str, Any]) -> Any:
+    """What a function makes of a description: a fit asks for the same several times, and parsing it is slow."""
+    text = json.dumps(content, default=_plain_value)
+    if '"class_path"' in json.dumps({**json.loads(text), "data": None}):
+        # of the Trainer's arguments; such classes may have changed since
+        _completed.cache_clear()
+        _parsed.cache_clear()
+    return function(text, tuple(_subclasses(ForecastDataModule)))
 
 
 def _plain_value(value: object) -> object:
@@ -98,27 +149,6 @@ def _plain_value(value: object) -> object:
         f"an experiment is plain data, and {shown(repr(value))} is none; callbacks that are made already go into "
         "Hooks(callbacks=[...])"
     )
-
-
-def plain(parsed: Namespace) -> dict[str, Any]:
-    """Parsed parts as plain data, which `completed` takes."""
-    given = Namespace(**{name: parsed[name] for name in SECTIONS})  # type: ignore[no-untyped-call]
-    with _LOCK:
-        text = _parser().dump(given, skip_unset=False, skip_validation=True)  # parsing has checked them
-    content: dict[str, Any] = yaml.load(text, _LOADER)
-    return content
-
-
-def instantiated(parsed: Namespace) -> Namespace:
-    """The same with all classes made: the DataModule, and what the arguments of the Trainer name.
-
-    Raises:
-        UserError: for what a class refuses.
-    """
-    given = Namespace(**{name: parsed[name] for name in SECTIONS})  # type: ignore[no-untyped-call]
-    with _LOCK, user_errors():
-        made: Namespace = _parser().instantiate(given)
-    return made
 
 
 @contextlib.contextmanager
