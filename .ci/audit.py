@@ -73,7 +73,7 @@ def judged(found: list[dict[str, Any]]) -> list[str]:
     without = f"; NOT for {', '.join(unknown)}" if unknown else ""
     print(f"audit: weaknesses were looked up for {len(found) - len(unknown)} of {len(found)} packages{without}")
     return [
-        f"{one['name']} {one['version']}: {weakness['id']}, mended in {', '.join(weakness['fix_versions']) or 'no version'}"
+        f"{one['name']} {one['version']}: {weakness['id']}, mended in {', '.join(weakness['fix_versions']) or 'none'}"
         for one in found
         for weakness in one.get("vulns", [])
         if not {weakness["id"], *weakness.get("aliases", [])} & set(ACCEPTED)

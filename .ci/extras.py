@@ -62,10 +62,11 @@ def main(words: list[str]) -> int:
         "system": f"{platform.system()} {platform.machine()}",
         "extras": {},
     }
-    shutil.rmtree(PLACE, ignore_errors=True)
-    core = environment("core")
-    seconds = install(core, str(path))
-    about["core"] = {"seconds": round(seconds), "mb": megabytes(core), "packages": packages(core)}
+    core = PLACE / "core"
+    if not (core / "installed").exists():  # one that an interrupted try has left will do
+        install(environment("core"), str(path))
+        (core / "installed").touch()
+    about["core"] = {"mb": megabytes(core), "packages": packages(core)}
     failed = False
     for extra in named or extras_of(path):
         folder = environment(f"with_{extra}", beside=core)
@@ -102,7 +103,7 @@ def extras_of(wheel: Path) -> list[str]:
 def environment(name: str, beside: Path | None = None) -> Path:
     """A new environment, which finds what is installed in another one, too."""
     folder = PLACE / name
-    venv.create(folder, with_pip=True, symlinks=True)
+    venv.create(folder, clear=True, with_pip=True, symlinks=True)
     if beside is not None:
         (site_packages(folder) / "beside.pth").write_text(f"{site_packages(beside)}\n")
     return folder
@@ -122,6 +123,7 @@ def run(command: list[str]) -> str:
 
 
 def site_packages(folder: Path) -> Path:
+    """Where an environment has its packages."""
     (found,) = (folder / "lib").glob("python*/site-packages")
     return found
 
@@ -134,6 +136,7 @@ def megabytes(folder: Path) -> int:
 
 
 def packages(folder: Path) -> int:
+    """How many there are, pip left out."""
     return len([one for one in site_packages(folder).glob("*.dist-info") if not one.name.startswith("pip-")])
 
 
