@@ -119,7 +119,7 @@ def timed(python: Path, command: list[str], repeats: int) -> dict[str, float]:
 
 
 def sizes(packages: Path) -> dict[str, int]:
-    """Megabytes of files by package, the largest alone; without pip, which every environment has, and compiled files."""
+    """Megabytes by package, the largest alone; without pip, which every environment has, and compiled files."""
     found: dict[str, int] = {}
     for file in packages.rglob("*"):
         name = file.relative_to(packages).parts[0].split("-")[0].removesuffix(".libs")

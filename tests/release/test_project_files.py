@@ -57,7 +57,7 @@ def test_the_changelog_has_the_usual_headings() -> None:
     versions = re.findall(r"^## (.+)$", text, re.MULTILINE)
     assert versions
     for one in versions:
-        assert re.fullmatch(r"Unreleased|\d+\.\d+\.\d+, \d{4}-\d{2}-\d{2}", one), one
+        assert re.fullmatch(r"\d+\.\d+\.\d+, (unreleased|\d{4}-\d{2}-\d{2})", one), one
     headings = re.findall(r"^### (.+)$", text, re.MULTILINE)
     assert set(headings) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
