@@ -37,8 +37,12 @@ LICENCES = (
 )
 """What the name of a licence begins with, if this package can be used and given on with it."""
 
-WEAK_COPYLEFT = {"psycopg": "LGPL", "psycopg-binary": "LGPL"}
-"""Packages of an extra that are imported unchanged, where the licence asks for no more."""
+EXCEPTIONS = {
+    "docutils": ("GNU General Public License (GPL)", "of an editor's mode that is not installed; it checks releases"),
+    "psycopg": ("LGPL", "of an extra, imported as it is, of which the licence asks no more"),
+    "psycopg-binary": ("LGPL", "the same"),
+}
+"""Packages with a licence that is not on the list, and why they are used all the same."""
 
 SECONDS = 120
 
@@ -106,7 +110,7 @@ def refused(licences: dict[str, str]) -> list[str]:
 
 def _is_fine(name: str, package: str) -> bool:
     name = re.sub(r"^[\s(]+|[\s)]+$|^(The )?\d-Clause ", "", name.strip())
-    return name.startswith((*LICENCES, WEAK_COPYLEFT.get(package, LICENCES[0])))
+    return name == "Public Domain" or name.startswith((*LICENCES, EXCEPTIONS.get(package, LICENCES)[0]))
 
 
 if __name__ == "__main__":
