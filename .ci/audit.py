@@ -38,7 +38,7 @@ LICENCES = (
 """What the name of a licence begins with, if this package can be used and given on with it."""
 
 EXCEPTIONS = {
-    "docutils": ("GNU General Public License (GPL)", "of an editor's mode that is not installed; it checks releases"),
+    "docutils": ("GNU General Public License", "of an editor's mode that is not installed; it checks releases"),
     "psycopg": ("LGPL", "of an extra, imported as it is, of which the licence asks no more"),
     "psycopg-binary": ("LGPL", "the same"),
 }

@@ -155,3 +155,4 @@ def test_no_network_is_said_in_one_line(
 def test_licences_that_are_refused(audit: dict[str, Any], licence: str, is_fine: bool) -> None:
     assert bool(audit["refused"]({"some": licence})) != is_fine
     assert audit["refused"]({"psycopg": "LGPL-3.0-only"}) == []
+    assert audit["refused"]({"docutils": "BSD License; GNU General Public License (GPL); Public Domain"}) == []
