@@ -7,6 +7,7 @@
 # make hashes     the sha256 of these packages, after a change to constraints.txt or pandas2-constraints.txt
 # make test-extras  each extra installed and imported in an environment of its own; takes minutes and gigabytes
 # make test-pandas2  the data tests under pandas 2.3
+# make docs       the documentation site in build/site, which needs no network; any warning is an error
 # make cards      data/README.md of the cards in tsattn/data/public/cards.toml
 # make paper      the experiments of the paper at their small size, two runs at once; run it again to go on
 # make peers      an environment of its own, .venv-peers, for neuralforecast and statsforecast, which `fit` and the tests
@@ -23,7 +24,7 @@ STAMP_PEERS := $(VENV_PEERS)/.installed
 VENV_HASHES := .venv-hashes
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: install fit lint test test-fast test-pandas2 audit cards dist hashes paper peers test-extras wheel clean
+.PHONY: install fit lint test test-fast test-pandas2 audit cards dist docs hashes paper peers test-extras wheel clean
 
 install: $(STAMP)
 
@@ -39,6 +40,9 @@ fit: $(STAMP)
 cards: $(STAMP)
 	$(BIN)/python -c "from pathlib import Path; from tsattn.data.public.cards import with_cards; \
 	page = Path('data/README.md'); page.write_text(with_cards(page.read_text('utf-8')), 'utf-8')"
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -72,7 +76,7 @@ test-extras: $(STAMP)
 
 # torch is left out: its wheel for a CPU has a version of its own (+cpu) and another origin than the one for CUDA, which
 # draws in gigabytes; which of the two is right depends on the machine, so that no sum would hold on all of them
-HASH = $(VENV_HASHES)/bin/uv pip compile --quiet --no-deps --universal --python-version 3.11 --generate-hashes --no-header \
+HASH = $(VENV_HASHES)/bin/uv pip compile --quiet --no-deps --universal --python-version 3.11.5 --generate-hashes --no-header \
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package torch --upgrade
 hashes:
 	$(PYTHON) -m venv $(VENV_HASHES)
