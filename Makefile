@@ -2,6 +2,10 @@
 # make test       style, types, and the whole test suite
 # make test-fast  the daily loop: everything that takes no more than seconds
 # make wheel      a wheel in dist/, with the kernels compiled for this machine's architecture where there is a compiler
+# make dist       what a release is: the source distribution, the wheel made of it, and twine's check of both
+# make audit      known weaknesses and licences of the packages that constraints.txt pins
+# make hashes     the sha256 of these packages, after a change to constraints.txt or pandas2-constraints.txt
+# make test-extras  each extra installed and imported in an environment of its own; takes minutes and gigabytes
 # make test-pandas2  the data tests under pandas 2.3
 # make docs       the documentation site in build/site, which needs no network; any warning is an error
 # make cards      data/README.md of the cards in tsattn/data/public/cards.toml
@@ -17,15 +21,17 @@ VENV2 := .venv-pandas2
 STAMP2 := $(VENV2)/.installed
 VENV_PEERS := .venv-peers
 STAMP_PEERS := $(VENV_PEERS)/.installed
+VENV_HASHES := .venv-hashes
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: install fit lint test test-fast test-pandas2 cards docs paper peers wheel clean
+.PHONY: install fit lint test test-fast test-pandas2 audit cards dist docs hashes paper peers test-extras wheel clean
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt hashed-requirements.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement hashed-requirements.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	touch $@
 
 fit: $(STAMP)
@@ -52,6 +58,32 @@ test-fast: lint
 wheel: $(STAMP)
 	$(BIN)/python -m hatchling build --target wheel --directory dist
 
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m hatchling build --target sdist --directory dist
+	rm -rf build/from_sdist && mkdir -p build/from_sdist
+	tar -xzf dist/tsattn-*.tar.gz -C build/from_sdist --strip-components 1
+	cd build/from_sdist && ../../$(BIN)/python -m hatchling build --target wheel --directory ../../dist
+	$(BIN)/python -m twine check --strict dist/*
+
+audit: $(STAMP)
+	$(BIN)/python .ci/audit.py
+
+test-extras: $(STAMP)
+	rm -rf build/for_extras
+	$(BIN)/python -m hatchling build --target wheel --directory build/for_extras
+	$(BIN)/python .ci/extras.py build/for_extras/tsattn-*.whl
+
+# torch is left out: its wheel for a CPU has a version of its own (+cpu) and another origin than the one for CUDA, which
+# draws in gigabytes; which of the two is right depends on the machine, so that no sum would hold on all of them
+HASH = $(VENV_HASHES)/bin/uv pip compile --quiet --no-deps --universal --python-version 3.11.5 --generate-hashes --no-header \
+	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package torch --upgrade
+hashes:
+	$(PYTHON) -m venv $(VENV_HASHES)
+	$(VENV_HASHES)/bin/python -m pip install --quiet uv==0.13.9
+	$(HASH) --output-file hashed-requirements.txt constraints.txt > /dev/null
+	$(HASH) --output-file pandas2-hashed-requirements.txt pandas2-constraints.txt > /dev/null
+
 paper: $(STAMP)
 	$(BIN)/python benchmarks/paper/mup_transfer.py --jobs 2
 	$(BIN)/python benchmarks/paper/in_context.py --jobs 2
@@ -64,14 +96,15 @@ paper: $(STAMP)
 	$(BIN)/python benchmarks/paper/wall_clock.py
 	$(BIN)/python benchmarks/paper/overview.py
 
-# pandas is the one package that the constraints must not pin here
-$(STAMP2): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV2)
-	grep -v '^pandas' constraints.txt > $(VENV2)/constraints.txt
-	$(VENV2)/bin/python -m pip install --quiet --constraint $(VENV2)/constraints.txt --editable . 'pandas>=2.3,<2.4' pytest pytest-timeout hypothesis
+# it finds in the environment of all tests what is not installed in its own
+$(STAMP2): $(STAMP) pandas2-hashed-requirements.txt
+	$(PYTHON) -m venv --clear $(VENV2)
+	$(VENV2)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement pandas2-hashed-requirements.txt
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > `echo $(VENV2)/lib/python*/site-packages`/beside.pth
 	touch $@
 
 test-pandas2: $(STAMP2)
+	$(VENV2)/bin/python -c "import pandas; assert pandas.__version__ < '3', pandas.__version__"
 	OMP_NUM_THREADS=2 $(VENV2)/bin/python -m pytest tests/data
 
 # statsforecast wants pandas below 3, so that the peers cannot live beside tsattn
@@ -83,4 +116,4 @@ $(STAMP_PEERS): peers-constraints.txt
 peers: $(STAMP_PEERS)
 
 clean:
-	rm -rf $(VENV) $(VENV2) $(VENV_PEERS) .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(VENV2) $(VENV_PEERS) $(VENV_HASHES) .venv-extras .mypy_cache .pytest_cache .ruff_cache build dist

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tsattn.task import Output, Task
     from tsattn.training import ForecastingModule
 
+    __version__: str
+
 _HOMES = {
     "Attention": "tsattn.attention",
     "Backbone": "tsattn.backbones",
@@ -78,6 +80,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":  # the one in pyproject.toml
+        return importlib.import_module("importlib.metadata").version("tsattn")
     if name not in _HOMES:
         raise AttributeError(f"module 'tsattn' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -109,6 +109,12 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--data=CSVDataModule", "--data.path=x.csv", "--data.max_filled=2"], "max_filled must be from 0 to 1"),
         (["fit", "--confg", "co2_mlr.yaml"], "unknown argument --confg (did you mean --config?)"),
         (["fit", "--config", "co2_mlr.yaml", "word"], "unknown argument word"),
+        (["fit", "sales.csv"], "a file is given to an option, not alone: --data CSVDataModule --data.path sales.csv"),
+        (["fit", "co2_mlr.yaml"], "a file is given to an option, not alone: --config co2_mlr.yaml"),
+        (
+            ["fit", "--config", "co2_mlr.yaml", "--model.quantiles", "0.1,0.9"],
+            'must be a list, such as "[a, b]", not 0.1',
+        ),
         (["fit", "--config", "co2_mlr.yaml", "--attention"], "needs a value"),
         (["fit", "--data", "PublicDataModule", "--data.name", "ETTx"], "unknown data set 'ETTx'; valid: ETTh1"),
         (["fit", "--data", "CSVDataModule", "--data.path", "none.csv"], "none.csv is not there"),

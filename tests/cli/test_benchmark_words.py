@@ -6,7 +6,9 @@ import os
 import subprocess
 from pathlib import Path
 
+import pooch
 import pytest
+import requests
 
 from tests.leaderboard.cases import bench, few
 from tsattn.cli import main
@@ -45,6 +47,24 @@ def test_records_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
     words = ["benchmark", "--suite", str(tmp_path / "smoke.yaml"), "--folder", str(tmp_path / "file")]
     assert main(words) == 2
     assert "cannot be made" in capsys.readouterr().err
+
+
+def test_data_that_cannot_be_fetched_are_asked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def fail(url: str, **_: object) -> None:
+        asked.append(url)
+        raise requests.exceptions.ConnectionError
+
+    monkeypatch.setattr(pooch, "retrieve", fail)
+    monkeypatch.setenv("TSATTN_DATA", str(tmp_path))
+    assert main(["benchmark", "--suite", "national_illness", "--predictor", "ridge", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "nothing of the suite national_illness can be run" in said
+    assert "put the file national_illness.csv into" in said
+    assert len(asked) == 1
 
 
 def test_an_address_that_nobody_answers_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -123,11 +125,22 @@ def test_limits(tmp_path: Path) -> None:
     assert {entry.seed for entry in plan(tmp_path, first_seed=11, seeds=2).entries} == {None, 11, 12}
 
 
-def test_studies_come_before_what_takes_their_values(tmp_path: Path) -> None:
+def test_studies_come_before_what_takes_their_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "space.yaml").write_text(yaml.safe_dump(SEARCH))
     selection = {"search": str(tmp_path / "space.yaml"), "trials": 2, "folds": 2, "horizon": 8}
     changed = without({"attentions": SMOKE["attentions"]}, "attentions", "calendar")
+    experiment_module = importlib.import_module("tsattn.experiments.experiment")
+    completed: list[str] = []
+    complete = experiment_module.completed
+
+    def counted(content: Any) -> Any:
+        completed.append(json.dumps(content))
+        return complete(content)
+
+    monkeypatch.setattr(experiment_module, "completed", counted)
     made = plan(tmp_path, selection=selection, **changed)
+    assert len(completed) == len(set(completed)), "nothing is parsed twice"
+    monkeypatch.undo()
     assert [study.title for study in made.studies] == ["co2: patchtst standard", "co2: patchtst mlr"]
     waiting = [entry for entry in made.entries if entry.waits]
     assert {entry.predictor for entry in waiting} == {"patchtst", "patchtst+ridge", "patchtst x2"}

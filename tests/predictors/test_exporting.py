@@ -205,7 +205,7 @@ def test_the_format_is_that_of_the_ending(ending: str, format: str | None, messa
 
 def test_onnx_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"format onnx needs onnx, onnxscript: install tsattn\[onnx\]"):
+    with pytest.raises(UserError, match=r"format onnx needs onnx, onnxscript: pip install 'tsattn\[onnx\]'"):
         format_of(".onnx")
 
 

@@ -44,7 +44,10 @@ def run(words: list[str]) -> int:
 
     from tsattn.cli.session import session
     from tsattn.cli.suite_run import run_suite
+    from tsattn.ray_cluster import import_ray
 
+    if options.ray is not None:
+        import_ray("--ray")  # before the data are read
     with session():
         places = run_suite(file, options, words, say)
     if not (options.dry_run or options.no_report):

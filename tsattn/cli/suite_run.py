@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from tsattn.errors import number_of
+from tsattn.errors import UserError, number_of
 from tsattn.leaderboard.board import Board, Options, Workers
 from tsattn.leaderboard.estimates import duration
 from tsattn.leaderboard.origins import score_on_origins
@@ -107,6 +107,9 @@ def _say_plan(board: Board, say: Callable[[str], None], *, lists: bool) -> None:
             say(f"{state:<14}  {entry.name}{about}")
     states = Counter(board.state(entry) for entry in entries)
     say(f"{board.suite.name}: {number_of(len(entries), 'entry')}: {_counted(states)}")
+    if entries and set(states) == {"does not apply"}:
+        reason, count = Counter(entry.reason for entry in entries).most_common(1)[0]
+        raise UserError(f"nothing of the suite {board.suite.name} can be run; of {count} entries: {reason}")
     left = len(board.left())
     if studies:
         say(f"{number_of(len(studies), 'study')} to be run first, to choose values")

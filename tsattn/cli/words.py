@@ -52,7 +52,10 @@ def prepare(words: list[str]) -> list[str]:
     if command == "fit" and any(name == "--start" for name, _ in pairs) and not wants_help:
         pairs = of_a_start(pairs)
     if command == "fit" and not pairs:
-        raise UserError(f"fit needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
+        raise UserError(
+            f"fit needs a configuration: --config NAME, a file or one of {one_of(config_names())}; "
+            "or a table of your own: --data CSVDataModule --data.path FILE"
+        )
     pairs = _with_scenarios(pairs)
     plain, configs, overrides = [], [], []
     for name, value in pairs:

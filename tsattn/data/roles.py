@@ -151,7 +151,7 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
         raise UserError(
             f"{source} has no time stamps to be found; valid are a long table with columns unique_id, ds, y or "
             "item_id, timestamp, target, a wide one with a column date, ds or timestamp or a DatetimeIndex, or any "
-            f"other whose columns are named by arguments; its columns are {_listed(frame)}"
+            f"other whose columns id_column, time_column and target name; its columns are {_listed(frame)}"
         )
     if target is None and id_column is not None:
         target = next(((names[2],) for names in _LONG_TABLES if names[2] in columns), None)

@@ -38,6 +38,7 @@ _LIMITED = {
 }
 _Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # those of LOGGERS
 _Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same, eight times as fast where libyaml is there
 _LOCK = threading.RLock()  # a parser has a state while it parses
 _NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
 
@@ -100,9 +101,8 @@ def instantiated(content: Mapping[str, Any]) -> Namespace:
 def plain(parsed: Namespace) -> dict[str, Any]:
     """Parsed parts as plain data, which `completed` takes."""
     with _LOCK:
-        # valid already, as it was parsed
-        text = _parser().dump(_sections(parsed), skip_unset=False, skip_validation=True)
-    content: dict[str, Any] = yaml.safe_load(text)
+        text = _parser().dump(_sections(parsed), skip_unset=False, skip_validation=True)  # parsing has checked them
+    content: dict[str, Any] = yaml.load(text, _LOADER)
     return content
 
 

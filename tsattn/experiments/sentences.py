@@ -11,7 +11,16 @@ from tsattn.errors import one_of
 __all__ = ["sentence", "under_key"]
 
 _NOT_ARGUMENTS = ("--help", "--print_config", "--print_shtab")
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "Sequence": "a list"}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "Sequence": 'a list, such as "[a, b]"',
+}
+# the option that a file alone was most likely meant for
+_OWN_FILE = "--data CSVDataModule --data.path"
+_FILES = {**dict.fromkeys((".csv", ".parquet", ".arrow"), _OWN_FILE), **dict.fromkeys((".yaml", ".yml"), "--config")}
 
 
 def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) -> str:
@@ -59,6 +68,9 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
 
 def _unknown(name: str, names: list[str]) -> str:
     """The sentence about a name that is not one of those of the options."""
+    option = next((one for suffix, one in _FILES.items() if name.endswith(suffix)), None)
+    if option is not None and not name.startswith("-") and option.split()[0] in names:
+        return f"a file is given to an option, not alone: {option} {name}"
     group = name.rpartition(".")[0]
     # of a command with a hundred options, those of the group, if they are few
     near = [option for option in names if group and option.rpartition(".")[0] == group]

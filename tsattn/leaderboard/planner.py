@@ -27,6 +27,7 @@ from tsattn.tuning import HeldData, comparable
 __all__ = ["Planner"]
 
 _ATTENTION = f"{BACKBONE}.attention"
+_HORIZON = "data.init_args.prediction_length"
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class Planner:
         experiment = self._experiment(suite, data, selection.horizon, arm, attention, selection.values)
         if not build_predictor(experiment.model["backbone"]).is_trained:
             return None
-        base = comparable(experiment)
+        base = self._remembered(f"comparable {_text(experiment)}", lambda: comparable(experiment))
         search = search_for(selection.search, base)
         if search is None:
             return None
@@ -208,7 +209,14 @@ class Planner:
         if attention:
             values = {_ATTENTION: suite.attentions[attention].on(data.name), **values}
         whole = with_values(content, values)
-        return self._remembered(json.dumps(whole, sort_keys=True, default=str), lambda: Experiment.of(whole))
+        asked = whole["data"]["init_args"]["prediction_length"]
+        if not isinstance(asked, int) or isinstance(asked, bool):
+            return self._remembered(_sorted(whole), lambda: Experiment.of(whole))
+        # parsing takes most of the time of a plan, and horizons differ in one number of what is parsed
+        first = with_values(whole, {_HORIZON: suite.horizons[0]})
+        parsed = self._remembered(_sorted(first), lambda: Experiment.of(first))
+        arguments = {**parsed.data["init_args"], "prediction_length": asked}
+        return replace(parsed, data={**parsed.data, "init_args": arguments})
 
     def _remembered(self, text: str, make: Any) -> Experiment:
         if text not in self._made:
@@ -291,4 +299,8 @@ def _later(experiment: Experiment, number: int) -> Experiment:
 
 
 def _text(experiment: Experiment) -> str:
-    return json.dumps(experiment.to_dict(), sort_keys=True, default=str)
+    return _sorted(experiment.to_dict())
+
+
+def _sorted(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, default=str)

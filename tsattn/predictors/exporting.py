@@ -48,7 +48,7 @@ def format_of(ending: str, format: str | None = None) -> str:
     if FORMATS[ending] == "onnx":
         missing = [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]
         if missing:
-            raise UserError(f"format onnx needs {one_of(missing)}: install tsattn[onnx]")
+            raise UserError(f"format onnx needs {one_of(missing)}: pip install 'tsattn[onnx]'")
     return FORMATS[ending]
 
 

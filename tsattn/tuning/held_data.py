@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tsattn.data import ForecastDataModule, Panel
+from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.schema import user_errors
 from tsattn.predictors import build_predictor
@@ -30,6 +31,7 @@ class HeldData:
     def __init__(self) -> None:
         self._held: dict[str, ForecastDataModule] = {}
         self._panels: dict[str, Panel] = {}
+        self._lacking: dict[str, UserError] = {}
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Refuse a configuration that cannot be a trial.
@@ -70,7 +72,7 @@ class HeldData:
             source = json.dumps([kind, {name: value for name, value in arguments.items() if name not in _SIZES}])
             if data.can_recut:
                 data.panel = self._panels.get(source)
-            data.prepare_data()
+            self._prepare(data, source)
             data.setup("fit")
             assert data.panel is not None
             self._panels[source] = data.panel
@@ -78,6 +80,16 @@ class HeldData:
         while len(self._held) > _HELD:
             del self._held[next(iter(self._held))]
         return data.with_context(data.context_length)
+
+    def _prepare(self, data: ForecastDataModule, source: str) -> None:
+        """Fetch the data if they are not there; what cannot be fetched is asked for once."""
+        if source in self._lacking:
+            raise self._lacking[source]
+        try:
+            data.prepare_data()
+        except UserError as error:
+            self._lacking[source] = error
+            raise
 
 
 def check_one_trial(experiment: Experiment) -> None:

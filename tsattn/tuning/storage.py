@@ -59,7 +59,7 @@ def open_storage(url: str | None, folder: Path) -> BaseStorage:
             return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
         except ImportError as error:
             raise UserError(
-                f"the storage {shown} needs a driver; for PostgreSQL: pip install tsattn[postgres]"
+                f"the storage {shown} needs a driver; for PostgreSQL: pip install 'tsattn[postgres]'"
             ) from error
         except (ArgumentError, NoSuchModuleError, ValueError, TypeError):
             # from nothing: what a library says of a URL may hold all of it

@@ -1,0 +1,158 @@
+"""The files around the package: pins and their sums, citation, hooks, the forge's workflow, the audit."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import tomllib
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(name: str) -> dict[str, str]:
+    """Versions by package, of a file of pins or of one with sums."""
+    lines = re.findall(r"^([\w.-]+)==([^\s;\\]+)", (ROOT / name).read_text(), re.MULTILINE)
+    found = {plain(package): version for package, version in lines}
+    assert len(found) == len(lines), "a package is there twice"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pinned", "hashed", "without"),
+    [
+        ("constraints.txt", "hashed-requirements.txt", {"torch"}),
+        ("pandas2-constraints.txt", "pandas2-hashed-requirements.txt", set()),
+    ],
+)
+def test_every_pin_has_its_sums(pinned: str, hashed: str, without: set[str]) -> None:
+    expected = {name: version for name, version in pins(pinned).items() if name not in without}
+    assert pins(hashed) == expected, "`make hashes` writes them"
+    entries = re.split(r"^(?=\S)", (ROOT / hashed).read_text(), flags=re.MULTILINE)[1:]
+    assert len(entries) == len(expected)
+    for entry in entries:
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry), entry.splitlines()[0]
+    assert "://" not in (ROOT / hashed).read_text()
+
+
+def test_what_is_needed_is_pinned() -> None:
+    needed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    names = {plain(re.split(r"[^\w.-]", one)[0]) for one in needed}
+    assert names <= set(pins("constraints.txt"))
+
+
+def test_the_changelog_has_the_usual_headings() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert versions
+    for one in versions:
+        assert re.fullmatch(r"\d+\.\d+\.\d+, (unreleased|\d{4}-\d{2}-\d{2})", one), one
+    headings = re.findall(r"^### (.+)$", text, re.MULTILINE)
+    assert set(headings) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        found = re.findall(r"^### (.+)$", part, re.MULTILINE)
+        assert found, "entries stand under a heading"
+        assert len(found) == len(set(found)), f"{found}: each once a version"
+    entries = re.findall(r"^- .+$", text, re.MULTILINE)
+    assert len(entries) == len(set(entries)), "an entry is there twice"
+
+
+def test_the_citation_has_the_structure_of_its_format() -> None:
+    content = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert content["cff-version"] == "1.2.0"
+    assert set(content) <= {
+        *("cff-version", "message", "title", "type", "authors", "version", "license", "keywords", "abstract"),
+        *("preferred-citation", "date-released", "doi", "url", "repository-code", "references"),
+    }
+    assert content["type"] in ("software", "dataset")
+    assert content["version"] == PROJECT["version"]
+    assert content["license"] == PROJECT["license"]
+    assert isinstance(content.get("date-released", date.min), date)
+    paper = content["preferred-citation"]
+    assert {"type", "title", "authors"} <= set(paper)
+    assert paper["type"] == "conference-paper"
+    assert isinstance(paper["year"], int)
+    assert paper["conference"]["name"]
+    for author in (*content["authors"], *paper["authors"]):
+        assert set(author) <= {"name"} or {"family-names", "given-names"} <= set(author)
+    assert [one["family-names"] for one in paper["authors"]][:2] == ["Kuang", "Amsel"]
+    assert paper["end"] > paper["start"]
+
+
+def test_hooks_and_the_forge_run_what_ci_runs() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    (local,) = config["repos"]
+    assert local["repo"] == "local", "nothing is fetched"
+    linters = {hook["entry"].split(" --force")[0].removeprefix(".venv/bin/") for hook in local["hooks"]}
+    makefile = (ROOT / "Makefile").read_text()
+    lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert lint is not None
+    assert linters == {re.sub(r" ?\.$", "", one) for one in re.findall(r"\$\(BIN\)/(.+)", lint[1])}
+    assert {hook["language"] for hook in local["hooks"]} == {"system"}
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    assert ".ci/run" in [step.get("run") for step in workflow["jobs"]["ci"]["steps"]]
+    assert workflow["permissions"] == {"contents": "read"}
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
+
+
+@pytest.fixture(scope="module")
+def audit() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / ".ci" / "audit.py"))
+
+
+def test_a_known_weakness_is_named(audit: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    weakness = {"id": "PYSEC-1", "aliases": ["CVE-2"], "fix_versions": ["1.1"]}
+    found = [
+        {"name": "bad", "version": "1.0", "vulns": [weakness]},
+        {"name": "good", "version": "2.0", "vulns": []},
+        {"name": "own", "skip_reason": "not found"},
+    ]
+    assert audit["judged"](found) == ["bad 1.0: PYSEC-1, mended in 1.1"]
+    assert capsys.readouterr().out == "audit: weaknesses were looked up for 2 of 3 packages; NOT for own\n"
+    audit["ACCEPTED"]["CVE-2"] = "it is not reached"
+    assert audit["judged"](found) == []
+    del audit["ACCEPTED"]["CVE-2"]
+
+
+def test_no_network_is_said_in_one_line(
+    audit: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = subprocess.CompletedProcess([], 1, "", "ConnectionError")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    assert audit["weaknesses"](tmp_path / "pins.txt") == []
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1
+    assert "NOT looked up" in said
+    assert audit["judged"]([{"name": "a", "skip_reason": "not found"}]) == []
+    assert "NOT looked up" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("licence", "is_fine"),
+    [
+        ("MIT License", True),
+        ("Apache-2.0 OR GPL-3.0-only", True),
+        ("Apache-2.0 AND GPL-3.0-only", False),
+        ("BSD License; GNU General Public License v3 (GPLv3)", False),
+        ("3-Clause BSD License", True),
+        ("(MIT)", True),
+        ("LGPL-3.0-only", False),
+        ("UNKNOWN", False),
+        ("", False),
+    ],
+)
+def test_licences_that_are_refused(audit: dict[str, Any], licence: str, is_fine: bool) -> None:
+    assert bool(audit["refused"]({"some": licence})) != is_fine
+    assert audit["refused"]({"psycopg": "LGPL-3.0-only"}) == []
+    assert audit["refused"]({"docutils": "BSD License; GNU General Public License (GPL); Public Domain"}) == []
