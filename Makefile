@@ -64,11 +64,11 @@ paper: $(STAMP)
 $(STAMP2): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV2)
 	grep -v '^pandas' constraints.txt > $(VENV2)/constraints.txt
-	$(VENV2)/bin/python -m pip install --quiet --constraint $(VENV2)/constraints.txt --editable . 'pandas>=2.3,<2.4' pytest pytest-timeout hypothesis
+	$(VENV2)/bin/python -m pip install --quiet --constraint $(VENV2)/constraints.txt --editable . 'pandas>=2.3,<2.4' pytest pytest-timeout pytest-xdist hypothesis
 	touch $@
 
 test-pandas2: $(STAMP2)
-	OMP_NUM_THREADS=2 $(VENV2)/bin/python -m pytest tests/data
+	OMP_NUM_THREADS=1 $(VENV2)/bin/python -m pytest -n 2 tests/data
 
 # statsforecast wants pandas below 3, so that the peers cannot live beside tsattn
 $(STAMP_PEERS): peers-constraints.txt
