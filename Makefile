@@ -105,7 +105,7 @@ $(STAMP2): $(STAMP) pandas2-hashed-requirements.txt
 
 test-pandas2: $(STAMP2)
 	$(VENV2)/bin/python -c "import pandas; assert pandas.__version__ < '3', pandas.__version__"
-	OMP_NUM_THREADS=2 $(VENV2)/bin/python -m pytest tests/data
+	OMP_NUM_THREADS=1 $(VENV2)/bin/python -m pytest -n 2 tests/data
 
 # statsforecast wants pandas below 3, so that the peers cannot live beside tsattn
 $(STAMP_PEERS): peers-constraints.txt

@@ -85,7 +85,9 @@ def test_a_distribution_is_trained_scored_saved_and_loaded(name: str, tmp_path: 
 
 
 def test_calibrated_intervals_of_counts_are_counts() -> None:
-    forecaster = Forecaster(**SIZES, distribution="negative_binomial", val_rows=30, test_rows=20, calibrate=True).fit(counts())
+    forecaster = Forecaster(**SIZES, distribution="negative_binomial", val_rows=30, test_rows=20, calibrate=True).fit(
+        counts()
+    )
     numbers = forecaster.predict(level=[80])[["predictions", "0.1", "0.9"]].to_numpy()
     assert (numbers == np.round(numbers)).all()
     assert numbers.min() >= 0
