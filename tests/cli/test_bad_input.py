@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.cli.test_commands import TINY, fit, trained  # noqa: F401
+from tests.cli.toy_run import TINY, fit
 from tsattn.cli import main
 
 LINES = (
@@ -168,7 +168,7 @@ def test_wrong_files(edit: object, message: str, tmp_path: Path, capsys: pytest.
 
 
 def test_an_existing_run_folder_is_not_touched(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -180,7 +180,7 @@ def test_an_existing_run_folder_is_not_touched(
 
 
 def test_a_checkpoint_of_another_model_is_refused(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -221,7 +221,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.Captu
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
 def test_what_predict_refuses(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     words: list[str],
     message: str,
     tmp_path: Path,

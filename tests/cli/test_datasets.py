@@ -158,7 +158,7 @@ def test_it_starts_at_once(words: list[str]) -> None:
 
 
 @pytest.mark.real_data
-@pytest.mark.usefixtures("undrawn", "short_ridge")
+@pytest.mark.usefixtures("short_ridge")
 @pytest.mark.parametrize(
     ("name", "horizon", "windows"),
     [

@@ -18,8 +18,6 @@ import tsattn
 from tsattn.cli import main
 from tsattn.predictors.fitted import load_predictor
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 NETWORK = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}
 SIZES = {"context_length": 24, "prediction_length": 6, "batch_size": 16, "eval_batch_size": 64}
 SPLIT = {"val_rows": 20, "test_rows": 30}

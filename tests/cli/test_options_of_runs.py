@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.cli.test_bad_input import refusal
-from tests.cli.test_commands import TINY, trained  # noqa: F401
+from tests.cli.toy_run import TINY
 from tsattn import load
 from tsattn.cli import main
 
@@ -49,14 +49,14 @@ from tsattn.cli import main
 def test_an_option_that_would_do_nothing_is_refused(
     words: list[str],
     message: str,
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert message in refusal([words[0], "--run", str(trained[1]), *words[1:]], capsys)
 
 
 def test_the_refusal_names_what_works_and_that_works(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     csv, run = trained
@@ -70,7 +70,7 @@ def test_the_refusal_names_what_works_and_that_works(
 
 
 def test_predict_takes_a_horizon_as_the_forecaster_does(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -92,8 +92,9 @@ def test_predict_takes_a_horizon_as_the_forecaster_does(
 # a figure
 
 
+@pytest.mark.usefixtures("drawn")
 def test_predict_draws_its_forecast_and_says_where(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -113,7 +114,7 @@ def test_predict_draws_its_forecast_and_says_where(
 
 
 def test_the_figure_of_fit_is_not_that_of_predict(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
 ) -> None:
     run = trained[1]
     before = (run / "forecast.png").read_bytes()

@@ -19,8 +19,6 @@ from tsattn.cli import main
 from tsattn.experiments import RunFolder
 from tsattn.training import ForecastingModule
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 NETWORK = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}
 ENSEMBLE = "{kind: ensemble, members: [ridge, {kind: patchtst, d_model: 16}], weights: [0.5, 0.5], seeds: 2}"
 TRAINED = {"max_steps": 12, "val_check_interval": 3, "accelerator": "cpu"}
