@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +10,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.cli.toy_run import fit
-from tests.pictures import save_drawn, save_empty
+from tests.pictures import empty_pictures, save_drawn
 
-
-@pytest.fixture(scope="package", autouse=True)
-def empty_pictures() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Figure, "savefig", save_empty)
-        yield
+__all__ = ["empty_pictures"]  # a fixture
 
 
 @pytest.fixture

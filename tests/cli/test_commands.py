@@ -207,7 +207,8 @@ def test_tensorboard_has_the_curve_too(toy_csv: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
 def test_every_precision_trains(toy_csv: Path, tmp_path: Path, precision: str) -> None:
-    assert fit(toy_csv, tmp_path / "run", f"--trainer.precision={precision}") == 0
+    few = ["--trainer.max_steps=2", "--data.batch_size=16", "--model.backbone.num_layers=1"]
+    assert fit(toy_csv, tmp_path / "run", f"--trainer.precision={precision}", *few) == 0
     test = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
     assert np.isfinite(test["patchtst_standard"]["mse_scaled"])
 

@@ -164,7 +164,6 @@ def test_it_starts_at_once(words: list[str]) -> None:
     [
         ("ETTh2", 96, 2785),
         pytest.param("ETTm1", 96, 11425, marks=pytest.mark.slow),
-        pytest.param("ETTm2", 96, 11425, marks=pytest.mark.slow),
         pytest.param("weather", 96, 10444, marks=pytest.mark.slow),
         ("exchange_rate", 96, 1422),
         ("national_illness", 24, 170),
