@@ -104,13 +104,13 @@ def test_a_run_killed_again_and_again_goes_on_to_the_result_of_an_unbroken_one(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("way", "signal"), [("epochs", signals.SIGINT), ("accumulated", signals.SIGTERM)])
+@pytest.mark.parametrize(("way", "signal"), [("epochs", signals.SIGTERM), ("accumulated", signals.SIGINT)])
 def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
     long_csv: Path, whole: Callable[[str], Path], tmp_path: Path, way: str, signal: int
 ) -> None:
     run = tmp_path / "run"
     # of the epochs, after the first validation: what was best until then can be forecast with
-    step = {"epochs": 9, "accumulated": 3}[way]
+    step = {"epochs": 9, "accumulated": 4}[way]
     ended = stopped(step, signal, words(long_csv, run, way), tmp_path)
     assert ended.end() == 130, ended.said()
     assert ended.said().splitlines()[-1] == f"interrupted: go on with `python -m tsattn fit --resume {run}`"
