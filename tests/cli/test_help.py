@@ -76,8 +76,7 @@ def test_the_kinds_are_those_that_there_are() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    commands = [*USAGES, "tune", "benchmark", "kernels", ""]
-    assert {"fit", "validate", "test", "predict", "attention", "export"} <= set(commands)
+    commands = ["fit", "validate", "test", "predict", "attention", "export", "tune", "benchmark", "kernels", ""]
     done = subprocess.run([sys.executable, "-c", HEAVY, *commands], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("usage") >= len(commands)
