@@ -3,6 +3,7 @@
 # make test-fast  the daily loop: everything that takes no more than seconds
 # make wheel      a wheel in dist/, with the kernels compiled for this machine's architecture where there is a compiler
 # make test-pandas2  the data tests under pandas 2.3
+# make docs       the documentation site in build/site, which needs no network; any warning is an error
 # make cards      data/README.md of the cards in tsattn/data/public/cards.toml
 # make paper      the experiments of the paper at their small size, two runs at once; run it again to go on
 # make peers      an environment of its own, .venv-peers, for neuralforecast and statsforecast, which `fit` and the tests
@@ -18,7 +19,7 @@ VENV_PEERS := .venv-peers
 STAMP_PEERS := $(VENV_PEERS)/.installed
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: install fit lint test test-fast test-pandas2 cards paper peers wheel clean
+.PHONY: install fit lint test test-fast test-pandas2 cards docs paper peers wheel clean
 
 install: $(STAMP)
 
@@ -33,6 +34,9 @@ fit: $(STAMP)
 cards: $(STAMP)
 	$(BIN)/python -c "from pathlib import Path; from tsattn.data.public.cards import with_cards; \
 	page = Path('data/README.md'); page.write_text(with_cards(page.read_text('utf-8')), 'utf-8')"
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

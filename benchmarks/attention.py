@@ -2,7 +2,7 @@
 
     python benchmarks/attention.py
     python benchmarks/attention.py --device cuda --dtype bfloat16
-    python benchmarks/attention.py --readme
+    python benchmarks/attention.py --page
 
 First every contender is compared with its reference, in value and gradient; nothing is timed if one differs. Then the
 contenders take turns, so that a drift of the machine meets all of them alike; the medians of CPU time by one thread are
@@ -24,8 +24,8 @@ import torch
 from attention_speed.avx2 import AVX2_PARTS
 from attention_speed.contenders import CONTENDERS, TOLERANCES, Problem, check
 from attention_speed.machine import describe, slug_of
+from attention_speed.page import FOLDER, PAGE, with_section
 from attention_speed.plan import Plan, cpu_plan, gpu_plan, parts_of
-from attention_speed.readme import FOLDER, README, with_section
 from attention_speed.results import Results
 from attention_speed.targets import cpu_targets, gpu_targets, reached
 
@@ -68,7 +68,7 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="on a GPU; bfloat16 by default")
     parser.add_argument("--dry-run", action="store_true", help="tiny sizes, whose figures mean nothing; needs --output")
-    parser.add_argument("--readme", action="store_true", help="measure nothing: put this machine's figures into README")
+    parser.add_argument("--page", action="store_true", help="measure nothing: put this machine's figures into the docs")
     arguments = parser.parse_args()
     if arguments.device == "cpu" and arguments.dtype is not None:
         parser.error("--dtype is for --device cuda: on a CPU float32 is measured, and bfloat16 beside it")
@@ -91,11 +91,11 @@ def main() -> int:
     dtype = getattr(torch, arguments.dtype or by_default)
     about = describe(device, dtype)
     results = Results(arguments.output, slug_of(about))
-    if arguments.readme:
+    if arguments.page:
         if not results.path("csv").exists():
             parser.error(f"there is no {results.path('csv')}: measure first")
-        README.write_text(with_section(README.read_text(), results))
-        print(f"README.md shows {results.slug}")
+        PAGE.write_text(with_section(PAGE.read_text(), results))
+        print(f"{PAGE.name} shows {results.slug}")
         return 0
     names = [name for name, contender in CONTENDERS.items() if contender.device in (None, kind)]
     if kind != device:

@@ -65,3 +65,17 @@ def toy_csv(tmp_path: Path, toy_frame: pd.DataFrame) -> Path:
     path = tmp_path / "toy.csv"
     toy_frame.to_csv(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def toy_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A file of one daily wave, and the folder of a finished run on it, which no test changes."""
+    from tsattn.cli import main
+
+    folder = tmp_path_factory.mktemp("toy_run")
+    hours = pd.date_range("2020-01-01", periods=300, freq="h", name="date")
+    pd.DataFrame({"a": np.arange(300) % 24 + 0.5}, index=hours).to_csv(folder / "toy.csv")
+    data = ["--data=CSVDataModule", f"--data.path={folder / 'toy.csv'}", "--data.context_length=24"]
+    words = [*data, "--data.prediction_length=4", "--model.backbone.d_model=16", "--trainer.accelerator=cpu"]
+    assert main(["fit", *words, "--trainer.max_steps=2", f"--run={folder / 'run'}"]) == 0
+    return folder / "toy.csv", folder / "run"

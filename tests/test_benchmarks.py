@@ -227,7 +227,7 @@ def test_results_are_named_after_the_machine(about: dict[str, Any], slug: str) -
 
 
 def test_every_machine_has_all_its_files() -> None:
-    folder = part("readme").FOLDER
+    folder = part("page").FOLDER
     for machine in {path.stem for path in folder.iterdir()}:
         assert {path.suffix for path in folder.glob(f"{machine}.*")} == {".csv", ".json", ".png"}, machine
 

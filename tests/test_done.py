@@ -1,4 +1,4 @@
-"""The main job on the real ETTh1, as the README promises it."""
+"""The main job on the real ETTh1, as the pages promise it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is added in one place is found by its name; what lies outside, by its import path, as the README says."""
+"""What is added in one place is found by its name; what lies outside, by its import path, as the pages say."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tsattn.experiments.schema import ExperimentParser, add_experiment
 from tsattn.predictors import PREDICTORS, Predictor, build_predictor, predictor_kinds
 from tsattn.task import Task
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+PAGES = [page.read_text("utf-8") for page in sorted((Path(__file__).parents[1] / "docs" / "how-to").glob("add-*.md"))]
 TABLES: dict[str, tuple[Mapping[str, str], type[Any], str]] = {
     "attention": (KINDS, Attention, "tsattn.attention"),
     "backbones": (BACKBONES, Backbone, "tsattn.backbones"),
@@ -35,8 +35,8 @@ TABLES: dict[str, tuple[Mapping[str, str], type[Any], str]] = {
 
 @pytest.fixture
 def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The file that the README shows, where Python finds it."""
-    (code,) = re.findall(r"```python\n(# my_package\.py\n.*?)```", README, re.DOTALL)
+    """The file that the pages show, each a part of it, where Python finds it."""
+    code = "\n\n".join(re.findall(r"```python\n(# my_package\.py\n.*?)```", page, re.DOTALL)[0] for page in PAGES)
     (tmp_path / "my_package.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield code
@@ -106,29 +106,31 @@ def test_what_is_no_import_path_of_a_kind_is_refused(path: str) -> None:
         class_of(path, what="toy", table={"mine": "nowhere.Mine"}, base=Predictor)
 
 
-def test_a_toy_of_each_is_added_from_outside_as_the_readme_says(my_package: str, tmp_path: Path) -> None:
-    (commands,) = re.findall(r"```sh\n((?:python -m tsattn fit --data my_package[^\n]*\n)+)```", README)
-    named = set(re.findall(r"my_package\.(\w+)", commands))
-    assert named == set(re.findall(r"^class (\w+)", my_package, re.MULTILINE)), "each is used"
-    scored = []
+@pytest.mark.usefixtures("undrawn", "short_ridge")
+def test_a_toy_of_each_is_added_from_outside_as_the_pages_say(my_package: str, tmp_path: Path) -> None:
+    """By the first command of each page."""
+    assert len(PAGES) == len(re.findall(r"^class (\w+)", my_package, re.MULTILINE)) == 4
+    scored = {}
     # in a file, what says how to train may stand beside what is not trained
-    (tmp_path / "toy.yaml").write_text("trainer: {max_steps: 2, accelerator: cpu}\n")
-    for number, command in enumerate(commands.splitlines()):
-        run = tmp_path / str(number)
-        toy = ["--config", str(tmp_path / "toy.yaml"), "--run", str(run)]
-        assert main([*shlex.split(command)[3:], *toy]) == 0
-        metrics = json.loads((run / "metrics.json").read_text())
-        assert metrics["test_windows"] > 0
-        scored.append(next(iter(metrics["test"])))
-    assert scored == ["patchtst_my_package.Nearest", "my_package.Scaled", "my_package.Drift"]
-
-
-def test_the_readme_names_every_table_and_contract() -> None:
-    add = README.split("\n## Add\n")[1].split("\n## ")[0]
-    for name in ("KINDS", "BACKBONES", "PREDICTORS", "DATA_MODULES"):
-        assert f"`{name}`" in add
-    for path in re.findall(r"`((?:tsattn|tests|data)/[\w/.]+)`", add):
-        assert (Path(__file__).parents[1] / path).exists(), path
+    (tmp_path / "toy.yaml").write_text(
+        "trainer: {max_steps: 2, max_epochs: null, val_check_interval: 2, accelerator: cpu}\n"
+    )
+    for number, page in enumerate(PAGES):
+        (shown,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+        for command in shown.replace("\\\n", "").splitlines()[:1]:
+            run = tmp_path / str(number)
+            toy = ["--config", str(tmp_path / "toy.yaml"), "--run", str(run)]
+            (name,) = re.findall(r"my_package\.(\w+)", command)
+            assert main([*shlex.split(command)[3:], *toy]) == 0
+            metrics = json.loads((run / "metrics.json").read_text())
+            assert metrics["test_windows"] > 0
+            scored[name] = next(iter(metrics["test"]))
+    assert scored == {
+        "Scaled": "my_package.Scaled",
+        "Waves": "patchtst_standard",
+        "Drift": "my_package.Drift",
+        "Nearest": "transformer_my_package.Nearest",
+    }
 
 
 def test_a_predictor_from_outside_is_named_by_its_import_path(my_package: str) -> None:

@@ -21,7 +21,7 @@ from tsattn.evaluation.reductions import BY_CHANNEL, SCORES
 from tsattn.evaluation.totals import ErrorTotals
 from tsattn.scaler import Units
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "scores.md").read_text("utf-8")
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
@@ -85,8 +85,8 @@ def test_every_score_says_what_it_means() -> None:
     assert {name.removesuffix(BY_CHANNEL) for name in names if name.endswith(BY_CHANNEL)} == set(pooled) - counts
 
 
-def test_the_readme_says_what_each_score_is() -> None:
-    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", README.split("## Scores")[1].split("\n#")[0], re.MULTILINE)
+def test_the_page_says_what_each_score_is() -> None:
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", PAGE, re.MULTILINE)
     assert {name: meaning.replace("\\|", "|") for name, meaning in rows} == SCORES
 
 

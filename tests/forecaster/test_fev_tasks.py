@@ -209,9 +209,9 @@ def test_what_does_not_fit_a_task_is_refused(path: Path) -> None:
         forecast_fev_task(forecaster_for(task, NETWORK, quantiles=[0.5, 0.8]), task)
 
 
-def test_what_the_readme_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (block,) = [code for code in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "fev" in code]
+def test_what_the_page_on_peers_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "peers.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     short = block.replace("context_length=112", "context_length=28, max_steps=2").replace("horizon=28", "horizon=7")
     assert short != block
     pd.concat([rows_of(name) for name in ROWS]).to_parquet(tmp_path / "sales.parquet")

@@ -22,7 +22,7 @@ from tsattn.training.stopping import StopEarly
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-README = Path(__file__).parents[2] / "README.md"
+OWN_DATA = Path(__file__).parents[2] / "docs" / "how-to" / "own-data.md"
 TINY = "--model.backbone={kind: patchtst, d_model: 8, num_layers: 1, num_heads: 2}"
 
 
@@ -155,7 +155,9 @@ def test_a_training_that_was_over_when_it_was_killed_is_over() -> None:
 
 def own_data_command() -> str:
     found = re.search(
-        r"^python -m tsattn (fit --data CSVDataModule --data\.path mine\.csv .*)$", README.read_text(), re.M
+        r"^python -m tsattn (fit --data CSVDataModule --data\.path mine\.csv .*)$",
+        OWN_DATA.read_text("utf-8").replace("\\\n   ", ""),
+        re.M,
     )
     assert found
     return found[1]

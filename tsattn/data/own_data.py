@@ -61,7 +61,8 @@ class FrameDataModule(ForecastDataModule):
         series_weights: weights of series by their ids, or of the columns of a wide frame; 1 for all others.
         row_weights: stretches of time, ``[first, last, weight]`` each, both ends included. Weights that say something
             of the same row are multiplied, and only their ratios matter.
-        scaling: see `ForecastDataModule`.
+        scaling: ``series``, each series by its own mean and standard deviation, so that small ones count as much as
+            large ones; ``global``, all by one a channel.
         **sizes: lengths and batch sizes, see `ForecastDataModule`.
 
     Attributes:

@@ -41,12 +41,11 @@ import yaml
 from tsattn.data.public.cards import card_of
 from tsattn.errors import UserError, is_whole_number, one_of, shown, whole_number
 from tsattn.experiments.dotted import did_you_mean, full_path
+from tsattn.leaderboard import suite_keys
 from tsattn.leaderboard.suite import ORDER, Arm, AttentionArm, Limits, Mix, Selection, Suite, SuiteData
 
 __all__ = ["read_suite"]
 
-_KEYS = (*("data", "horizons", "seeds", "predictors", "attentions", "values", "first_seed", "order", "selection"),)
-_LIMITS = ("horizons", "seeds", "data", "predictors", "attentions")
 _SET_BY_SUITE = ("data.init_args.prediction_length", "seed_everything", "data.class_path", "model.backbone")
 
 
@@ -68,8 +67,8 @@ def read_suite(path: Path) -> Suite:
 
 def _suite(name: str, content: Any) -> Suite:
     if not isinstance(content, Mapping):
-        raise UserError(f"a suite is a mapping with the keys {one_of(_KEYS)}")
-    _check_keys(content, _KEYS, "a suite")
+        raise UserError(f"a suite is a mapping with the keys {one_of(suite_keys.SUITE)}")
+    _check_keys(content, suite_keys.SUITE, "a suite")
     for key in ("data", "horizons", "predictors"):
         if not content.get(key):
             raise UserError(f"a suite must name {key}")
@@ -121,7 +120,7 @@ def _data(given: Any) -> tuple[str, SuiteData]:
     if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
         raise UserError(f"a data set is a public one's name, or a mapping with a name, not {shown(given)}")
     name = given["name"]
-    _check_keys(given, ("name", "class_path", "init_args", "values", *_limits_but("data")), f"the data set {name}")
+    _check_keys(given, suite_keys.DATA_SET, f"the data set {name}")
     if "class_path" in given:
         source = {"class_path": given["class_path"], "init_args": dict(_mapping(given.get("init_args") or {}, name))}
     else:
@@ -135,8 +134,7 @@ def _arm(name: str, given: Any) -> Arm:
     if isinstance(given, str):
         given = {"backbone": given}
     given = _mapping(given, f"the predictor {name}")
-    valid = ("backbone", "mix", "values", "by_data", "selection", *_limits_but("predictors"))
-    _check_keys(given, valid, f"the predictor {name}")
+    _check_keys(given, suite_keys.PREDICTOR, f"the predictor {name}")
     if ("backbone" in given) == ("mix" in given):
         raise UserError(f"the predictor {name} must have a backbone, its description, or a mix of others")
     limits = given
@@ -166,7 +164,7 @@ def _arm(name: str, given: Any) -> Arm:
 
 def _mix(name: str, given: Any) -> Mix:
     given = _mapping(given, f"mix of {name}")
-    _check_keys(given, ("of", "weights", "seeds"), f"the mix {name}")
+    _check_keys(given, suite_keys.MIX, f"the mix {name}")
     of, weights = given.get("of"), given.get("weights")
     if not isinstance(of, list) or not of or not all(isinstance(one, str) for one in of):
         raise UserError(f"the mix {name} must say of which predictors it is, a list of names")
@@ -182,8 +180,7 @@ def _mix(name: str, given: Any) -> Mix:
 
 def _attention(name: str, given: Any) -> AttentionArm:
     if isinstance(given, Mapping) and "attention" in given:
-        valid = ("attention", "by_data", "chosen_as", *_limits_but("attentions"))
-        _check_keys(given, valid, f"the attention {name}")
+        _check_keys(given, suite_keys.ATTENTION, f"the attention {name}")
         by_data = _mapping(given.get("by_data") or {}, f"by_data of {name}")
         return AttentionArm(
             name, given["attention"], dict(by_data), str(given.get("chosen_as") or ""), _limits(given, name)
@@ -197,7 +194,7 @@ def _selection(given: Any, horizons: Sequence[int]) -> Selection | None:
     if given in (None, "none"):
         return None
     given = _mapping(given, "selection")
-    _check_keys(given, ("search", "trials", "folds", "horizon", "attentions", "values"), "selection")
+    _check_keys(given, suite_keys.SELECTION, "selection")
     if not isinstance(given.get("search"), str):
         raise UserError("selection must name a search space under search")
     attentions = given.get("attentions", "each")
@@ -240,10 +237,6 @@ def _check_limits(name: str, limits: Limits, names: Mapping[str, list[str]], hor
     for horizon in limits.horizons or ():
         if horizon not in horizons:
             raise UserError(f"{name} is restricted to horizon {horizon}, which is not under horizons")
-
-
-def _limits_but(own: str) -> list[str]:
-    return [name for name in _LIMITS if name != own]
 
 
 def _limits(given: Mapping[str, Any], name: str) -> Limits:
@@ -293,7 +286,7 @@ def _listed(given: Any, what: str) -> list[Any]:
     return given
 
 
-def _check_keys(given: Mapping[Any, Any], valid: Sequence[str], what: str) -> None:
+def _check_keys(given: Mapping[Any, Any], valid: Mapping[str, str], what: str) -> None:
     for key in given:
         if key not in valid:
             raise UserError(f"{what} has no key {key!r}{did_you_mean(str(key), valid)}; valid: {one_of(valid)}")

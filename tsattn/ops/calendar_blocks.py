@@ -61,3 +61,4 @@ CALENDAR_UNITS: dict[str, Callable[[Tensor], Tensor]] = {
     "day": lambda time: floor_divide(time, DAY),
     "hour": lambda time: floor_divide(time, HOUR),
 }
+"""What a level of blocks may be by the calendar: from seconds to the number of a block."""

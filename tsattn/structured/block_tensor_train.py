@@ -21,7 +21,8 @@ from tsattn.structured.level import Level, LevelShape
 
 __all__ = ["BTT", "DIVISORS", "block_sizes", "square_width"]
 
-DIVISORS = ("below", "above")  # of the width, as seen from its root
+DIVISORS = ("below", "above")
+"""Which divisor of the width makes the blocks, as seen from its root."""
 
 
 def block_sizes(width: int, divisor: str = "below") -> tuple[int, int, int, int]:

@@ -57,7 +57,8 @@ class ForecastingModule(LightningModule):
     """Trains a backbone to forecast, and measures it.
 
     The backbone is built for the task of the datamodule when training starts, and for the saved task when a checkpoint
-    is loaded: task, scaler, output and description travel inside the checkpoint as plain data.
+    is loaded: task, scaler, output and description travel inside the checkpoint as plain data. The attribute
+    `backbone` is the network, None before.
 
     Args:
         backbone: description of the backbone: its kind, or ``{kind: transformer, attention: mlr, ...}``.
@@ -95,7 +96,6 @@ class ForecastingModule(LightningModule):
         output: what is asked of the model: a point forecast or quantiles.
         task: what it is built for; None before.
         scaler: of the data that it is built for; None before.
-        backbone: None before it is built.
         starts_warm: whether its weights are those of an earlier training, set by `train`.
 
     Raises:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ import yaml
 
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.dotted import did_you_mean, full_path
+from tsattn.tuning import search_keys
 from tsattn.tuning.search import Parameter, Search
 
 __all__ = ["read_search"]
@@ -67,10 +68,9 @@ def read_search(path: Path) -> Search:
 
 
 def _search(file: str, content: Any) -> Search:
-    keys = ("parameters", "objectives", "constraints", "sampler", "pruner")
     if not isinstance(content, Mapping) or not isinstance(content.get("parameters"), Mapping):
         raise UserError("a search space is a mapping with the key parameters, a mapping of dotted paths")
-    _check_keys(content, keys, "the search space")
+    _check_keys(content, search_keys.SEARCH, "the search space")
     objectives = content.get("objectives", ["error"])
     objectives = [objectives] if isinstance(objectives, str) else objectives
     if not isinstance(objectives, list) or not objectives or len(set(map(str, objectives))) < len(objectives):
@@ -118,9 +118,9 @@ def _parameter(path: str, description: Any) -> Parameter:
         for other, values in when.items()
     }
     if kind == "categorical":
-        _check_keys(description, ("type", "choices", "when"), path)
+        _check_keys(description, search_keys.CATEGORICAL, path)
         return Parameter(path, kind, choices=_choices(path, description.get("choices")), when=conditions)
-    _check_keys(description, ("type", "low", "high", "log", "step", "when"), path)
+    _check_keys(description, search_keys.NUMBER, path)
     numbers: dict[str, Any] = {name: description.get(name) for name in ("low", "high", "step")}
     whole = kind == "int"
     for name, number in numbers.items():
@@ -199,7 +199,7 @@ def _most(name: str, value: Any) -> float:
     return float(value)
 
 
-def _check_keys(given: Mapping[Any, Any], valid: Sequence[str], what: str) -> None:
+def _check_keys(given: Mapping[Any, Any], valid: Iterable[str], what: str) -> None:
     for key in given:
         if key not in valid:
             hint = did_you_mean(str(key), valid)

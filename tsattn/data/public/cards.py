@@ -293,3 +293,4 @@ CARDS: dict[str, Card] = {
     name: _card(name, facts)
     for name, facts in tomllib.loads(Path(__file__).with_name("cards.toml").read_text("utf-8")).items()
 }
+"""The cards of the public data sets by their names."""

@@ -9,7 +9,16 @@ from tsattn.leaderboard.rank_tests import Ranking, posthocs
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.board_figures import difference_figure, rank_figure
 from tsattn.leaderboard.report.parts import Cell, Column, ReportFigure, ReportTable, Section
-from tsattn.leaderboard.report.wording import DASH, MINUS, each_row, listed, number_cell, percent, percent_cell
+from tsattn.leaderboard.report.wording import (
+    DASH,
+    MINUS,
+    each_row,
+    listed,
+    number_cell,
+    percent,
+    percent_cell,
+    rough_percent,
+)
 from tsattn.leaderboard.standings import ABLATIONS, STANDARD
 
 __all__ = ["compared_in_short", "confirmation_section", "difference_section", "rank_section"]
@@ -50,9 +59,7 @@ def difference_section(analysis: Analysis) -> Section:
             number_cell(row.difference, f"{row.difference:+.4f}".replace("-", MINUS)),
             number_cell(row.p, _p_value(row.p)),
             number_cell(row.holm, _p_value(row.holm)),
-            number_cell(
-                row.percent_detectable, DASH if pd.isna(row.percent_detectable) else f"{row.percent_detectable:.2g} %"
-            ),
+            number_cell(row.percent_detectable, rough_percent(row.percent_detectable)),
             number_cell(row.seeds, f"{row.seeds} pairs" if row.is_paired else f"{row.seeds} / {row.reference_seeds}"),
             number_cell(row.blocks, f"{row.blocks:.1f}"),
         ]
@@ -179,9 +186,10 @@ def compared_in_short(own: pd.DataFrame) -> str:
     sentence += f" {single} of these differences are of one seed each, which luck may have made." if single else ""
     mse = judged[(judged["verdict"] == "tie") & (judged["metric"] == "mse")]["percent_detectable"]
     if len(mse):
+        least, median, most = (rough_percent(value) for value in (mse.min(), mse.median(), mse.max()))
         sentence += (
-            f" What would have been seen in place of these ties, in MSE: a difference of {mse.min():.2g} % in the "
-            f"sharpest comparison, {mse.median():.2g} % in the median one, {mse.max():.2g} % in the least sharp."
+            f" What would have been seen in place of these ties, in MSE: a difference of {least} in the sharpest "
+            f"comparison, {median} in the median one, {most} in the least sharp."
         )
     return sentence
 

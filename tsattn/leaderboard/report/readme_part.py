@@ -24,9 +24,9 @@ _BASELINES = (RIDGE, "seasonal_naive", "persistence")
 
 def readme_part(analysis: Analysis) -> str:
     """What stands between the comments: a row a data set, and how to read it."""
-    heads = ["data set", "chosen on validation", "weight", "MSE / MAE", "without it"]
+    heads = ["data set", "chosen on validation", "MSE / MAE", "beside standard", "beside the ridge"]
     heads += [name.replace("_", " ") for name in _BASELINES]
-    heads += ["beside standard", "beside the ridge"]
+    heads += ["weight", "without it"]
     lines = [heads, ["---"] * len(heads)]
     for dataset in analysis.board.datasets:
         best = analysis.chosen(dataset)
@@ -37,11 +37,12 @@ def readme_part(analysis: Analysis) -> str:
         standard = "is it" if arm.attention == STANDARD else analysis.verdict(dataset, arm, STANDARD) or "not compared"
         lines.append(
             [
-                *(dataset, f"`{arm.predictor}`, `{arm.attention}`", f"{best['weight']:.2g}"),
+                *(dataset, f"`{arm.predictor}`, `{arm.attention}`"),
                 f"**{score_pair(best['mse'], best['mae'])}**",
-                score_pair(best["without_mse"], best["without_mae"]),
-                *baselines,
                 *(standard, analysis.verdict(dataset, arm, RIDGE) or "not compared"),
+                *baselines,
+                f"{best['weight']:.2g}",
+                score_pair(best["without_mse"], best["without_mae"]),
             ]
         )
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)

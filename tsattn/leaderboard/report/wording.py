@@ -20,6 +20,7 @@ __all__ = [
     "number_cell",
     "percent",
     "percent_cell",
+    "rough_percent",
     "score",
     "score_pair",
     "size",
@@ -61,6 +62,13 @@ def percent(value: float) -> str:
         return DASH
     digits = 2 if abs(value) < 0.995 else 1
     return f"{value:+.{digits}f} %".replace("-", MINUS)
+
+
+def rough_percent(value: float) -> str:
+    """``1.6 %``, ``23 %``, ``340 %``: two digits that count, without a sign; a dash for what is not there."""
+    if math.isnan(value):
+        return DASH
+    return f"{float(f'{value:.2g}'):,.0f} %" if value >= 99.5 else f"{value:.2g} %"
 
 
 def size(value: float, unit: str = "") -> str:

@@ -26,6 +26,7 @@ MAX_WIDTH = 2**15
 
 
 UNREADABLE = "it must look at the tokens, which a graph, torch.vmap or meta tensors hide; reference works without"
+"""Why the kernel cannot be used where its inputs cannot be read."""
 
 # Below this many queries most of a vector is idle.
 MIN_QUERIES = 8

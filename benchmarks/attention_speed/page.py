@@ -1,4 +1,4 @@
-"""The README's paragraph on speed, made from the files of a machine."""
+"""The section on speed of the page on the native kernel, made from the files of a machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pandas as pd
 
 from attention_speed.results import Results
 
-__all__ = ["FOLDER", "README", "shown_machine", "speed_section", "with_section"]
+__all__ = ["FOLDER", "PAGE", "shown_machine", "speed_section", "with_section"]
 
-SHOWN = "benchmarks/results/attention"
 ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
-FOLDER = ROOT / SHOWN
+PAGE = ROOT / "docs" / "how-to" / "native-kernel.md"
+FOLDER = ROOT / "benchmarks" / "results" / "attention"
+SHOWN = "../../benchmarks/results/attention"  # as seen from the page
 
-SECTION = re.compile(r"Measured on .*?\]\(benchmarks/results/attention/([\w-]+)\.png\)", re.DOTALL)
+SECTION = re.compile(rf"Measured on .*?\]\({SHOWN}/([\w-]+)\.png\)", re.DOTALL)
 COLUMNS = {
     "`mlr`": ("mlr native", False),
     "`mlr`, causal": ("mlr native", True),
@@ -29,21 +29,21 @@ COLUMNS = {
 PASSES = ("forward", "forward+backward")
 
 
-def shown_machine(readme: str) -> str:
-    """The slug of the machine whose figures a README shows."""
-    found = SECTION.search(readme)
-    assert found, "the README has no paragraph `Measured on ...`"
+def shown_machine(page: str) -> str:
+    """The slug of the machine whose figures a page shows."""
+    found = SECTION.search(page)
+    assert found, "the page has no paragraph `Measured on ...`"
     return found[1]
 
 
-def with_section(readme: str, results: Results) -> str:
-    """A README with the paragraph of another machine."""
-    assert SECTION.search(readme), "the README has no paragraph `Measured on ...`"
-    return SECTION.sub(lambda _: speed_section(results), readme)
+def with_section(page: str, results: Results) -> str:
+    """A page with the paragraph of another machine."""
+    assert SECTION.search(page), "the page has no paragraph `Measured on ...`"
+    return SECTION.sub(lambda _: speed_section(results), page)
 
 
 def speed_section(results: Results) -> str:
-    """What the README says of the speed on a machine: a table, what else was measured, and the picture."""
+    """What the page says of the speed on a machine: a table, what else was measured, and the picture."""
     about, rows = results.about(), results.rows()
     main = rows[rows["part"] == "attention"]
     said = (
@@ -67,7 +67,7 @@ def speed_section(results: Results) -> str:
 
 
 def wrapped(text: str) -> list[str]:
-    """In lines as long as the README's others."""
+    """In lines as long as the page's others."""
     return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 
 

@@ -1,4 +1,4 @@
-"""The predictors on the command line, as the README shows them."""
+"""The predictors on the command line, as their page shows them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from tsattn.cli import main
 from tsattn.predictors import predictor_kinds
 from tsattn.predictors.ensemble import TRAINING_OPTIONS
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "predictors.md").read_text("utf-8")
 
 
 def test_the_commands_run(tmp_path: Path) -> None:
-    section = README.split("\n## Switch predictor\n")[1].split("\n## ")[0]
-    assert set(re.findall(r"`(\w+)`", section)) >= {*predictor_kinds(), *TRAINING_OPTIONS}
-    (commands,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", PAGE)) >= {*predictor_kinds(), *TRAINING_OPTIONS}
+    commands = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[0].replace("\\\n", "")
     names = []
     # in a file, what says how to train may stand beside what is not trained
     (tmp_path / "toy.yaml").write_text("trainer: {max_steps: 1, accelerator: cpu}\n")

@@ -1,0 +1,135 @@
+"""Reference of YAML: every key of a configuration, of a suite and of a search space."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from itertools import takewhile
+from textwrap import dedent
+from types import ModuleType
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from docs_site.markdown_parts import Entry, code_block, definitions, table, type_words, yaml_value
+from tsattn.data import DATA_MODULES
+from tsattn.descriptions import imported
+from tsattn.experiments.configs import config_names, find_config
+from tsattn.experiments.schema import ExperimentParser, add_experiment
+from tsattn.leaderboard import suite_file, suite_keys
+from tsattn.tuning import search_file, search_keys
+
+__all__ = ["configuration_page", "search_page", "suite_page"]
+
+_CONFIGURATION = """# Configuration
+
+A configuration is YAML with four keys: `seed_everything`, `data`, `model` and `trainer`. `fit --config NAME` reads it,
+`fit --print_config` prints it whole. Each key is also an option of the [command line](commands/index.md), by its dotted
+path, and an override in Python: `tsattn.run("co2_mlr.yaml", overrides={"model.loss": "mae"})`.
+
+This is `etth1_mlr.yaml`:
+"""
+
+_DATA = """## data
+
+`class_path:` names the class, `init_args:` holds its arguments; as an option the latter is left out:
+`--data CSVDataModule --data.path mine.csv`. A class of your own is named by its import path.
+
+### Every class
+"""
+
+_TRAINER = """## trainer
+
+The Trainer is Lightning's; what it trains with unless something else is said is shown as the default. `logger` is by
+name, what else is a class is named by `class_path` and `init_args`.
+"""
+
+_NAMES = """## Configurations that come along
+
+They are found by their bare names from any folder.
+"""
+
+_SUITE = """# Suite
+
+`benchmark --suite FILE` reads it: data sets x horizons x predictors x attentions x seeds. Those that come along are
+found by their names.
+"""
+
+_SEARCH = """# Search space
+
+`tune --search FILE` reads it, beside a configuration around which is searched. Those that come along are found by their
+names.
+"""
+
+
+def configuration_page() -> str:
+    """Every key of a configuration, with type, default and meaning."""
+    parser = ExperimentParser(prog="tsattn")
+    add_experiment(parser)
+    actions = {action.dest: action for action in parser._actions}
+    parts = [_CONFIGURATION, code_block("yaml", find_config("etth1_mlr").read_text("utf-8"))]
+    parts += ["## seed_everything\n", definitions([_entry(actions["seed_everything"])]), _DATA]
+    classes = {name: _class_entries(path) for name, path in DATA_MODULES.items()}
+    common = set.intersection(*({entry.name for entry in entries} for entries in classes.values()))
+    usual = {entry.name: entry for entry in classes["CSVDataModule"] if entry.name in common}
+    parts.append(definitions(usual.values()))
+    for name, entries in classes.items():
+        differing = [entry for entry in entries if entry != usual.get(entry.name)]
+        own = [entry._replace(anchor=f"{name}.{entry.name}") for entry in differing]
+        parts += [f"### {name}\n", definitions(own) if own else "It has no arguments of its own.\n"]
+    for section in ("model", "trainer"):
+        parts.append(_TRAINER if section == "trainer" else "## model\n")
+        mine = [one for dest, one in actions.items() if dest.startswith(f"{section}.") and not dest.endswith(".help")]
+        parts.append(definitions(map(_entry, mine)))
+    parts += [_NAMES, _listed("*.yaml", "configuration")]
+    return "\n".join(parts)
+
+
+def suite_page() -> str:
+    """Every key of a suite."""
+    parts = [_SUITE, _example(suite_file)]
+    for title, keys in suite_keys.PARTS.items():
+        parts += [f"## {title}\n", _keys(keys)]
+    parts += ["## Suites that come along\n", _listed("suites/*.yaml", "suite")]
+    return "\n".join(parts)
+
+
+def search_page() -> str:
+    """Every key of a search space."""
+    parts = [_SEARCH, _example(search_file), "## Keys\n", _keys(search_keys.SEARCH)]
+    parts += ["## A parameter\n", "A list of choices, or a mapping with these keys:\n", _keys(search_keys.PARAMETER)]
+    parts += ["## Search spaces that come along\n", _listed("search/*.yaml", "search space")]
+    return "\n".join(parts)
+
+
+def _example(module: ModuleType) -> str:
+    """The YAML in the docstring of the module that reads it."""
+    return code_block("yaml", dedent((module.__doc__ or "").partition("::\n")[2].strip("\n")))
+
+
+def _keys(keys: dict[str, str]) -> str:
+    return definitions(Entry(name, what) for name, what in keys.items())
+
+
+def _class_entries(path: str) -> list[Entry]:
+    """The arguments of a class of data, those that it hands on to others too."""
+    parser = ArgumentParser()
+    parser.add_class_arguments(imported(path), "data", fail_untyped=False)
+    return [_entry(action) for action in parser._actions if action.dest.startswith("data.")]
+
+
+def _entry(action: argparse.Action) -> Entry:
+    what = re.sub(r"\s*Default: ``[^`]*``\.?", "", action.help or "")  # Lightning's, where ours is another
+    hint: Any = getattr(action, "_typehint", action.type)
+    default = "" if action.required else yaml_value(action.default)
+    return Entry(action.dest, what, type_words(hint), default, action.dest, action.required)
+
+
+def _listed(pattern: str, what: str) -> str:
+    """Those that come along, with the comment that each begins with."""
+    rows = []
+    for name in config_names(pattern):
+        lines = find_config(name, what, pattern).read_text("utf-8").splitlines()
+        comments = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("# "), lines)]
+        rows.append((f"`{name}`", " ".join(comments)))
+    return table(("name", "what it is"), rows)

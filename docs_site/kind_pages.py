@@ -1,0 +1,68 @@
+"""Reference of what a description may name: kinds of attention, kinds of predictor, classes of data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docs_site.arguments import described, text_of
+from docs_site.markdown_parts import Entry, code_block, definitions
+from tsattn.attention import KINDS, Attention, AttentionOptions, attention_arguments, attention_class
+from tsattn.backbones import BACKBONES, PRETRAINED_NETWORKS, backbone_class
+from tsattn.descriptions import imported, keyword_arguments
+from tsattn.predictors import PREDICTORS, PRETRAINED, predictor_arguments
+
+__all__ = ["attention_page", "predictor_page"]
+
+_ATTENTION = """# Kinds of attention
+
+What `attention:` of a backbone names, `--attention` on the command line, and `attention=` in Python: a kind, a
+description `{kind: mlr, ranks: [4, 2, 2]}`, or a list of these, one for each layer. An attention of your own is named
+by its import path. [Attention](python/tsattn.attention.md) has the classes.
+"""
+
+_PREDICTORS = """# Kinds of predictor
+
+What `model.backbone:` of a configuration names, `--model.backbone` on the command line, and the first argument of
+`Forecaster` in Python: a kind, or a description `{kind: patchtst, d_model: 64}`. A predictor of your own is named by
+its import path.
+"""
+
+
+def attention_page() -> str:
+    """Every kind of attention, with its arguments."""
+    common = [name for name in AttentionOptions.__annotations__ if name in attention_arguments(Attention)]
+    parts = [_ATTENTION]
+    for kind in KINDS:
+        cls = attention_class(kind)
+        own = [name for name in attention_arguments(cls) if name not in common]
+        parts += [_kind(kind, cls, described(cls, own), f"attention: {_example(kind, own)}")]
+    parts += ["## Arguments of every kind\n", definitions(described(Attention, common))]
+    return "\n".join(parts)
+
+
+def predictor_page() -> str:
+    """Every kind of predictor, with its arguments: trained networks, closed forms, averages, pretrained models."""
+    parts = [_PREDICTORS, "## Trained networks\n"]
+    for kind in BACKBONES:
+        cls = backbone_class(kind)
+        parts.append(_kind(kind, cls, described(cls, keyword_arguments(cls)), level=3))
+    parts.append("## Other predictors\n")
+    for kind, path in PREDICTORS.items():
+        cls = imported(path)
+        networks = [backbone_class(kind)] if kind in PRETRAINED_NETWORKS else []
+        parts.append(_kind(kind, cls, described(cls, predictor_arguments(kind), *networks), level=3))
+    parts.append("## Pretrained models that come along\n")
+    parts += [f"### {name}\n\nStands for `{description}`.\n" for name, description in PRETRAINED.items()]
+    return "\n".join(parts)
+
+
+def _kind(kind: str, cls: type[Any], arguments: list[Entry], example: str = "", level: int = 2) -> str:
+    parts = [f"{'#' * level} {kind}\n", text_of(cls) + "\n"]
+    if example:
+        parts.append(code_block("yaml", example))
+    parts.append(definitions(arguments) if arguments else "It has no arguments of its own.\n")
+    return "\n".join(parts)
+
+
+def _example(kind: str, own: list[str]) -> str:
+    return f"{{kind: {kind}}}" if own else kind

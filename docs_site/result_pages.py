@@ -1,0 +1,58 @@
+"""The list of results: every report and figure that benchmarks have left in the repository."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+__all__ = ["result_files", "results_page", "with_whole_page"]
+
+RESULTS = "benchmarks/results"
+
+_INDEX = """# Results
+
+Reports as the benchmarks wrote them, with what they were measured on. Nothing here is edited by hand.
+"""
+_TITLES = {
+    "paper": "The paper's experiments",
+    "leaderboard": "Leaderboard",
+    "chronos": "Pretrained Chronos",
+    "attention": "The speed of attention",
+    "forecasting": "Forecasts",
+}
+
+
+def result_files(root: Path) -> list[str]:
+    """Reports, whole pages and figures, by their paths in the repository."""
+    found = (path for path in (root / RESULTS).rglob("*") if path.suffix in (".md", ".html", ".png", ".svg"))
+    return sorted(path.relative_to(root).as_posix() for path in found)
+
+
+def results_page(root: Path) -> str:
+    """Reports by folder, with the whole page of a report where there is one, and figures that stand in no report."""
+    files = result_files(root)
+    folders: dict[str, list[str]] = {}
+    for file in files:
+        if file.endswith(".md"):
+            folders.setdefault(Path(file).relative_to(RESULTS).parts[0], []).append(file)
+    order = [*_TITLES, *folders]
+    parts = [_INDEX]
+    for folder in sorted(folders, key=order.index):
+        parts.append(f"## {_TITLES.get(folder, folder.replace('_', ' ').capitalize())}\n")
+        for file in sorted(folders[folder], key=lambda file: (file.count("/"), file)):
+            page = Path(file).with_suffix(".html").as_posix()
+            whole = f" ([with figures, and tables to sort](../../{page}))" if page in files else ""
+            parts.append(f"- [{_title(root / file)}](../../{file}){whole}")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def with_whole_page(report: str) -> str:
+    """A report with a link to the page that it says has figures."""
+    return report.replace("`report.html`", "[`report.html`](report.html)")
+
+
+def _title(path: Path) -> str:
+    """The first heading of a report; with the machine where it is one of several."""
+    found = re.search(r"^# (.+)$", path.read_text("utf-8"), re.MULTILINE)
+    return found[1] if found else path.stem

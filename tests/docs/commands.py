@@ -1,0 +1,69 @@
+"""Trying a command of a page: on a toy what reads a run folder; of what trains, searches or reports, all but that."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.docs.blocks import RUN_FOLDER
+from tsattn.cli import main
+from tsattn.cli.benchmark import _parser as benchmark_parser
+from tsattn.cli.benchmark import find_suite
+from tsattn.cli.board_report import _parser as report_parser
+from tsattn.cli.kernels import _parser as kernels_parser
+from tsattn.cli.parsing import parse_command
+from tsattn.cli.tune import _parser as tune_parser
+from tsattn.cli.words import prepare
+from tsattn.experiments.configs import find_config
+from tsattn.leaderboard.suite_file import read_suite
+from tsattn.predictors import build_predictor
+from tsattn.tuning import read_search
+
+_RUN_WHOLE = ("test", "validate", "predict", "attention", "export", "cost", "datasets")
+_PARSED = {"report": report_parser, "kernels": kernels_parser}
+
+
+def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try it in an empty folder.
+
+    Args:
+        words: after `python -m tsattn`.
+        toy: a file and the folder of a run on it.
+        folder: that it runs in.
+        monkeypatch: that the test has.
+    """
+    monkeypatch.chdir(folder)
+    csv, run = toy
+    shutil.copytree(run, folder / "run")
+    shutil.copy(csv, folder / "new.csv")
+    (folder / "meters").mkdir()
+    pd.read_csv(csv, parse_dates=["date"]).to_parquet(folder / "meters" / "day.parquet", index=False)
+    words = [RUN_FOLDER.sub("run", word) for word in words]  # another folder than that of the page, and nothing else
+    command = words[0]
+    if words[:2] == ["datasets", "convert"]:
+        days = pd.date_range("2020-01-01", periods=90)
+        sales = pd.DataFrame({"unique_id": "a", "ds": days, "y": 1.5, "price": 2.0, "kind": "new"})
+        sales.to_parquet(folder / "sales.parquet")
+    if "--resume" in words:
+        (folder / "run" / "metrics.json").unlink()
+    if command in _RUN_WHOLE or words[1:] == ["--resume", "run"]:
+        assert main(words) == 0
+    elif command == "fit":
+        experiment, _ = parse_command("fit", prepare(words)[1:])
+        experiment.made()
+        build_predictor(experiment.model["backbone"])
+    elif command == "benchmark":
+        options = benchmark_parser().parse_args(words[1:])
+        names = {"data": options.data, "predictors": options.predictor, "attentions": options.attention}
+        read_suite(find_suite(options.suite)).narrowed(**names, horizons=options.horizon, seeds=options.seeds)
+    elif command in _PARSED:  # run by tests of their own, which take longer
+        _PARSED[command]().parse_args(words[1:])
+    else:
+        assert command == "tune", f"no command {command}"
+        options, rest = tune_parser().parse_known_args(words[1:])
+        experiment, _ = parse_command("fit", prepare(["fit", *rest])[1:])
+        assert read_search(find_config(options.search, "search space", "search/*.yaml")).parameters
+        assert options.trials or options.timeout

@@ -1,0 +1,115 @@
+"""What the pages list is what there is: kinds, costs, files, suites, search spaces, links."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT, blocks, pages
+from tests.test_imports import LAYERS
+from tsattn.attention import KINDS, attention_arguments, attention_class
+from tsattn.cli import main
+from tsattn.cli.parsing import parse_command
+from tsattn.cli.session import session
+from tsattn.cli.words import prepare
+from tsattn.leaderboard.suite_file import read_suite
+from tsattn.ops.native.library import set_in_use
+from tsattn.tuning import HeldData, check_search, comparable, read_search
+
+CONCEPTS, HOW_TO = ROOT / "docs" / "concepts", ROOT / "docs" / "how-to"
+
+
+def yaml_of(page: Path) -> str:
+    """The YAML of a page that has one."""
+    (code,) = [block.code for block in blocks(page.read_text("utf-8")) if block.language == "yaml"]
+    return code
+
+
+def test_the_suite_is_one_that_benchmark_takes(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(yaml_of(HOW_TO / "leaderboard.md"))
+    read = read_suite(tmp_path / "suite.yaml")
+    assert list(read.predictors) == ["ridge", "patchtst", "patchtst+ridge"]
+    assert read.selection is not None
+
+
+def test_the_search_file_is_one_that_tune_takes(toy_csv: Path, tmp_path: Path) -> None:
+    (tmp_path / "search.yaml").write_text(yaml_of(HOW_TO / "tune.md"))
+    data = ["--data=CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=24", "--data.prediction_length=4"]
+    words = [*data, "--trainer.accelerator=cpu", "--trainer.max_steps=1"]
+    with session():
+        experiment, _ = parse_command("fit", prepare(["fit", *words])[1:])
+        check_search(read_search(tmp_path / "search.yaml"), comparable(experiment).to_dict(), HeldData().check)
+
+
+def test_the_cost_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (CONCEPTS / "cost.md").read_text("utf-8")
+    command = re.search(r"python -m tsattn (cost .*?)\n```", page, re.DOTALL)
+    assert command
+    assert main(shlex.split(command[1].replace("\\\n", " "))) == 0
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.strip().splitlines())
+    if set_in_use() in ("avx512", "avx512_bf16"):
+        assert printed in page
+    # what is executed depends on the width of vectors, and on whether there is a compiler
+    executed = r"(?<=flops executed on a CPU, with values) +[\d,]+"
+    assert re.sub(executed, "", printed) in re.sub(executed, "", page)
+
+
+def test_the_table_of_kinds_is_complete() -> None:
+    table = (CONCEPTS / "attention.md").read_text("utf-8").split("| kind | bias |")[1].split("\n\n")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \|[^\n]*?\|([^|\n]*)\|[^|\n]*\|[^|\n]*\|$", table, re.MULTILINE))
+    assert list(rows) == list(KINDS)
+    for kind, arguments in rows.items():
+        named = re.findall(r"`(\w+)`", arguments)
+        assert set(named) <= set(attention_arguments(attention_class(kind))), kind
+
+
+def test_the_map_of_the_code_is_complete() -> None:
+    page = (CONCEPTS / "where-things-are.md").read_text("utf-8")
+    mapped = re.findall(r"^  (\w+)/ ", page, re.MULTILINE)
+    assert set(mapped) == {path.parent.name for path in (ROOT / "tsattn").glob("*/__init__.py")}
+    order = " ".join(page.split()).split("never import higher ones (`")[1].split("`")[0]
+    assert order.split(" < ") == LAYERS
+    for name in re.findall(r"^(\w+)/ ", page, re.MULTILINE):
+        assert (ROOT / name).is_dir(), name
+
+
+def test_the_files_between_a_table_and_a_batch_are_there() -> None:
+    page = (CONCEPTS / "data-flow.md").read_text("utf-8")
+    names = re.findall(r"`(\w+\.py|\w+/)`", page)
+    assert len(names) > 10
+    for name in names:
+        assert (ROOT / "tsattn" / "data" / name).exists(), name
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_file_that_a_page_links_is_there(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, part = link.partition("#")
+        if path.startswith(("http:", "https:")):
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        if part:
+            headings = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.MULTILINE)
+            anchors = [re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings]
+            assert part in anchors, link
+    assert "@@" not in text
+
+
+def test_the_drawings_are_those_that_the_script_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their names, and what the pictures of patterns are made of; pixels differ by the version of matplotlib."""
+    source = ROOT / "docs" / "images" / "draw.py"
+    spec = importlib.util.spec_from_file_location("draw", source)
+    assert spec is not None
+    assert spec.loader is not None
+    draw = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(draw)
+    assert {path.stem for path in source.parent.glob("*.svg")} == set(draw.DRAWINGS)
+    levels = draw.components("mlr")
+    assert [levels[0, key] for key in (0, 3, 4, 7, 8, 15)] == [8, 8, 6, 6, 4, 4]
+    assert [draw.components("swa")[5, key] for key in (2, 3, 7, 8)] == [0, 8, 8, 0]

@@ -1,0 +1,91 @@
+"""What the pages say was measured is what the committed records say."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.docs.blocks import ROOT
+from tsattn.checksums import sha256
+from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.readme_part import BEGIN, END, readme_part, with_part
+from tsattn.leaderboard.standings import Standings
+from tsattn.pretrained.bolt_file import find_weights, read_model
+
+DOCS, RECORDS = ROOT / "docs", ROOT / "benchmarks" / "results"
+CHRONOS = (DOCS / "how-to" / "chronos.md").read_text("utf-8")
+PAYS_OFF = (DOCS / "concepts" / "when-it-pays-off.md").read_text("utf-8")
+
+
+def test_the_results_are_those_that_were_committed() -> None:
+    page = (DOCS / "results.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)\.yaml` \| (.*) \| (\d+) \|$", page, re.MULTILINE)
+    assert {name for name, *_ in rows} == {path.stem for path in (RECORDS / "forecasting").glob("*.json")}
+    for name, cells, windows in rows:
+        record = json.loads((RECORDS / "forecasting" / f"{name}.json").read_text())
+        scores = record["metrics"]["test"].values()
+        assert cells == " | ".join(f"{score['mse']:.3f} / {score['mae']:.3f}" for score in scores)
+        assert int(windows) == record["metrics"]["test_windows"]
+        assert record["versions"]["command"][-1] == f"{name}.yaml"
+
+
+def test_the_leaderboard_is_that_of_the_records_that_were_committed() -> None:
+    pages = {path: path.read_text("utf-8") for path in (ROOT / "README.md", DOCS / "results.md")}
+    folders = sorted(path.parent for path in (RECORDS / "leaderboard").glob("*/records.parquet"))
+    if folders:
+        part = readme_part(Analysis(Standings(Records.read(*folders))))
+        for path, page in pages.items():
+            assert with_part(page, part) == page, f"python -m tsattn report RECORDS --readme {path.relative_to(ROOT)}"
+    else:
+        assert all(f"{BEGIN}{END}" in page for page in pages.values()), "there are no records that a table could be of"
+    said = "All comparisons of an attention with standard attention are ties" in PAYS_OFF
+    assert said == bool(re.search(r"All \d+ comparisons", pages[ROOT / "README.md"])), "say what was found in its place"
+
+
+def test_the_speed_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    parts: Any = importlib.import_module("attention_speed.page")
+    page = parts.PAGE.read_text("utf-8")
+    results = importlib.import_module("attention_speed.results").Results(parts.FOLDER, parts.shown_machine(page))
+    assert parts.with_section(page, results) == page, "python benchmarks/attention.py --page"
+    rows = results.rows()
+    of_table = (rows["part"] == "attention") & (rows["width"] == 64) & (rows["T"] >= 512)
+    said = rows[of_table & rows["contender"].isin(["mlr native", "swa native"])]["ratio"]
+    assert len(said) > 10
+    assert said.max() < 0.5, "the README says that they take less than half of the time"
+
+
+def test_what_pays_off_is_what_the_linked_records_say() -> None:
+    """Every number of a row stands in the file that the row links."""
+    rows = re.findall(r"^\| .* \| (.*) \| \[report\]\((.*)\) \|$", PAYS_OFF, re.MULTILINE)
+    assert len(rows) > 10
+    for found, link in rows:
+        record = set(re.findall(r"\d+(?:\.\d+)?", (DOCS / "concepts" / link).read_text("utf-8")))
+        assert set(re.findall(r"\d+(?:\.\d+)?", found)) <= record, (found, link)
+    for suite, percent in (("exchange_rate", "10.3 % above"), ("national_illness", "15.9 % below")):
+        assert percent in " ".join(PAYS_OFF.split())
+        assert percent in (RECORDS / "leaderboard" / suite / "report.md").read_text("utf-8")
+
+
+def test_chronos_tiny_scores_as_it_is_said() -> None:
+    record = json.loads((RECORDS / "chronos" / "chronos_tiny.json").read_text())
+    ships = next(name for name, digest in record["weights"].items() if digest == record["shipped"])
+    text = " ".join(CHRONOS.split())
+    for kind, said in ((ships, "its MASE is {} on ETTh1 and {} on"), ("seasonal_naive", "seasonal naive {} and {};")):
+        mase = {row["data"]: row["mase"] for row in record["rows"] if row["model"] == kind}
+        assert said.format(*(f"{mase[name]:.3f}" for name in ("ETTh1", "vic_electricity"))) in text
+    assert record["shipped"] == sha256(find_weights("chronos-tiny"))
+    trained_on = read_model(find_weights("chronos-tiny")).trained_on
+    assert trained_on == ("weather", "exchange_rate", "national_illness", "co2")
+
+
+def test_data_larger_than_memory_took_what_is_said() -> None:
+    record = json.loads((RECORDS / "larger_than_memory.json").read_text())
+    said = f"on {record['values_gb']:g} GB of series within {record['at_most_gb']:g} GB of memory"
+    assert said in (DOCS / "how-to" / "larger-than-memory.md").read_text("utf-8")
+    assert record["met"]

@@ -1,0 +1,322 @@
+"""The site is built strictly, once; every name, command, option and key that there is stands on its pages."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import inspect
+import logging
+import re
+from collections.abc import Iterable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+import yaml
+from IPython.core.inputtransformer2 import TransformerManager
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from mkdocs.exceptions import Abort
+
+from docs_site.missing_docstrings import undocumented
+from docs_site.repository_links import relinked
+from tests.docs.blocks import ROOT, blocks, pages
+from tsattn.attention import KINDS, build_attention
+from tsattn.cli import _COMMANDS, main
+from tsattn.data import CARDS, DATA_MODULES
+from tsattn.errors import UserError
+from tsattn.leaderboard.suite_file import read_suite
+from tsattn.predictors import PRETRAINED, build_predictor, predictor_kinds
+from tsattn.tuning import read_search
+
+OWN_WORDS = ("benchmark", "cost", "datasets", "export", "kernels", "report", "tune")
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; a warning would have ended it."""
+    folder = tmp_path_factory.mktemp("site")
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))
+    return folder
+
+
+def words(page: Path) -> str:
+    """What can be read on a page."""
+    return unescape(re.sub(r"<[^>]*>", "", page.read_text("utf-8").partition("<article")[2].partition("</article")[0]))
+
+
+def lacking(names: Iterable[str], text: str) -> list[str]:
+    """Those names that do not stand in a text as words of their own."""
+    return [name for name in names if not re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text)]
+
+
+def documented(site: Path) -> dict[str, str]:
+    """What the Python reference has entries of, by path, each with the page."""
+    files = sorted((site / "reference" / "python").glob("*.html"))
+    found = {file.stem: re.findall(r'<h\d id="(tsattn\.[\w.]+)" class="doc', file.read_text("utf-8")) for file in files}
+    return {path: page for page, paths in found.items() for path in paths}
+
+
+def one_of_path(path: str) -> Any:
+    """What an import path names."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def exported() -> list[tuple[str, str]]:
+    """Every name of the `__all__` of a package, as it is written there."""
+    found = []
+    for file in sorted((ROOT / "tsattn").rglob("__init__.py")):
+        room = ".".join(file.parent.relative_to(ROOT).parts)
+        for node in ast.parse(file.read_text("utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                found += [(room, name) for name in ast.literal_eval(node.value)]
+    return found
+
+
+def imported_by_pages() -> list[tuple[str, str]]:
+    """Every name of the package that the Python of a page or notebook imports."""
+    code = [block.code for page in pages() for block in blocks(page.read_text("utf-8")) if block.language == "python"]
+    magic = TransformerManager()
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = nbformat.read(notebook, as_version=4).cells
+        code += [magic.transform_cell(cell.source) for cell in cells if cell.cell_type == "code"]
+    nodes = [node for part in code for node in ast.walk(ast.parse(part)) if isinstance(node, ast.ImportFrom)]
+    own = [node for node in nodes if (node.module or "").partition(".")[0] == "tsattn"]
+    return sorted({(str(node.module), alias.name) for node in own for alias in node.names})
+
+
+def has_entry(room: str, name: str, entries: Iterable[str]) -> bool:
+    """Whether one of the entries is this object: a class or function by whatever path, a constant by its own."""
+    one = getattr(importlib.import_module(room), name)
+    if not (inspect.isclass(one) or inspect.isroutine(one)):
+        return f"{room}.{name}" in entries
+    return any(path.rpartition(".")[2] == name and one_of_path(path) is one for path in entries)
+
+
+def test_every_public_name_has_an_entry(site: Path) -> None:
+    entries = [path for path in documented(site) if not _is_member(path)]
+    assert len(exported()) > 200
+    names = {*exported(), *imported_by_pages()}
+    assert sorted(f"{room}.{name}" for room, name in names if not has_entry(room, name, entries)) == []
+    assert not has_entry("tsattn", "Forecaster", [path for path in entries if not path.endswith("Forecaster")])
+
+
+def _is_member(path: str) -> bool:
+    """Whether a path leads into a class."""
+    return path.split(".")[-2][:1].isupper()
+
+
+def test_a_class_comes_with_its_methods(site: Path) -> None:
+    from tsattn import Forecaster
+
+    methods = [name for name, one in inspect.getmembers(Forecaster, inspect.isfunction) if not name.startswith("_")]
+    assert "predict" in methods
+    entries = documented(site)
+    assert [name for name in methods if f"tsattn.forecaster.Forecaster.{name}" not in entries] == []
+
+
+def test_every_command_is_listed(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out.partition("commands:")[2].partition("examples:")[0]
+    commands = re.findall(r"^  (\w+) ", said, re.MULTILINE)
+    assert lacking(commands, words(site / "reference" / "commands" / "index.html")) == []
+    assert all((site / "reference" / "commands" / f"{command}.html").is_file() for command in commands)
+
+
+@pytest.mark.parametrize("command", list(_COMMANDS))
+def test_every_option_that_the_help_lists_is_told(command: str, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the page of the command, or, as it is a key of a configuration, on that of these."""
+    said = ""
+    for asked in helps(command):
+        with contextlib.suppress(SystemExit):
+            main([command, *asked])
+        said += capsys.readouterr().out
+    options = sorted(set(OPTION.findall(said)) - {"--help", "--help-all"})
+    assert options
+    text = words(site / "reference" / "commands" / f"{command}.html")
+    keys = words(site / "reference" / "configuration.html")
+    left = [option for option in lacking(options, text) if lacking([option.removeprefix("--")], keys)]
+    assert [option for option in left if option not in ("--model", "--trainer")] == []  # whole files of keys
+    without = text.replace(options[0], "")
+    assert options[0] in lacking(options, without), "the test can fail"
+
+
+def helps(command: str) -> list[list[str]]:
+    """The words that make a command list its options."""
+    if command == "datasets":
+        return [
+            ["--help"],
+            *([action, "--help"] for action in ("list", "info", "fetch", "check", "convert", "diagnose")),
+        ]
+    return [["--help"]] if command in OWN_WORDS else [["--help"], ["--help-all"]]
+
+
+@pytest.mark.parametrize("cls", list(DATA_MODULES))
+def test_every_argument_of_data_is_told(cls: str, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["fit", "--data.help", cls])
+    options = set(re.findall(r"--(data\.\w+)", capsys.readouterr().out)) - {"data.help"}
+    text = words(site / "reference" / "configuration.html")
+    assert len(options) > 8
+    own = text.partition(f"{cls}¶")[2]
+    assert own, "it has a heading"
+    assert lacking(options, text) == []
+
+
+def test_every_key_of_a_whole_configuration_is_told(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["fit", "--config", "etth1_mlr.yaml", "--print_config"])
+    content = yaml.safe_load(capsys.readouterr().out)
+    keys = ["seed_everything", *(f"data.{name}" for name in content["data"]["init_args"])]
+    keys += [f"{part}.{name}" for part in ("model", "trainer") for name in content[part]]
+    assert len(keys) > 60
+    text = words(site / "reference" / "configuration.html")
+    assert lacking([*keys, "model.nonsense"], text) == ["model.nonsense"]
+
+
+def valid_names(error: pytest.ExceptionInfo[UserError]) -> list[str]:
+    """Those that a message lists."""
+    return str(error.value).rpartition("valid: ")[2].split(", ")
+
+
+SUITES = {
+    "Keys": "{nonsense: 1}",
+    "A data set": "{data: [{name: ETTh1, nonsense: 1}], horizons: [24], predictors: {ridge: ridge}}",
+    "A predictor": "{data: [ETTh1], horizons: [24], predictors: {one: {backbone: ridge, nonsense: 1}}}",
+    "A mix": "{data: [ETTh1], horizons: [24], predictors: {one: {mix: {of: [two], nonsense: 1}}}}",
+    "An attention": "{data: [ETTh1], horizons: [24], predictors: {a: ridge}, attentions: {b: {attention: swa, x: 1}}}",
+    "A selection": "{data: [ETTh1], horizons: [24], predictors: {ridge: ridge}, selection: {nonsense: 1}}",
+}
+
+
+@pytest.mark.parametrize("part", SUITES)
+def test_every_key_of_a_suite_is_told(part: str, site: Path, tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITES[part])
+    with pytest.raises(UserError) as error:
+        read_suite(tmp_path / "suite.yaml")
+    text = words(site / "reference" / "suite.html").partition(f"{part}¶")[2].partition("¶")[0]
+    assert lacking([*valid_names(error), "nonsense"], text) == ["nonsense"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{parameters: {model.loss: [mse]}, nonsense: 1}",
+        "{parameters: {model.learning_rate: {type: float, low: 1, high: 2, nonsense: 1}}}",
+        "{parameters: {model.loss: {type: categorical, choices: [mse], nonsense: 1}}}",
+    ],
+)
+def test_every_key_of_a_search_space_is_told(content: str, site: Path, tmp_path: Path) -> None:
+    (tmp_path / "search.yaml").write_text(content)
+    with pytest.raises(UserError) as error:
+        read_search(tmp_path / "search.yaml")
+    assert lacking([*valid_names(error), "nonsense"], words(site / "reference" / "search.html")) == ["nonsense"]
+
+
+def section(text: str, title: str) -> str:
+    """What stands under a heading of a page, to the next one."""
+    return text.partition(f"\n{title}¶")[2].partition("¶")[0]
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_argument_of_an_attention_is_told(kind: str, site: Path) -> None:
+    with pytest.raises(UserError) as error:
+        build_attention({"kind": kind, "nonsense": 1}, d_model=8, num_heads=2)
+    text = words(site / "reference" / "attentions.html")
+    told = section(text, kind) + text.partition("Arguments of every kind¶")[2]
+    assert lacking([*valid_names(error), "nonsense"], told) == ["nonsense"]
+
+
+@pytest.mark.parametrize("kind", [*predictor_kinds(), *PRETRAINED])
+def test_every_argument_of_a_predictor_is_told(kind: str, site: Path) -> None:
+    told = section(words(site / "reference" / "predictors.html"), kind)
+    assert told
+    if kind in PRETRAINED:
+        return
+    with pytest.raises(UserError) as error:
+        build_predictor({"kind": kind, "nonsense": 1})
+    valid = [name for name in valid_names(error) if name != "none"]
+    assert lacking([*valid, "nonsense"], told) == ["nonsense"]
+
+
+def test_every_card_is_there(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["datasets", "list"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:] if line and line[0] != "h"]
+    assert len(listed) == len(CARDS)
+    assert lacking(listed, words(site / "data" / "cards.html")) == []
+
+
+def test_notebooks_and_reports_are_pages_with_their_pictures(site: Path) -> None:
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        page = (site / "notebooks" / f"{notebook.stem}.html").read_text("utf-8")
+        assert re.search(r'<img alt="[^"]*" src="\w+\.png"', page), notebook.stem
+    for report in (ROOT / "benchmarks" / "results").rglob("*.md"):
+        path = report.relative_to(ROOT).with_suffix(".html")
+        assert (site / path).is_file()
+        assert f'href="../{path.as_posix()}"' in (site / "results" / "index.html").read_text("utf-8")
+    for whole in (ROOT / "benchmarks" / "results").rglob("*.html"):
+        path = whole.relative_to(ROOT).with_name("report_with_figures.html")
+        assert 'href="report_with_figures.html"' in (site / path).with_name("report.html").read_text("utf-8")
+        assert (site / path).read_bytes() == whole.read_bytes()
+        assert f'href="../{path.as_posix()}"' in (site / "results" / "index.html").read_text("utf-8")
+    assert "0.1.0" in words(site / "CHANGELOG.html")
+
+
+def test_no_page_needs_a_network_or_shows_a_comment_of_the_tests(site: Path) -> None:
+    files = [file for file in site.rglob("*.html") if "md-main" in file.read_text("utf-8") and file.name != "404.html"]
+    assert len(files) > 50
+    for file in files:
+        text = file.read_text("utf-8")
+        loads = re.findall(r'<(?:script|img|iframe|source)\b[^>]*?\bsrc="([^"]*)"', text)
+        loads += re.findall(r'<link\b(?![^>]*rel="canonical")[^>]*?\bhref="([^"]*)"', text)
+        assert loads
+        assert [one for one in loads if re.match(r"\w+:(?!image/)|//", one)] == [], file
+        for one in loads:
+            if not one.startswith(("data:", "#")):
+                assert (file.parent / one.partition("?")[0].partition("#")[0]).exists(), f"{file}: {one}"
+        assert not re.search(r"<!-- (run|in tests:|not run:)|class=\"mermaid\"", text), file
+    for file in site.rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", file.read_text("utf-8")), file
+
+
+STRICT = {
+    "a link that leads nowhere": ("[to](nowhere.md)", "'nowhere.md'"),
+    "an anchor that is not there": ("[to](other.md#nowhere)", "#nowhere"),
+    "a page in no menu": ("", "not included in the"),
+}
+
+
+@pytest.mark.parametrize("what", STRICT)
+def test_a_strict_build_refuses(what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text, complaint = STRICT[what]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Start\n\n{text}\n")
+    (tmp_path / "docs" / "other.md").write_text("# Other\n")
+    nav = ["index.md"] if "menu" in what else ["index.md", "other.md"]
+    only = {"docs_dir": str(tmp_path / "docs"), "site_dir": str(tmp_path / "site"), "nav": nav, "extra_css": []}
+    config = load_config(str(ROOT / "mkdocs.yml"), hooks=[], plugins=[], **only)
+    with caplog.at_level(logging.WARNING, "mkdocs"), pytest.raises(Abort, match="strict mode"):
+        build(config)
+    assert complaint in caplog.text
+
+
+def test_a_name_without_a_docstring_is_found() -> None:
+    heading = '<h2 id="tsattn.{}" class="doc doc-heading">f</h2><div class="doc-signature highlight">f()</div>'
+    page = f"{heading.format('a')}<div><p>What it is.</p></div>{heading.format('b')}<div> </div>"
+    assert undocumented(page) == ["tsattn.b"]
+
+
+def test_links_between_files_of_the_repository_lead_on_the_site() -> None:
+    found: list[str] = []
+    page = "[a](../../data/README.md#etth1) [b](../../configs/co2_mlr.yaml) [c](other.md) ![d](../images/x.png)\n"
+    page += "```md\n[a](../../data/README.md)\n```\n"
+    led = relinked(page, "docs/how-to/page.md", ROOT, found.append)
+    first, *fence = led.splitlines()
+    assert first == "[a](../data/cards.md#etth1) [b](../configs/co2_mlr.yaml) [c](other.md) ![d](../images/x.png)"
+    assert fence == page.splitlines()[1:]
+    assert found == ["data/README.md", "configs/co2_mlr.yaml"]
