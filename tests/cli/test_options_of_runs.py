@@ -113,6 +113,7 @@ def test_predict_draws_its_forecast_and_says_where(
     )
 
 
+@pytest.mark.usefixtures("drawn")  # and so unlike the empty one of fit
 def test_the_figure_of_fit_is_not_that_of_predict(
     trained: tuple[Path, Path],
 ) -> None:
