@@ -38,7 +38,7 @@ from lightning.pytorch import Callback, Trainer
 from tsattn import Forecaster
 from tsattn.data import MappedDataModule
 from tsattn.data.mapped.convert import convert
-from tsattn.data.mapped.source import TableOptions
+from tsattn.data.table_options import TableOptions
 from tsattn.training import ForecastingModule
 
 CHANNELS, SERIES, CONTEXT, HORIZON, BATCH = 16, 100, 336, 96, 32

@@ -38,7 +38,7 @@ def described(cls: type[Any], names: list[str], *others: type[Any]) -> list[Entr
 
 
 def _entry(name: str, classes: list[type[Any]]) -> Entry:
-    what = next(_descriptions(one)[name] for one in classes if name in _descriptions(one))
+    what = next(_descriptions(one)[name] for one in classes if name in _descriptions(one))  # type: ignore[arg-type]
     parameters = [inspect.signature(one.__init__).parameters.get(name) for one in classes]
     default = next((one.default for one in parameters if one is not None), inspect.Parameter.empty)
     hints = (get_type_hints(one.__init__).get(name) for one in classes if name in inspect.signature(one).parameters)

@@ -481,3 +481,15 @@ def test_the_defaults_are_measured(
     with pytest.raises(SystemExit):
         run("defaults", ["--dry-run"], monkeypatch)
     assert "--dry-run needs an --output of its own" in capsys.readouterr().err
+
+
+def test_long_files_are_timed_beside_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("long_csv", ["--rows", "4000", "--rounds", "1", "--out", str(tmp_path)], monkeypatch) in (0, 1)
+    facts = json.loads((tmp_path / "long_csv.json").read_text())
+    assert facts["ratios"].keys() == {
+        *("processor, least of all rounds", "processor, median of the rounds", "clock, median of the rounds"),
+    }
+    assert "4,000 rows of a long CSV file" in (tmp_path / "report.md").read_text()
+    committed = json.loads((BENCHMARKS / "results" / "data" / "long_csv.json").read_text())
+    assert committed["rows"] == 2_000_000
+    assert committed["ratios"].keys() == facts["ratios"].keys()

@@ -45,7 +45,7 @@ def test_several_records_are_merged(board: Path, tmp_path: Path, capsys: pytest.
     ("words", "message"),
     [
         ([], "report needs records"),
-        (["nowhere"], "there are no records in nowhere"),
+        (["nowhere"], "there are no records in nowhere, and it is not the folder of a run"),
         (["BOARD", "--confirm", "9"], "--confirm 9: no run has this seed; there are 1, 2"),
         (["BOARD", "--confirm", "1,2"], "--confirm names every seed"),
         (["BOARD", "--confirm", "one"], "--confirm must be seeds such as 4,5, not one"),

@@ -15,6 +15,7 @@ from tests.cli.test_bad_input import refusal
 from tests.cli.toy_run import TINY
 from tsattn import load
 from tsattn.cli import main
+from tsattn.predictors.fitted import load_predictor
 
 
 @pytest.mark.parametrize(
@@ -179,3 +180,33 @@ def test_an_extension_that_is_killed_goes_on(toy_csv: Path, tmp_path: Path, monk
     assert main(["fit", "--resume", str(run)]) == 0
     assert (run / "metrics.json").exists()
     assert pd.read_csv(run / "metrics.csv").dropna(subset="val_mse_scaled").step.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_training_starts_from_the_weights_and_the_scale_of_a_run(
+    trained: tuple[Path, Path],  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    csv, first = trained
+    newer = pd.read_csv(csv)
+    newer["drift"] += 5
+    newer.to_csv(tmp_path / "newer.csv", index=False)
+    run = tmp_path / "run"
+    small = ["--trainer.max_epochs=-1", "--trainer.max_steps=1", "--model.learning_rate=1e-7", "--model.warmup_steps=0"]
+    words = ["fit", "--start", str(first), f"--data.path={tmp_path / 'newer.csv'}", *small]
+    assert main([*words, f"--run={run}"]) == 0
+    before, after = (load_predictor(folder / "checkpoints" / "best.ckpt") for folder in (first, run))
+    assert after.scaler == before.scaler
+    weights = after.predictor.state_dict()
+    moved = max(float((weights[name] - one).abs().max()) for name, one in before.predictor.state_dict().items())
+    assert 0 < moved < 1e-6  # one step of AdamW
+    capsys.readouterr()
+    for more, message in (
+        (["--refit"], "of --start and --refit give one"),
+        (["--attention=swa"], "the checkpoint is of another model"),
+        ([f"--start={tmp_path}"], "is not the folder of a trained model"),
+    ):
+        assert message in refusal([*words, *more, f"--run={tmp_path / 'other'}"], capsys)
+    assert "began with the weights of another" in refusal(
+        ["fit", "--resume", str(run), "--trainer.max_steps=3"], capsys
+    )

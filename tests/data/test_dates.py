@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.data.cases import logged, long_frame, refusal
+from tsattn.data.dates import parse_dates
 from tsattn.data.reader import panel_from_frame
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
@@ -231,3 +232,17 @@ def test_dates_are_not_read_one_by_one() -> None:
     panel = panel_from_frame(frame)
     assert time.process_time() - began < 2.5, "a loop in Python takes ten times as long"
     assert panel.time[-1] == pd.Timestamp("2000-01-01") + pd.Timedelta(rows - 1, "min")
+
+
+def test_dates_that_come_again_are_those_that_are_written() -> None:
+    days = pd.date_range("2020-02-27", periods=40_000, freq="h").strftime("%Y-%m-%d %H:%M").tolist()
+    for change in (None, 0, 57_000, 79_999):
+        texts = [*days, *days]
+        if change is not None:
+            texts[change] = "2031-01-01 05:00"
+        cells = pd.Series(texts, name="ds").astype(pd.StringDtype())
+        expected = pd.DatetimeIndex(pd.to_datetime(cells))
+        assert parse_dates(cells, str).equals(expected)
+    texts[70_000] = "2031-02-29 05:00"
+    with pytest.raises(UserError, match=r"^70000: 2031-02-29 05:00 in column ds is not a date"):
+        parse_dates(pd.Series(texts, name="ds").astype(pd.StringDtype()), str)

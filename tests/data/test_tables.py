@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tsattn.data import panel_from_frame
 from tsattn.data.tables import as_frame, read_table, rows_of
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
@@ -311,3 +312,21 @@ def test_parquet_of_too_many_columns_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("tsattn.data.files._MAX_COLUMNS", 5)
     pq.write_table(pa.table({f"c{i}": [1] for i in range(6)}), tmp_path / "wide.parquet")
     assert "6 columns" in refusal(tmp_path / "wide.parquet")
+
+
+def test_columns_whose_kind_shows_late_are_read_as_a_whole(tmp_path: Path) -> None:
+    """The parser reads such a file in pieces."""
+    rows = 40_000
+    frame = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2020", periods=rows, freq="h"), "x": 7, "y": 0.25})
+    frame["x"] = frame["x"].astype(str)
+    frame.loc[rows - 2, "x"] = "seven"
+    frame.loc[rows - 1, "unique_id"] = None
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert (tmp_path / "a.csv").stat().st_size > 1 << 20
+    read = read_table(tmp_path / "a.csv")
+    assert read["x"].tolist() == frame["x"].tolist()
+    assert read["unique_id"].isna().to_numpy().nonzero()[0].tolist() == [rows - 1]
+    with pytest.raises(UserError, match=f"a.csv, line {rows}: seven in column x is not a number"):
+        panel_from_frame(tmp_path / "a.csv", target="x")
+    with pytest.raises(UserError, match=f"a.csv, line {rows + 1}: the id in column unique_id is missing"):
+        panel_from_frame(tmp_path / "a.csv")

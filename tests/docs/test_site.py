@@ -8,6 +8,7 @@ import importlib
 import inspect
 import logging
 import re
+import subprocess
 from collections.abc import Iterable
 from html import unescape
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import nbformat
 import pytest
 import yaml
+from filelock import FileLock
 from IPython.core.inputtransformer2 import TransformerManager
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
@@ -24,6 +26,7 @@ from mkdocs.exceptions import Abort
 from docs_site.missing_docstrings import undocumented
 from docs_site.repository_links import relinked
 from tests.docs.blocks import ROOT, blocks, pages
+from tests.leaderboard.browser import CHROMIUM, FLAGS
 from tsattn.attention import KINDS, build_attention
 from tsattn.cli import _COMMANDS, main
 from tsattn.data import CARDS, DATA_MODULES
@@ -32,15 +35,22 @@ from tsattn.leaderboard.suite_file import read_suite
 from tsattn.predictors import PRETRAINED, build_predictor, predictor_kinds
 from tsattn.tuning import read_search
 
+pytestmark = pytest.mark.slow
+
 OWN_WORDS = ("benchmark", "cost", "datasets", "export", "kernels", "report", "tune")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; a warning would have ended it."""
-    folder = tmp_path_factory.mktemp("site")
-    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))
+def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The site, which one worker builds for all; a warning would have ended it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "site"
+    done = folder.with_suffix(".done")
+    with FileLock(folder.with_suffix(".lock")):
+        if not done.exists():
+            build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))
+            done.touch()
     return folder
 
 
@@ -282,6 +292,16 @@ def test_no_page_needs_a_network_or_shows_a_comment_of_the_tests(site: Path) -> 
         assert not re.search(r"<!-- (run|in tests:|not run:)|class=\"mermaid\"", text), file
     for file in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", file.read_text("utf-8")), file
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, so the site is not tried in a browser")
+def test_a_page_from_the_disk_is_searched_without_a_network(site: Path, tmp_path: Path) -> None:
+    address = (site / "reference" / "commands" / "fit.html").as_uri()
+    flags = [*FLAGS, f"--user-data-dir={tmp_path}", "--virtual-time-budget=10000", "--dump-dom"]
+    command = [str(CHROMIUM), *flags, f"{address}?q=gradient_clip_val"]
+    page = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = re.findall(r'<a href="file://[^"]*?/reference/(.*?)\.html[^"]*" class="md-search-result__link"', page)
+    assert "configuration" in found
 
 
 STRICT = {

@@ -84,6 +84,15 @@ def test_a_distribution_is_trained_scored_saved_and_loaded(name: str, tmp_path: 
         assert loaded.fitted.predictor.output == Output((0.1, 0.5, 0.9), name)
 
 
+def test_calibrated_intervals_of_counts_are_counts() -> None:
+    forecaster = Forecaster(**SIZES, distribution="negative_binomial", val_rows=30, calibrate=True).fit(counts())
+    numbers = forecaster.predict(level=[80])[["predictions", "0.1", "0.9"]].to_numpy()
+    assert (numbers == np.round(numbers)).all()
+    assert numbers.min() >= 0
+    assert (numbers[:, 1] <= numbers[:, 0]).all()
+    assert (numbers[:, 0] <= numbers[:, 2]).all()
+
+
 def test_without_quantiles_the_mean_is_forecast() -> None:
     forecaster = Forecaster(**SIZES, distribution="negative_binomial", quantiles=()).fit(counts())
     forecast = forecaster.predict()

@@ -46,8 +46,8 @@ def convert_table(options: argparse.Namespace) -> str:
         UserError: as `tsattn.data.mapped.convert.convert`.
     """
     from tsattn.data.mapped.convert import convert
-    from tsattn.data.mapped.opening import table_options
     from tsattn.data.mapped.panel_folder import open_panel
+    from tsattn.data.table_options import TableOptions
     from tsattn.data.text_format import TextFormat
 
     columns = {name: getattr(options, name) for name in ("id_column", "time_column")}
@@ -56,8 +56,8 @@ def convert_table(options: argparse.Namespace) -> str:
         columns[name] = None if given is None else [part.strip() for part in given.split(",") if part.strip()]
     text = TextFormat(options.separator, options.decimal, options.encoding, options.date_format)
     source, folder = Path(options.source).expanduser(), Path(options.folder).expanduser()
-    described = table_options(columns, options.frequency, _share(options.max_filled), text)
-    convert(source, folder, described, overwrite=options.overwrite)
+    rest = {"frequency": options.frequency, "max_filled": _share(options.max_filled), "text": text}
+    convert(source, folder, TableOptions(**columns, **rest), overwrite=options.overwrite)
     panel = open_panel(folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
     what = f"{number_of(len(panel.time), 'row')} of {number_of(len(panel), 'series')}"

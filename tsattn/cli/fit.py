@@ -13,10 +13,13 @@ from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
 from tsattn.cli.run_words import check_trained_options
 from tsattn.cli.session import session
+from tsattn.errors import UserError
 from tsattn.experiments import LIMITS, Experiment, Hooks, Result, RunFolder, resume, run
 from tsattn.experiments.measuring import title
 from tsattn.experiments.score_table import score_table
+from tsattn.experiments.warm_start import WarmStart
 from tsattn.predictors import build_predictor
+from tsattn.predictors.fitted import load_predictor
 from tsattn.training.processes import first_process_only
 from tsattn.training.progress import LossBar
 
@@ -39,6 +42,7 @@ def fit(words: Sequence[str], typed: Sequence[str]) -> int:
             say=_say,
             command=["python", "-m", "tsattn", *typed],
             checkpoint=None if options.ckpt_path is None else Path(options.ckpt_path),
+            start=_start(options),
         )
         predictor = build_predictor(experiment.model["backbone"])
         if not predictor.is_trained and not options.resume:
@@ -56,6 +60,16 @@ def _result(experiment: Experiment, options: Namespace, hooks: Hooks, is_longer:
         return resume(options.resume, limits, refit=options.refit, hooks=hooks)
     folder = options.run or (lambda data, predictor: RunFolder.dated("runs", data.name, predictor.name))
     return run(experiment, folder, refit=options.refit, hooks=hooks)
+
+
+def _start(options: Namespace) -> WarmStart | None:
+    """The model of the run that ``--start`` names."""
+    if options.start is None:
+        return None
+    for name in ("refit", "ckpt_path"):
+        if getattr(options, name):
+            raise UserError(f"of --start and --{name} give one: a refit starts from nothing, a checkpoint has weights")
+    return WarmStart(load_predictor(RunFolder(options.start).forecasting_checkpoint()))
 
 
 def _say_result(result: Result) -> None:

@@ -41,6 +41,7 @@ USAGES: dict[str, tuple[str, ...]] = {
     "fit": (
         "fit --config NAME [options]",
         "fit --data CSVDataModule --data.path FILE [options]",
+        "fit --start DIR [--data.path FILE] [options]",
         "fit --resume DIR [--trainer.max_steps N] [--refit]",
     ),
     "validate": ("validate --run DIR [options]", "validate --config NAME --ckpt_path FILE [options]"),
@@ -62,6 +63,7 @@ GROUPS = (
             Option("--run", "DIR", "the folder of a finished run, which brings all it needs", commands=_REUSES),
             Option("--config", "NAME", "instead: a configuration, with --ckpt_path", commands=_REUSES),
             Option("--ckpt_path", "FILE", "another checkpoint than that of the run", commands=_REUSES),
+            Option("--start", "DIR", "start from the weights of the run in this folder"),
             Option("--resume", "DIR", "go on with the run in this folder"),
             Option("--refit", "", "fit once more at the end, to all rows; predict then uses that"),
             Option("--seed_everything", "N", "of weights, order of the windows and dropout", "1"),

@@ -40,6 +40,8 @@ def command_parser(command: str) -> ExperimentParser:
     parser.add_argument("--run", type=str | None, default=None, help=f"the run folder: of a finished run{new}")
     parser.add_argument("--ckpt_path", type=str | None, default=None, help="a checkpoint, instead of that of a run")
     if command == "fit":
+        what = "the folder of a run, whose weights and scale the training of the same network starts from"
+        parser.add_argument("--start", type=str | None, default=None, help=what)
         parser.add_argument("--resume", type=str | None, default=None, help="go on with the run in this folder")
         parser.add_argument(
             "--refit", action="store_true", help="fit once more, to all rows, and forecast with what comes of that"

@@ -17,7 +17,7 @@ def are_runs(folders: Sequence[str]) -> bool:
     """Whether these are folders of runs, not of records.
 
     Raises:
-        UserError: if some are, and others not.
+        UserError: if some are, and others not, or one is neither.
     """
     from tsattn.leaderboard.run_page.reported_run import is_run_folder
 
@@ -28,7 +28,17 @@ def are_runs(folders: Sequence[str]) -> bool:
             f"{runs[0]} is the folder of a run, and {others[0]} is not: report takes runs, or records of a benchmark, "
             "not both at once"
         )
+    neither = [folder for folder in folders if not _may_have_records(folder)]
+    if neither and not runs:
+        raise UserError(
+            f"there are no records in {neither[0]}, and it is not the folder of a run: valid are folders that `fit` "
+            "has written, and folders of `benchmark` with records.parquet"
+        )
     return bool(runs)
+
+
+def _may_have_records(path: str) -> bool:
+    return Path(path).is_file() or (Path(path) / "records.parquet").is_file()
 
 
 def report_runs(folders: Sequence[str], output: Path | None) -> None:

@@ -9,7 +9,7 @@ from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import read_config
 from tsattn.experiments.run_folder import LIMITS, RunFolder
 
-__all__ = ["Pair", "check_trained_options", "of_a_resumed_run", "of_a_trained_run"]
+__all__ = ["Pair", "check_trained_options", "of_a_resumed_run", "of_a_start", "of_a_trained_run"]
 
 Pair = tuple[str, str | None]  # a flag and its value
 
@@ -93,6 +93,21 @@ def of_a_resumed_run(pairs: list[Pair]) -> list[Pair]:
     if limits:
         limits = {"--trainer.max_steps": "-1", "--trainer.max_epochs": "-1", "--trainer.max_time": "null", **limits}
     return [("--config", str(run.config)), ("--resume", folder), *refit, *limits.items()]
+
+
+def of_a_start(pairs: list[Pair]) -> list[Pair]:
+    """The configuration of the run that a training starts from, before what was typed, unless another is named.
+
+    Raises:
+        UserError: for a folder without a trained model.
+    """
+    folder = dict(pairs)["--start"]
+    if folder is None:
+        raise UserError("--start needs the folder of a run")
+    run = RunFolder(folder)
+    run.check_trained()
+    is_named = any(name in ("-c", "--config") for name, _ in pairs)
+    return pairs if is_named else [("--config", str(run.config)), *pairs]
 
 
 def check_trained_options(words: Iterable[str], name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tsattn.cli.run_words import Pair, of_a_resumed_run, of_a_trained_run
+from tsattn.cli.run_words import Pair, of_a_resumed_run, of_a_start, of_a_trained_run
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import config_names, find_config, read_config
@@ -27,7 +27,8 @@ def prepare(words: list[str]) -> list[str]:
     Every `--name=value` becomes two words. A configuration is found by its bare name. `--attention` stands for
     `--model.backbone.attention`; flags that reach into the description of backbone or attention are merged with that of
     the configuration into one complete description. `--run DIR` of a finished run brings its configuration and best
-    checkpoint, `fit --resume DIR` that of an unfinished one, or one that is to be trained longer, and its last.
+    checkpoint, `fit --resume DIR` that of an unfinished one, or one that is to be trained longer, and its last;
+    `fit --start DIR` the configuration of a run, unless another is named.
 
     Raises:
         UserError: if a configuration or run folder is not there, a flag would do nothing beside the folder, or a
@@ -48,6 +49,8 @@ def prepare(words: list[str]) -> list[str]:
             raise UserError(f"{command} needs a trained model: --run DIR, the folder that `fit` has written")
     if command == "fit" and any(name == "--resume" for name, _ in pairs) and not wants_help:
         pairs = of_a_resumed_run(pairs)
+    if command == "fit" and any(name == "--start" for name, _ in pairs) and not wants_help:
+        pairs = of_a_start(pairs)
     if command == "fit" and not pairs:
         raise UserError(f"fit needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
     pairs = _with_scenarios(pairs)

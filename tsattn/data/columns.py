@@ -23,6 +23,7 @@ __all__ = [
     "category_text",
     "column_name",
     "column_names",
+    "differs",
     "id_order",
     "match_ids",
     "number_columns",
@@ -64,9 +65,9 @@ def number_columns(
     matrix = np.empty((len(frame), len(names)))
     for k, name in enumerate(names):
         matrix[:, k] = _numbers(frame[name], where, role)
-    infinite = np.argwhere(np.isinf(matrix))
-    if infinite.size:
-        row, column = infinite[0].tolist()
+    is_infinite = np.isinf(matrix)
+    if is_infinite.any():
+        row, column = np.argwhere(is_infinite)[0].tolist()
         raise UserError(f"{where(row)}: the value of {shown(names[column])} is infinite; a finite number is needed")
     return matrix
 
@@ -116,16 +117,18 @@ def series_numbers(
     if ids is None:
         return np.zeros(rows, np.int64), ("series",)
     try:
-        codes, uniques = pd.factorize(ids)
+        is_new = _is_new(ids)
+        codes, uniques = pd.factorize(ids[is_new])
     except TypeError as error:
         raise UserError(f"column {shown(ids.name)} holds no ids; valid are texts and numbers") from error
+    starts = np.flatnonzero(is_new)
     if (codes < 0).any():
-        raise UserError(f"{where(int((codes < 0).argmax()))}: the id in column {shown(ids.name)} is missing")
+        raise UserError(f"{where(int(starts[(codes < 0).argmax()]))}: the id in column {shown(ids.name)} is missing")
     names = uniques.tolist()
     # ids are saved with a model, as plain data
     strange = [number for number, name in enumerate(names) if not isinstance(name, str | int | float | tuple)]
     if strange:
-        row = int((codes == strange[0]).argmax())
+        row = int(starts[(codes == strange[0]).argmax()])
         raise UserError(
             f"{where(row)}: {shown(names[strange[0]])} in column {shown(ids.name)} is a "
             f"{type(names[strange[0]]).__name__}, not an id; valid are texts and numbers"
@@ -133,7 +136,21 @@ def series_numbers(
     order = id_order(names)
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))
-    return numbers[codes], tuple(names[place] for place in order)
+    lengths = np.diff(starts, append=rows)
+    return numbers[codes].repeat(lengths), tuple(names[place] for place in order)
+
+
+def _is_new(ids: pd.Series) -> NDArray[np.bool_]:
+    """`(rows,)` whether a row may have another id than the row before: few have where rows are sorted by series."""
+    if not isinstance(ids.dtype, pd.StringDtype) and not pd.api.types.is_numeric_dtype(ids.dtype):
+        return np.ones(len(ids), dtype=bool)
+    return np.concatenate([[True], differs(ids.array[1:], ids.array[:-1])])
+
+
+def differs(one: Any, other: Any) -> NDArray[np.bool_]:
+    """`(rows,)` whether two arrays of texts or numbers differ; what is missing differs from all."""
+    is_other: NDArray[np.bool_] = pd.Series(one != other).fillna(True).to_numpy(bool)
+    return is_other
 
 
 def id_order(names: list[Any]) -> list[int]:

@@ -20,7 +20,7 @@ from tsattn.data.roles import Roles
 from tsattn.data.stamps import in_zone_of
 from tsattn.data.table_rows import Rows, future_rows
 from tsattn.data.text_format import TextFormat
-from tsattn.data.time_numbers import time_unit, times_of
+from tsattn.data.time_numbers import times_like
 from tsattn.errors import UserError, shown
 
 __all__ = ["appended", "with_future"]
@@ -145,7 +145,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
     return replace(
         panel,
         ids=ids,
-        time=_like(panel.time, stamps),
+        time=times_like(panel.time, stamps),
         starts=starts,
         values=values,
         past_covariates=rows("past_covariates"),
@@ -240,9 +240,3 @@ def _joined_static(
         assert codes is not None
         joined[places] = codes
     return categories, joined
-
-
-def _like(time: Times, stamps: NDArray[np.int64]) -> Times:
-    """Other stamps, in nanoseconds, in the time zone and unit of these; or steps."""
-    index = times_of(stamps, "ns" if isinstance(time, pd.DatetimeIndex) else None, getattr(time, "tz", None))
-    return index.as_unit(time_unit(time)) if isinstance(index, pd.DatetimeIndex) else index  # type: ignore[arg-type]

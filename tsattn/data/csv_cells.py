@@ -57,9 +57,20 @@ def read_cells(
     """
     with _refusals(path, text, has_header=has_header):
         options, found = _options(path, ids, dates, text, has_header=has_header)
-        table: pd.DataFrame = pd.read_csv(path, **options)
+        table = _read(path, options)
     for name in found:
         table[name] = _ids(table[name])
+    return table
+
+
+def _read(path: Path, options: dict[str, Any]) -> pd.DataFrame:
+    """What pandas reads; in pieces that fit into a cache, unless they say other things of the kind of a column."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.DtypeWarning)
+        try:
+            table: pd.DataFrame = pd.read_csv(path, **{**options, "low_memory": True})
+        except pd.errors.DtypeWarning:
+            table = pd.read_csv(path, **options)
     return table
 
 
@@ -68,11 +79,9 @@ def read_in_parts(
 ) -> Iterator[pd.DataFrame]:
     """The same, so many rows at a time; ids are text (see `whole_ids`), empty ones are missing."""
     with _refusals(path, text, has_header=True):
-        options, found = _options(path, ids, dates, text, has_header=True, in_parts=True)
+        options, _ = _options(path, ids, dates, text, has_header=True, in_parts=True)
         with pd.read_csv(path, chunksize=rows, **options) as reader:
             for table in reader:
-                for name in found:
-                    table[name] = table[name].where(table[name] != "")
                 yield table.reset_index(drop=True)
 
 
@@ -123,7 +132,7 @@ def _options(
     found = [name for name in ids if name is not None and name in names][:1]
     missing = {
         # as pandas calls columns without a name
-        name or f"Unnamed: {i}": [] if name in found else _MISSING
+        name or f"Unnamed: {i}": [""] if name in found else _MISSING
         for i, name in enumerate(names if found else ())
     }
     kept = [name for name in (*found, *dates) if name in names]
@@ -138,7 +147,8 @@ def _options(
         "low_memory": False,
         "sep": text.separator,
         "decimal": text.decimal,
-        "encoding": text.codec,
+        # pandas skips a mark of the byte order itself, and reads plain UTF-8 without a decoder
+        "encoding": "utf-8" if text.codec == "utf-8-sig" else text.encoding,
         "dtype": dict.fromkeys(kept, "object"),
         "keep_default_na": not found,
         "na_values": missing if found else None,
@@ -205,12 +215,11 @@ def _is_row(record: list[str]) -> bool:
 
 def _ids(texts: pd.Series) -> pd.Series:
     """Ids as text, or as whole numbers if they are written exactly so; empty ones are missing."""
-    if not len(texts) or not _WHOLE.fullmatch(texts[(texts != "").argmax()]):
-        return texts.where(texts != "") if (texts == "").any() else texts
-    if whole_ids(texts[texts != ""].unique()):
-        numbers = pd.to_numeric(texts)
-        return numbers.astype("int64") if numbers.notna().all() else numbers.astype("Int64")
-    return texts.where(texts != "")
+    first = texts.first_valid_index()
+    if first is None or not _WHOLE.fullmatch(texts[first]) or not whole_ids(texts.dropna().unique()):
+        return texts
+    numbers = pd.to_numeric(texts)
+    return numbers.astype("int64") if numbers.notna().all() else numbers.astype("Int64")
 
 
 def whole_ids(texts: Collection[str]) -> bool:

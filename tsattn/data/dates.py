@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data.columns import differs
 from tsattn.data.frequency import seconds
 from tsattn.data.grid import OFF_GRID, Grid, usual_frequency
 from tsattn.errors import UserError, shown
@@ -43,6 +44,7 @@ _ADVICE = "write dates like 2016-07-01 00:00:00, or give their date_format"
 _DATE_ALONE = 10  # characters in a date without a time of day, at most
 _MOST = 0.9  # the share of dates that a format must fit to be what was meant
 _LAST_SHORT_YEAR = 2039  # later ones, of two digits, are as likely of the last century
+_PERIOD = 1 << 16  # rows in which the first date must come again
 _SAMPLE = 1000  # dates that a format is tried on before it is tried on all
 _LONG_MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november"),
@@ -73,7 +75,7 @@ def parse_dates(
     Raises:
         UserError: naming the first row that does not fit, or two formats that fit all rows.
     """
-    codes, uniques = pd.factorize(cells)
+    codes, uniques = _factorized(cells)
     if (codes < 0).any():
         raise _no_date(cells, int((codes < 0).argmax()), where)
     texts = pd.Index(uniques, dtype=object).str.strip()
@@ -118,6 +120,20 @@ def parse_dates(
             f"{fitting[form][0]:%Y-%m-%d}",
         )
     return _taken(fitting[form], texts, cells, codes, where)
+
+
+def _factorized(cells: pd.Series) -> tuple[NDArray[np.intp], pd.Index[Any]]:
+    """As pandas does it; dates that come again and again, as those of series end to end, are looked at once."""
+    if isinstance(cells.dtype, pd.StringDtype) and len(cells) > _PERIOD:
+        texts = cells.array
+        again = np.flatnonzero(~differs(texts[1:_PERIOD], texts[0]))
+        period = int(again[0]) + 1 if again.size else 0
+        for end in (2 * period, len(cells)):  # which is many times the work
+            if not period or differs(texts[period:end], texts[: end - period]).any():
+                return pd.factorize(cells)
+        codes, uniques = pd.factorize(cells.iloc[:period])
+        return np.resize(codes, len(cells)), uniques
+    return pd.factorize(cells)
 
 
 def _candidates(text: str) -> Iterator[str]:

@@ -184,7 +184,8 @@ class Grid:
         if self.step is not None:
             time = counts(stamps) if time is None else time
             coordinates = time // self.step
-            return coordinates, time - coordinates * self.step
+            phases = coordinates * self.step
+            return coordinates, np.subtract(time, phases, out=phases)
         assert isinstance(stamps, pd.DatetimeIndex)
         wall = _nanoseconds(stamps.tz_localize(None))
         anchor, rest = wall // self._unit, wall % self._unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tsattn.data.frequency import Times, is_steps, try_infer_frequency
 from tsattn.data.grid import OFF_GRID, Grid, counts, normalise_frequency, usual_frequency
+from tsattn.data.time_numbers import times_like
 from tsattn.errors import UserError, number_of, shown
 
 __all__ = [
@@ -39,21 +40,121 @@ class GridLayout:
         frequency: pandas frequency of all series.
         time: `(rows,)` time stamps, or steps, of all series end to end, the missing ones filled in.
         starts: `(S + 1,)` int64 first row of each series, and `rows`.
-        places: `(rows of the table,)` int64, the row that each row of the table goes to.
+        moved: `(rows of the table,)` int64, the row that each row of the table goes to; None: none moves.
     """
 
     frequency: str
     time: Times
     starts: NDArray[np.int64]
-    places: NDArray[np.int64]
+    moved: NDArray[np.int64] | None
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """`(rows of the table,)` the row that each row of the table goes to."""
+        return np.arange(len(self.time)) if self.moved is None else self.moved
 
     def spread(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
         """`(rows, n)` with NaN in filled rows, of `(rows of the table, n)`."""
-        if len(self.places) == len(self.time) and (self.places[1:] > self.places[:-1]).all():
+        if self.moved is None:
             return part
         result = np.full((len(self.time), part.shape[1]), np.nan)
-        result[self.places] = part
+        result[self.moved] = part
         return result
+
+
+@dataclass(frozen=True)
+class _SortedRows:
+    """The rows of a table in order of series, then time.
+
+    Attributes:
+        index: `(R,)` time stamps, or steps.
+        stamps: `(R,)` their `counts`.
+        number: `(R,)` of the series of each row.
+        order: `(R,)` the row of the table that each was; None: rows are in the order of the table.
+        begin: `(S,)` the first row of each series.
+        rows: `(S,)` how many each has.
+        names: the ids.
+        where: names a row of the table in messages.
+        is_wide: whether there is but one series, without an id.
+    """
+
+    index: Times
+    stamps: NDArray[np.int64]
+    number: NDArray[np.int64]
+    order: NDArray[np.int64] | None
+    begin: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    names: tuple[Any, ...]
+    where: Callable[[int], str]
+    is_wide: bool
+
+    @classmethod
+    def of(
+        cls,
+        time: Times,
+        series: NDArray[np.int64],
+        names: tuple[Any, ...],
+        where: Callable[[int], str],
+        source: str,
+        is_wide: bool,
+    ) -> Self:
+        """Those of a table.
+
+        Raises:
+            UserError: for a time stamp that a series has twice.
+        """
+        given = counts(time)
+        order = _order_by_time(given, series, source)
+        stamps, index, number = (given, time, series) if order is None else (given[order], time[order], series[order])
+        begin = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))
+        self = cls(index, stamps, number, order, begin, np.diff(begin, append=len(number)), names, where, is_wide)
+        repeats = (stamps[1:] == stamps[:-1]) & (number[1:] == number[:-1])
+        if repeats.any():
+            after = np.flatnonzero(repeats) + 1
+            pairs = np.sort(np.stack([self.given_row(after - 1), self.given_row(after)], axis=1), axis=1)
+            first, second = pairs[pairs[:, 1].argmin()].tolist()
+            raise UserError(
+                f"{where(second)}: time stamp {time[second]}{self.label(series[second])} is there twice, first in "
+                f"{where(first)}; each may come once"
+            )
+        return self
+
+    def given_row(self, row: Any) -> Any:
+        """The row, or rows, of the table."""
+        return row if self.order is None else self.order[row]
+
+    def place(self, row: Any) -> str:
+        """What a row is called in messages."""
+        return self.where(int(self.given_row(row)))
+
+    def label(self, number: int) -> str:
+        """What a series is called in messages."""
+        return "" if self.is_wide else f" of series {shown(self.names[number])}"
+
+    def run(self, number: int) -> slice:
+        """The rows of a series."""
+        first = int(self.begin[number])
+        return slice(first, first + int(self.rows[number]))
+
+    @property
+    def longest(self) -> int:
+        """The number of the longest series."""
+        return int(self.rows.argmax())
+
+    def frequency(self) -> str:
+        """That of the longest series.
+
+        Raises:
+            UserError: if that has too few rows.
+        """
+        longest = self.longest
+        if self.rows[longest] < 3:
+            raise UserError(
+                f"{self.place(self.begin[longest])}: no series has the 3 rows that it takes to see a frequency (the "
+                f"longest has {self.rows[longest]}); give the frequency"
+            )
+        frequency = usual_frequency(self.index[self.run(longest)])
+        return "B" if frequency == "D" and are_business_days(self.index, self.begin) else frequency
 
 
 def lay_out(
@@ -86,85 +187,73 @@ def lay_out(
     Raises:
         UserError: for stamps that are there twice or off the grid, mixed frequencies, gaps too long to be filled.
     """
+    given = _SortedRows.of(time, series, names, where, source, is_wide)
+    is_given = frequency is not None and not is_inferred
+    frequency = given.frequency() if frequency is None else _given(frequency, time, source)
+    grid = Grid(given.index, frequency)
+    coordinates, phases = grid.split(given.index, given.stamps)
+    _refuse_off_grid(given, phases, frequency, is_given)
+    begin, rows = given.begin, given.rows
+    lengths = coordinates[begin + rows - 1] - coordinates[begin] + 1
+    _refuse_longer_steps(given, coordinates, lengths, frequency, is_given)
+    if not is_given and (lengths > rows).any():
+        _refuse_two_rhythms(given, coordinates, frequency)
+    _refuse_gaps(given, lengths, frequency, max_filled)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    if not (missing := int(starts[-1]) - len(coordinates)):
+        moved = None if given.order is None else np.empty_like(coordinates)
+        if moved is not None:
+            moved[given.order] = np.arange(len(moved))
+        return GridLayout(frequency, given.index, starts, moved)
+    logger.warning(
+        "%s: filled %s in %d of %d series",
+        *(source, number_of(missing, "missing time stamp"), (lengths > rows).sum(), len(names)),
+    )
+    places = np.repeat(starts[:-1] - coordinates[begin], rows) + coordinates
+    is_filled = np.ones(starts[-1], dtype=bool)
+    is_filled[places] = False
+    owner = np.repeat(np.arange(len(names)), lengths)[is_filled]
+    steps = np.flatnonzero(is_filled) - starts[owner]
+    whole = np.empty(starts[-1], np.int64)
+    whole[places] = given.stamps
+    whole[is_filled] = counts(grid.join(coordinates[begin][owner] + steps, phases[begin][owner]))
+    moved = places
+    if given.order is not None:
+        moved = np.empty_like(places)
+        moved[given.order] = places
+    return GridLayout(frequency, times_like(time, whole), starts, moved)
 
-    def label(number: int) -> str:
-        return "" if is_wide else f" of series {shown(names[number])}"
 
-    given = counts(time)
-    order = _order_by_time(given, series, source)
-    is_sorted = bool((order[1:] > order[:-1]).all())  # most tables are
-    stamps, index, number = (given, time, series) if is_sorted else (given[order], time[order], series[order])
-    repeats = (stamps[1:] == stamps[:-1]) & (number[1:] == number[:-1])
-    if repeats.any():
-        pairs = np.sort(np.stack([order[:-1][repeats], order[1:][repeats]], axis=1), axis=1)
-        first, second = pairs[pairs[:, 1].argmin()].tolist()
-        raise UserError(
-            f"{where(second)}: time stamp {time[second]}{label(series[second])} is there twice, first in "
-            f"{where(first)}; each may come once"
-        )
-    begin = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))
-    rows = np.diff(begin, append=len(number))
-    runs = [slice(first, first + count) for first, count in zip(begin.tolist(), rows.tolist(), strict=True)]
+def _refuse_off_grid(given: _SortedRows, phases: NDArray[np.int64], frequency: str, is_given: bool) -> None:
+    """Refuse series whose time stamps do not share one grid of the frequency."""
+    if phases[0] != OFF_GRID and (phases == phases[0]).all():
+        return
+    on_grid = (phases == np.repeat(phases[given.begin], given.rows)) & (phases != OFF_GRID)
+    if not on_grid.all():
+        culprit = int(given.number[on_grid.argmin()])
+        others = "" if culprit == given.longest else _like_the_longest(given, is_given)
+        raise _irregular(given, culprit, phases[given.run(culprit)], frequency, others, is_given)
 
-    longest, is_given = int(rows.argmax()), frequency is not None and not is_inferred
-    if frequency is None and rows[longest] < 3:
-        raise UserError(
-            f"{where(int(order[begin[longest]]))}: no series has the 3 rows that it takes to see a frequency (the "
-            f"longest has {rows[longest]}); give the frequency"
-        )
-    if frequency is None:
-        frequency = usual_frequency(index[runs[longest]])
-        if frequency == "D" and are_business_days(index, begin):
-            frequency = "B"
-    else:
-        frequency = _given(frequency, time, source)
-    grid = Grid(index, frequency)
-    coordinates, phases = grid.split(index, stamps)
-    others = "" if is_given or len(names) == 1 else f" like series {shown(names[longest])}"
-    is_one = phases[0] != OFF_GRID and bool((phases == phases[0]).all())
-    on_grid = is_one or (phases == np.repeat(phases[begin], rows)) & (phases != OFF_GRID)
-    if not np.all(on_grid):
-        culprit = int(number[np.logical_not(on_grid).argmax()])
-        run, others = runs[culprit], "" if culprit == longest else others
-        raise _irregular(index[run], phases[run], order[run], frequency, others, label(culprit), where, is_given)
-    coarser = coarser_series(coordinates, begin)
+
+def _refuse_longer_steps(
+    given: _SortedRows, coordinates: NDArray[np.int64], lengths: NDArray[np.int64], frequency: str, is_given: bool
+) -> None:
+    """Refuse series of which no two rows follow each other, and business days among days."""
+    begin, rows = given.begin, given.rows
+    coarser = np.zeros(len(rows), dtype=bool)
+    if (lengths > rows).any():
+        coarser = coarser_series(coordinates, begin)
     if not is_given and frequency == "D":
-        coarser |= business_series(index, begin)
+        coarser |= business_series(given.index, begin)
     # a frequency that is given also holds for a series that happens to have no two rows in a row, but not if none has
     if coarser.any() and (not is_given or coarser[rows > 2].all()):
         culprit = int(coarser.argmax())
-        own = usual_frequency(index[runs[culprit]])
-        raise _mixed(where(int(order[begin[culprit]])), label(culprit), own, frequency, others, is_given)
-    lengths = coordinates[begin + rows - 1] - coordinates[begin] + 1
-    if not is_given and (lengths > rows).any():
-        _refuse_two_rhythms(index, coordinates, begin, frequency, lambda row: where(int(order[row])), label)
-    _refuse_gaps(index, begin, rows, lengths, frequency, max_filled, lambda row: where(int(order[row])), label)
-    missing = int(lengths.sum()) - len(stamps)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    sorted_places = (
-        np.repeat(starts[:-1] - coordinates[begin], rows) + coordinates if missing else np.arange(len(stamps))
-    )
-    if missing:
-        logger.warning(
-            "%s: filled %s in %d of %d series",
-            source,
-            number_of(missing, "missing time stamp"),
-            (lengths > rows).sum(),
-            len(names),
-        )
-        is_filled = np.ones(starts[-1], dtype=bool)
-        is_filled[sorted_places] = False
-        owner = np.repeat(np.arange(len(names)), lengths)[is_filled]
-        steps = np.flatnonzero(is_filled) - starts[owner]
-        whole = np.empty(starts[-1], np.int64)
-        whole[sorted_places] = stamps
-        whole[is_filled] = counts(grid.join(coordinates[begin][owner] + steps, phases[begin][owner]))
-        index = _like(time, whole)
-    places = sorted_places
-    if not is_sorted:
-        places = np.empty_like(sorted_places)
-        places[order] = sorted_places
-    return GridLayout(frequency, index, starts, places)
+        own, others = usual_frequency(given.index[given.run(culprit)]), _like_the_longest(given, is_given)
+        raise _mixed(given, culprit, own, frequency, others, is_given)
+
+
+def _like_the_longest(given: _SortedRows, is_given: bool) -> str:
+    return "" if is_given or len(given.names) == 1 else f" like series {shown(given.names[given.longest])}"
 
 
 def _given(frequency: str, time: Times, source: str) -> str:
@@ -182,23 +271,13 @@ def _given(frequency: str, time: Times, source: str) -> str:
     return frequency
 
 
-def _like(time: Times, stamps: NDArray[np.int64]) -> Times:
-    """Other stamps in the time zone and unit of these, or other steps."""
-    if not isinstance(time, pd.DatetimeIndex):
-        return pd.Index(stamps)
-    index = pd.DatetimeIndex(stamps.view("M8[ns]"))
-    return (index if time.tz is None else index.tz_localize("UTC").tz_convert(time.tz)).as_unit(time.unit)
-
-
-def _order_by_time(stamps: NDArray[np.int64], series: NDArray[np.int64], source: str) -> NDArray[np.int64]:
-    """The rows in order of series, then time; of rows alike, in the order given."""
-    if (series[1:] >= series[:-1]).all():
-        order, is_back = np.arange(len(series)), (series[1:] == series[:-1]) & (stamps[1:] < stamps[:-1])
-    else:
-        order = np.argsort(series, kind="stable")
-        is_back = (np.diff(series[order]) == 0) & (np.diff(stamps[order]) < 0)
+def _order_by_time(stamps: NDArray[np.int64], series: NDArray[np.int64], source: str) -> NDArray[np.int64] | None:
+    """The rows in order of series, then time; of rows alike, in the order given. None where they are, as most are."""
+    order = None if (series[1:] >= series[:-1]).all() else np.argsort(series, kind="stable")
+    number, time = (series, stamps) if order is None else (series[order], stamps[order])
+    is_back = (number[1:] == number[:-1]) & (time[1:] < time[:-1])
     if is_back.any():
-        unsorted = np.unique(series[order][1:][is_back]).size
+        unsorted = np.unique(number[1:][is_back]).size
         logger.warning("%s: sorted the rows of %d of %d series by time", source, unsorted, series.max() + 1)
         order = np.lexsort((stamps, series))
     return order
@@ -218,36 +297,30 @@ def _days(index: Times) -> NDArray[np.datetime64]:
 
 
 def _irregular(
-    index: Times,
-    phases: NDArray[np.int64],
-    order: NDArray[np.int64],
-    frequency: str,
-    others: str,
-    label: str,
-    where: Callable[[int], str],
-    is_given: bool,
+    given: _SortedRows, number: int, phases: NDArray[np.int64], frequency: str, others: str, is_given: bool
 ) -> UserError:
     """What is wrong with the time stamps of one series, not all of which are on one grid of the frequency."""
+    run = given.run(number)
+    index: Any = given.index[run]
     own = try_infer_frequency(index) if len(index) > 2 else None
     if own is not None and (own := normalise_frequency(own)) != frequency:
-        return _mixed(where(int(order[0])), label, own, frequency, others, is_given)
+        return _mixed(given, number, own, frequency, others, is_given)
     candidates, how_often = np.unique(phases, return_counts=True)
     # in doubt the first row is right
     phase = candidates[how_often.argmax()] if 3 * how_often.max() > 2 * len(phases) else phases[0]
     row = int(np.argmax((phases != phase) | (phases == OFF_GRID)))
-    stamps: Any = index
-    place = f" comes {stamps[row] - stamps[row - 1]} after the row before, but" if row else ""
+    place = f" comes {index[row] - index[row - 1]} after the row before, but" if row else ""
     return UserError(
-        f"{where(int(order[row]))}: time stamp {index[row]}{label}{place} is not on the grid of frequency "
-        f"{frequency!r}{others}; time stamps must be regular, though some may be missing"
+        f"{given.place(run.start + row)}: time stamp {index[row]}{given.label(number)}{place} is not on the grid of "
+        f"frequency {frequency!r}{others}; time stamps must be regular, though some may be missing"
     )
 
 
-def _mixed(place: str, label: str, own: str, frequency: str, others: str, is_given: bool) -> UserError:
+def _mixed(given: _SortedRows, number: int, own: str, frequency: str, others: str, is_given: bool) -> UserError:
     advice = "" if is_given else " (where rows are missing, give the right one as frequency)"
     return UserError(
-        f"{place}: the time stamps{label} have frequency {own!r}, not {frequency!r}{others}; all series need the same "
-        f"frequency{advice}"
+        f"{given.place(given.begin[number])}: the time stamps{given.label(number)} have frequency {own!r}, not "
+        f"{frequency!r}{others}; all series need the same frequency{advice}"
     )
 
 
@@ -296,40 +369,24 @@ def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64
     return runs
 
 
-def _refuse_two_rhythms(
-    index: Times,
-    coordinates: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    frequency: str,
-    where: Callable[[int], str],
-    label: Callable[[int], str],
-) -> None:
+def _refuse_two_rhythms(given: _SortedRows, coordinates: NDArray[np.int64], frequency: str) -> None:
     """Refuse a series of which some rows follow each other at a longer step, so many that it can be no chance."""
-    runs = runs_of_longer_steps(coordinates, begin)
+    runs = runs_of_longer_steps(coordinates, given.begin)
     if len(runs):
         at, end = runs[0].tolist()
-        number = int(np.searchsorted(begin, at, side="right")) - 1
-        stamps: Any = index
+        number = int(np.searchsorted(given.begin, at, side="right")) - 1
+        stamps: Any = given.index
         raise UserError(
-            f"{where(at)}: from {stamps[at - 1]} to {stamps[end]} the time stamps{label(number)} come "
+            f"{given.place(at)}: from {stamps[at - 1]} to {stamps[end]} the time stamps{given.label(number)} come "
             f"{stamps[at] - stamps[at - 1]} apart, but others at frequency {frequency!r}; a series needs one frequency "
             "(to have what is between filled as missing, give the right one as frequency)"
         )
 
 
-def _refuse_gaps(
-    index: Times,
-    begin: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    frequency: str,
-    max_filled: float,
-    where: Callable[[int], str],
-    label: Callable[[int], str],
-) -> None:
+def _refuse_gaps(given: _SortedRows, lengths: NDArray[np.int64], frequency: str, max_filled: float) -> None:
     """Refuse to fill more rows than may be, in all or in a series."""
-    given = int(rows.sum())
-    if lengths.sum() - given > _FREE_ROWS + _MAX_GROWTH * given:
+    rows, total = given.rows, len(given.stamps)
+    if lengths.sum() - total > _FREE_ROWS + _MAX_GROWTH * total:
         worst, advice = int((lengths - rows).argmax()), "check its dates"
     elif (lengths - rows > max_filled * lengths).any():
         worst = int(((lengths - rows) / lengths).argmax())
@@ -342,7 +399,9 @@ def _refuse_gaps(
             )
     else:
         return
+    run = given.run(worst)
     raise UserError(
-        f"{where(int(begin[worst]))}: from {index[begin[worst]]} to {index[begin[worst] + rows[worst] - 1]} there are "
-        f"{lengths[worst]} time stamps{label(worst)} at frequency {frequency!r}, but only {rows[worst]} rows; {advice}"
+        f"{given.place(run.start)}: from {given.index[run.start]} to {given.index[run.stop - 1]} there are "
+        f"{lengths[worst]} time stamps{given.label(worst)} at frequency {frequency!r}, but only {rows[worst]} rows; "
+        f"{advice}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
@@ -10,7 +10,8 @@ import pandas as pd
 
 from tsattn.data.files import first_line
 from tsattn.data.quiet import quiet
-from tsattn.data.roles import Roles, check_roles, find_roles
+from tsattn.data.roles import check_roles, find_roles
+from tsattn.data.table_options import Columns
 from tsattn.errors import UserError, shown
 
 __all__ = ["collected", "is_lazy"]
@@ -26,12 +27,7 @@ def is_lazy(table: Any) -> bool:
 def collected(
     table: Any,
     source: str,
-    id_column: str | None = None,
-    time_column: str | None = None,
-    target: Sequence[str] | None = None,
-    past: Sequence[str] = (),
-    future: Sequence[str] = (),
-    static: Sequence[str] = (),
+    columns: Columns,
     weight: str | None = None,
     *,
     needs_target: bool = True,
@@ -41,12 +37,7 @@ def collected(
     Args:
         table: lazy or not.
         source: what it is, for messages.
-        id_column: of series ids, if it is named.
-        time_column: of time stamps, if it is named.
-        target: the targets, if they are named.
-        past: past covariates.
-        future: future covariates.
-        static: static columns.
+        columns: those that are named.
         weight: the column of weights of rows.
         needs_target: whether the table must have a target.
 
@@ -62,15 +53,10 @@ def collected(
     except Exception as error:  # whatever the foreign library raises
         raise UserError(f"{source} has no schema: {first_line(error)}") from error
     empty = pd.DataFrame(columns=schema.names())
-    if needs_target:
-        roles = find_roles(empty, source, id_column, time_column, None if target is None else tuple(target))
-    else:
-        roles = Roles(id_column, time_column or "", ())
-    roles = Roles(roles.id, roles.time, roles.target, tuple(past), tuple(future), tuple(static), weight)
+    roles = replace(find_roles(empty, source, columns), weight=weight)
     with quiet():  # what is not used is not computed
-        roles = check_roles(empty, source, roles, every_target=target is None, needs_target=needs_target)
-    named = (roles.id, roles.time, *roles.target, *past, *future, *static, weight)
-    used = [name for name in named if name is not None]
+        roles = check_roles(empty, source, roles, every_target=columns.target is None, needs_target=needs_target)
+    used = [name for _, name in roles.named]
     for name in used:
         if schema[name].is_nested():
             raise UserError(f"column {shown(name)} of {source} holds {schema[name]}, not single values")

@@ -14,8 +14,6 @@ from tsattn.data.reader import TableReader
 from tsattn.data.scaling import fit_scaler
 from tsattn.data.sources import FrameSource
 from tsattn.data.split_rule import AllRows, LastTenth, asked_rule
-from tsattn.data.text_format import TextFormat
-from tsattn.data.weights import RowWeights
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 from tsattn.task import Task
@@ -103,19 +101,7 @@ class FrameDataModule(ForecastDataModule):
         scaling: str = "series",
         **sizes: Any,
     ) -> None:
-        reader = TableReader(
-            id_column=id_column,
-            time_column=time_column,
-            target=target,
-            past_covariates=past_covariates,
-            future_covariates=future_covariates,
-            static=static,
-            frequency=frequency,
-            max_filled=max_filled,
-            text=TextFormat(separator, decimal, encoding, date_format, format),
-            strict=strict,
-            weights=RowWeights.of(weight_column, series_weights, row_weights),
-        )
+        reader = TableReader.of(locals(), strict=strict)
         rule = asked_rule(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
         super().__init__(name, source=FrameSource(frame, reader), rule=rule, scaling=scaling, **sizes)
 

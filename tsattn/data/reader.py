@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.columns import category_codes, column_name, column_names
+from tsattn.data.columns import category_codes
+from tsattn.data.continued import with_future
 from tsattn.data.frequency import Times, is_steps
-from tsattn.data.grid import normalise_frequency
 from tsattn.data.grid_layout import GridLayout, lay_out
 from tsattn.data.lazy_frames import collected
+from tsattn.data.mapped.opening import converted_folder, opened_panel, refuse_weights
 from tsattn.data.panel import Panel
 from tsattn.data.roles import (
     NO_NAME,
@@ -26,9 +28,10 @@ from tsattn.data.roles import (
     plain_frame,
     without_saved_index,
 )
+from tsattn.data.stamps import in_zone_of
+from tsattn.data.table_options import TableOptions, given_options
 from tsattn.data.table_rows import Rows, Table, check_rising, future_rows, read_rows, without_empty
 from tsattn.data.tables import opened
-from tsattn.data.text_format import TextFormat
 from tsattn.data.weights import RowWeights, without_column
 from tsattn.errors import UserError, number_of, one_of, shown
 from tsattn.task import Task
@@ -39,7 +42,7 @@ logger = logging.getLogger("tsattn")
 
 
 @dataclass(frozen=True)
-class TableReader:
+class TableReader(TableOptions):
     """How a table becomes a panel: a long table (a row a series and time stamp) or a wide one (a row a time stamp).
 
     A table is long if `id_column` is named or it has the columns ``unique_id`` or ``item_id``. Rows may come in any
@@ -53,19 +56,9 @@ class TableReader:
     With future covariates, the rows of a series after the last one with a target are its future. Rows without a target
     need not repeat the static columns.
 
+    What is named in `Columns` and said in `TableOptions` it has, too.
+
     Attributes:
-        id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``.
-        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index of
-            time stamps or periods.
-        target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
-            wide one every column without another role is a target unless this lists them.
-        past_covariates: columns known for the past only: of numbers, bools, or categories, which are pandas
-            Categoricals and text of which no cell is a number.
-        future_covariates: columns known for the future too, of the same kinds.
-        static: columns of categories that are constant within a series.
-        frequency: pandas frequency of the stamps, a whole number for steps; None infers it, even where there are gaps.
-        max_filled: the share of the rows of a series that may be filled.
-        text: how text is written, the dates of a frame too.
         strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and every cell must
             hold a value.
         allow_missing: whether a strict reader takes empty cells.
@@ -78,15 +71,6 @@ class TableReader:
         UserError: for what is none of these.
     """
 
-    id_column: str | None = None
-    time_column: str | None = None
-    target: str | Sequence[str] | None = None
-    past_covariates: Sequence[str] = ()
-    future_covariates: Sequence[str] = ()
-    static: Sequence[str] = ()
-    frequency: str | int | None = None
-    max_filled: float = 0.5
-    text: TextFormat = TextFormat()  # noqa: RUF009  # it is frozen
     strict: bool = False
     allow_missing: bool = False
     trained_on: tuple[str, ...] | None = None
@@ -94,19 +78,31 @@ class TableReader:
     weights: RowWeights | None = None
     unread: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        for name in ("id_column", "time_column"):
-            object.__setattr__(self, name, column_name(getattr(self, name), name))
-        for name in ("target", "past_covariates", "future_covariates", "static"):
-            given = getattr(self, name)
-            object.__setattr__(self, name, None if given is None and name == "target" else column_names(given, name))
-        if not 0 <= self.max_filled <= 1:
-            raise UserError(f"max_filled must be from 0 to 1, a share of the rows of a series, not {self.max_filled}")
+    @classmethod
+    def of(cls, given: Mapping[str, Any], *, strict: bool = False) -> Self:
+        """The reader that arguments of users describe, see `given_options`.
+
+        Raises:
+            UserError: for one that is not valid.
+        """
+        return cls(**given_options(given), strict=strict)
+
+    @property
+    def options(self) -> TableOptions:
+        """What decides the panel of a table that is converted."""
+        return TableOptions(**{field.name: getattr(self, field.name) for field in fields(TableOptions)})
 
     def for_task(self, task: Task) -> TableReader:
         """The reader of other tables for a trained model, whose frequency and channels it knows."""
-        categorical = (*task.categories_by_covariate,)
-        return replace(self, frequency=task.frequency, trained_on=task.channels, categorical=categorical)
+        return replace(
+            self,
+            frequency=task.frequency,
+            trained_on=task.channels,
+            past_covariates=task.past_covariates,  # of a table that was converted, not all are named
+            future_covariates=task.future_covariates,
+            static=task.static,
+            categorical=(*task.categories_by_covariate,),
+        )
 
     def unweighted(self) -> TableReader:
         """The reader of tables to forecast from, whose column of weights, if they have it, is not read."""
@@ -128,7 +124,8 @@ class TableReader:
 
         Args:
             table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__`` or
-                ``__dataframe__``; a pandas Series, which is a wide table of one column; or a path for `read_table`.
+                ``__dataframe__``; a pandas Series, which is a wide table of one column; a path for `read_table`; or
+                that of a folder that a table was converted to, all columns of which are taken where none are named.
             source: what a frame is, for messages.
             future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
             row_of: names a row (from 0) of a frame in messages; by default ``the frame, row 1`` and so on.
@@ -137,8 +134,11 @@ class TableReader:
         Raises:
             UserError: for a table that cannot be used, naming the series and the row (from 1).
         """
+        folder = converted_folder(table)
+        if folder is not None:
+            return self._converted(folder, future, zone_of)
         given = self.table(table, source, row_of=row_of)
-        frame, roles, source, frequency = given.frame, given.roles, given.source, given.frequency
+        frame, roles, source, frequency = given.frame, given.roles, given.source, self.frequency
         if self.strict and (frequency is None or not is_steps(frequency)):
             given = replace(given, frequency="D")  # whole numbers are no dates here
         rows = read_rows(given, zone_of, self.categorical)
@@ -151,7 +151,7 @@ class TableReader:
             rows = rows.with_future(future_rows(future, roles, self.text, steps, rows.categories), source, roles)
         if not roles.is_wide:
             rows, kept = without_empty(rows, source)
-            frame = frame if len(kept) == len(frame) else frame.iloc[kept]
+            frame = frame if kept is None else frame.iloc[kept]
         codes, categories = _categories(frame, roles, rows)
         grids = self._on_grids(rows, roles, frequency, source)
         is_kept, ahead_starts = ~grids.is_ahead, grids.ahead_starts
@@ -183,16 +183,23 @@ class TableReader:
         )
         return panel if self.weights is None else self.weights.on(panel, kept_rows(grids.weights), source)
 
+    def _converted(self, folder: Path, future: Any, zone_of: Times | None) -> Panel:
+        """What a table was converted to."""
+        refuse_weights(self.weights, folder)
+        panel = opened_panel(folder, self.options)
+        if zone_of is not None:
+            time = in_zone_of(zone_of, panel.time, str(folder), "what the model was fitted on")
+            panel = replace(panel, time=time)
+        return panel if future is None else with_future(panel, future, self.text)
+
     def table(self, table: Any, source: str = "the frame", *, row_of: Callable[[int], str] | None = None) -> Table:
         """A table whose columns are known to be there and have a role, no cell looked at; the arguments are `read`'s.
 
         Raises:
             UserError: for a table without the columns that it needs.
         """
-        frequency = None if self.frequency is None else normalise_frequency(self.frequency)
         weight = None if self.weights is None else self.weights.column
-        named: Any = {"past": self.past_covariates, "future": self.future_covariates, "static": self.static}
-        table = collected(table, source, self.id_column, self.time_column, self.target, **named, weight=weight)
+        table = collected(table, source, self.columns, weight)
         frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self.text)
         for column in self.unread:
             frame = without_column(frame, column)
@@ -200,12 +207,12 @@ class TableReader:
         allow_steps = row_of is None and not self.strict
         frame, time_column = plain_frame(frame, source, self.id_column, self.time_column, allow_steps=allow_steps)
         target = self._targets(frame)
-        roles = find_roles(frame, source, self.id_column, time_column, target)
-        roles = replace(roles, **named, weight=weight)
+        named = replace(self.columns, time_column=time_column, target=target)
+        roles = replace(find_roles(frame, source, named), weight=weight)
         if roles.is_wide and target is None:
             frame = without_saved_index(frame, roles, source)
         roles = check_roles(frame, source, roles, every_target=target is None)
-        return Table(frame, roles, source, self.text, frequency, row_of)
+        return Table(frame, roles, source, self.text, self.frequency, row_of)
 
     def _targets(self, frame: pd.DataFrame) -> Any:
         """The targets that are asked for; None leaves them to the table."""
@@ -279,7 +286,10 @@ class _Grids:
     @property
     def ahead_starts(self) -> NDArray[np.int64]:
         """`(S + 1,)` how many rows ahead there are before each series, and in all."""
-        steps = np.add.reduceat(self.is_ahead.astype(np.int64), self.layout.starts[:-1])
+        starts = self.layout.starts
+        if not self.is_ahead.any():
+            return np.zeros_like(starts)
+        steps = np.add.reduceat(self.is_ahead, starts[:-1], dtype=np.int64)
         return np.concatenate([[0], np.cumsum(steps)])
 
 
@@ -307,7 +317,10 @@ def _without_empty_columns(roles: Roles, rows: Rows, source: str) -> tuple[Roles
 def _refuse_empty(
     values: NDArray[np.float64], starts: NDArray[np.int64], roles: Roles, names: tuple[Any, ...], source: str
 ) -> None:
-    empty = np.argwhere(np.add.reduceat(~np.isnan(values), starts[:-1], dtype=np.int64) == 0)
+    is_known = ~np.isnan(values)
+    if is_known.all():
+        return
+    empty = np.argwhere(~np.logical_or.reduceat(is_known, starts[:-1]))
     if empty.size:
         number, channel = empty[0].tolist()
         series = "" if roles.is_wide else f" of series {shown(names[number])}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from tsattn.data.table_options import Columns
 from tsattn.errors import UserError, one_of, shown
 
 __all__ = [
@@ -48,6 +49,19 @@ class Roles:
     def is_wide(self) -> bool:
         """Whether the table is one series, a column a channel."""
         return self.id is None
+
+    @property
+    def named(self) -> list[tuple[str, str]]:
+        """Role and name of each column."""
+        return [
+            *([("id", self.id)] if self.id is not None else []),
+            ("time", self.time),
+            *(("target", name) for name in self.target),
+            *(("past covariate", name) for name in self.past),
+            *(("future covariate", name) for name in self.future),
+            *(("static", name) for name in self.static),
+            *([("weight", self.weight)] if self.weight is not None else []),
+        ]
 
 
 def plain_frame(
@@ -119,24 +133,18 @@ def without_saved_index(frame: pd.DataFrame, roles: Roles, source: str) -> pd.Da
     return frame.drop(columns=saved)
 
 
-def find_roles(
-    frame: pd.DataFrame,
-    source: str,
-    id_column: str | None,
-    time_column: str | None,
-    target: tuple[str, ...] | None,
-) -> Roles:
-    """Id, time and target columns, found by their usual names where none are given.
+def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
+    """The roles that were named; id, time and target columns are found by their usual names where none are.
 
     Raises:
         UserError: if there is no column of time stamps, or no target in a long table.
     """
-    columns = set(frame.columns)
+    columns, id_column, target = set(frame.columns), named.id_column, named.target
     usual = next((names for names in _LONG_TABLES if names[0] in columns), None)
     if id_column is None and usual is not None:
         id_column = usual[0]
     times = (*([] if usual is None else usual[1:2]), *TIME_COLUMNS)
-    time = time_column or next((name for name in times if name in columns), None)
+    time = named.time_column or next((name for name in times if name in columns), None)
     if time is None and len(columns) and is_nameless(frame.columns[0]) and _is_text(frame.iloc[:, 0]):
         time = str(frame.columns[0])  # as pandas saves an index of time stamps
     if time is None:
@@ -152,7 +160,8 @@ def find_roles(
                 f"{source} is a long table without a column y or target; name the target; its columns are "
                 f"{_listed(frame)}"
             )
-    return Roles(id_column, time, target or ())
+    covariates = tuple(named.past_covariates), tuple(named.future_covariates), tuple(named.static)
+    return Roles(id_column, time, tuple(target or ()), *covariates)
 
 
 def _is_text(column: pd.Series) -> bool:
@@ -176,15 +185,7 @@ def check_roles(
         UserError: for unknown columns, a column of two roles, a table without the target that it needs, ids or time
             stamps named like a column of forecasts, and a target without a name that was not listed.
     """
-    named = [
-        *([("id", roles.id)] if roles.id is not None else []),
-        ("time", roles.time),
-        *(("target", name) for name in roles.target),
-        *(("past covariate", name) for name in roles.past),
-        *(("future covariate", name) for name in roles.future),
-        *(("static", name) for name in roles.static),
-        *([("weight", roles.weight)] if roles.weight is not None else []),
-    ]
+    named = roles.named
     columns, role_of = set(frame.columns), dict[str, str]()
     for role, name in named:
         if name not in columns:

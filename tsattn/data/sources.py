@@ -7,17 +7,11 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from tsattn.data.continued import with_future
-from tsattn.data.mapped.opening import opened_panel, refuse_weights, table_options
-from tsattn.data.mapped.panel_folder import is_panel_folder
-from tsattn.data.mapped.source import TableOptions
 from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.task import Task
 
 __all__ = ["FrameSource", "Source"]
-
-_COLUMNS = ("id_column", "time_column", "target", "past_covariates", "future_covariates", "static")
 
 
 class Source(ABC):
@@ -62,18 +56,7 @@ class FrameSource(Source):
 
     @override
     def load(self) -> Panel:
-        if isinstance(self.table, Path) and is_panel_folder(self.table):
-            refuse_weights(self.reader.weights, self.table)
-            panel = opened_panel(self.table, self.options)
-            return panel if self.future is None else with_future(panel, self.future, self.reader.text)
         return self.reader.read(self.table, future=self.future)
-
-    @property
-    def options(self) -> TableOptions:
-        """How a table that is converted is read."""
-        reader = self.reader
-        columns = {name: getattr(reader, name) for name in _COLUMNS}
-        return table_options(columns, reader.frequency, reader.max_filled, reader.text)
 
     @override
     def for_task(self, task: Task) -> FrameSource:

@@ -22,6 +22,7 @@ from tsattn.data.lazy_frames import collected
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles, check_roles, plain_frame
 from tsattn.data.stamps import in_zone_of, stamps_or_steps
+from tsattn.data.table_options import Columns
 from tsattn.data.tables import opened
 from tsattn.data.text_format import TextFormat
 from tsattn.data.weights import check_cells
@@ -187,7 +188,8 @@ def future_rows(
     if not roles.future:
         raise UserError(f"{_FUTURE} needs the names of its columns in future_covariates")
     with quiet(False):  # the future is new, even where the table is not
-        frame = collected(frame, _FUTURE, roles.id, roles.time, (), future=roles.future, needs_target=False)
+        columns = Columns(roles.id, roles.time, (), future_covariates=roles.future)
+        frame = collected(frame, _FUTURE, columns, needs_target=False)
         table, _, row_of = opened(frame, _FUTURE, roles.id, roles.time, text)
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
             table = table.rename_axis(index=None)  # whatever it is called, it is the time
@@ -215,8 +217,11 @@ def check_rising(rows: Rows) -> None:
         raise UserError(f"{rows.where(row)}: time stamp {time[row]}{of} {what}; time stamps must rise")
 
 
-def without_empty(rows: Rows, source: str) -> tuple[Rows, NDArray[np.int64]]:
-    """The rows without the series of which every target is missing, which is logged, and which of the own rows stay.
+def without_empty(rows: Rows, source: str) -> tuple[Rows, NDArray[np.int64] | None]:
+    """The rows without the series of which every target is missing, which is logged.
+
+    Returns:
+        the rows, and which of the own rows stay; None where all do.
 
     Raises:
         UserError: if there is no other series.
@@ -224,10 +229,10 @@ def without_empty(rows: Rows, source: str) -> tuple[Rows, NDArray[np.int64]]:
     has_value = np.zeros(len(rows.names), dtype=bool)
     is_known = ~np.isnan(rows.values)
     if len(is_known) == rows.num_own and is_known.all():
-        return rows, np.arange(rows.num_own)
+        return rows, None
     has_value[rows.series[is_known.any(axis=1)]] = True
     if has_value.all():
-        return rows, np.arange(rows.num_own)
+        return rows, None
     if not has_value.any():
         raise UserError(f"{source}: every target of every series is missing; at least one is needed")
     empty = [name for name, is_full in zip(rows.names, has_value, strict=True) if not is_full]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tsattn.data.frequency import Times
 
-__all__ = ["time_numbers", "time_unit", "time_zone", "times_of"]
+__all__ = ["time_numbers", "time_unit", "time_zone", "times_like", "times_of"]
 
 
 def time_numbers(time: Times) -> NDArray[np.int64]:
@@ -42,3 +42,12 @@ def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> 
     if zone is None:
         return pd.DatetimeIndex(numbers.view(f"M8[{unit}]"), copy=False)
     return pd.DatetimeIndex(numbers, dtype=pd.DatetimeTZDtype(unit, zone), copy=False)  # type: ignore[call-overload]
+
+
+def times_like(time: Times, stamps: NDArray[np.int64]) -> Times:
+    """Other stamps, in nanoseconds, in the time zone and unit of these; or other steps."""
+    if not isinstance(time, pd.DatetimeIndex):
+        return times_of(stamps, None)
+    index = times_of(stamps, "ns", time.tz)
+    assert isinstance(index, pd.DatetimeIndex)
+    return index.as_unit(time.unit)

@@ -10,7 +10,6 @@ import pandas as pd
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
 from tsattn.data.table_rows import Table
-from tsattn.data.text_format import TextFormat
 from tsattn.diagnosis.finding import Finding, as_frame
 from tsattn.diagnosis.given_rows import given_rows, without_empty_columns
 from tsattn.diagnosis.leakage import leakage_findings
@@ -84,20 +83,10 @@ def diagnose(
     Raises:
         UserError: for a frame that cannot be read, naming the row.
     """
+    reader = TableReader.of(locals())
     context_length = whole_number("context_length", context_length)
     prediction_length = whole_number("prediction_length", prediction_length)
-    text = TextFormat(separator, decimal, encoding, date_format)
     with quiet():
-        reader = TableReader(
-            id_column=id_column,
-            time_column=time_column,
-            target=target,
-            past_covariates=past_covariates,
-            future_covariates=future_covariates,
-            static=static,
-            frequency=frequency,
-            text=text,
-        )
         table = reader.table(frame)
         findings = [*_findings(table, context_length, prediction_length)]
     order = [*KINDS]

@@ -20,7 +20,7 @@ from tsattn.predictors import Predictor
 from tsattn.predictors.calibrated import with_levels
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.training import Execution, Training
-from tsattn.training.train import DIVERGED
+from tsattn.training.best_weights import DIVERGED
 
 __all__ = ["calibrated_on", "extent", "measured", "tables_beside_baselines", "title"]
 

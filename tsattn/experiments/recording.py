@@ -26,6 +26,7 @@ class Recording:
         goes_on: whether the folder is that of a run that goes on.
         refits: whether the run ends with a fit to all rows, which is noted for those who go on with it.
         tests: whether it ends with a test, which is noted, too, where it does not.
+        starts: whether it starts from the weights of another, which is noted.
 
     Attributes:
         folder: as `open` has made it.
@@ -40,6 +41,7 @@ class Recording:
         goes_on: bool = False,
         refits: bool = False,
         tests: bool = True,
+        starts: bool = False,
     ) -> None:
         self.folder = folder
         self.experiment = experiment
@@ -47,6 +49,7 @@ class Recording:
         self.goes_on = goes_on
         self.refits = refits
         self.tests = tests
+        self.starts = starts
         self._is_open = False
         self._fingerprint: str | None = None
 
@@ -97,6 +100,8 @@ class Recording:
                 self.folder.note("test", False)
             if self.refits:
                 self.folder.note("refit", True)
+            if self.starts:
+                self.folder.note("started", True)
         return True
 
     def step(self, member: str = "") -> int:

@@ -43,6 +43,8 @@ def resume(
         if name not in LIMITS:
             raise UserError(f"a run that goes on takes no other {name}; valid are {one_of(LIMITS)}, to train it longer")
     run = RunFolder(folder)
+    if run.noted("started"):
+        raise UserError(f"the run {run.path} began with the weights of another, which it does not keep: start it again")
     is_new_refit = refit and not run.refit.exists()
     run.check_resumable(longer=bool(limits) or is_new_refit)
     if is_first_process():

@@ -34,6 +34,7 @@ from tsattn.figures import plot_test_forecasts
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, save_predictor
 from tsattn.predictors.network import NetworkPredictor
+from tsattn.scaler import Scaler
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.checkpoint_content import read_content
 from tsattn.training.checkpoint_io import load_checkpoint
@@ -155,22 +156,16 @@ def fit_experiment(
     if where is not None and not goes_on and is_first_process():
         where.check_new()
     is_toy = bool(options.arguments["fast_dev_run"])
-    recording = (
-        None
-        if where is None or is_toy
-        else Recording(where, experiment, [*hooks.command], goes_on=goes_on, refits=refit, tests=test)
-    )
+    recording = None
+    if where is not None and not is_toy:
+        noted: dict[str, bool] = {"refits": refit, "tests": test, "starts": hooks.start is not None}
+        recording = Recording(where, experiment, [*hooks.command], goes_on=goes_on, **noted)
     checkpoint = hooks.checkpoint
     if goes_on and where is not None and where.last.exists():
         checkpoint = where.last
     with user_errors(), contextlib.nullcontext() if recording is None else recording.held():
-        if hooks.start is None:
-            _set_up(data, experiment, checkpoint)
-        else:
-            check_same(experiment, hooks.start.description, hooks.start.output)
-            hooks.start.set_up(data)
+        scaler = _set_up(data, experiment, checkpoint, hooks.start)
         assert data.task is not None
-        assert data.scaler is not None
         predictor.build(data.task, experiment.output, empty=True)
         hooks.built(predictor, data)
         training = _training(experiment, options, recording, hooks, goes_on, seed, data)
@@ -185,7 +180,7 @@ def fit_experiment(
             started = time.perf_counter()
             facts = {**predictor.fit(parts.fit_data, training), "parameters": predictor.num_parameters}
             seconds = time.perf_counter() - started
-        fitted = FittedPredictor(predictor.eval(), data.scaler)
+        fitted = FittedPredictor(predictor.eval(), scaler)
         key = experiment.key_with(data)
         if hooks.start is not None:
             key = hooks.start.key_after(key)
@@ -206,13 +201,7 @@ def fit_experiment(
         if recording is not None and fitted.conformal is not None:
             calibrate_checkpoint(recording.folder.best, fitted.conformal)
         predictor = calibrated_on(fitted, data)
-        tables: dict[str, ErrorTable] = {}
-        if test:
-            path = None if recording is None else recording.folder.errors
-            if hooks.beside:
-                tables = tables_beside_baselines(predictor, data, "test", execution, path)
-            else:
-                tables = {predictor.name: measured(predictor, data, "test", execution, path)}
+        tables = _tested(predictor, data, recording, execution, hooks.beside) if test else {}
         folder_path = None if recording is None else recording.folder.path
         result = Result(experiment, key, fitted, data, facts, tables, folder_path)
         if refit:
@@ -234,14 +223,32 @@ def _check_described(data: ForecastDataModule, made: ForecastDataModule) -> None
             raise UserError(f"the data that are given have {name} {one}, and the experiment says {other}")
 
 
-def _set_up(data: ForecastDataModule, experiment: Experiment, checkpoint: Path | None) -> None:
-    """Read the data; of a checkpoint the task and scaler are obeyed."""
-    if checkpoint is not None:
-        content = read_content(load_checkpoint(checkpoint))
-        check_same(experiment, content.predictor, content.output)
-        data.task, data.scaler = content.task, content.scaler
-    data.prepare_data()
-    data.setup("fit")
+def _set_up(
+    data: ForecastDataModule, experiment: Experiment, checkpoint: Path | None, start: WarmStart | None
+) -> Scaler:
+    """Read the data; of a checkpoint or the weights that a training starts from, task and scaler are obeyed."""
+    if start is not None:
+        check_same(experiment, start.description, start.output)
+        start.set_up(data)
+    else:
+        if checkpoint is not None:
+            content = read_content(load_checkpoint(checkpoint))
+            check_same(experiment, content.predictor, content.output)
+            data.task, data.scaler = content.task, content.scaler
+        data.prepare_data()
+        data.setup("fit")
+    assert data.scaler is not None
+    return data.scaler
+
+
+def _tested(
+    predictor: Predictor, data: ForecastDataModule, recording: Recording | None, execution: Execution, beside: bool
+) -> dict[str, ErrorTable]:
+    """The errors on the test part, by predictor: its own, and those of the baselines if they are asked for."""
+    path = None if recording is None else recording.folder.errors
+    if beside:
+        return tables_beside_baselines(predictor, data, "test", execution, path)
+    return {predictor.name: measured(predictor, data, "test", execution, path)}
 
 
 def _training(

@@ -12,6 +12,7 @@ import numpy as np
 
 from tsattn.checks import calibration_share, check_accelerator, levels, positive_number, whole_number
 from tsattn.data.size_checks import check_choices
+from tsattn.data.table_options import READING
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError, one_of, shown
 from tsattn.experiments import Experiment
@@ -41,11 +42,6 @@ _UNCHOSEN_CONTEXT = 336  # of what is not fitted, and until `fit` has chosen
 
 _IN_SUMMARY = ("backbone", "attention", "context_length", "prediction_length", "quantiles")
 _QUANTILES = (0.1, 0.5, 0.9)
-_READING = (
-    *("id_column", "time_column", "target", "past_covariates", "future_covariates", "static", "frequency"),
-    *("max_filled", "date_format", "separator", "decimal", "encoding"),
-    *("weight_column", "series_weights", "row_weights"),
-)
 SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _SIZES = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows", "transform")
 MODEL = (
@@ -106,7 +102,7 @@ def experiment_of(arguments: Mapping[str, Any], predictor: Predictor) -> Experim
     Raises:
         UserError: for an argument that is not valid.
     """
-    data = {name: arguments[name] for name in (*_READING, *SPLIT, *_SIZES)}
+    data = {name: arguments[name] for name in (*READING, *SPLIT, *_SIZES) if name in arguments}
     if data["context_length"] == AUTO:
         data["context_length"] = _UNCHOSEN_CONTEXT
     model = {name: arguments[name] for name in MODEL}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tsattn.checks import folder_path
+from tsattn.data.reader import TableReader
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.experiments import Result
 from tsattn.forecaster import model_folder
@@ -28,7 +29,6 @@ from tsattn.forecaster.frame_kinds import FrameKind
 from tsattn.forecaster.network_views import NetworkViews
 from tsattn.forecaster.panel_runs import run_on
 from tsattn.forecaster.predicting import Predicting
-from tsattn.forecaster.reading import FrameReader
 from tsattn.optim import BETAS
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
@@ -208,10 +208,10 @@ class Forecaster(Forecasting, NetworkViews):
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self._given = given
-        self.reader = FrameReader.of(given)
+        self.reader = TableReader.of(given)
         self.predictor = build_predictor(described(backbone, attention))
         weights = {} if self.reader.weights is None else self.reader.weights.plain()
-        self.arguments = checked({**given, **self.reader.columns, **weights}, self.predictor)
+        self.arguments = checked({**given, **self.reader.plain(), **weights}, self.predictor)
         self.experiment = experiment_of(self.arguments, self.predictor)
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None
@@ -359,7 +359,8 @@ class Forecaster(Forecasting, NetworkViews):
         where = None if folder is None else folder_path(folder)
         earlier = None if start.warm is None else self.series
         zone_of = None if earlier is None else earlier.panel.time
-        panel = self.reader.read(frame, "the frame", zone_of=zone_of, task=start.task)
+        categorical = None if start.task is None else (*start.task.categories_by_covariate,)
+        panel = replace(self.reader, categorical=categorical).read(frame, zone_of=zone_of)
         experiment = experiment_of(arguments, self.predictor)
         self.result = run_on(experiment, panel, arguments, where, start, refit=refit)
         self.fitted, self.copula = self.result.refitted or self.result.fitted, None

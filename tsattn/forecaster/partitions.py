@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tsattn.data.files import first_line
 from tsattn.data.roles import find_roles
+from tsattn.data.table_options import Columns
 from tsattn.errors import UserError, shown
 
 __all__ = ["Partition", "check_whole_series", "find_partitions", "id_column", "partition_table", "series_hashes"]
@@ -98,21 +99,20 @@ def partition_table(root: Path, partition: Partition, columns: list[str] | None 
     return table
 
 
-def id_column(root: Path, partition: Partition, columns: Mapping[str, Any]) -> str | None:
+def id_column(root: Path, partition: Partition, columns: Columns) -> str | None:
     """The column of series ids; None of a wide table.
 
     Args:
         root: the folder of the whole.
         partition: one of its partitions.
-        columns: which column is what, where it was named, as `Forecaster` takes them.
+        columns: which column is what, where it was named.
 
     Raises:
         UserError: for a table without time stamps or targets.
     """
     with _readable(root, partition):
         names = _dataset(root, partition).schema.names
-    given = columns["id_column"], columns["time_column"], columns["target"]
-    return find_roles(pd.DataFrame(columns=names), str(root / partition.name), *given).id
+    return find_roles(pd.DataFrame(columns=names), str(root / partition.name), columns).id
 
 
 def series_hashes(root: Path, partition: Partition, column: str) -> NDArray[np.uint64]:

@@ -7,6 +7,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,13 +16,13 @@ from tsattn.checks import whole_number
 from tsattn.data import Panel
 from tsattn.data.continued import with_future
 from tsattn.data.quiet import quiet
+from tsattn.data.reader import TableReader
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frame_kinds import FrameKind
 from tsattn.forecaster.frames import forecast_frames
 from tsattn.forecaster.panel_runs import built_for
-from tsattn.forecaster.reading import FrameReader
 from tsattn.forecaster.scenarios import in_scenario, scenarios_of
 from tsattn.predictors import Predictor
 from tsattn.predictors.calibrated import with_levels
@@ -46,7 +47,7 @@ class Predicting:
         execution: gives where to compute.
     """
 
-    reader: FrameReader
+    reader: TableReader
     experiment: Experiment
     predictor: Predictor
     fitted: FittedPredictor | None
@@ -77,14 +78,16 @@ class Predicting:
         """
         needs_fit = self.fitted is not None or self.predictor.needs_fit
         if frame is not None and not needs_fit:
-            panel = self.reader.read(frame, source, future)
+            panel = self.reader.read(frame, source, future=future)
             return panel, built_for(self.experiment, panel)
         if not needs_fit:
             raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give a frame")
         fitted, task = self.known, self.task
         if frame is not None:
             zone_of = None if self.series is None else self.series.panel.time
-            return self.reader.read_for(task, frame, source, future, zone_of), fitted
+            reader = self.reader.for_task(task).unweighted()
+            panel = reader.read(frame, source, future=future, zone_of=zone_of)
+            return panel.for_task(task, str(frame) if isinstance(frame, str | Path) else source), fitted
         if self.series is None:
             raise UserError("this model came without the series that it was fitted on: give a frame")
         if future is None:

@@ -67,9 +67,7 @@ def forecast_dataset(
         raise UserError(f"predict_dataset takes a dataset of ray.data, not a {what}; predict takes frames")
     steps = None if horizon is None else whole_number("horizon", horizon)
     names = [] if dataset.schema() is None else dataset.schema().names
-    columns = forecaster.reader.columns
-    given = columns["id_column"], columns["time_column"], columns["target"]
-    id_column = find_roles(pd.DataFrame(columns=names), "the dataset", *given).id
+    id_column = find_roles(pd.DataFrame(columns=names), "the dataset", forecaster.reader.columns).id
     if id_column is None:
         gathered = dataset.repartition(1)  # a wide table is one series
     else:

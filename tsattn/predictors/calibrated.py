@@ -89,6 +89,11 @@ class Calibrated(AnyHorizon):
 
     @property
     @override
+    def forecasts_counts(self) -> bool:
+        return self.predictor.forecasts_counts
+
+    @property
+    @override
     def context_length(self) -> int:
         return self.predictor.context_length
 

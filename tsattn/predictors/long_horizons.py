@@ -135,8 +135,8 @@ def forecast_batches(
     loader = future_batches(predictor, scaler, panel, horizon, batch_size, series)
     rolled = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon))
     restored = _restored(rolled, loader, series.units)
-    # what a scaled float32 is off by is no part of a count
-    return (forecast.round() for forecast in restored) if predictor.forecasts_counts else restored
+    # what a scaled float32 is off by is no part of a count, and a bound that is rounded holds the same counts
+    return (forecast.round().clamp(min=0) for forecast in restored) if predictor.forecasts_counts else restored
 
 
 def future_batches(

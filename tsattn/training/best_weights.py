@@ -12,7 +12,12 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from typing_extensions import override
 
-__all__ = ["BestCheckpoint", "BestInMemory"]
+from tsattn.errors import DivergedError, UserError
+from tsattn.training.checkpoint_io import load_checkpoint
+
+__all__ = ["DIVERGED", "BestCheckpoint", "BestInMemory", "load_best"]
+
+DIVERGED = "training diverged; a lower --model.learning_rate or more --model.warmup_steps may help"
 
 
 class BestCheckpoint(ModelCheckpoint):
@@ -76,3 +81,39 @@ class BestInMemory(Callback):
             self.error, self.step = error, trainer.global_step
             state = pl_module.state_dict()
             self.state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+
+
+def load_best(
+    module: LightningModule, trainer: Trainer, kept: BestCheckpoint | BestInMemory, checkpoint: Path | None
+) -> dict[str, Any]:
+    """Leave a module with its best weights.
+
+    Args:
+        module: trained.
+        trainer: that trained it.
+        kept: what has kept them.
+        checkpoint: that the training went on from.
+
+    Returns:
+        ``best_step`` and ``validation_error``.
+
+    Raises:
+        DivergedError: if no validation error was finite.
+        UserError: if nothing was trained after the checkpoint.
+    """
+    if isinstance(kept, BestCheckpoint):
+        # of several processes each may have named the folder by its own clock; that of the first is the one
+        file = Path(str(kept.dirpath)) / "best.ckpt"
+        if not file.exists():
+            raise DivergedError(
+                f"no validation error was finite, so {file.parent.parent} has no best checkpoint: {DIVERGED}"
+            )
+        content, best = load_checkpoint(file), kept.best_model_score
+        module.load_state_dict(content["state_dict"])
+        return {"best_step": content["global_step"], "validation_error": None if best is None else float(best)}
+    if kept.state is None:
+        if checkpoint is not None and trainer.global_step == load_checkpoint(checkpoint)["global_step"]:
+            raise UserError(f"{checkpoint} is of step {trainer.global_step}, the end: a higher max_steps goes on")
+        raise DivergedError(f"no validation error was finite: {DIVERGED}")
+    module.load_state_dict(kept.state)
+    return {"best_step": kept.step, "validation_error": kept.error}

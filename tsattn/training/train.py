@@ -17,8 +17,8 @@ from lightning.pytorch.loggers import Logger
 from torch import Tensor, nn
 
 from tsattn.data import ForecastDataModule
-from tsattn.errors import DivergedError, UserError
-from tsattn.training.best_weights import BestCheckpoint, BestInMemory
+from tsattn.errors import UserError
+from tsattn.training.best_weights import BestCheckpoint, BestInMemory, load_best
 from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from tsattn.training.curve import count_epochs, keep_curve
 from tsattn.training.exact_resume import ExactResume
@@ -34,11 +34,9 @@ from tsattn.training.stopping import FiniteLoss, StopAt, StopEarly
 from tsattn.training.throughput import Throughput
 from tsattn.training.trainer_options import TrainerOptions, build_trainer, listed
 
-__all__ = ["DIVERGED", "Training", "TrainingFiles", "check_training", "chosen_lengths", "plan_training", "train"]
+__all__ = ["Training", "TrainingFiles", "check_training", "chosen_lengths", "plan_training", "train"]
 
 logger = logging.getLogger("tsattn")
-
-DIVERGED = "training diverged; a lower --model.learning_rate or more --model.warmup_steps may help"
 
 
 class TrainingFiles(Protocol):
@@ -213,23 +211,9 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
                 raise KeyboardInterrupt(training.how_to_go_on())
         seconds = time.perf_counter() - started
         trainer.strategy.barrier()  # whoever is first reads what all have written
-    chosen = {"best_step": trainer.global_step, "selected_by": module.selection}
-    if files is not None and has_validation:
-        # of several processes each may have named the folder by its own clock; that of the first is the one
-        file = Path(str(best_file.dirpath)) / files.best.name
-        if not file.exists():
-            raise DivergedError(f"no validation error was finite, so {files.path} has no best checkpoint: {DIVERGED}")
-        content = load_checkpoint(file)
-        module.load_state_dict(content["state_dict"])
-        best = best_file.best_model_score
-        chosen |= {"best_step": content["global_step"], "validation_error": None if best is None else float(best)}
-    elif best_weights is not None:
-        if best_weights.state is None:
-            if checkpoint is not None and trainer.global_step == load_checkpoint(checkpoint)["global_step"]:
-                raise UserError(f"{checkpoint} is of step {trainer.global_step}, the end: a higher max_steps goes on")
-            raise DivergedError(f"no validation error was finite: {DIVERGED}")
-        module.load_state_dict(best_weights.state)
-        chosen |= {"best_step": best_weights.step, "validation_error": best_weights.error}
+    chosen: dict[str, Any] = {}
+    if has_validation:
+        chosen = load_best(module, trainer, best_weights or best_file, checkpoint)
     elif training.lengths is None:
         logger.warning(
             "no series has the rows to hold a part out for validation; the weights of the last of %d steps stay",
@@ -240,7 +224,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
     speed = throughput.windows_per_second
     return {
         **({"member": training.member} if training.member else {}),
-        **chosen,
+        **{"best_step": trainer.global_step, "selected_by": module.selection, **chosen},
         "validation_windows": plan.scored,
         "parameters": parameters,
         "training": {

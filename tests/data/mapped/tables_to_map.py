@@ -14,7 +14,8 @@ from tests.toy_windows import tensors_of
 from tsattn.batch import Batch
 from tsattn.data import FrameDataModule, MappedDataModule, Panel
 from tsattn.data.mapped.convert import convert
-from tsattn.data.mapped.opening import opened_panel, table_options
+from tsattn.data.mapped.opening import opened_panel
+from tsattn.data.table_options import TableOptions
 from tsattn.data.text_format import TextFormat
 
 SIZES: dict[str, Any] = {"context_length": 24, "prediction_length": 6, "eval_batch_size": 50}
@@ -66,10 +67,8 @@ def saved(frame: pd.DataFrame, path: Path, rows: int = 70) -> Path:
 
 def converted(path: Path, folder: Path, *, text: TextFormat | None = None, **columns: Any) -> Panel:
     """The panel of a table, converted."""
-    frequency, max_filled = columns.pop("frequency", None), columns.pop("max_filled", 0.5)
-    options = table_options(columns, frequency, max_filled, text or TextFormat())
-    convert(path, folder, options)
-    return opened_panel(folder, table_options({}, None, 0.5, TextFormat()), verify=True)
+    convert(path, folder, TableOptions(**columns, text=text or TextFormat()))
+    return opened_panel(folder, TableOptions(), verify=True)
 
 
 def mapped(path: Path, **options: Any) -> MappedDataModule:

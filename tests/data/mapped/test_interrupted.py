@@ -16,10 +16,9 @@ from tests.data.mapped.tables_to_map import LONG, ROLES, converted, full_frame, 
 from tsattn.data.mapped import convert as mapped_convert
 from tsattn.data.mapped import panel_folder
 from tsattn.data.mapped.counting import Counts
-from tsattn.data.mapped.opening import table_options
 from tsattn.data.mapped.scatter import Places
 from tsattn.data.mapped.source import TableSource
-from tsattn.data.text_format import TextFormat
+from tsattn.data.table_options import TableOptions
 from tsattn.errors import UserError
 
 FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES}
@@ -74,7 +73,7 @@ def test_what_was_killed_goes_on_and_ends_with_the_same_bytes(
     converted(path, tmp_path / "out", **FULL)
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
     assert {file.name for file in tmp_path.iterdir()} == {"t.parquet", "expected", "out"}
-    chunks = len([*TableSource(path, table_options(FULL, None, 0.5, TextFormat())).chunks()])
+    chunks = len([*TableSource(path, TableOptions(**FULL)).chunks()])
     assert rows["counting"] == (chunks - 4 if stage == "counting" else 0)
     assert rows["writing"] == {"counting": chunks, "writing": chunks - 4, "report": 0, "end": 0}[stage]
 
@@ -127,7 +126,7 @@ def test_what_is_there_is_not_replaced_unasked(path: Path) -> None:
     with pytest.raises(UserError, match="out exists already; name another folder, or add --overwrite"):
         converted(path, out, target=["y"])
     assert bytes_of(out) == before
-    options = table_options({"target": ["y"]}, None, 0.5, TextFormat())
+    options = TableOptions(target=["y"])
     mapped_convert.convert(path, out, options, overwrite=True)
     assert panel_folder.open_panel(out).channels == ("y",)
     (path.parent / "mine").mkdir()

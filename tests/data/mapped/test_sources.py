@@ -18,7 +18,8 @@ from tests.data.mapped.tables_to_map import ROLES, assert_same_panel, converted,
 from tsattn.data import panel_from_frame, read_table
 from tsattn.data.mapped import source as mapped_source
 from tsattn.data.mapped import time_column
-from tsattn.data.mapped.source import TableOptions, TableSource
+from tsattn.data.mapped.source import TableSource
+from tsattn.data.table_options import TableOptions
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
 

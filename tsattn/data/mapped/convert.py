@@ -27,11 +27,12 @@ from tsattn.data.mapped.counting import Counts
 from tsattn.data.mapped.layout import ChunkReader, Layout
 from tsattn.data.mapped.panel_folder import INDEX, is_panel_folder, read_index, write_index
 from tsattn.data.mapped.scatter import Places
-from tsattn.data.mapped.source import FileState, TableOptions, TableSource
+from tsattn.data.mapped.source import FileState, TableSource
 from tsattn.data.mapped.time_column import TimeColumn
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import NO_NAME, is_nameless
+from tsattn.data.table_options import TableOptions
 from tsattn.data.time_numbers import time_zone
 from tsattn.errors import UserError, number_of, shown
 

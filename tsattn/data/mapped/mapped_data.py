@@ -49,7 +49,7 @@ class _Converted(FrameSource):
     def load(self) -> Panel:
         refuse_weights(self.reader.weights, self.path)
         folder = None if is_panel_folder(self.path) else self.folder
-        return opened_panel(self.path, self.options, folder, verify=self.verify)
+        return opened_panel(self.path, self.reader.options, folder, verify=self.verify)
 
     @override
     def for_task(self, task: Task) -> _Converted:

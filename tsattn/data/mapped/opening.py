@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tsattn.data.columns import column_name, column_names
-from tsattn.data.grid import normalise_frequency
 from tsattn.data.mapped.convert import convert, keep_current
-from tsattn.data.mapped.panel_folder import choose, open_panel
-from tsattn.data.mapped.source import TableOptions
+from tsattn.data.mapped.panel_folder import choose, is_panel_folder, open_panel
 from tsattn.data.panel import Panel
-from tsattn.data.text_format import TextFormat
+from tsattn.data.table_options import TableOptions
 from tsattn.errors import UserError
 
-__all__ = ["opened_panel", "refuse_weights", "table_options"]
+__all__ = ["converted_folder", "opened_panel", "refuse_weights"]
 
 logger = logging.getLogger("tsattn")
 
 
-def table_options(
-    columns: Mapping[str, Any], frequency: str | int | None, max_filled: float, text: TextFormat
-) -> TableOptions:
-    """How a table is read, of the arguments of `panel_from_frame`.
-
-    Args:
-        columns: which column is what.
-        frequency: of the data; None infers it.
-        max_filled: the share of the rows of a series that may be filled.
-        text: how text is written.
-
-    Raises:
-        UserError: for an argument that is not valid.
-    """
-    target = columns.get("target")
-    return TableOptions(
-        id_column=column_name(columns.get("id_column"), "id_column"),
-        time_column=column_name(columns.get("time_column"), "time_column"),
-        target=None if target is None else column_names(target, "target"),
-        **{name: column_names(columns.get(name), name) for name in ("past_covariates", "future_covariates", "static")},
-        frequency=None if frequency is None else normalise_frequency(frequency),
-        max_filled=max_filled,
-        text=text,
-    )
+def converted_folder(table: Any) -> Path | None:
+    """The folder that a table was converted to, if it is the path of one."""
+    path = Path(table).expanduser() if isinstance(table, str | Path) else None
+    return path if path is not None and is_panel_folder(path) else None
 
 
 def refuse_weights(weights: object, path: Path) -> None:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsattn.data.files import sha256_of
-from tsattn.data.grid import normalise_frequency
-from tsattn.data.mapped.source import FileState, TableOptions
+from tsattn.data.mapped.source import FileState
 from tsattn.data.panel import Panel
+from tsattn.data.table_options import TableOptions
 from tsattn.data.time_numbers import times_of
 from tsattn.errors import UserError, one_of, shown
 
@@ -81,7 +81,7 @@ def choose(panel: Panel, options: TableOptions, source: str) -> Panel:
     for what, name, own in (("id", options.id_column, panel.id_name), ("time", options.time_column, panel.time_name)):
         if name is not None and name != own:
             raise UserError(f"{source} was converted with the {what} column {shown(own)}, not {shown(name)}; {advice}")
-    if options.frequency is not None and normalise_frequency(options.frequency) != panel.frequency:
+    if options.frequency not in (None, panel.frequency):
         raise UserError(f"{source} has frequency {panel.frequency!r}, not {options.frequency!r}; {advice}")
     wanted = (
         ("target", options.target, panel.channels),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -13,15 +13,14 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from tsattn.data.columns import column_name, column_names
 from tsattn.data.csv_cells import read_in_parts
 from tsattn.data.files import check_columns, check_file, first_line, sha256_of
 from tsattn.data.roles import TIME_COLUMNS, Roles, check_roles, find_roles, plain_frame, without_saved_index
+from tsattn.data.table_options import TableOptions
 from tsattn.data.tables import ID_COLUMNS, rows_of
-from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError, shown
 
-__all__ = ["FileState", "RowChunk", "TableOptions", "TableSource"]
+__all__ = ["FileState", "RowChunk", "TableSource"]
 
 _PARQUET, _ARROW, _CSV = (".parquet", ".pq"), (".arrow", ".feather"), (".csv",)
 _KINDS = (*_PARQUET, *_ARROW, *_CSV)
@@ -43,21 +42,6 @@ class FileState:
     name: str
     size: int
     changed: int
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """How a table is read, see `panel_from_frame`."""
-
-    id_column: str | None = None
-    time_column: str | None = None
-    target: tuple[str, ...] | None = None
-    past_covariates: tuple[str, ...] = ()
-    future_covariates: tuple[str, ...] = ()
-    static: tuple[str, ...] = ()
-    frequency: str | None = None
-    max_filled: float = 0.5
-    text: TextFormat = field(default_factory=TextFormat)
 
 
 @dataclass(frozen=True)
@@ -100,17 +84,8 @@ class TableSource:
         head = next(self._cells(0, None, 1000), None)
         if head is None or not len(head):
             raise UserError(f"{path} has no rows")
-        id_column = column_name(options.id_column, "id_column")
-        frame, time_column = plain_frame(head, str(path), id_column, column_name(options.time_column, "time_column"))
-        roles = find_roles(frame, str(path), id_column, time_column, options.target)
-        roles = Roles(
-            roles.id,
-            roles.time,
-            roles.target,
-            column_names(options.past_covariates, "past_covariates"),
-            column_names(options.future_covariates, "future_covariates"),
-            column_names(options.static, "static"),
-        )
+        frame, time_column = plain_frame(head, str(path), options.id_column, options.time_column)
+        roles = find_roles(frame, str(path), replace(options.columns, time_column=time_column))
         if roles.is_wide and options.target is None:
             frame = without_saved_index(frame, roles, str(path))
         self.roles: Roles = check_roles(frame, str(path), roles, every_target=options.target is None)

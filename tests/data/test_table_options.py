@@ -1,0 +1,49 @@
+"""The arguments by which users say how a table is read stand in one list, which all signatures follow."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from tsattn import Forecaster, diagnose
+from tsattn.cli import conversion_words, diagnosed_files
+from tsattn.data import FrameDataModule, TableReader
+from tsattn.data.table_options import COLUMNS, READING, Columns, TableOptions
+from tsattn.data.text_format import TextFormat
+from tsattn.errors import UserError
+
+FEWER = {
+    FrameDataModule: set(),
+    Forecaster: {"format"},
+    diagnose: {"format", "max_filled", "weight_column", "series_weights", "row_weights"},
+}
+
+
+@pytest.mark.parametrize("taker", FEWER)
+def test_signatures_have_the_names_and_defaults_of_the_one_list(taker: Any) -> None:
+    own = {name: one.default for name, one in inspect.signature(taker).parameters.items() if name in READING}
+    assert own == {name: default for name, default in READING.items() if name not in FEWER[taker]}
+
+
+def test_the_command_line_has_a_word_for_each_column() -> None:
+    words = {word.removeprefix("--") for word in conversion_words.OPTIONS}
+    assert {*COLUMNS} <= words
+    assert words - {"overwrite"} <= {*READING}
+    assert {*COLUMNS} <= {*diagnosed_files._NAMES, *diagnosed_files._TEXTS} <= {*READING}
+
+
+def test_options_of_a_reader_are_taken_apart_and_put_together() -> None:
+    given = {"target": "y", "static": ["a"], "frequency": "15T", "decimal": ",", "separator": ";", "other": 1}
+    reader = TableReader.of(given, strict=True)
+    assert reader == TableReader(target=["y"], static=("a",), frequency="15min", text=TextFormat(";", ","), strict=True)
+    assert reader.columns == Columns(target="y", static="a")
+    assert type(reader.options) is TableOptions
+    assert reader.plain() == {
+        **{field.name: field.default for field in fields(Columns)},
+        **{"target": ("y",), "static": ("a",)},
+    }
+    with pytest.raises(UserError, match="max_filled must be from 0 to 1"):
+        TableOptions(max_filled=True)
