@@ -183,7 +183,7 @@ def test_an_extension_that_is_killed_goes_on(toy_csv: Path, tmp_path: Path, monk
 
 
 def test_a_training_starts_from_the_weights_and_the_scale_of_a_run(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
