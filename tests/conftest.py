@@ -12,6 +12,8 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from tests.pictures import save_empty
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a Triton kernel is defined
 
@@ -37,8 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are made and saved, but empty: for tests that make many and look at none."""
-    save = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda _, path, **options: save(Figure(figsize=(1, 1)), path, **options))
+    monkeypatch.setattr(Figure, "savefig", save_empty)
 
 
 @pytest.fixture

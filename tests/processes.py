@@ -11,11 +11,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import optuna  # noqa: F401  for the forks
+import docstring_parser  # noqa: F401  for the forks, as all that is not used here
+import optuna  # noqa: F401
+import sklearn.linear_model  # noqa: F401
 import torch
 import torch.utils.tensorboard
+from matplotlib.figure import Figure
 
-from tsattn.cli import fit, main  # noqa: F401  for the forks
+from tests.pictures import save_empty
+from tsattn.backbones import patchtst  # noqa: F401
+from tsattn.cli import fit, main, parsing  # noqa: F401
+from tsattn.data import mapped, pretraining, public  # noqa: F401
+from tsattn.figures import forecasts  # noqa: F401
+from tsattn.predictors import naive, ridge  # noqa: F401
 from tsattn.training.stopping import FiniteLoss
 
 # its server imports everything once, and each process starts as a fork of it
@@ -28,6 +36,7 @@ def _run(words: Sequence[str], output: str, before: Callable[[], None]) -> None:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     torch.set_num_threads(1)
+    Figure.savefig = save_empty  # type: ignore[assignment,method-assign]
     before()
     sys.exit(main(list(words)))
 

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from tests.cli.test_bad_input import refusal
-from tests.cli.test_commands import trained  # noqa: F401
 from tsattn import load
 from tsattn.cli import main
 
@@ -26,13 +25,14 @@ np.save(sys.argv[3], program(context=torch.from_numpy(np.load(sys.argv[2]))).det
 
 
 @pytest.fixture
-def run(trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+def run(trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained[1], tmp_path / "run")
     shutil.copy(trained[0], tmp_path / "new.csv")
     return tmp_path / "run"
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_figure_and_a_table_are_written(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attention", "--run", str(run)]) == 0
     said = capsys.readouterr().out

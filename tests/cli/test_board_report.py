@@ -121,6 +121,7 @@ def test_the_extreme_windows_are_apart() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("drawn")
 def test_windows_are_drawn_by_the_model_of_a_run(
     toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal as signals
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,37 +11,9 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.processes import Worker
+from tests.cli.toy_run import TINY, fit
 from tsattn.cli import main
 from tsattn.training import ForecastingModule
-
-TINY = [
-    "--data=CSVDataModule",
-    "--data.context_length=48",
-    "--data.prediction_length=12",
-    "--data.batch_size=64",
-    "--model.backbone.d_model=16",
-    "--model.backbone.num_heads=2",
-    "--trainer.accelerator=cpu",
-    "--trainer.max_epochs=1",
-]
-
-
-def fit(csv: Path, run: Path, *more: str) -> int:
-    return main(["fit", *TINY, f"--data.path={csv}", f"--run={run}", *more])
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A toy file and the folder of a run on it."""
-    folder = tmp_path_factory.mktemp("trained")
-    hours = np.arange(600)
-    noise = np.random.default_rng(0).standard_normal((2, 600))
-    columns = {"wave": 10 + 3 * np.sin(2 * np.pi * hours / 24) + 0.1 * noise[0], "drift": 0.01 * hours + 0.1 * noise[1]}
-    csv = folder / "toy.csv"
-    pd.DataFrame(columns, index=pd.date_range("2020-01-01", periods=600, freq="h", name="date")).to_csv(csv)
-    assert fit(csv, folder / "run", "--attention", "{kind: mlr, ranks: [4, 2, 2]}") == 0
-    return csv, folder / "run"
 
 
 def test_fit_leaves_everything_in_its_folder(trained: tuple[Path, Path]) -> None:
@@ -238,7 +207,8 @@ def test_tensorboard_has_the_curve_too(toy_csv: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
 def test_every_precision_trains(toy_csv: Path, tmp_path: Path, precision: str) -> None:
-    assert fit(toy_csv, tmp_path / "run", f"--trainer.precision={precision}") == 0
+    few = ["--trainer.max_steps=2", "--data.batch_size=16", "--model.backbone.num_layers=1"]
+    assert fit(toy_csv, tmp_path / "run", f"--trainer.precision={precision}", *few) == 0
     test = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
     assert np.isfinite(test["patchtst_standard"]["mse_scaled"])
 
@@ -296,21 +266,6 @@ def test_flags_merge_into_the_description(toy_csv: Path, tmp_path: Path, capsys:
     printed = yaml.safe_load(capsys.readouterr().out)
     assert printed["model"]["backbone"]["attention"] == {"kind": "swa", "window_size": 9}
     assert printed["model"]["backbone"]["d_model"] == 64
-
-
-@pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 130)])
-def test_an_interrupted_fit_says_how_to_go_on(toy_csv: Path, tmp_path: Path, signal: str, code: int) -> None:
-    run = tmp_path / "run"
-    words = [*TINY, f"--data.path={toy_csv}", f"--run={run}", "--trainer.max_epochs=100000"]
-    worker = Worker(["fit", *words], tmp_path)
-    deadline = time.monotonic() + 120
-    while not (run / "checkpoints" / "last.ckpt").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert worker.process.pid is not None
-    os.kill(worker.process.pid, getattr(signals, signal))
-    assert worker.end() == code, worker.said()
-    assert f"interrupted: go on with `python -m tsattn fit --resume {run}`" in worker.said()
-    assert main(["predict", "--run", str(run), "--output", str(tmp_path / "out.csv")]) == 0
 
 
 def test_training_goes_on_from_a_checkpoint(

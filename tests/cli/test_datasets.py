@@ -158,13 +158,12 @@ def test_it_starts_at_once(words: list[str]) -> None:
 
 
 @pytest.mark.real_data
-@pytest.mark.usefixtures("undrawn", "short_ridge")
+@pytest.mark.usefixtures("short_ridge")
 @pytest.mark.parametrize(
     ("name", "horizon", "windows"),
     [
         ("ETTh2", 96, 2785),
         pytest.param("ETTm1", 96, 11425, marks=pytest.mark.slow),
-        pytest.param("ETTm2", 96, 11425, marks=pytest.mark.slow),
         pytest.param("weather", 96, 10444, marks=pytest.mark.slow),
         ("exchange_rate", 96, 1422),
         ("national_illness", 24, 170),

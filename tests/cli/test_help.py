@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from functools import cache
 from typing import Any
 
 import pytest
@@ -20,18 +21,21 @@ from tsattn.cli.tune import _parser as tune_parser
 from tsattn.data import CSVDataModule, ForecastDataModule, FrameDataModule
 from tsattn.predictors import predictor_kinds
 
+parser_of = cache(command_parser)
 LISTED = [(command, option) for command in USAGES for group in GROUPS for option in group.options]
 LISTED = [(command, option) for command, option in LISTED if command in option.commands]
 
 HEAVY = """
 import sys
 from tsattn.cli import main
-try:
-    code = main(sys.argv[1:])
-except SystemExit as stop:
-    code = stop.code
-heavy = {"torch", "lightning", "pandas", "numpy", "optuna", "jsonargparse"} & set(sys.modules)
-sys.exit(f"{heavy} imported" if heavy else code)
+for command in sys.argv[1:]:
+    try:
+        code = main([*command.split(), "--help"])
+    except SystemExit as stop:
+        code = stop.code
+    heavy = {"torch", "lightning", "pandas", "numpy", "optuna", "jsonargparse"} & set(sys.modules)
+    if heavy or code:
+        sys.exit(f"{command}: {code}, {heavy} imported")
 """
 
 
@@ -45,7 +49,7 @@ def data_defaults() -> dict[str, Any]:
 @pytest.mark.parametrize(("command", "option"), LISTED, ids=lambda value: str(getattr(value, "name", value)))
 def test_each_option_is_one_of_the_parser_with_the_default_that_is_shown(command: str, option: Option) -> None:
     name = option.name.removeprefix("--").removesuffix(".ARGUMENT")
-    parser = command_parser(command)
+    parser = parser_of(command)
     if name == "attention":  # rewritten before it is parsed
         default = complete_backbone(parser.get_default("model.backbone"))["attention"]["kind"]
     elif name.startswith("data."):
@@ -71,15 +75,11 @@ def test_the_kinds_are_those_that_there_are() -> None:
     assert attentions == f"kinds of attention: {', '.join(KINDS)}"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["fit"], ["validate"], ["test"], ["predict"], ["attention"], ["export"], ["tune"], ["benchmark"], ["kernels"], []],
-    ids=str,
-)
-def test_help_imports_nothing_heavy(words: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-c", HEAVY, *words, "--help"], capture_output=True, text=True)
+def test_help_imports_nothing_heavy() -> None:
+    commands = ["fit", "validate", "test", "predict", "attention", "export", "tune", "benchmark", "kernels", ""]
+    done = subprocess.run([sys.executable, "-c", HEAVY, *commands], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "usage" in done.stdout
+    assert done.stdout.count("usage") >= len(commands)
 
 
 def test_all_options_are_listed_when_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,13 +87,16 @@ def test_mistakes_are_sentences(
     assert "TSATTN_KERNELS must be one of auto, off, avx512_bf16" in refusal(["kernels"], capsys)
 
 
-def test_it_needs_no_lightning() -> None:
+def test_kernels_and_cost_need_no_lightning() -> None:
     code = """
 import sys
 from tsattn.cli import main
-code = main(["kernels"])
-heavy = {"lightning", "pandas", "jsonargparse", "optuna"} & set(sys.modules)
+cost = "cost --attention mlr --d_model 16 --num_heads 2 --tokens 32".split()
+code = main(["kernels"]) or main(cost)
+heavy = {"lightning", "pandas", "matplotlib", "jsonargparse", "optuna"} & set(sys.modules)
 sys.exit(f"{heavy} imported" if heavy else code)
 """
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert "instruction sets" in done.stdout
+    assert "flops to form scores" in done.stdout

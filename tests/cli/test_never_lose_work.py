@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
-import subprocess
+import signal as signals
 import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from tests.processes import Worker, limit_files, signal_at
 from tsattn.cli import main
+from tsattn.experiments import RunFolder
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import ForecastingModule
 from tsattn.training.checkpoint_io import AtomicCheckpointIO
-
-pytestmark = pytest.mark.usefixtures("undrawn")
 
 MODEL = "--model.backbone={kind: transformer, d_model: 16, num_heads: 2, dropout: 0.3}"
 SIZES = ["--data.context_length=24", "--data.prediction_length=8", "--data.batch_size=64"]
@@ -67,44 +70,63 @@ def long_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("way", list(WAYS))
-def test_a_killed_run_goes_on_to_the_result_of_an_unbroken_one(long_csv: Path, tmp_path: Path, way: str) -> None:
-    assert main(words(long_csv, tmp_path / "whole", way)) == 0
-    kill = 9
-    # before the first checkpoint, in the middle of an epoch, and after one; then once more in the run that went on
-    for number, step in enumerate((2, 8, 12)):
-        run = tmp_path / f"run{number}"
-        assert stopped(step, kill, words(long_csv, run, way), tmp_path).end() == -kill
-        assert not (run / "metrics.json").exists()
-        if number == 1:
-            assert stopped(step + 3, kill, ["fit", "--resume", str(run)], tmp_path).end() == -kill
-        assert main(["fit", "--resume", str(run)]) == 0
-        assert result(run) == result(tmp_path / "whole")
-        pd.testing.assert_frame_equal(curve(run), curve(tmp_path / "whole"))
+@pytest.fixture(scope="module")
+def whole(long_csv: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of an unbroken run of a way, which no test may change."""
+    folder = tmp_path_factory.mktemp("whole")
+
+    def run(way: str) -> Path:
+        if not (folder / way).exists():
+            assert main(words(long_csv, folder / way, way)) == 0
+        return folder / way
+
+    return run
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("way", ["epochs", "accumulated"])
-def test_ctrl_c_saves_after_a_whole_step(long_csv: Path, tmp_path: Path, way: str) -> None:
-    run, interrupt = tmp_path / "run", 2
-    ended = stopped(4, interrupt, words(long_csv, run, way), tmp_path)
+@pytest.mark.parametrize("way", list(WAYS))
+def test_a_run_killed_again_and_again_goes_on_to_the_result_of_an_unbroken_one(
+    long_csv: Path, whole: Callable[[str], Path], tmp_path: Path, way: str
+) -> None:
+    run, kill = tmp_path / "run", 9
+    command = words(long_csv, run, way)
+    # before the first checkpoint, in the middle of an epoch, and in the run that went on, for one way after an epoch
+    for step in (2, 8, 12):
+        assert stopped(step, kill, command, tmp_path).end() == -kill
+        assert not (run / "metrics.json").exists()
+        assert (run / "checkpoints" / "last.ckpt").exists() == (step > 2)
+        command = ["fit", "--resume", str(run)]
+    assert main(command) == 0
+    assert result(run) == result(whole(way))
+    pd.testing.assert_frame_equal(curve(run), curve(whole(way)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("way", "signal"), [("epochs", signals.SIGTERM), ("accumulated", signals.SIGINT)])
+def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
+    long_csv: Path, whole: Callable[[str], Path], tmp_path: Path, way: str, signal: int
+) -> None:
+    run = tmp_path / "run"
+    # of the epochs, after the first validation: what was best until then can be forecast with
+    step = {"epochs": 9, "accumulated": 4}[way]
+    ended = stopped(step, signal, words(long_csv, run, way), tmp_path)
     assert ended.end() == 130, ended.said()
     assert ended.said().splitlines()[-1] == f"interrupted: go on with `python -m tsattn fit --resume {run}`"
-    assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 5
+    assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == step + 1
     moved = tmp_path / "elsewhere"  # a run folder may be moved
     shutil.move(run, moved)
+    if way == "epochs":
+        assert main(["predict", "--run", str(moved), "--output", str(tmp_path / "out.csv")]) == 0
     assert main(["fit", "--resume", str(moved)]) == 0
-    assert main(words(long_csv, tmp_path / "whole", way)) == 0
-    assert result(moved) == result(tmp_path / "whole")
+    assert result(moved) == result(whole(way))
 
 
-def test_only_an_unfinished_run_goes_on(long_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tmp_path / "run"
-    short = [*words(long_csv, run, "steps"), "--trainer.max_steps=1"]
-    assert main(short) == 0
+def test_only_an_unfinished_run_goes_on(
+    whole: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = whole("steps")
     (tmp_path / "empty").mkdir()
     for command, message in (
         (["--resume", str(run)], f"the run {run} is finished: its results are in {run / 'metrics.json'}"),
@@ -118,73 +140,102 @@ def test_only_an_unfinished_run_goes_on(long_csv: Path, tmp_path: Path, capsys: 
         assert message in capsys.readouterr().err
 
 
-def test_a_run_killed_before_its_results_were_written_tests_again(long_csv: Path, tmp_path: Path) -> None:
+def test_a_run_killed_before_its_results_were_written_tests_again(whole: Callable[[str], Path], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert main(words(long_csv, run, "steps")) == 0
-    before = result(run)
+    shutil.copytree(whole("steps"), run)
     (run / "metrics.json").unlink()
     assert main(["fit", "--resume", str(run)]) == 0
-    assert result(run) == before
+    assert result(run) == result(whole("steps"))
 
 
 # several processes
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
-# a command whose processes name the run folder by clocks of their own, as those do that do not begin in one second
-APART = """
-import os, sys
-from tsattn.experiments import RunFolder
-dated = RunFolder.dated
-RunFolder.dated = lambda *names: RunFolder(f"{dated(*names).path}_{os.environ['RANK']}", renamed=True)
-from tsattn.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
+def as_typed(typed: list[str]) -> None:
+    """From now on this process is one of `python -m tsattn`: Lightning starts the others by the same words."""
+    sys.argv = ["tsattn", *typed]
+    sys.modules["__main__"].__spec__ = importlib.util.find_spec("tsattn.__main__")
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("launcher", ["lightning", "torchrun"])
-def test_two_processes_train_as_one_and_test_each_window_once(long_csv: Path, tmp_path: Path, launcher: str) -> None:
-    # 388 windows: the last batch of an epoch, of 4, is shared out evenly too
-    same = [MODEL.replace("0.3", "0.0"), "--data.prediction_length=9"]
-    one = [*words(long_csv, tmp_path / "one", "epochs"), *same]
-    two = [*words(long_csv, tmp_path / "two", "epochs"), *same, "--data.batch_size=32"]
-    two += ["--trainer.devices=2", "--trainer.strategy=ddp"]
-    start = {"lightning": [sys.executable, "-m", "tsattn"], "torchrun": [*TORCHRUN, "-m", "apart"]}[launcher]
-    if launcher == "torchrun":
-        (tmp_path / "apart.py").write_text(APART)
-        # before Python 3.12 torchrun takes --run for one of its own options: the folder is then the usual one
-        two = [word for word in two if not word.startswith("--run")]
-    assert main(one) == 0
-    ended = subprocess.run(
-        [*start, *two], capture_output=True, text=True, timeout=240, env=without_ranks(), cwd=tmp_path
+def of_torchrun(typed: list[str]) -> int:
+    """One of the processes of torchrun; they name the run folder by clocks of their own, as not begun in one second."""
+    dated = RunFolder.dated
+    RunFolder.dated = lambda *names: RunFolder(  # type: ignore[method-assign,assignment]
+        f"{dated(*names).path}_{os.environ['RANK']}", renamed=True
     )
-    if launcher == "torchrun":
-        (folder,) = (tmp_path / "runs" / "toy" / "transformer_standard").iterdir()
-        folder.rename(tmp_path / "two")
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    assert ended.stdout.count("training windows") == 1, "one process speaks"
-    first, second = curve(tmp_path / "one"), curve(tmp_path / "two")
+    torch.set_num_threads(1)
+    code = main(typed)
+    assert code == 0
+    return code
+
+
+@pytest.fixture(scope="module")
+def alone(long_csv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run in one process that two are to repeat."""
+    run = tmp_path_factory.mktemp("alone") / "run"
+    assert main([*words(long_csv, run, "epochs"), *SHARED]) == 0
+    return run
+
+
+# 388 windows: the last batch of an epoch, of 4, is shared out evenly too
+SHARED = [MODEL.replace("0.3", "0.0"), "--data.prediction_length=9"]
+TWO = [*SHARED, "--data.batch_size=32", "--trainer.devices=2", "--trainer.strategy=ddp"]
+
+
+def assert_trained_as(two: Path, one: Path) -> None:
+    first, second = curve(one), curve(two)
     np.testing.assert_allclose(second["train_loss"], first["train_loss"], rtol=1e-4)
     np.testing.assert_allclose(second["val_mse_scaled"], first["val_mse_scaled"], rtol=1e-4)
-    ours, theirs = result(tmp_path / "one"), result(tmp_path / "two")
+    ours, theirs = result(one), result(two)
     assert ours["test_windows"] == theirs["test_windows"]
     assert theirs["test"]["transformer_standard"]["mse_scaled"] == pytest.approx(
         ours["test"]["transformer_standard"]["mse_scaled"], rel=1e-3
     )
 
 
-def without_ranks() -> dict[str, str]:
-    """The environment without what an earlier launch in this process may have left."""
-    left = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-    return {name: value for name, value in os.environ.items() if name not in left}
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_processes_train_as_one_and_test_each_window_once(
+    long_csv: Path, alone: Path, tmp_path: Path, without_ranks: None
+) -> None:
+    typed = [*words(long_csv, tmp_path / "two", "epochs"), *TWO]
+    ended = Worker(typed, tmp_path, partial(as_typed, typed))
+    assert ended.end() == 0, ended.said()[-3000:]
+    assert ended.said().count("training windows") == 1, "one process speaks"
+    assert_trained_as(tmp_path / "two", alone)
 
 
-def test_other_commands_run_on_one_device(long_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tmp_path / "run"
-    assert main([*words(long_csv, run, "steps"), "--trainer.max_steps=1"]) == 0
-    assert main(["test", "--run", str(run), "--trainer.devices=2"]) == 2
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_processes_of_torchrun_train_in_one_folder(
+    long_csv: Path, alone: Path, tmp_path: Path, without_ranks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "test", "start_method": "forkserver"}
+    logs = DefaultLogsSpecs(log_dir=str(tmp_path / "logs"), redirects=Std.OUT)
+    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2, logs_specs=logs, **options)
+    # the folder is the usual one: before Python 3.12 torchrun takes --run for one of its own options
+    typed = [word for word in words(long_csv, tmp_path, "epochs") if not word.startswith("--run")]
+    assert elastic_launch(config, of_torchrun)([*typed, *TWO]) == {0: 0, 1: 0}
+    (folder,) = (tmp_path / "runs" / "toy" / "transformer_standard").iterdir()
+    said = [file.read_text() for file in (tmp_path / "logs").rglob("stdout.log")]
+    assert sorted(text.count("training windows") for text in said) == [0, 1], "one process speaks"
+    assert_trained_as(folder, alone)
+
+
+@pytest.fixture
+def without_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The environment is without what an earlier launch in this process may have left, and signals are as before."""
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    handlers = {number: signals.getsignal(number) for number in (signals.SIGINT, signals.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signals.signal(number, handler)
+
+
+def test_other_commands_run_on_one_device(whole: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["test", "--run", str(whole("steps")), "--trainer.devices=2"]) == 2
     assert "test runs on one device, so that no window counts twice" in capsys.readouterr().err
 
 

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks.progress import rich_progress
 from matplotlib.figure import Figure
 
 from tests.cli.test_bad_input import refusal
-from tests.cli.test_commands import TINY, trained  # noqa: F401
+from tests.cli.toy_run import TINY
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.experiments.run_folder import RunFolder
@@ -142,7 +142,7 @@ def test_a_read_only_disk_is_one_sentence(
 
 
 def test_a_read_only_disk_is_found_before_anything_is_computed(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -154,7 +154,7 @@ def test_a_read_only_disk_is_found_before_anything_is_computed(
 
 
 def test_an_output_that_is_a_folder_is_refused(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.cli.test_bad_input import refusal
-from tests.cli.test_commands import TINY, trained  # noqa: F401
+from tests.cli.toy_run import TINY
 from tsattn import load
 from tsattn.cli import main
 from tsattn.predictors.fitted import load_predictor
@@ -50,14 +50,14 @@ from tsattn.predictors.fitted import load_predictor
 def test_an_option_that_would_do_nothing_is_refused(
     words: list[str],
     message: str,
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert message in refusal([words[0], "--run", str(trained[1]), *words[1:]], capsys)
 
 
 def test_the_refusal_names_what_works_and_that_works(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     csv, run = trained
@@ -71,7 +71,7 @@ def test_the_refusal_names_what_works_and_that_works(
 
 
 def test_predict_takes_a_horizon_as_the_forecaster_does(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -93,8 +93,9 @@ def test_predict_takes_a_horizon_as_the_forecaster_does(
 # a figure
 
 
+@pytest.mark.usefixtures("drawn")
 def test_predict_draws_its_forecast_and_says_where(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -113,8 +114,9 @@ def test_predict_draws_its_forecast_and_says_where(
     )
 
 
+@pytest.mark.usefixtures("drawn")  # and so unlike the empty one of fit
 def test_the_figure_of_fit_is_not_that_of_predict(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
 ) -> None:
     run = trained[1]
     before = (run / "forecast.png").read_bytes()
@@ -181,7 +183,7 @@ def test_an_extension_that_is_killed_goes_on(toy_csv: Path, tmp_path: Path, monk
 
 
 def test_a_training_starts_from_the_weights_and_the_scale_of_a_run(
-    trained: tuple[Path, Path],  # noqa: F811
+    trained: tuple[Path, Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

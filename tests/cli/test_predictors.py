@@ -19,10 +19,9 @@ from tsattn.cli import main
 from tsattn.experiments import RunFolder
 from tsattn.training import ForecastingModule
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 NETWORK = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}
-ENSEMBLE = "{kind: ensemble, members: [ridge, {kind: patchtst, d_model: 16}], weights: [0.5, 0.5], seeds: 2}"
+MEMBER = "{kind: patchtst, d_model: 8, num_heads: 2, num_layers: 1}"
+ENSEMBLE = f"{{kind: ensemble, members: [ridge, {MEMBER}], weights: [0.5, 0.5], seeds: 2}}"
 TRAINED = {"max_steps": 12, "val_check_interval": 3, "accelerator": "cpu"}
 
 
@@ -227,6 +226,14 @@ def test_what_says_how_to_compute_means_something_to_a_closed_form(config: Path,
 # ensembles
 
 
+@pytest.fixture(scope="module")
+def whole(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an unbroken run of the ensemble, which no test may change."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    assert fit(config, run, "--model.backbone", ENSEMBLE) == 0
+    return run
+
+
 def test_an_ensemble_is_fitted_tested_and_forecast_with(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,7 +262,7 @@ def test_an_ensemble_is_fitted_tested_and_forecast_with(
     assert fit(config, tmp_path / "ridge", "--model.backbone=ridge") == 0
     expected = 0.5 * predicted(tmp_path / "ridge", tmp_path / "ridge.csv").predictions
     for seed in (0, 1):
-        words = ["--model.backbone={kind: patchtst, d_model: 16}", f"--seed_everything={1 + seed}"]
+        words = [f"--model.backbone={MEMBER}", f"--seed_everything={1 + seed}"]
         assert fit(config, tmp_path / f"network{seed}", *words) == 0
         expected += 0.25 * predicted(tmp_path / f"network{seed}", tmp_path / f"network{seed}.csv").predictions
     np.testing.assert_allclose(frame.predictions, expected, rtol=1e-5)
@@ -265,10 +272,14 @@ def test_an_ensemble_is_fitted_tested_and_forecast_with(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("step", [0, 8])
 def test_the_members_that_are_done_are_not_trained_again_after_a_kill(
-    step: int, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    step: int,
+    config: Path,
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    assert fit(config, whole, "--model.backbone", ENSEMBLE) == 0
+    run = tmp_path / "run"
     words = ["fit", "--config", str(config), f"--run={run}", "--model.backbone", ENSEMBLE]
     kill = 9
     ended = Worker(words, tmp_path, partial(signal_at, step, kill, training=2))
@@ -312,7 +323,7 @@ def test_an_ensemble_is_trained_longer(config: Path, tmp_path: Path, capsys: pyt
 
 
 def test_an_error_in_a_later_member_leaves_what_was_trained(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train, run, seen = ForecastingModule.training_step, tmp_path / "run", []
 
@@ -327,5 +338,4 @@ def test_an_error_in_a_later_member_leaves_what_was_trained(
     assert "training diverged: the loss of step 3" in capsys.readouterr().err
     assert (run / "members" / "member_1_seed_0" / "checkpoints" / "best.ckpt").exists()
     assert main(["fit", "--resume", str(run)]) == 0
-    assert fit(config, tmp_path / "whole", "--model.backbone", ENSEMBLE) == 0
-    assert metrics(run) == metrics(tmp_path / "whole")
+    assert metrics(run) == metrics(whole)

@@ -30,8 +30,6 @@ from tsattn.task import Output
 from tsattn.training import TrainerOptions, Training
 from tsattn.training.random_state import own_random_state
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 class Keep(Callback):
     """Keeps the weights after a step, and lets the training go on."""

@@ -49,7 +49,7 @@ def test_the_table_by_group_is_that_of_the_screen_and_adds_up(
 
 
 def test_residuals_are_drawn_and_nothing_is_replaced_unasked(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], undrawn: None
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figure = tmp_path / "residuals.png"
     words = ["validate", "--run", str(run), "--figure", str(figure)]

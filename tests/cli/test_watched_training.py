@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.test_bad_input import refusal
-from tests.cli.test_commands import TINY
+from tests.cli.toy_run import TINY
 from tsattn.cli import main
 
 

@@ -77,25 +77,29 @@ def test_what_is_not_valid_is_named(content: dict[str, Any], changes: dict[str, 
         Experiment.of({**content, **changes})
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, str]:
+    """An experiment and its key."""
+    experiment = Experiment.of(golden.described(tmp_path_factory.mktemp("whole"), golden.NETWORK))
+    return experiment, experiment.key
+
+
 class TestKey:
     def test_it_is_of_the_description_and_the_data(self, content: dict[str, Any]) -> None:
         assert Experiment.of(content).key == Experiment.of(content).key
 
-    @pytest.mark.parametrize(
-        ("path", "value"),
-        [
-            ("data.num_workers", 2),
-            ("data.resident_gb", 0.0),
-            ("trainer.accelerator", "auto"),
-            ("trainer.log_every_n_steps", 50),
-            ("trainer.enable_progress_bar", False),
-            ("trainer.default_root_dir", "elsewhere"),
-            ("trainer.devices", "auto"),
-        ],
-    )
-    def test_what_decides_no_number_is_not_in_it(self, content: dict[str, Any], path: str, value: Any) -> None:
+    def test_what_decides_no_number_is_not_in_it(self, content: dict[str, Any]) -> None:
         before = Experiment.of(content)
-        assert before.with_values({path: value}).key == before.key
+        values = {
+            "data.num_workers": 2,
+            "data.resident_gb": 0.0,
+            "trainer.accelerator": "auto",
+            "trainer.log_every_n_steps": 50,
+            "trainer.enable_progress_bar": False,
+            "trainer.default_root_dir": "elsewhere",
+            "trainer.devices": "auto",
+        }
+        assert before.with_values(values).key == before.key
 
     @pytest.mark.parametrize(
         ("path", "value"),
@@ -114,9 +118,9 @@ class TestKey:
             ("data.future_covariates", ["price"]),
         ],
     )
-    def test_what_decides_a_number_is_in_it(self, content: dict[str, Any], path: str, value: Any) -> None:
-        before = Experiment.of(content)
-        assert before.with_values({path: value}).key != before.key
+    def test_what_decides_a_number_is_in_it(self, whole: tuple[Experiment, str], path: str, value: Any) -> None:
+        before, key = whole
+        assert before.with_values({path: value}).key != key
 
     def test_a_transform_is_in_it_where_there_is_one(self, content: dict[str, Any], tmp_path: Path) -> None:
         golden.sales().assign(y=lambda table: table["y"].abs() + 1).to_csv(tmp_path / "table.csv", index=False)
@@ -145,12 +149,12 @@ class TestKey:
         ],
     )
     def test_other_values_have_another_key(
-        self, content: dict[str, Any], tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]
+        self, whole: tuple[Experiment, str], tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]
     ) -> None:
-        before = Experiment.of(content)
+        before, key = whole
         other = tmp_path / "other.csv"
         change(golden.sales()).to_csv(other, index=False)
-        assert before.with_values({"data.path": str(other)}).key != before.key
+        assert before.with_values({"data.path": str(other)}).key != key
 
     def test_what_came_after_records_had_been_kept_leaves_their_keys(self, content: dict[str, Any]) -> None:
         whole = Experiment.of(content)

@@ -92,7 +92,7 @@ def test_benchmark_of_memory_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(mapped_source, "_CELLS", 1 << 20)
-    sizes = ["--gigabytes", "0.05"] if shape == "few" else ["--shape", "m5", "--share", "0.005"]
+    sizes = ["--gigabytes", "0.02"] if shape == "few" else ["--shape", "m5", "--share", "0.002"]
     words = [*sizes, "--steps", "5", "--out", str(tmp_path), "--folder", str(tmp_path)]
     module.main(words)  # other tests of this process have memory of their own: the size is not looked at
     name = "larger_than_memory.json" if shape == "few" else "m5_shape.json"

@@ -1,0 +1,22 @@
+"""A short training on a toy file, as a person types it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tsattn.cli import main
+
+TINY = [
+    "--data=CSVDataModule",
+    "--data.context_length=48",
+    "--data.prediction_length=12",
+    "--data.batch_size=64",
+    "--model.backbone.d_model=16",
+    "--model.backbone.num_heads=2",
+    "--trainer.accelerator=cpu",
+    "--trainer.max_epochs=1",
+]
+
+
+def fit(csv: Path, run: Path, *more: str) -> int:
+    return main(["fit", *TINY, f"--data.path={csv}", f"--run={run}", *more])
