@@ -307,7 +307,7 @@ def test_the_commands_take_quantiles(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--model.quantiles", "[0.1, 0.9]"], "quantiles must include 0.5, the median"),
         (["--model.quantiles", "[0.5, 5]"], "quantiles must lie between 0 and 1, ends excluded, not 0.5, 5.0"),
         (["--model.quantiles", "[0.5, high]"], "--model.quantiles must be a number, not high"),
-        (["--model.quantiles", "0.5"], "--model.quantiles must be a list, not 0.5"),
+        (["--model.quantiles", "0.5"], '--model.quantiles must be a list, such as "[a, b]", not 0.5'),
         (["--model.quantiles", "[0.5]", "--model.loss", "mse"], "loss mse trains a point forecast: with quantiles"),
         (["--model.loss", "pinball"], "loss pinball needs quantiles; without them the loss is one of mse, mae, huber"),
     ],

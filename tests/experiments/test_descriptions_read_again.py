@@ -33,15 +33,15 @@ def test_what_one_reader_changes_is_not_read_by_the_next() -> None:
 
 
 def test_a_data_set_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = {**described(), "data": {"class_path": f"{__name__}.Weekly"}}
+    content = {**described(), "data": {"class_path": f"{__name__}.Redefined"}}
     for steps in (26, 13):
 
-        class Weekly(CO2DataModule):
+        class Redefined(CO2DataModule):
             def __init__(self, prediction_length: int = steps, **kwargs: Any) -> None:
                 super().__init__(prediction_length=prediction_length, **kwargs)
 
-        Weekly.__qualname__ = "Weekly"
-        monkeypatch.setitem(globals(), "Weekly", Weekly)
+        Redefined.__qualname__ = "Redefined"
+        monkeypatch.setitem(globals(), "Redefined", Redefined)
         assert completed(content)["data"]["init_args"]["prediction_length"] == steps
         assert instantiated(content).data.prediction_length == steps
 

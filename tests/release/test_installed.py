@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -18,10 +17,20 @@ import pytest
 from tests.ops.native.test_wheel import ROOT, build
 from tsattn.experiments.configs import config_names
 
+
+def installed(name: str) -> bool:
+    """Whether a package is there; whoever looks for the module pip loses the distutils that torch compiles with."""
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 pytestmark = [
     pytest.mark.slow,
     *(
-        pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed")
+        pytest.mark.skipif(not installed(name), reason=f"{name} is not installed")
         for name in ("hatchling", "pip", "twine")
     ),
 ]

@@ -101,7 +101,7 @@ def instantiated(content: Mapping[str, Any]) -> Namespace:
 def plain(parsed: Namespace) -> dict[str, Any]:
     """Parsed parts as plain data, which `completed` takes."""
     with _LOCK:
-        text = _parser().dump(_sections(parsed), skip_unset=False, skip_validation=True)  # parsing has checked them
+        text = _parser().dump(_sections(parsed), skip_unset=False)
     content: dict[str, Any] = yaml.load(text, _LOADER)
     return content
 
