@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -84,6 +85,7 @@ def test_the_python_of_a_page_runs(
     run_folder = request.getfixturevalue("toy_run")[1] if reads_a_run else None
     run_python(page, run_folder)
     plt.close("all")
+    gc.collect()  # classes of the page, which would be found by their names
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))

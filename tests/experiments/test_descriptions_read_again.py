@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import weakref
+from types import ModuleType
 from typing import Any
 
 import pytest
 from lightning.pytorch.callbacks import Callback
 
 from tsattn import CO2DataModule
+from tsattn.errors import UserError
 from tsattn.experiments.schema import completed, instantiated
 
 
@@ -44,6 +49,32 @@ def test_a_data_set_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytes
         monkeypatch.setitem(globals(), "Redefined", Redefined)
         assert completed(content)["data"]["init_args"]["prediction_length"] == steps
         assert instantiated(content).data.prediction_length == steps
+
+
+def test_what_is_remembered_keeps_no_data_set_alive() -> None:
+    """Or a class whose cell was run again would stay among those that a name can mean."""
+    cls: Any = type("Gone", (CO2DataModule,), {"__module__": __name__})
+    completed(described())
+    reference = weakref.ref(cls)
+    del cls
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_name_of_two_data_sets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("module_of_twin")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for where, names in ((__name__, globals()), (module.__name__, module.__dict__)):
+        monkeypatch.setitem(names, "Twin", type("Twin", (CO2DataModule,), {"__module__": where}))
+    paths = f"{__name__}.Twin, module_of_twin.Twin"
+    with pytest.raises(
+        UserError, match=f"^--data Twin names more than one class; give the import path of one: {paths}$"
+    ):
+        completed({**described(), "data": {"class_path": "Twin"}})
+    for path in paths.split(", "):
+        assert completed({**described(), "data": {"class_path": path}})["data"]["class_path"] == path
+    monkeypatch.undo()
+    gc.collect()
 
 
 def test_a_callback_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import lru_cache
@@ -111,12 +112,12 @@ def _sections(parsed: Namespace) -> Namespace:
 
 
 @lru_cache(maxsize=64)
-def _completed(text: str, data_classes: tuple[type[Any], ...]) -> dict[str, Any]:
+def _completed(text: str, data_classes: tuple[weakref.ref[type[Any]], ...]) -> dict[str, Any]:
     return plain(_parsed(text, data_classes))
 
 
 @lru_cache(maxsize=64)
-def _parsed(text: str, data_classes: tuple[type[Any], ...]) -> Namespace:
+def _parsed(text: str, data_classes: tuple[weakref.ref[type[Any]], ...]) -> Namespace:
     """What a description says.
 
     Args:
@@ -134,7 +135,8 @@ def _known(function: Any, content: Mapping[str, Any]) -> Any:
         # of the Trainer's arguments; such classes may have changed since
         _completed.cache_clear()
         _parsed.cache_clear()
-    return function(text, tuple(_subclasses(ForecastDataModule)))
+    # not to be kept alive by what is remembered, where a name might then mean two
+    return function(text, tuple(weakref.ref(cls) for cls in _subclasses(ForecastDataModule)))
 
 
 def _plain_value(value: object) -> object:

@@ -48,6 +48,8 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
     key = re.search(r'(?:Parser key|key) "([^"]+)"', message)
     value = re.search(r"(?:Given|Got) value: (.{0,100})", message)
     if key and key[1] == "data":
+        if found := re.search(r"Multiple subclasses with name (\S+)\. .*?: (.*)\.", message):
+            return f"--data {found[1]} names more than one class; give the import path of one: {found[2]}"
         return f"--data must be one of {one_of(data_sets)}, or the import path of a ForecastDataModule, {_not(value)}"
     if key and value:
         expected = message.split("Given value type")[0]
