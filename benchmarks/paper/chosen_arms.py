@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import LEAST_SEEDS, Claim, chosen_by_validation, described_by, runs_of
+from benchmarks.paper.claims import Claim
+from benchmarks.paper.runs import LEAST_SEEDS, chosen_by_validation, described_by, runs_of
 from benchmarks.paper.verdicts import most
 from tsattn.errors import UserError
 from tsattn.leaderboard.comparisons import Pair, compare_pairs

@@ -1,45 +1,23 @@
-"""What the paper claims beside what runs came to: tables of runs, choices by validation, and reports."""
+"""What the paper claims beside what runs came to, and the report that says so."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 from matplotlib.figure import Figure
 
-from tsattn.errors import UserError, number_of
-from tsattn.experiments.dotted import get_at
-from tsattn.leaderboard.records import Records
+from tsattn.errors import number_of
 from tsattn.leaderboard.report.markdown_text import markdown_table
 from tsattn.leaderboard.report.parts import Cell, Column, ReportTable
 from tsattn.leaderboard.whole_files import write_text, write_whole
 
-__all__ = [
-    "EDGE",
-    "LEAST_SEEDS",
-    "Claim",
-    "PaperReport",
-    "chosen_by_validation",
-    "described_by",
-    "how_made",
-    "listed",
-    "paragraph",
-    "runs_of",
-    "table_of",
-    "write_report",
-]
-
-LEAST_SEEDS = 3
-"""Of each arm, below which no claim is decided."""
-
-EDGE = "`edge` says whether the rate is the least or the greatest of those tried, so that one beyond may be better."
-"""What reports say of a choice at the edge of its grid."""
+__all__ = ["Claim", "PaperReport", "how_made", "paragraph", "table_of", "write_report"]
 
 _WORDS = {True: "**holds**", False: "**does not hold**", None: "not decided"}
 
@@ -86,82 +64,6 @@ class PaperReport:
     caption: str
     differs: Sequence[str]
     asked_by: str = "the paper"
-
-
-def runs_of(records: Records) -> pd.DataFrame:
-    """All entries of the records, a row each; ``values`` is the description of the experiment as plain data.
-
-    Raises:
-        UserError: if no run is done.
-    """
-    frame = records.frame
-    if not (frame["status"] == "done").any():
-        raise UserError("no run is done, so there is nothing to report")
-    frame["values"] = [yaml.load(text, yaml.CSafeLoader) if text else {} for text in frame["experiment"]]
-    return frame
-
-
-def described_by(runs: pd.DataFrame, **paths: str) -> pd.DataFrame:
-    """The same with a column for each of some values of the experiments, None where one has no such value.
-
-    Args:
-        runs: from `runs_of`.
-        **paths: by the name of the column, the dotted path of the value: ``width="model.backbone.d_model"``.
-    """
-
-    def at(values: Mapping[str, Any], path: str) -> Any:
-        try:
-            return get_at(values, path)
-        except KeyError:
-            return None
-
-    return runs.assign(**{name: [at(values, path) for values in runs["values"]] for name, path in paths.items()})
-
-
-def chosen_by_validation(
-    runs: pd.DataFrame, arm: Sequence[str], candidate: Sequence[str], error: str = "validation_mse"
-) -> pd.DataFrame:
-    """Of each arm the runs of the candidate with the least validation error, mean over seeds.
-
-    A candidate of which a run failed, as one that diverged, is not chosen; nor is one that has fewer seeds than another
-    of the same arm.
-
-    Args:
-        runs: from `runs_of`, described.
-        arm: the columns that tell arms apart.
-        candidate: those that are chosen, such as the learning rate.
-        error: the column of the validation error.
-
-    Returns:
-        rows of `runs`, with ``candidates``, how many there were; ``is_edge``, whether the first of these columns has
-        the least or greatest number of those tried; and ``is_whole``, whether all seeds of the runs were tried with
-        every candidate, so that no later run can change the choice.
-    """
-    parts = []
-    seeds = runs["seed"].nunique()
-    for _, part in runs.groupby([*arm], dropna=False, sort=False):
-        groups = part.groupby([*candidate], dropna=False, sort=False)
-        whole = groups.filter(lambda group: bool((group["status"] == "done").all()))
-        if not len(whole):
-            continue
-        sizes = whole.groupby([*candidate], dropna=False)["seed"].transform("size")
-        whole = whole[sizes == sizes.max()]
-        means = whole.groupby([*candidate], dropna=False)[error].transform("mean")
-        best = whole[means == means.min()]
-        tried = part[candidate[0]]
-        is_edge = False
-        if pd.api.types.is_numeric_dtype(tried) and tried.min() < tried.max():
-            is_edge = best[candidate[0]].iloc[0] in (tried.min(), tried.max())
-        is_whole = bool((groups["seed"].nunique() == seeds).all())
-        parts.append(best.assign(candidates=len(groups), is_edge=is_edge, is_whole=is_whole))
-    if not parts:
-        return runs.iloc[:0].assign(candidates=0, is_edge=False, is_whole=False)
-    return pd.concat(parts, ignore_index=True)
-
-
-def listed(values: pd.Series) -> str:
-    """The different numbers of a column, as a report lists them: ``200, 1000``; ``none`` where there are none."""
-    return ", ".join(f"{value:g}" for value in sorted(values.dropna().unique())) or "none"
 
 
 def paragraph(doc: str | None) -> str:
@@ -211,14 +113,15 @@ def write_report(folder: Path, report: PaperReport, made: str) -> None:
 def _plain_table(frame: pd.DataFrame) -> str:
     """A table whose cells are Markdown already."""
     lines = [frame.columns, ["---"] * len(frame.columns), *frame.itertuples(index=False)]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+    escaped = ([str(cell).replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
 def how_made(runs: pd.DataFrame, command: str, suite: str) -> str:
     """How the runs of a suite were made, on what, and which of them failed.
 
     Args:
-        runs: all entries, from `runs_of`.
+        runs: all entries, from `runs.runs_of`.
         command: that does all of it.
         suite: the name of the suite.
     """
@@ -235,7 +138,7 @@ def how_made(runs: pd.DataFrame, command: str, suite: str) -> str:
     ]
     failed = runs[runs["status"] == "failed"]
     lines += [
-        f"- failed: {row.predictor} {row.attention}, seed {row.seed}: {row.reason}"
+        f"- failed: {row.dataset}, {row.horizon}: {row.predictor} {row.attention}, seed {row.seed}: {row.reason}"
         for row in failed.itertuples(index=False)
     ]
     return "\n".join(lines)

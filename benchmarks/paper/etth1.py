@@ -19,8 +19,9 @@ if not __package__:  # run as a file, which finds what lies beside it but not th
 import pandas as pd
 
 from benchmarks.paper.chosen_arms import INTERVALS, Question, answered, arms_table, beside, chosen_arms, relative_figure
-from benchmarks.paper.claims import EDGE, PaperReport, described_by, listed, paragraph
+from benchmarks.paper.claims import PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
+from benchmarks.paper.runs import EDGE, described_by, listed
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.standings import STANDARD
 

@@ -121,8 +121,9 @@ class PaperExperiment:
         return tsattn(["benchmark", "--suite", str(shown), "--no-report", *how])
 
     def _write_report(self, output: Path, suite: str, command: str) -> int:
-        from benchmarks.paper.claims import how_made, runs_of
+        from benchmarks.paper.claims import how_made
         from benchmarks.paper.outcomes import clock_seconds, write_outcome
+        from benchmarks.paper.runs import runs_of
         from tsattn.errors import UserError
         from tsattn.leaderboard.records import RECORDS_FILE, Records
 

@@ -19,7 +19,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import EDGE, Claim, PaperReport, listed, paragraph, runs_of
+from benchmarks.paper.claims import Claim, PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
 from benchmarks.paper.prompt_arms import (
     FAILED,
@@ -37,6 +37,7 @@ from benchmarks.paper.prompt_arms import (
     said,
     solved_prompts,
 )
+from benchmarks.paper.runs import EDGE, listed, runs_of
 from benchmarks.paper.verdicts import most
 from tsattn.leaderboard.records import Records
 

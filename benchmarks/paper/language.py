@@ -20,18 +20,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.paper.character_transformer import forward_flops
-from benchmarks.paper.claims import (
-    EDGE,
-    LEAST_SEEDS,
-    Claim,
-    PaperReport,
-    chosen_by_validation,
-    described_by,
-    listed,
-    paragraph,
-    runs_of,
-)
+from benchmarks.paper.claims import Claim, PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
+from benchmarks.paper.runs import EDGE, LEAST_SEEDS, chosen_by_validation, described_by, listed, runs_of
 from benchmarks.paper.verdicts import mean_interval, most
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.wording import with_spread

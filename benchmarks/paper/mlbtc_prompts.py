@@ -20,7 +20,7 @@ if not __package__:  # run as a file, which finds what lies beside it but not th
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import EDGE, Claim, PaperReport, listed, paragraph, runs_of
+from benchmarks.paper.claims import Claim, PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
 from benchmarks.paper.mlbtc import DIAGONAL, LOW_RANK, MIXED, NAMES, SHUFFLED, family
 from benchmarks.paper.prompt_arms import (
@@ -33,6 +33,7 @@ from benchmarks.paper.prompt_arms import (
     said,
     solved_prompts,
 )
+from benchmarks.paper.runs import EDGE, listed, runs_of
 from benchmarks.paper.verdicts import most
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.standings import STANDARD

@@ -20,8 +20,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import LEAST_SEEDS, Claim, PaperReport, described_by, listed, paragraph, runs_of
+from benchmarks.paper.claims import Claim, PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
+from benchmarks.paper.runs import LEAST_SEEDS, described_by, listed, runs_of
 from benchmarks.paper.verdicts import mean_interval
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.wording import with_spread

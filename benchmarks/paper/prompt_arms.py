@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.paper.claims import LEAST_SEEDS, chosen_by_validation, described_by
+from benchmarks.paper.runs import LEAST_SEEDS, chosen_by_validation, described_by
 from benchmarks.paper.verdicts import is_lower
 from tsattn.attention import build_attention
 from tsattn.leaderboard.report.wording import with_spread

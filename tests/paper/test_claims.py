@@ -7,16 +7,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from benchmarks.paper import in_context
-from benchmarks.paper.claims import (
-    chosen_by_validation,
-    described_by,
-    how_made,
-    runs_of,
-    table_of,
-    write_report,
-)
+from benchmarks.paper.claims import Claim, PaperReport, how_made, table_of, write_report
+from benchmarks.paper.runs import chosen_by_validation, described_by, runs_of
 from tests.paper.made_up import closed_form, prompt_runs, records_of
 from tsattn.errors import UserError
 
@@ -55,7 +50,7 @@ def test_a_report_is_written_of_records(tmp_path: Path) -> None:
     assert "| not decided |" in text
     assert "![" in text
     assert "7 runs done, 1 failed, 0.0 hours of training in all, on a CPU (cpu); tsattn 0.1.0, torch 2.13.0" in text
-    assert "- failed: w16_8_0.001 btt_2, seed 1: training diverged" in text
+    assert "- failed: made_up, 8: w16_8_0.001 btt_2, seed 1: training diverged" in text
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv(tmp_path / "table.csv")
     assert table["arm"].tolist() == ["standard, low-rank heads", "btt_1", "least squares"]
@@ -65,6 +60,13 @@ def test_a_report_is_written_of_records(tmp_path: Path) -> None:
 def test_a_report_of_nothing_is_refused() -> None:
     with pytest.raises(UserError, match="no run is done, so there is nothing to report"):
         runs_of(records_of(*prompt_runs("btt_1", "btt", [0.1], status="failed")))
+
+
+def test_a_bar_in_a_claim_ends_no_cell(tmp_path: Path) -> None:
+    table = pd.DataFrame({"arm": ["mlr"]})
+    claim = Claim("MLR `8|8` learns.", "it does", True, "a < b")
+    write_report(tmp_path, PaperReport("Bars", [], [claim], table, "", Figure(), "", []), "by hand")
+    assert r"| MLR `8\|8` learns. | it does | **holds** | a < b |" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.parametrize(
