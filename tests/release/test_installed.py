@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -79,6 +80,18 @@ def test_a_source_distribution_gives_the_same_wheel(release: tuple[Path, Path, P
     assert {f"tsattn/configs/{name}" for name in config_names("*.yaml")} <= names
     assert all(name.startswith(("tsattn/", "tsattn-")) for name in names)
     assert not [name for name in names if "__pycache__" in name]
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no clone, so that what is tracked is not known")
+def test_a_source_distribution_is_tested_as_a_clone_is(release: tuple[Path, Path, Path]) -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    with tarfile.open(release[0]) as file:
+        held = {name.partition("/")[2] for name in file.getnames()}
+    left_out = {name for name in tracked if name and name not in held}
+    assert {name.split("/")[0] for name in left_out} <= {".github", ".gitignore", ".pre-commit-config.yaml"}
+    assert held - set(tracked) == {"PKG-INFO"}
 
 
 def test_the_registry_would_take_both(release: tuple[Path, Path, Path]) -> None:
