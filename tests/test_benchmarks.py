@@ -46,32 +46,28 @@ def part(name: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.real_data
 def test_training_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = yaml.safe_load((ROOT / "configs" / "etth1_mlr_paper.yaml").read_text())
-    content["model"]["backbone"] |= {"d_model": 16, "num_heads": 2, "num_layers": 1, "d_ff": 16}
-    content["model"]["backbone"]["attention"] = {"kind": "mlr", "ranks": [4, 4]}
-    config = tmp_path / "small.yaml"
-    config.write_text(yaml.safe_dump(content))
-    words = [*WORDS, "--config", str(config), "--out", str(tmp_path / "out")]
-    assert run("gpu_training", words, monkeypatch) == 0
-    table = pd.read_csv(tmp_path / "out" / "gpu_training.csv")
+    assert run("gpu", ["--dry-run", "--steps", "training", "--output", str(tmp_path)], monkeypatch) == 0
+    assert json.loads((tmp_path / "gpu.json").read_text())["steps"]["training"]["exit_code"] == 0
+    out = tmp_path / "training"
+    table = pd.read_csv(out / "gpu_training.csv")
     assert list(table.setting) == ["float32", "bf16"]
     assert (table[["windows_per_second", "utilisation", "model_gflops_a_window", "seconds_in_all"]] > 0).all(axis=None)
     assert (table.seconds_in_all > table.seconds).all()
-    assert (tmp_path / "out" / "gpu_training.png").stat().st_size > 5000
-    about = json.loads((tmp_path / "out" / "gpu_training.json").read_text())
+    assert (out / "gpu_training.png").stat().st_size > 5000
+    about = json.loads((out / "gpu_training.json").read_text())
     assert [
         f"--trainer.precision={name}" in command
         for name, command in zip(("32-true", "bf16-mixed"), about["commands"], strict=True)
     ] == [True, True]
-    # a record is not made again; an error that grew with the speed is seen
-    record = tmp_path / "out" / "gpu_training_runs" / "mlr_bf16.json"
+    # a record is not made again by the same command; an error that grew with the speed is seen
+    record = out / "gpu_training_runs" / "mlr_bf16.json"
     row = json.loads(record.read_text())
     record.write_text(json.dumps({**row, "validation_error": 2 * row["validation_error"]}))
     capsys.readouterr()
+    words = [*WORDS, "--config", str(tmp_path / "tiny.yaml"), "--out", str(out)]
     assert run("gpu_training", words, monkeypatch) == 1
     assert "NOT within 5 % of float32" in capsys.readouterr().out
     assert json.loads(record.read_text())["seconds_in_all"] == row["seconds_in_all"]
@@ -100,17 +96,13 @@ def test_a_gpu_is_asked_for(
 def test_all_that_needs_a_gpu_has_a_dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not triton_available():
         pytest.skip("Triton is not installed, so its steps are not tried")
-    assert run("gpu", ["--dry-run", "--output", str(tmp_path)], monkeypatch) == 0
+    steps = ["tests", "attention"]  # and the third above
+    assert run("gpu", ["--dry-run", "--steps", *steps, "--output", str(tmp_path)], monkeypatch) == 0
     about = json.loads((tmp_path / "gpu.json").read_text())
     assert about["dry_run"]
-    assert {name: step["exit_code"] for name, step in about["steps"].items()} == {
-        "tests": 0,
-        "attention": 0,
-        "training": 0,
-    }
+    assert {name: step["exit_code"] for name, step in about["steps"].items()} == dict.fromkeys(steps, 0)
     assert "mlr triton" in (tmp_path / "attention.txt").read_text()
     assert "2 passed" in (tmp_path / "tests.txt").read_text()
-    assert (tmp_path / "training" / "gpu_training.png").exists()
 
 
 def test_a_step_that_fails_leaves_the_others_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
