@@ -17,7 +17,7 @@ from tsattn.experiments import Experiment
 from tsattn.experiments import run as run_experiment
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.readme_part import BEGIN, END
-from tsattn.leaderboard.report.window_pictures import extreme_windows
+from tsattn.leaderboard.report.window_pictures import PICTURES, extreme_windows
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +147,18 @@ def test_windows_are_drawn_by_the_model_of_a_run(
     assert "seed 1" in text
     worst = windows.loc[(windows["squared_scaled"] / windows["count"]).idxmax(), "origin"]
     assert f"{worst + pd.Timedelta('1h'):%Y-%m-%d %H:%M}" in text
-    capsys.readouterr()
+    # which is kept, whether the runs are still there or not
+    page = (tmp_path / "board" / "report.html").read_text()
+    for words in ([], ["--runs", str(tmp_path / "board")]):
+        (tmp_path / "board" / "report.html").unlink()
+        assert main(["report", str(tmp_path / "board"), *words]) == 0
+        assert (tmp_path / "board" / "report.html").read_text() == page
+    (tmp_path / "board" / PICTURES).write_text("{")
+    assert main(["report", str(tmp_path / "board")]) == 2
+    assert "pictures.json is damaged; remove it, and draw forecasts anew" in capsys.readouterr().err
+    (tmp_path / "board" / PICTURES).unlink()
     assert main(["report", str(tmp_path / "board"), "--runs", str(tmp_path / "board")]) == 0
     assert "No run folder of what was chosen on ETTh1" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "board")]) == 0
+    text = (tmp_path / "board" / "report.md").read_text()
+    assert "No run of what was chosen on ETTh1 was drawn. --runs FOLDER draws them." in text

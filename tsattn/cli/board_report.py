@@ -61,8 +61,9 @@ def run(words: list[str]) -> int:
     _check_seeds(options.confirm, sorted({int(seed) for seed in board.done["seed"].dropna()}))
     analysis = Analysis(board, published, options.confirm, origins=read_origins(options.records))
     if options.readme is None or options.output is not None:
-        analysis = _with_pictures(analysis, records, options.runs)
-        _write(analysis, options.output or _folder_of(options.records[0]))
+        folders = [_folder_of(source) for source in options.records]
+        analysis = _with_pictures(analysis, records, options.runs, folders)
+        _write(analysis, options.output or folders[0])
     if options.readme is not None:
         from tsattn.leaderboard.report.readme_part import write_readme
 
@@ -90,7 +91,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SEEDS",
         help="such as 4,5: find differences without these seeds, and see with them alone what is left",
     )
-    parser.add_argument("--runs", type=Path, metavar="FOLDER", help="with run folders, for pictures of forecasts")
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        metavar="FOLDER",
+        help="with run folders, to draw forecasts, which are kept beside the records",
+    )
     parser.add_argument("--published", type=Path, metavar="FILE", help="TOML of published numbers, instead of our own")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="write the table of what was chosen into this file")
     return parser
@@ -122,16 +128,17 @@ def _folder_of(source: str) -> Path:
     return path if path.is_dir() else path.parent
 
 
-def _with_pictures(analysis: Analysis, records: Records, runs: Path | None) -> Analysis:
-    if runs is None:
-        lacking = "Without run folders (--runs FOLDER) there are no models to forecast with."
-        return dataclasses.replace(analysis, why_no_pictures=lacking)
-    from tsattn.cli.session import session
+def _with_pictures(analysis: Analysis, records: Records, runs: Path | None, folders: list[Path]) -> Analysis:
     from tsattn.leaderboard.report.window_pictures import window_pictures
 
-    with session():
-        pictures, lacking = window_pictures(analysis, records, runs)
-    if lacking:
+    if runs is None:
+        pictures, lacking = window_pictures(analysis, records, runs, folders)
+    else:
+        from tsattn.cli.session import session
+
+        with session():
+            pictures, lacking = window_pictures(analysis, records, runs, folders)
+    if lacking and runs is not None:
         say(f"note: {lacking}")
     return dataclasses.replace(analysis, pictures=pictures, why_no_pictures=lacking)
 

@@ -90,7 +90,8 @@ class Analysis:
 
     def verdict(self, dataset: str, arm: RankedArm, against: str, metric: str = "mse") -> str:
         """What an arm is beside another over all horizons of a data set: ``tie``, or ``better at 96, 336``, or
-        nothing where they were not compared. Of single models it says so, as another seed may say something else.
+        nothing where they were not compared. Of single models it says so, as another seed may say something else;
+        and of horizons with too few windows for an interval.
 
         Args:
             dataset: of the comparisons.
@@ -109,7 +110,10 @@ class Analysis:
             elif len(found):
                 horizons = [f"{row.horizon}{'' if row.seed_freedom else ' (one seed)'}" for row in each_row(found)]
                 parts.append(f"{word} at {', '.join(horizons)}")
-        return "; ".join(parts) or ("tie" if (own["verdict"] == "tie").any() else "")
+        judged = own[own["verdict"] != "no interval"]
+        text = "; ".join(parts) or ("tie" if len(judged) else "")
+        lacking = [str(row.horizon) for row in each_row(own[own["verdict"] == "no interval"])]
+        return f"{text}, no interval at {', '.join(lacking)}" if text and lacking else text
 
     @cached_property
     def against_standard(self) -> pd.DataFrame:

@@ -169,27 +169,31 @@ def _difference_text(analysis: Analysis) -> list[str]:
 
 
 def compared_in_short(own: pd.DataFrame) -> str:
-    """How many comparisons with standard attention are ties, and what would have been seen."""
+    """How many comparisons with standard attention are ties, and what would have been detected."""
     judged = own[own["verdict"].isin(["better", "worse", "tie"])]
     if not len(judged):
         return "No attention is done beside standard attention of the same predictor yet."
     counts = judged["verdict"].value_counts()
-    ties = int(counts.get("tie", 0))
+    ties, lacking = int(counts.get("tie", 0)), len(own) - len(judged)
+    that = " that have an interval" if lacking else ""
     words = [f"{counts[word]} {word}" for word in ("better", "worse") if word in counts]
     if ties == len(judged):
-        sentence = f"All {ties} comparisons of an attention with standard attention are ties."
+        sentence = f"All {ties} comparisons of an attention with standard attention (MSE and MAE){that} are ties."
     else:
         sentence = (
-            f"Of {len(judged)} comparisons of an attention with standard attention {ties} are ties, {listed(words)}."
+            f"Of {len(judged)} comparisons of an attention with standard attention (MSE and MAE){that} {ties} are "
+            f"ties, {listed(words)}."
         )
+    if lacking:
+        sentence += f" {lacking} have none: too few windows for two blocks, or not the same windows."
     single = int(((judged["seed_freedom"] == 0) & (judged["verdict"] != "tie")).sum())
     sentence += f" {single} of these differences are of one seed each, which luck may have made." if single else ""
     mse = judged[(judged["verdict"] == "tie") & (judged["metric"] == "mse")]["percent_detectable"]
     if len(mse):
         least, median, most = (rough_percent(value) for value in (mse.min(), mse.median(), mse.max()))
         sentence += (
-            f" What would have been seen in place of these ties, in MSE: a difference of {least} in the sharpest "
-            f"comparison, {median} in the median one, {most} in the least sharp."
+            f" The smallest difference that would have been detected in place of these ties, in MSE: {least} in the "
+            f"sharpest comparison, {median} in the median one, {most} in the least sharp."
         )
     return sentence
 

@@ -86,8 +86,8 @@ def _caveats(analysis: Analysis) -> str:
     over = "; ".join(f"{names}: {value}" for value, names in _grouped(horizons).items())
     text = (
         f"Means over horizons ({over}) and up to {seeds} seeds, over all test windows, on the train-standardised "
-        "scale, of arms with a trained attention, alone or with a weight of 0.25 or more. *Without it* is the same "
-        "arm without the trained member. A *tie* is a paired difference of the MSE, over blocks of time and over "
+        "scale, of models with a trained attention, alone or as a quarter or more of a mix. *Without it* is the same "
+        "without the trained member. A *tie* is a paired difference of the MSE, over blocks of time and over "
         "seeds, that cannot be told from none after correction for every comparison. "
         f"{compared_in_short(analysis.against_standard)}"
     )

@@ -159,7 +159,7 @@ def method_section(analysis: Analysis) -> Section:
             "three times into the test part of the hourly ETT: only large differences can be seen there.",
             "A comparison is better or worse where its interval is off 0 and its p-value, corrected by Holm's "
             "procedure for every comparison of the board, is below 0.05; all else is a tie. A tie is no proof of "
-            "equality: the column detectable says what would have been seen.",
+            "equality: the column detectable says what would have been detected.",
             "Skill is by how many percent an MSE lies below that of the closed-form ridge on the same windows.",
         ],
     )

@@ -1,9 +1,12 @@
-"""Forecasts of the best and of the worst test windows, by models whose run folders are still there."""
+"""Forecasts of the best and of the worst test windows, by models whose run folders are still there.
+
+What was drawn is kept beside the records, for run folders are gone before the records are.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +20,12 @@ from tsattn.leaderboard.report.inline_svg import figure_style, inline_svg
 from tsattn.leaderboard.report.parts import ReportFigure
 from tsattn.leaderboard.report.wording import score
 from tsattn.leaderboard.standings import RankedArm
+from tsattn.leaderboard.whole_files import write_text
 
-__all__ = ["extreme_windows", "run_folders", "window_pictures"]
+__all__ = ["PICTURES", "extreme_windows", "kept_pictures", "run_folders", "window_pictures"]
+
+PICTURES = "pictures.json"
+"""The file beside records in which drawn forecasts are kept, as SVG by `Experiment.key`."""
 
 _EACH = 2  # windows of the lowest errors, and of the highest
 _CHANNELS = 3
@@ -45,38 +52,71 @@ def run_folders(folder: str | Path) -> dict[str, Path]:
     return found
 
 
-def window_pictures(analysis: Analysis, records: Records, folder: str | Path) -> tuple[list[ReportFigure], str]:
+def kept_pictures(folders: Iterable[Path]) -> dict[str, str]:
+    """What was drawn before, by `Experiment.key`.
+
+    Args:
+        folders: of records.
+
+    Raises:
+        UserError: for a file that is damaged.
+    """
+    kept: dict[str, str] = {}
+    for file in (folder / PICTURES for folder in folders):
+        if not file.exists():
+            continue
+        try:
+            kept |= {str(key): str(svg) for key, svg in json.loads(file.read_text(encoding="utf-8")).items()}
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(f"{file} is damaged; remove it, and draw forecasts anew with --runs FOLDER") from error
+    return kept
+
+
+def window_pictures(
+    analysis: Analysis, records: Records, runs: str | Path | None, folders: Iterable[Path]
+) -> tuple[list[ReportFigure], str]:
     """A figure for each data set of a run of the arm that validation chose, at its shortest horizon.
 
     Args:
         analysis: which knows what was chosen.
         records: for the errors by window.
-        folder: that the runs lie in, at any depth.
+        runs: a folder that the runs lie in, at any depth; None for those that were drawn before.
+        folders: of the records, in the first of which new pictures are kept.
 
     Returns:
         The figures, and a sentence on what has none; empty where each has one.
 
     Raises:
-        UserError: if there is no such folder.
+        UserError: if there is no such folder, or kept pictures are damaged.
     """
-    known = run_folders(folder)
-    pictures, lacking = [], []
+    folders = list(folders)
+    kept, known = kept_pictures(folders), {} if runs is None else run_folders(runs)
+    pictures, lacking, used = [], [], {}
     for number, dataset in enumerate(analysis.board.datasets, 1):
         best = analysis.chosen(dataset)
         arm = None if best is None else RankedArm(best["predictor"], best["attention"])
         horizons = analysis.board.horizons(dataset)
-        runs = pd.DataFrame(columns=["key", "seed"]) if arm is None else analysis.board.runs(dataset, horizons[0], arm)
-        there = [key for key in runs["key"] if key in known]
+        own = pd.DataFrame(columns=["key", "seed"]) if arm is None else analysis.board.runs(dataset, horizons[0], arm)
+        there = [key for key in own["key"] if key in known] or [key for key in own["key"] if key in kept]
         if not there:
             lacking.append(dataset)
             continue
-        seed = runs.loc[runs["key"] == there[0], "seed"].iloc[0]
+        key = there[0]
+        seed = own.loc[own["key"] == key, "seed"].iloc[0]
         what = f"{dataset}, horizon {horizons[0]}, {arm}, seed {seed}"
         caption = f"{what}: the test windows with the lowest and with the highest errors"
-        svg = _drawn(known[there[0]], extreme_windows(records.windows(there[0])), what, f"window-svg-{number}", caption)
-        pictures.append(ReportFigure(f"window-figure-{number}", caption, svg, is_wide=True))
-    sentence = f"No run folder of what was chosen on {', '.join(lacking)} is in {folder}." if lacking else ""
-    return pictures, sentence
+        if key in known:
+            chosen = extreme_windows(records.windows(key))
+            used[key] = _drawn(known[key], chosen, what, f"window-svg-{key[:12]}", caption)
+        else:
+            used[key] = kept[key]
+        pictures.append(ReportFigure(f"window-figure-{number}", caption, used[key], is_wide=True))
+    if known and used:
+        write_text(folders[0] / PICTURES, json.dumps(used, indent=1) + "\n")
+    where = "was drawn" if runs is None else f"is in {runs}, or was drawn before"
+    what = "No run" if runs is None else "No run folder"
+    sentence = f"{what} of what was chosen on {', '.join(lacking)} {where}." if lacking else ""
+    return pictures, f"{sentence} --runs FOLDER draws them." if sentence and runs is None else sentence
 
 
 def extreme_windows(windows: pd.DataFrame) -> Mapping[int, str]:
