@@ -13,6 +13,21 @@ from tsattn.errors import UserError
 __all__ = ["whole_folder"]
 
 
+def _replace(folder: Path, new: Path) -> None:
+    """Put a folder into its place; what was there is removed when the new one is there."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = new.with_name(f"{new.name}.old")
+    folder.rename(old)
+    try:
+        new.rename(folder)
+    except BaseException:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def whole_folder(folder: Path, *, record: str, what: str, overwrite: bool) -> Iterator[Path]:
     """A new folder beside its place, which is moved there once all is written into it.
@@ -36,9 +51,7 @@ def whole_folder(folder: Path, *, record: str, what: str, overwrite: bool) -> It
         partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         yield partial
         partial.chmod(0o755)
-        if folder.exists():
-            shutil.rmtree(folder)
-        partial.rename(folder)
+        _replace(folder, partial)
     except UserError:
         raise
     except (TypeError, ValueError) as error:

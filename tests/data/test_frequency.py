@@ -121,3 +121,19 @@ def test_other_frequency_than_the_known_one_is_refused(
     assert due in message
     assert repr(expected) in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("zone", "last", "shifted"),
+    [
+        ("Africa/Cairo", "2024-04-24", "2024-04-26 01:00+03:00"),  # midnight is skipped
+        ("America/Santiago", "2024-09-06", "2024-09-08 01:00-03:00"),
+        ("America/Havana", "2024-11-01", "2024-11-03 00:00-05:00"),  # midnight comes twice
+    ],
+)
+def test_days_whose_midnight_is_skipped_or_repeated(zone: str, last: str, shifted: str) -> None:
+    days = future_index(pd.Timestamp(last, tz=zone), "D", 4)
+    naive = future_index(pd.Timestamp(last), "D", 4)
+    assert days[1] == pd.Timestamp(shifted)
+    assert [*days.date] == [*naive.date]
+    assert (days[[0, 2, 3]].tz_localize(None) == naive[[0, 2, 3]]).all()

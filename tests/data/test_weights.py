@@ -25,7 +25,7 @@ def long(seed: int = 0) -> pd.DataFrame:
 def test_column_series_and_rows_are_multiplied_whatever_the_order_of_rows() -> None:
     frame = long()
     stretch = "2024-01-01 05:00", "2024-01-01 08:00"
-    weights = RowWeights.of("w", {"a": 0.5}, [(*stretch, 3), ("2024-01-01 08:00", "2024-01-02", 0)])
+    weights = RowWeights.of("w", {"a": 0.5}, [(*stretch, 3), ("2024-01-01 08:00", "2024-01-02 00:00", 0)])
     shuffled = frame.sample(frac=1, random_state=0)
     shuffled = shuffled[shuffled["ds"] != "2024-01-02 03:00"]  # a gap, which has no weight
     panel = panel_from_frame(shuffled, weights=weights)
@@ -152,3 +152,18 @@ def test_what_is_forecast_from_needs_no_weights(tmp_path: Any) -> None:
         data.forecast_from(tmp_path / name)
         data.setup("predict")
         assert next(iter(data.predict_dataloader())).target_weight is None
+
+
+def test_a_date_alone_is_a_whole_day() -> None:
+    frame = long()
+    for first, last, rows in (
+        ("2024-01-02", "2024-01-02", 24),
+        ("2024-01-02", pd.Timestamp("2024-01-02").date(), 24),
+        ("2024-01-02", "2024-01-02 00:00", 1),
+        ("2024-01-02", pd.Timestamp("2024-01-02"), 1),
+    ):
+        for zone in (None, "Europe/Berlin"):
+            stamps = frame["ds"].dt.tz_localize(zone)
+            panel = panel_from_frame(frame.assign(ds=stamps), weights=RowWeights.of(None, None, [(first, last, 0)]))
+            assert panel.weights is not None
+            assert (panel.weights == 0).sum() == 2 * rows

@@ -278,3 +278,13 @@ def test_the_command_says_and_writes_what_is_found(tmp_path: Path, capsys: pytes
     for wrong, message in (([], "datasets diagnose FILE"), ([str(path), "--goal", "y"], "--goal")):
         assert main(["datasets", "diagnose", *wrong]) == 2
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("frequency", "rows"), [("W-SUN", 90), ("h", 45), ("min", 3000), ("D", 12)])
+def test_a_table_shorter_than_its_seasons_is_diagnosed(frequency: str, rows: int) -> None:
+    rng = np.random.default_rng(0)
+    stamps = pd.date_range("2022-01-01", periods=rows, freq=frequency)
+    frame = pd.DataFrame({"ds": stamps, "y": rng.normal(size=rows), "x": rng.normal(size=rows)})
+    for role in ("past_covariates", "future_covariates"):
+        found = diagnose(frame, target="y", prediction_length=8, **{role: ["x"]})
+        assert "leakage" not in set(found["kind"])

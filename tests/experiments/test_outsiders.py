@@ -98,7 +98,7 @@ def test_data_larger_than_memory_are_forecast_and_fitted_once_more(tmp_path: Pat
 
 
 def test_a_refit_that_fails_loses_no_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Any) -> None:
+    def fail(self: Any, **options: Any) -> None:
         raise UserError("no")
 
     monkeypatch.setattr(tsattn.ForecastDataModule, "with_all_rows", fail)

@@ -189,3 +189,16 @@ def test_coverage_of_real_data_is_nearer_to_what_is_said(tmp_path: Path) -> None
         for one in (False, True)
     )
     assert abs(after - 0.8) < abs(before - 0.8) - 0.01, (before, after)
+
+
+def test_a_refit_keeps_the_scale_that_intervals_are_widened_on() -> None:
+    """A step in the rows for validation, which a scale of all rows would see."""
+    frame = frame_of({"a": 300})
+    frame.loc[270:, "y"] += 40
+    made = {"backbone": "ridge", "context_length": 24, "prediction_length": 4, "calibrate": True}
+    widths = []
+    for refit in (False, True):
+        forecaster = Forecaster(**made).fit(frame, refit=refit)
+        forecast = forecaster.predict(level=80)
+        widths.append((forecast["0.9"] - forecast["0.1"]).to_numpy())
+    np.testing.assert_allclose(widths[1], widths[0], rtol=1e-5)

@@ -151,3 +151,9 @@ def test_a_library_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="the series were frames of polars, which is not installed here"):
         FrameKind("polars").give(pd.DataFrame({"a": [1]}))
+
+
+def test_periods_beside_a_column_of_time_are_not_the_time() -> None:
+    months = pd.period_range("2020-01", periods=len(FRAME), freq="M")
+    forecast = naive().predict(FRAME.set_axis(months))
+    pd.testing.assert_frame_equal(forecast, naive().predict(FRAME))

@@ -149,3 +149,34 @@ def test_a_run_folder_keeps_as_many_checkpoints_as_are_asked_for(tmp_path: Path)
     assert len(names) == 4
     with pytest.raises(UserError, match="save_top_k needs a folder"):
         forecaster.fit(FRAME)
+
+
+def test_a_transform_of_the_target_stays_whatever_is_scaled_anew() -> None:
+    positive = FRAME.assign(y=FRAME["y"].abs() + 1)
+    made = {**QUICK, "transform": "log", "max_steps": 2}
+    forecaster = Forecaster(**made).fit(positive)
+    forecaster.fine_tune(positive, max_steps=1, rescale=True)
+    assert forecaster.scaler.transform is not None
+    assert (forecaster.predict()["predictions"] > 0).all()
+
+
+@pytest.mark.parametrize("transform", ["log", "box_cox"])
+def test_a_new_series_is_scaled_as_one_that_was_there_from_the_start(transform: str) -> None:
+    positive = FRAME.assign(y=FRAME["y"].abs() + 1)
+    other = positive[positive["unique_id"] == "b"].assign(unique_id="c", y=lambda rows: 7 * rows["y"])
+    made = {**QUICK, "transform": transform, "max_steps": 1}
+    forecaster = Forecaster(**made).fit(positive)
+    both = pd.concat([positive[positive["unique_id"] == "a"], other])
+    forecaster.fine_tune(both, max_steps=1)
+    from_the_start = Forecaster(**made).fit(both).scaler
+    scaler = forecaster.scaler
+    assert scaler.ids == ("a", "b", "c")
+    assert scaler.transform is not None
+    assert from_the_start.transform is not None
+    assert len(scaler.transform.series_lambdas) == (3 if transform == "box_cox" else 0)
+    assert scaler.transform.series_mean[2] == pytest.approx(from_the_start.transform.series_mean[1])
+    assert scaler.transform.series_scale[2] == pytest.approx(from_the_start.transform.series_scale[1])
+    if transform == "log":  # a new series has the lambda of all, one that was there its own
+        assert scaler.series_mean[2] == pytest.approx(from_the_start.series_mean[1])
+        assert scaler.series_scale[2] == pytest.approx(from_the_start.series_scale[1])
+    assert (forecaster.predict()["predictions"] > 0).all()

@@ -12,7 +12,7 @@ import pytest
 import tsattn
 from tests.conftest import REAL_ROOT
 from tests.forecaster.test_distributions import counts
-from tests.forecaster.toys import SMALL, frame_of
+from tests.forecaster.toys import SMALL, T, frame_of
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -150,3 +150,24 @@ def test_paths_of_a_real_file() -> None:
     last = prices.columns[-1]
     correlation = np.corrcoef(table(paths.rename(columns={"date": "ds"}), last).T)
     assert correlation[2, 3] > 0.5  # what wanders stays where it is
+
+
+def test_paths_have_the_calibrated_quantiles() -> None:
+    frame = frame_of({"a": 300, "b": 300})
+    made = {**SMALL, "max_steps": 3, "calibrate": True, "val_rows": 60, "test_rows": T}
+    forecaster = Forecaster(**made).fit(frame)
+    paths, forecast = forecaster.sample(num_samples=2000, seed=1), forecaster.predict()
+    for level in (0.1, 0.9):
+        drawn = paths.groupby(["unique_id", "ds"])["y"].quantile(level).to_numpy()
+        width = (forecast["0.9"] - forecast["0.1"]).to_numpy()
+        assert (abs(drawn - forecast[str(level)]) < 0.15 * width).all()
+    # and each goes on from itself beyond the horizon
+    longer = forecaster.sample(horizon=T + 3, num_samples=3, seed=1)
+    assert longer.groupby(["unique_id", "sample"]).size().eq(T + 3).all()
+
+
+def test_a_column_of_the_name_of_paths_is_refused() -> None:
+    frame = frame_of({"a": 200}).rename(columns={"unique_id": "sample"})
+    forecaster = Forecaster(**{**SMALL, "max_steps": 1}, id_column="sample").fit(frame)
+    with pytest.raises(UserError, match="column sample of the series would be that of the paths, too: rename it"):
+        forecaster.sample(num_samples=2)

@@ -153,3 +153,48 @@ def test_loading_and_a_first_forecast_take_less_than_two_seconds_after_import(sa
     assert int(rows) == 4 * T, done.stderr
     assert float(seconds) < 2
     assert has_sklearn == "False", "half a second, for what nothing here needs"
+
+
+def test_what_a_gap_before_the_context_is_imputed_by_is_saved(tmp_path: Path) -> None:
+    frame = frame_of({"a": 200, "b": 120})
+    rng = np.random.default_rng(0)
+    frame["x"] = rng.normal(5, 1, len(frame))
+    end = frame.groupby("unique_id").cumcount(ascending=False)
+    frame.loc[end.between(10, L + 20), "x"] = np.nan
+    frame.loc[(end == L - 1) & (frame["unique_id"] == "b"), "y"] = np.nan  # the first row of a context
+    made = {**SMALL, "backbone": {**SMALL["backbone"], "kind": "transformer"}, "past_covariates": ["x"]}
+    made["backbone"].pop("patch_len")
+    forecaster = Forecaster(**{**made, "max_steps": 2}).fit(frame)
+    forecaster.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(), forecaster.predict())
+    pd.testing.assert_frame_equal(again.predict(), again.predict(frame))
+
+
+def test_ids_that_are_tuples_come_back(tmp_path: Path) -> None:
+    frame = frame_of({"a": 100, "b": 100})
+    frame["unique_id"] = [("shop", name) for name in frame["unique_id"]]
+    forecaster = Forecaster("seasonal_naive", prediction_length=2).fit(frame)
+    forecaster.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").predict(), forecaster.predict())
+
+
+def test_a_model_is_never_lost_where_it_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forecaster = Forecaster("seasonal_naive", prediction_length=2).fit(frame_of({"a": 100}))
+    forecaster.save(tmp_path / "model")
+    rename, calls = Path.rename, []
+
+    def stops(path: Path, target: Path) -> Path:
+        calls.append(target)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", stops)
+    with pytest.raises(KeyboardInterrupt):
+        forecaster.save(tmp_path / "model", overwrite=True)
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert len(tsattn.load(tmp_path / "model").predict()) == 2
+    forecaster.save(tmp_path / "model", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -161,3 +161,21 @@ def test_a_difference_of_nothing_is_one() -> None:
     around = deviations(runs, runs, resample, None, rng)
     assert around.p_value(0.0) == 1
     assert around.interval(0.0) == (0, 0)
+
+
+@pytest.mark.parametrize("origins", [1, 20, 40])
+def test_fewer_origins_than_a_horizon_have_no_spread(origins: int) -> None:
+    resample = Resample.draw(origins, 48, 10, np.random.default_rng(0))
+    assert not resample.has_spread
+    np.testing.assert_allclose(resample.sums(np.ones(origins)), resample.starts.shape[1] * resample.length)
+
+
+def test_draws_without_an_observed_target_say_nothing() -> None:
+    rng = np.random.default_rng(0)
+    for observed, is_enough in ((250, True), (40, False)):
+        counts = (np.arange(400) < observed).astype(float)
+        resample = Resample.draw(400, 96, 2000, np.random.default_rng(1))
+        arms = [ResampledRuns.of(rng.normal(mean, 1, (3, 400)) * counts, counts, resample) for mean in (0, 0.5)]
+        found = deviations(*arms, resample, None, rng)
+        assert (found is not None) == is_enough
+        assert found is None or np.isfinite([*found.values, found.spread, *found.interval(-0.5)]).all()

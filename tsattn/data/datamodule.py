@@ -320,13 +320,14 @@ class ForecastDataModule(LightningDataModule):
         if not self.can_recut:
             raise UserError(f"{purpose} data that are held in memory, which {type(self).__name__} does not")
 
-    def with_all_rows(self) -> Self:
-        """The same data, set up, with all rows for training: scaled by all of them, without validation and test.
+    def with_all_rows(self, *, rescale: bool = True) -> Self:
+        """The same data, set up, with all rows for training, on the scale that they have or (`rescale`) on their own.
 
         Raises:
             UserError: for data that cannot be split otherwise than they are.
         """
         whole = self.recut(AllRows(self.rule), ("train",), purpose="a refit needs")
+        whole.task, whole.scaler = (None, None) if rescale else (self.task, self.scaler)
         whole.setup("fit")
         return whole
 

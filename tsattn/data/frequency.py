@@ -145,7 +145,12 @@ def future_index(last: Any, frequency: str, length: int) -> Times:
         later = pd.date_range(start, periods=length + 1, freq=frequency)[1:] + (wall - start)
         is_summer = np.zeros(length, dtype=bool)
         return pd.DatetimeIndex(later.tz_localize(last.tz, ambiguous=is_summer, nonexistent="shift_forward"))
-    return pd.date_range(last, periods=length + 1, freq=frequency)[1:]
+    if last.tz is None or (isinstance(offset, pd.offsets.Tick) and offset.rule_code != "D"):
+        return pd.date_range(last, periods=length + 1, freq=frequency)[1:]
+    # days and longer steps are those of the clock on the wall, which may skip or repeat one of them
+    later = pd.date_range(last.tz_localize(None), periods=length + 1, freq=frequency)[1:]
+    is_summer = np.zeros(length, dtype=bool)
+    return later.tz_localize(last.tz, ambiguous=is_summer, nonexistent="shift_forward")
 
 
 def season_length(frequency: str) -> int:

@@ -57,8 +57,8 @@ class FrameDataModule(ForecastDataModule):
         weight_column: column of weights, numbers of at least 0: how much the targets of a row count in a training. 0
             leaves them out, as if they were missing; they still count in contexts, scales and every score.
         series_weights: weights of series by their ids, or of the columns of a wide frame; 1 for all others.
-        row_weights: stretches of time, ``[first, last, weight]`` each, both ends included. Weights that say something
-            of the same row are multiplied, and only their ratios matter.
+        row_weights: stretches of time, ``[first, last, weight]`` each, both ends included, a date alone as the
+            whole day. Weights that say something of the same row are multiplied, and only their ratios matter.
         scaling: ``series``, each series by its own mean and standard deviation, so that small ones count as much as
             large ones; ``global``, all by one a channel.
         **sizes: lengths and batch sizes, see `ForecastDataModule`.

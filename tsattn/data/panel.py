@@ -270,17 +270,23 @@ class Panel:
         return replace(cut, ahead=ahead, ahead_starts=np.concatenate([[0], np.cumsum(cut_off + steps)]))
 
     def last_rows(self, rows: int) -> Panel:
-        """The end of each series: `rows` rows, and as many more as it takes to hold a value of each channel."""
+        """The end of each series: `rows` rows, and as many more as it takes to impute what is missing in the first.
+
+        These begin with the last known number of each column, target or covariate, that is missing there.
+        """
         first = np.maximum(self.lengths - rows, 0)
-        ends = runs_of(self.values, self.starts[:-1] + first, self.lengths - first)
-        begins = np.concatenate([[0], np.cumsum(self.lengths - first)])
-        lacks = ~np.logical_or.reduceat(~np.isnan(ends), begins[:-1]).all(axis=1)
-        for number in np.flatnonzero(lacks & (first > 0)):
-            known = ~np.isnan(self.values[self.starts[number] : self.starts[number + 1]])
-            # a channel without any value needs no row
-            last = np.where(known.any(axis=0), len(known) - 1 - known[::-1].argmax(axis=0), len(known)).min()
-            first[number] = min(first[number], last)
-        return self._part(np.arange(len(self)), first, self.lengths)
+        begin = first.copy()
+        for part in (self.values, self.past_covariates, self.future_covariates):
+            if part is None:
+                continue
+            missing = np.isnan(part[self.starts[:-1] + first])
+            for number in np.flatnonzero(missing.any(axis=1) & (first > 0)):
+                before = slice(self.starts[number], self.starts[number] + first[number])
+                known = ~np.isnan(part[before][:, missing[number]])
+                # a column without any number before needs no row
+                last = np.where(known.any(axis=0), len(known) - 1 - known[::-1].argmax(axis=0), len(known)).min()
+                begin[number] = min(begin[number], last)
+        return self._part(np.arange(len(self)), begin, self.lengths)
 
     def take(self, numbers: NDArray[np.int64]) -> Panel:
         """Some of the series, given by rising numbers."""

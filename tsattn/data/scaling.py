@@ -36,6 +36,7 @@ __all__ = [
     "scaled_series",
     "series_units",
     "target_scaler",
+    "with_new_series",
 ]
 
 logger = logging.getLogger("tsattn")
@@ -226,6 +227,41 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
         static=None if panel.static is None else torch.from_numpy(panel.static),
         transform=transform,
         weights=None if panel.weights is None or history is None else normalised_weights(panel, history),
+    )
+
+
+def with_new_series(scaler: Scaler, panel: Panel, history: NDArray[np.int64]) -> Scaler:
+    """A scaler that knows the series of a panel, too: new ones on the scale that `scaled_series` gives them.
+
+    Args:
+        scaler: of the series that were trained on.
+        panel: with new series, or without.
+        history: `(S,)` how many first rows of each the scale of a new one is taken from.
+    """
+    new = np.flatnonzero(_known_numbers(panel.ids, scaler) < 0)
+    if scaler.scaling != "series" or not len(new):
+        return scaler
+
+    def added(known: tuple[tuple[float, ...], ...], table: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
+        return (*known, *_plain(table[new]))
+
+    fitted, transform = scaler.transform, _transform_of(panel, scaler, history)
+    if fitted is not None and transform is not None:
+        panel = transformed_panel(panel, transform.kind, transform.lambdas)
+        fitted = replace(
+            fitted,
+            series_lambdas=added(fitted.series_lambdas, transform.lambdas) if fitted.series_lambdas else (),
+            series_mean=added(fitted.series_mean, transform.mean),
+            series_scale=added(fitted.series_scale, transform.scale),
+        )
+    with quiet():  # what is new now is not new any more
+        mean, scale = series_units(panel, scaler, history)
+    return replace(
+        scaler,
+        ids=(*scaler.ids, *(panel.ids[number] for number in new)),
+        series_mean=added(scaler.series_mean, mean),
+        series_scale=added(scaler.series_scale, scale),
+        transform=fitted,
     )
 
 

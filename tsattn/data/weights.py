@@ -6,8 +6,10 @@ Shape letters: S series, C channels.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, datetime
 from numbers import Real
 from typing import Any, Self
 
@@ -97,7 +99,10 @@ class RowWeights:
             weights[part] *= weight
         for start, end, weight in self.rows:
             first, last = (_moment(one, panel.time) for one in (start, end))
-            inside = np.asarray((panel.time >= first) & (panel.time <= last))
+            ends = panel.time <= last
+            if isinstance(panel.time, pd.DatetimeIndex) and _is_day(end):
+                ends = panel.time.tz_localize(None).normalize() <= last.tz_localize(None)
+            inside = np.asarray((panel.time >= first) & ends)
             if not inside.any():
                 raise UserError(f"row_weights: {source} has no row from {start} to {end}")
             weights[inside] *= weight
@@ -157,6 +162,13 @@ def _weight(value: Any, what: str) -> float:
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
         raise UserError(f"the weight {what} must be a number of at least 0, not {shown(repr(value))}")
     return float(value)
+
+
+def _is_day(given: Any) -> bool:
+    """Whether a date has no time of day, so that it means the whole day."""
+    if isinstance(given, datetime):  # a Timestamp too
+        return False
+    return isinstance(given, date) or re.fullmatch(r"\s*\d{4}-?\d{2}-?\d{2}\s*", str(given)) is not None
 
 
 def _moment(given: Any, time: Times) -> Any:

@@ -125,6 +125,8 @@ def _partial(target: Array, covariate: Array, season: int, h: int, shifts: list[
 def _shifted(values: Array, places: int) -> Array:
     """Values as they were so many places before; of the future where that is below 0."""
     moved = np.full(len(values), np.nan)
+    if abs(places) >= len(values):
+        return moved
     if places >= 0:
         moved[places:] = values[: len(values) - places]
     else:

@@ -39,7 +39,7 @@ def scores_by(tables: Mapping[str, ErrorTable], by: str, panel: Panel) -> pd.Dat
     Returns:
         the columns of `ErrorTable.scores`; the index has the name of the forecaster (``forecaster``) and the group: the
         id of the series under its name in the panel, ``step`` from 1, or ``origin``, the last time stamp before the
-        horizon, or step, exact to the second.
+        horizon, or step, exact to the second. Where clocks are set back, the origins of both hours of one name are one.
 
     Raises:
         UserError: for another `by`, and if a table was measured without its rows or steps.

@@ -207,7 +207,9 @@ def fit_experiment(
         if refit:
             if recording is not None:
                 _write(result, recording, execution, hooks.beside)  # no failure of what follows loses the test
-            whole = _refitted(experiment, data, replace(training, trainer=for_refit), facts)
+            # what intervals are widened by is on the scale of the first fit
+            rescale = fitted.conformal is None
+            whole = _refitted(experiment, data, replace(training, trainer=for_refit), facts, rescale)
             whole = replace(whole, conformal=fitted.conformal)
             result = replace(result, refitted=whole)
         if recording is not None:
@@ -330,10 +332,10 @@ def _validated(
 
 
 def _refitted(
-    experiment: Experiment, data: ForecastDataModule, training: Training, facts: Mapping[str, Any]
+    experiment: Experiment, data: ForecastDataModule, training: Training, facts: Mapping[str, Any], rescale: bool
 ) -> FittedPredictor:
     """A predictor of the same description, fitted to all rows at the length that validation chose."""
-    whole = data.with_all_rows()
+    whole = data.with_all_rows(rescale=rescale)
     assert whole.task is not None
     assert whole.scaler is not None
     again = build_predictor(experiment.model["backbone"])

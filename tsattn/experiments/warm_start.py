@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from tsattn.data import ForecastDataModule
-from tsattn.data.quiet import quiet
-from tsattn.data.scaling import fit_scaler, series_units
+from tsattn.data.scaling import fit_scaler, with_new_series
 from tsattn.errors import UserError
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.scaler import Scaler
 from tsattn.task import Output
 
 __all__ = ["WarmStart"]
@@ -71,13 +69,11 @@ class WarmStart:
         data.setup("predict")  # read and split, not scaled
         panel, splits = data.panel, data.splits
         assert panel is not None
+        trained = np.array([split.train_end for split in splits])
         if self.rescale:
-            data.scaler = fit_scaler(panel, splits, data.scaling)
-        elif self.fitted.scaler.scaling == "series" and not {*panel.ids} <= {*self.fitted.scaler.ids}:
-            trained = np.array([split.train_end for split in splits])
-            with quiet():  # what is new now is not new any more
-                units = series_units(panel, self.fitted.scaler, trained)
-            data.scaler = _with_series(self.fitted.scaler, panel.ids, *units)
+            data.scaler = fit_scaler(panel, splits, data.scaling, data.transform)
+        else:
+            data.scaler = with_new_series(self.fitted.scaler, panel, trained)
         data.setup("fit")
 
     def key_after(self, key: str) -> str:
@@ -87,23 +83,3 @@ class WarmStart:
             found.update(name.encode())
             found.update(weight.detach().cpu().contiguous().numpy().tobytes())
         return found.hexdigest()
-
-
-def _with_series(scaler: Scaler, ids: tuple[Any, ...], mean: Any, scale: Any) -> Scaler:
-    """A scaler that knows some series more.
-
-    Args:
-        scaler: with a scale for each series.
-        ids: S of them, known or not.
-        mean: `(S, C)` as `series_units` gives it.
-        scale: `(S, C)`.
-    """
-    known = {*scaler.ids}
-    new = [number for number, name in enumerate(ids) if name not in known]
-    rows = [[tuple(table[number].tolist()) for number in new] for table in (mean, scale)]
-    return replace(
-        scaler,
-        ids=(*scaler.ids, *(ids[number] for number in new)),
-        series_mean=(*scaler.series_mean, *rows[0]),
-        series_scale=(*scaler.series_scale, *rows[1]),
-    )

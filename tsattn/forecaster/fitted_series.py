@@ -130,6 +130,7 @@ class FittedSeries:
         fields: dict[str, Any] = {name: plain[name] for name in _PLAIN}
         for name in ("ids", "channels", "past_names", "future_names", "static_names"):
             fields[name] = tuple(fields[name])
+        fields["ids"] = tuple(map(_id, fields["ids"]))
         fields["static_categories"] = tuple(map(tuple, fields["static_categories"]))
         known = plain.get("covariate_categories", {})
         fields["covariate_categories"] = {name: tuple(categories) for name, categories in known.items()}

@@ -128,8 +128,8 @@ class Forecaster(Forecasting, NetworkViews):
         weight_column: column of weights of rows, at least 0: how much their targets count in the training. 0 leaves
             them out of it, as if they were missing; contexts and scales still have them, and no score is weighted.
         series_weights: weights of series by their ids (of a wide frame, its columns); 1 for all others.
-        row_weights: stretches of time as ``(first, last, weight)``, both ends included, such as past anomalies. Weights
-            that say something of the same row are multiplied, and only their ratios matter.
+        row_weights: stretches of time as ``(first, last, weight)``, both ends included (a date alone is the whole
+            day), such as past anomalies. Weights of the same row are multiplied, and only their ratios matter.
         calibrate: whether validation windows calibrate intervals after the training (split-conformal), so that they
             hold the share of targets that they say: the quantiles of a model of such, and of any model those of
             ``predict(level=[80, 95])``. The same windows choose the best weights, which makes intervals a little too

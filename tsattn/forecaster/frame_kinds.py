@@ -72,11 +72,11 @@ def plain_forecast(frame: Any) -> pd.DataFrame:
 
 
 def _period(frame: pd.DataFrame | pd.Series, time_name: str) -> str | None:
-    """The frequency of the periods that are the index, a level of it, or the column of time."""
+    """The frequency of the periods that are the column of time, or without one the index or a level of it."""
     index = frame.index
-    levels: list[Any] = [index.get_level_values(number) for number in range(index.nlevels)]
     columns = [] if isinstance(frame, pd.Series) else [frame[name] for name in frame.columns if str(name) == time_name]
-    kinds = [one.dtype for one in (*columns, *levels)]
+    levels: list[Any] = [index.get_level_values(number) for number in range(index.nlevels)]
+    kinds = [one.dtype for one in columns or levels]
     # an offset has another name than its periods, ME and M
     names = (kind.name for kind in kinds if isinstance(kind, pd.PeriodDtype))
     return next((name.removeprefix("period[").removesuffix("]") for name in names), None)

@@ -22,6 +22,7 @@ from tsattn.experiments import Result
 from tsattn.forecaster.frames import future_frame
 from tsattn.predictors.any_horizon import AnyHorizon
 from tsattn.predictors.base import Predictor
+from tsattn.predictors.calibrated import Calibrated, with_levels
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.long_horizons import future_batches, moved_on, window_from
 from tsattn.predictors.marginals import check_marginals, marginals_of
@@ -35,6 +36,7 @@ __all__ = ["copula_of_result", "sample_frame"]
 
 logger = logging.getLogger("tsattn")
 
+_SAMPLE = "sample"
 _MOST_WINDOWS = 1000  # by which the steps are known to hang together
 
 
@@ -97,6 +99,9 @@ def sample_frame(
 ) -> pd.DataFrame:
     """Paths as a frame: ids, time stamps, ``sample`` from 0 and ``y``, sorted by series, path and time.
 
+    Quantiles that were calibrated are drawn from as they are forecast; of a distribution, and of a predictor that draws
+    its own paths, what was forecast before that is drawn from, which is logged.
+
     Args:
         fitted: a predictor and its scaler.
         copula: of its steps; None finds it in the windows of the panel.
@@ -109,12 +114,15 @@ def sample_frame(
 
     Raises:
         UserError: for a predictor of points, a future covariate that does not reach over the horizon, a path that is
-            not finite, or a panel without windows.
+            not finite, a panel without windows, or ids or time stamps in a column ``sample``.
     """
+    if _SAMPLE in (panel.id_name, panel.time_name):
+        raise UserError(f"column {_SAMPLE} of the series would be that of the paths, too: rename it")
     if not _draws(fitted.predictor):
         check_marginals(fitted.predictor)
         copula = _copula_of_panel(fitted, panel, execution, batch_size) if copula is None else copula
-    frames = _frames(fitted, copula, panel, horizon, paths, seed, execution, batch_size)
+    calibrated = _calibrated(fitted, panel)
+    frames = _frames(calibrated, copula, panel, horizon, paths, seed, execution, batch_size)
     return pd.concat([*frames], ignore_index=True)
 
 
@@ -146,11 +154,10 @@ def _frames(
 
 def _frame(drawn: Tensor, units: Units, batch: Batch, predictor: Predictor, panel: Panel, first: int) -> pd.DataFrame:
     """Paths `(B, T, C, N)` on the scale of the batch as rows."""
-    task, output = predictor.task, predictor.output
+    task = predictor.task
     assert task is not None
-    assert output is not None
     values = units.restore(drawn, batch.series_id)
-    if output.distribution == "negative_binomial":  # whole numbers but for what a scaled float is off by
+    if predictor.forecasts_counts:  # whole numbers but for what a scaled float is off by
         values = values.round()
     frame = future_frame([values.mean(-1)], task, Output(), panel, first).drop(columns="predictions")
     T, N = values.shape[1], values.shape[-1]
@@ -158,7 +165,22 @@ def _frame(drawn: Tensor, units: Units, batch: Batch, predictor: Predictor, pane
     rows = np.tile(np.arange(len(frame)).reshape(series, 1, T), (1, N, 1)).ravel()
     numbers = np.tile(np.arange(N).repeat(T), series)
     by_row = values.permute(0, 2, 3, 1)  # (B, C, N, T)
-    return frame.take(rows).assign(sample=numbers, y=by_row.numpy().ravel()).reset_index(drop=True)
+    return frame.take(rows).assign(**{_SAMPLE: numbers}, y=by_row.numpy().ravel()).reset_index(drop=True)
+
+
+def _calibrated(fitted: FittedPredictor, panel: Panel) -> FittedPredictor:
+    """What paths are drawn from, of a predictor that may have been calibrated."""
+    if fitted.conformal is None:
+        return fitted
+    if _draws(fitted.predictor) or _has_family(fitted.predictor):
+        logger.warning("paths are drawn from the forecast as it was before it was calibrated")
+        return fitted
+    return with_levels(fitted, panel.ids)
+
+
+def _has_family(predictor: Predictor) -> bool:
+    """Whether a predictor forecasts a distribution."""
+    return isinstance(predictor, NetworkPredictor) and predictor.family is not None
 
 
 def _draws(predictor: Predictor) -> bool:
@@ -184,7 +206,9 @@ def _paths(
     """Paths `(B, horizon, C, N)` on the scale of the batch."""
     assert predictor.task is not None
     L, T, C = predictor.context_length, predictor.task.prediction_length, batch.past.shape[-1]
-    if isinstance(predictor, AnyHorizon):
+    uncalibrated = predictor.predictor if isinstance(predictor, Calibrated) else predictor
+    if isinstance(uncalibrated, AnyHorizon):
+        assert isinstance(predictor, AnyHorizon)
         made = predictor.on(execution, lambda there: predictor.forecast_to(there, horizon))(batch)
         return marginals_of(predictor, made, batch).quantiles(copula.levels(generators, horizon, C, paths))
     steps = min(horizon, T)

@@ -43,13 +43,15 @@ from numpy.typing import NDArray
 
 __all__ = ["Deviations", "Resample", "ResampledRuns", "SeedLuck", "block_length", "deviations"]
 
+_OBSERVED = 0.9  # the share of draws that must hold an observed target
 _FEWEST = 2.0  # blocks, below which there is no spread to speak of
 
 Array = NDArray[np.float64]
 
 
 def block_length(origins: int, horizon: int) -> int:
-    """How many origins a block holds: a twentieth of all, and two horizons where ten such blocks fit; at least one.
+    """How many origins a block holds: a twentieth of all, and two horizons where ten such blocks fit; at least one
+    horizon, or all.
 
     Where origins lie further apart than a step, fewer windows overlap, and such blocks are longer than they need be.
 
@@ -57,7 +59,7 @@ def block_length(origins: int, horizon: int) -> int:
         origins: number of different origins of test windows.
         horizon: in steps.
     """
-    return max(horizon, min(2 * horizon, origins // 10), origins // 20)
+    return min(origins, max(horizon, min(2 * horizon, origins // 10), origins // 20))
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class ResampledRuns:
 
     Attributes:
         means: `(S,)` of each seed, over all windows.
-        resampled: `(S, R)` the same over what was drawn.
+        resampled: `(S, R)` the same over what was drawn; NaN where no target of that was observed.
     """
 
     means: Array
@@ -181,6 +183,7 @@ class ResampledRuns:
             resample: the windows drawn anew.
         """
         drawn = resample.sums(counts)
+        drawn = np.where(drawn > 0, drawn, np.nan)
         resampled = np.stack([resample.sums(seed) / drawn for seed in sums])
         return cls(sums.sum(1) / counts.sum(), resampled)
 
@@ -239,7 +242,7 @@ def deviations(
     rng: np.random.Generator,
     *,
     is_reference_drawn: bool = True,
-) -> Deviations:
+) -> Deviations | None:
     """Deviations of the mean error of an arm less that of a reference, over the same windows.
 
     Args:
@@ -249,6 +252,9 @@ def deviations(
         luck: of the seeds of each, or of pairs of them; None where nothing is known of it.
         rng: what draws seeds and the chi-squared mixture.
         is_reference_drawn: whether the reference has seeds of its own; a closed form has none, and neither have pairs.
+
+    Returns:
+        None where so few targets were observed that one draw in ten or more holds none of them.
     """
     difference = arm.mean - reference.mean
     of_time = (arm.resampled.mean(0) - reference.resampled.mean(0) - difference) * resample.inflation
@@ -259,4 +265,8 @@ def deviations(
             of_seeds = of_seeds - luck.of_mean(len(reference), rng)
         parts.append((of_seeds, luck.freedom))
     mixed = [part * np.sqrt(freedom / rng.chisquare(freedom, len(part))) for part, freedom in parts]
-    return Deviations(np.sum(mixed, axis=0), [(float(part.std()), freedom) for part, freedom in parts])
+    values = np.sum(mixed, axis=0)
+    is_known = np.isfinite(values)
+    if is_known.mean() <= _OBSERVED:
+        return None
+    return Deviations(values[is_known], [(float(part[is_known].std()), freedom) for part, freedom in parts])

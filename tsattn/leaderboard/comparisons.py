@@ -230,7 +230,7 @@ _JUDGED = ("difference", "low", "high", "holm")
 
 
 def _verdict(difference: float, low: float, high: float, holm: float) -> str:
-    if np.isnan(holm):
+    if np.isnan([difference, low, high, holm]).any():
         return "no interval"
     if low <= 0 <= high or holm >= LEVEL:
         return "tie"
@@ -286,6 +286,9 @@ class _TestedArms:
             rng = self._rng(str(pair.arm), str(pair.reference), metric)
             is_drawn = bool(reference.seeds) and not is_paired
             around = deviations(runs, others, resample, luck, rng, is_reference_drawn=is_drawn)
+            if around is None:
+                yield {**row, "low": np.nan, "high": np.nan, "p": np.nan}, None
+                continue
             row["seed_freedom"] = 0.0 if luck is None else luck.freedom
             low, high = around.interval(difference)
             yield {**row, "low": low, "high": high, "p": around.p_value(difference)}, around

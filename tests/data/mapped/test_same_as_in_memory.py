@@ -237,3 +237,17 @@ def test_values_too_large_are_refused_when_they_are_cut(tmp_path: Path) -> None:
     data = mapped(saved(frame, tmp_path / "a.parquet"), **LONG)
     with pytest.raises(Exception, match=r"series s1 has the value 1e\+200 at 2020-04-11 06:00:00, too large"):
         list(data.test_dataloader())
+
+
+def test_a_series_without_a_category_is_missing_one(tmp_path: Path) -> None:
+    frame = full_frame()
+    frame.loc[frame["unique_id"] == "s1", "kind"] = np.nan
+    panel = converted(saved(frame, tmp_path / "table.parquet"), tmp_path / "out", target=["y", "z"], **ROLES)
+    assert panel.static_categories[0] == ("missing", "new", "other")
+    assert_same_panel(panel, panel_from_frame(frame, target=["y", "z"], **ROLES))
+
+
+def test_text_covariates_are_refused_by_what_is_true(tmp_path: Path) -> None:
+    path = saved(full_frame().assign(p="sunny"), tmp_path / "table.parquet")
+    with pytest.raises(UserError, match="a past covariate needs numbers or bools where a table is converted"):
+        converted(path, tmp_path / "out", target=["y", "z"], **ROLES)

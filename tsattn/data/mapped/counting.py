@@ -37,7 +37,8 @@ class Counts:
         ids: of each series.
         arrays: by name, one entry for each series: ``rows``; ``first`` and ``last`` time stamp (in nanoseconds, or
             steps); ``last_target``, the last one with a target; ``known`` `(S, C)`, how many values; ``static``
-            `(S, K)`, numbers of categories in `categories`, or -1; ``late``, whether a row came before an earlier one.
+            `(S, K)`, numbers of categories in `categories`, or -1; ``lacking`` `(S, K)`, the first row that should
+            have one and has none, counted from 1, or 0; ``late``, whether a row came before an earlier one.
         covariates: `(P + F,)` how many values of covariates.
         categories: of each static column the categories, in the order of their rows.
         file_starts: the number of the first row of each file that was begun.
@@ -58,6 +59,7 @@ class Counts:
             "last_target": np.zeros(0, np.int64),
             "known": np.zeros((0, C), np.int64),
             "static": np.zeros((0, K), np.int64),
+            "lacking": np.zeros((0, K), np.int64),
             "late": np.zeros(0, np.bool_),
         }
         self.covariates = np.zeros(len(roles.past) + len(roles.future), np.int64)
@@ -185,11 +187,9 @@ class Counts:
             raw, uniques = pd.factorize(chunk.frame[name])
         except TypeError as error:
             raise UserError(f"static column {shown(name)} holds no categories; valid are texts and numbers") from error
-        lacking = (raw < 0) & ~may_lack
-        if lacking.any():
-            raise UserError(
-                f"{chunk.where(int(lacking.argmax()))}: the category in static column {shown(name)} is missing"
-            )
+        lacking, first = np.flatnonzero((raw < 0) & ~may_lack)[::-1], self.arrays["lacking"][:, k]
+        none_yet = lacking[first[codes[lacking]] == 0]
+        first[codes[none_yet]] = chunk.start + none_yet + 1  # of several rows the first is written last
         known = self.categories[k]
         texts = [category_text(value) for value in uniques.tolist()]
         numbers = np.array([*(known.setdefault(text, len(known)) for text in texts), -1], np.int64)[raw]
@@ -209,8 +209,11 @@ class Counts:
 
 def numbers_of(chunk: RowChunk, roles: Roles) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Past covariates `(rows, P)` and future ones `(rows, F)` of a chunk."""
-    past = number_columns(chunk.frame, roles.past, chunk.where, "past covariate")
-    return past, number_columns(chunk.frame, roles.future, chunk.where, "future covariate")
+    past, known = (
+        number_columns(chunk.frame, names, chunk.where, role, is_converted=True)
+        for names, role in ((roles.past, "past covariate"), (roles.future, "future covariate"))
+    )
+    return past, known
 
 
 def _are_weekdays(time: pd.DatetimeIndex) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.columns import id_order
+from tsattn.data.columns import MISSING, id_order
 from tsattn.data.csv_cells import whole_ids
 from tsattn.data.frequency import Times
 from tsattn.data.grid import OFF_GRID, Grid, counts
@@ -143,7 +143,7 @@ class ChunkReader:
             )
         number = np.full(len(names), -1)
         number[order] = np.arange(len(order))
-        categories, static = self._categories(seen, order, ids)
+        categories, static = self._categories(seen, order)
         return self._on_grids(
             seen, order, ids, roles=roles, channels=channels, number=number, categories=categories, static=static
         )
@@ -187,18 +187,18 @@ class ChunkReader:
         return replace(roles, target=tuple(roles.target[place] for place in channels)), channels
 
     def _categories(
-        self, seen: Counts, order: NDArray[np.int64], ids: tuple[Any, ...]
+        self, seen: Counts, order: NDArray[np.int64]
     ) -> tuple[tuple[tuple[str, ...], ...], NDArray[np.int64]]:
-        raw = seen.arrays["static"][order]
-        lacking = np.argwhere(raw < 0)
-        if lacking.size:
-            number, k = lacking[0].tolist()
-            of = "" if self.source.roles.is_wide else f" of series {shown(ids[number])}"
-            name = shown(self.source.roles.static[k])
-            raise UserError(f"{self.source.path}: the category{of} in static column {name} is missing")
+        raw, lacking = seen.arrays["static"][order], seen.arrays["lacking"][order]
+        partly = np.argwhere((lacking > 0) & (raw >= 0))
+        if partly.size:
+            number, k = min(partly.tolist(), key=lambda place: int(lacking[*place]))
+            where = self.source.row_name(*seen.name_row(int(lacking[number, k]) - 1))
+            raise UserError(f"{where}: the category in static column {shown(self.source.roles.static[k])} is missing")
         categories, columns = [], []
-        for k, texts in enumerate(map(list, seen.categories)):
-            used = sorted(texts[code] for code in np.unique(raw[:, k]))
+        for k, known in enumerate(map(list, seen.categories)):
+            texts = [*known, MISSING]  # -1, the last, is that of a series without any
+            used = sorted({texts[code] for code in np.unique(raw[:, k])})
             new = {text: place for place, text in enumerate(used)}
             columns.append(np.array([new.get(text, -1) for text in texts])[raw[:, k]])
             categories.append(tuple(used))
