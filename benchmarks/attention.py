@@ -44,7 +44,7 @@ def differing(names: list[str], plan: Plan, device: str, dtypes: list[torch.dtyp
             tolerance = GPU_FLOAT32 if device == "cuda" and dtype == torch.float32 else TOLERANCES[dtype]
             for width in contender.widths:
                 for causal in (False, True):
-                    problem = Problem(plan.checked, 2, width, causal)
+                    problem = Problem(plan.checked, 2, width, causal, plan.heads)
                     error = check(contender, problem, dtype, device)
                     if not error <= tolerance:
                         wrong[f"{name}, heads of {width}{', causal' if causal else ''}, {dtype}"] = error

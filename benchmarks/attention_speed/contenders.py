@@ -34,12 +34,14 @@ class Problem:
         batch: sequences.
         width: components of a head.
         causal: whether a token sees no later one.
+        heads: how many.
     """
 
     T: int
     batch: int = 1
     width: int = 64
     causal: bool = False
+    heads: int = HEADS
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -156,7 +158,7 @@ CONTENDERS = {
 def inputs(problem: Problem, dtype: torch.dtype, device: str) -> list[Tensor]:
     """Queries, keys and values, the same for all contenders."""
     generator = torch.Generator().manual_seed(problem.T)
-    shape = (problem.batch, HEADS, problem.T, problem.width)
+    shape = (problem.batch, problem.heads, problem.T, problem.width)
     return [torch.randn(shape, generator=generator).to(device, dtype).requires_grad_() for _ in range(3)]
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from attention_speed.contenders import CONTENDERS, HEADS, SDPA, Contender, Problem, inputs
+from attention_speed.contenders import CONTENDERS, SDPA, Contender, Problem, inputs
 from attention_speed.rows import Row, rows_beside
 from attention_speed.timing import Timing, cpu_clock, gpu_clock, peak_memory, take_turns, wall_clock
 
@@ -68,7 +68,7 @@ def shape_of(problem: Problem) -> dict[str, int]:
     return {
         "T": problem.T,
         "batch": problem.batch,
-        "heads": HEADS,
+        "heads": problem.heads,
         "width": problem.width,
         "causal": problem.causal,
     }

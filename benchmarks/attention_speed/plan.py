@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from attention_speed.avx2 import AVX2_PARTS, avx2_rows
-from attention_speed.contenders import BATCHES, Problem
+from attention_speed.contenders import BATCHES, HEADS, Problem
 from attention_speed.modules import MODULE_SIZES, bare_rows, decoding_rows, module_rows
 from attention_speed.passes import bfloat16_rows, long_rows, pass_rows, thread_rows
 from attention_speed.rows import Row
@@ -33,6 +33,7 @@ class Plan:
         steps: arguments of `step_rows`.
         timing: how long.
         checked: the length at which contenders are compared with their reference.
+        heads: of attention by itself.
     """
 
     batches: dict[int, int]
@@ -43,10 +44,11 @@ class Plan:
     decoded: int = 4096
     steps: dict[str, int] = field(default_factory=dict)
     checked: int = 320
+    heads: int = HEADS
 
     def problems(self, widths: tuple[int, ...] = (64,), longer_than: int = 0) -> list[Problem]:
         return [
-            Problem(T, batch, width, causal)
+            Problem(T, batch, width, causal, self.heads)
             for width in widths
             for T, batch in self.batches.items()
             if longer_than <= T and (width == 64 or T <= 2048)
@@ -64,7 +66,7 @@ def cpu_plan(seconds: float, tiny: bool) -> Plan:
 
 def gpu_plan(seconds: float, tiny: bool) -> Plan:
     if tiny:
-        return Plan({17: 1}, Timing(0, 1, 1), checked=17)
+        return Plan({17: 1}, Timing(0, 1, 1), checked=17, heads=1)  # Triton is interpreted, head by head
     return Plan({1024: 8, 2048: 4, 4096: 2, 8192: 1, 16384: 1}, Timing(seconds), checked=320)
 
 

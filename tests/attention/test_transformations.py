@@ -78,7 +78,7 @@ def test_gradients_of_torch_func(case: str, length: int) -> None:
 @pytest.mark.parametrize(("length", "causal"), [(LENGTHS[0], True), (LENGTHS[1], False)])
 def test_vmap_is_a_loop(case: str, length: int, causal: bool) -> None:
     attention = build(case, length=length, causal=causal, rope=case != "btt-query")
-    rows, mask = tokens(3, 2, length), padding(length).expand(3, -1, -1).clone()
+    rows, mask = tokens(2, 2, length), padding(length).expand(2, -1, -1).clone()
     mask[1, 1, -3:] = False
     seen = mask[..., None]
     for impl in each_impl(attention):

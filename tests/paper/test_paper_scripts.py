@@ -108,7 +108,8 @@ def test_rates_run_to_their_report(toy: Any, tmp_path: Path) -> None:
 def test_forecasts_of_etth1_run_to_their_report(toy: Any, tmp_path: Path) -> None:
     predictors = ["transformer_1e-5_200", "transformer_5e-3_200", "transformer_5e-3_1000"]
     steps = {"transformer_1e-5_200": 2, "transformer_5e-3_200": 2, "transformer_5e-3_1000": 4}
-    experiment, output = toy("etth1", predictors, ["standard", "mlr_2"], steps, **SHORT)
+    small = {"model.backbone.num_layers": 1, "model.backbone.d_ff": 16}
+    experiment, output = toy("etth1", predictors, ["standard", "mlr_2"], steps, **SHORT, **small)
     words = ["--output", str(output), "--folder", str(tmp_path / "runs"), "--horizon", "96", "--jobs", "2"]
     assert experiment.main(words) == 0
     table = pd.read_csv(output / "table.csv")

@@ -14,7 +14,7 @@ import pytest
 
 from tests.ops.native.conftest import CopyingCompiler, empty_cache, environment, needs_compiler, without_compiler
 from tsattn.errors import UserError
-from tsattn.ops.native import library, self_check
+from tsattn.ops.native import kernel_compiler, library, self_check
 from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, sets_of_this_cpu
 from tsattn.ops.native.kernel_compiler import compilers
 from tsattn.ops.native.library import KernelLibrary, build_library, find_library, load_kernels, why_no_kernels
@@ -30,11 +30,18 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "COMPILED", Path("/nowhere"))
 
 
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the compiler optimise nothing: the kernels of all other tests are as they are shipped."""
+    flags = tuple("-O0" if flag == "-O3" else flag for flag in kernel_compiler._FLAGS)
+    monkeypatch.setattr(kernel_compiler, "_FLAGS", flags)
+
+
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HERE)
 def test_they_are_compiled_at_first_use(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = empty_cache(tmp_path, monkeypatch)
+    hurry(monkeypatch)
     monkeypatch.setenv("TSATTN_KERNELS", name)
     kernels = load_kernels()
     assert kernels is not None, why_no_kernels()
@@ -185,6 +192,7 @@ def test_kernels_that_compute_wrong_are_not_used(
     monkeypatch.setattr("tsattn.ops.native.kernel_compiler.SOURCE", source)
     monkeypatch.setenv("CXX", compilers()[0].command[0])
     monkeypatch.setenv("TSATTN_KERNELS", "portable")
+    hurry(monkeypatch)
     empty_cache(tmp_path, monkeypatch)
     assert load_kernels() is None
     reason = why_no_kernels()
