@@ -6,6 +6,7 @@ import ast
 import hashlib
 import sys
 import sysconfig
+from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -35,7 +36,7 @@ def documentation_strings() -> str:
             tree = ast.parse(path.read_bytes())
         except SyntaxError:
             continue
-        for node in ast.walk(tree):
+        for node in _statements(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node)
                 if text:
@@ -44,6 +45,16 @@ def documentation_strings() -> str:
     if len(whole) < _LEAST:
         raise UserError(f"this Python has no source files of its standard library in {root}: give a text, --text FILE")
     return whole
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """What may hold definitions, in the order of `ast.walk`, without the expressions, which are most of a file."""
+    waiting = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        inner = ast.iter_child_nodes(node)
+        waiting.extend(one for one in inner if isinstance(one, ast.stmt | ast.excepthandler | ast.match_case))
 
 
 def _files(root: Path) -> Iterator[Path]:
