@@ -73,7 +73,10 @@ def test_means_over_other_blocks_are_no_rivals(scored: Any) -> None:
     file = scored.out / "origins.json"
     before = file.read_text()
     rows = json.loads(before)
-    others = [{**rows[0], "predictor": "elsewhere"}, {**rows[0], "predictor": "other", "origins": [0.0], "error": 0.0}]
+    assert all(len(row.pop("key")) == 64 for row in rows)
+    gone = {**rows[0], "predictor": "gone", "key": "0" * 64}
+    elsewhere = {**rows[0], "predictor": "elsewhere"}
+    others = [gone, elsewhere, {**rows[0], "predictor": "other", "origins": [0.0], "error": 0.0}]
     file.write_text(json.dumps([*rows, *others]))
     assert scored.run("--origins", "2") == 0
     names = [row["predictor"] for row in json.loads(file.read_text())]

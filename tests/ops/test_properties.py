@@ -70,6 +70,26 @@ def value_and_gradients(attend: Callable[..., Tensor], drawn: dict[str, Any], dt
     return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
 
 
+def moved_by_rounding(
+    attend: Callable[..., Tensor], rounded: dict[str, Any], expected: list[Tensor], exact: torch.dtype
+) -> list[float]:
+    """How far the reference goes where q, k and v are four units in the last place of bfloat16 off, by each result.
+
+    What rounds logits, probabilities and their gradients, as PyTorch's own kernel does in bfloat16, is as far off.
+    """
+    most = [0.0] * len(expected)
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        nearly = dict(rounded)
+        for name in "qkv":
+            signs = torch.randint(0, 2, rounded[name].shape, generator=generator) * 2 - 1
+            nearly[name] = rounded[name] * (1 + signs * 2.0**-6)
+        found = value_and_gradients(lambda *x, **more: attend(*x, **more, impl="reference"), nearly, exact)
+        far = [float((one - other).abs().max()) for one, other in zip(found, expected, strict=True)]
+        most = [max(pair) for pair in zip(most, far, strict=True)]
+    return most
+
+
 def check(attend: Callable[..., Tensor], drawn: dict[str, Any], impls: tuple[str, ...]) -> list[str]:
     """Each implementation is the reference, or says that it cannot; those that were compared."""
     compared = []
@@ -77,6 +97,8 @@ def check(attend: Callable[..., Tensor], drawn: dict[str, Any], impls: tuple[str
     exact = torch.float32 if dtype == torch.bfloat16 else dtype
     rounded = {name: v.to(dtype).to(exact) if name in "qkv" else v for name, v in drawn.items()}
     expected = value_and_gradients(lambda *x, **more: attend(*x, **more, impl="reference"), rounded, exact)
+    is_coarse = dtype == torch.bfloat16
+    moved = moved_by_rounding(attend, rounded, expected, exact) if is_coarse else [0.0] * len(expected)
     for impl in impls:
         try:
             found = value_and_gradients(lambda *x, impl=impl, **more: attend(*x, **more, impl=impl), drawn, dtype)
@@ -85,9 +107,9 @@ def check(attend: Callable[..., Tensor], drawn: dict[str, Any], impls: tuple[str
             continue
         # a gradient may vanish by cancellation, as that of q does before a single key: rounding goes by the largest
         largest = max(float(other.abs().max()) for other in expected)
-        for one, other in zip(found, expected, strict=True):
+        for one, other, conditioned in zip(found, expected, moved, strict=True):
             assert torch.isfinite(one).all(), impl
-            assert float((one.to(exact) - other).abs().max()) <= TOLERANCE[dtype] * largest, impl
+            assert float((one.to(exact) - other).abs().max()) <= TOLERANCE[dtype] * largest + conditioned, impl
         compared.append(impl)
     return compared
 

@@ -119,9 +119,9 @@ def test_a_backbone_with_all_that_it_can_have_compiles_whole(kind: str) -> None:
     check_compiles_whole(backbone, recompute=True)
 
 
-def test_compiled_models_do_not_use_up_the_compilations_of_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+@torch._dynamo.config.patch(recompile_limit=3)
+def test_compiled_models_do_not_use_up_the_compilations_of_later_ones() -> None:
     """torch compiles one function at most 8 times, here 3; here there are 2 models of 2 sizes of one class."""
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 3)
     for width in (8, 16):
         backbone = build_backbone({"kind": "transformer", "d_model": width, "num_heads": 2, "num_layers": 1}, task())
         start_compiled(backbone, "default")

@@ -138,6 +138,10 @@ class Board:
         """The plan of what is run here."""
         return self._plan
 
+    def is_planned(self, key: str) -> bool:
+        """Whether the whole suite, as it is now, has an entry."""
+        return any(entry.key == key for entry in self._whole.entries)
+
     def state(self, entry: Entry) -> str:
         """``does not apply``, ``done``, ``failed``, ``waits`` for a study, or ``left``."""
         if entry.reason:

@@ -31,6 +31,7 @@ __all__ = ["ORIGINS", "OriginScores", "read_origins", "score_on_origins"]
 ORIGINS = "origins.json"
 _COLUMNS = ["dataset", "horizon", "predictor", "attention", "origins", "error"]
 _LABELS = ["dataset", "predictor", "attention"]
+_PATIENCE = 60.0  # seconds to wait for another process that writes
 
 
 class OriginScores:
@@ -93,17 +94,25 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
         if len(scores.known(entry)) < folds:
             say(f"origins {number} of {len(entries)}  {entry.name}: {_computed(scores, entry)}")
     rows = [
-        {**{name: entry.labels[name] for name in _COLUMNS[:4]}, "origins": found, "error": sum(found) / folds}
+        {
+            **{name: entry.labels[name] for name in _COLUMNS[:4]},
+            "origins": found,
+            "error": sum(found) / folds,
+            "key": entry.key,
+        }
         for entry in entries
         if len(found := scores.known(entry)) == folds
     ]
     file = board.output / ORIGINS
-    before = json.loads(file.read_text()) if file.exists() else []
     again = {tuple(row[name] for name in _LABELS) for row in rows}
-    # means over other blocks are no rivals of these
-    like = [row for row in before if len(row["origins"]) == folds]
-    rows += [row for row in like if tuple(row[name] for name in _LABELS) not in again]
-    write_text(file, json.dumps(rows, indent=1) + "\n")
+    with board.folder.held(ORIGINS, _PATIENCE):  # a shard beside this one adds its own
+        before = json.loads(file.read_text()) if file.exists() else []
+        for row in before:
+            # means over other blocks are no rivals of these, nor are arms that the suite has no more
+            is_rival = len(row["origins"]) == folds and ("key" not in row or board.is_planned(row["key"]))
+            if is_rival and tuple(row[name] for name in _LABELS) not in again:
+                rows.append(row)
+        write_text(file, json.dumps(rows, indent=1) + "\n")
     say(f"{suite.name}: {number_of(len(rows), 'arm')} scored on {folds} rolling origins: {file}")
 
 
