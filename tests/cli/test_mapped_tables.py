@@ -40,10 +40,11 @@ def test_forecasts_are_those_of_the_same_table_in_memory(tmp_path: Path, capfd: 
 def test_a_table_is_converted_and_fitted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     days = pd.date_range("2020-01-01", periods=90)
-    table = pd.DataFrame({"shop": "a", "day": days.strftime("%d.%m.%Y"), "sales": rng.random(90), "price": 1.5})
+    table = pd.DataFrame({"shop": "a", "day": days.strftime("%d.%m.%Y"), "sales": rng.random(90), "price": 1.5, "w": 2})
     table.to_csv(tmp_path / "sales.csv", sep=";", index=False)
     words = ["datasets", "convert", str(tmp_path / "sales.csv"), str(tmp_path / "sales"), "--separator", ";"]
     words += ["--id_column", "shop", "--time_column", "day", "--target", "sales", "--past_covariates", "price"]
+    words += ["--weight_column", "w"]
     assert main(words) == 0
     assert capfd.readouterr().out.startswith(f"{tmp_path}/sales: 90 rows of 1 series, frequency D, ")
     assert main(words) == 2
@@ -52,7 +53,9 @@ def test_a_table_is_converted_and_fitted(tmp_path: Path, capfd: pytest.CaptureFi
     for kind in ("CSVDataModule", "MappedDataModule"):
         data = [f"--data={kind}", f"--data.path={tmp_path / 'sales'}", "--data.context_length=12"]
         data += ["--data.prediction_length=4", "--model.backbone=ridge"]
-        assert main(["fit", *data, "--run", str(tmp_path / kind)]) == 0
+        assert main(["fit", *data, "--data.weight_column=v", "--run", str(tmp_path / "wrong")]) == 2
+        assert "was converted with w as the column of weights, not v" in capfd.readouterr().err
+        assert main(["fit", *data, "--data.weight_column=w", "--run", str(tmp_path / kind)]) == 0
         assert main(["predict", "--run", str(tmp_path / kind), "--output", str(tmp_path / f"{kind}.csv")]) == 0
     frames = [pd.read_csv(tmp_path / f"{kind}.csv") for kind in ("CSVDataModule", "MappedDataModule")]
     pd.testing.assert_frame_equal(frames[0], frames[1])

@@ -25,10 +25,10 @@ def long(seed: int = 0) -> pd.DataFrame:
 def test_column_series_and_rows_are_multiplied_whatever_the_order_of_rows() -> None:
     frame = long()
     stretch = "2024-01-01 05:00", "2024-01-01 08:00"
-    weights = RowWeights.of("w", {"a": 0.5}, [(*stretch, 3), ("2024-01-01 08:00", "2024-01-02 00:00", 0)])
+    weights = RowWeights.of({"a": 0.5}, [(*stretch, 3), ("2024-01-01 08:00", "2024-01-02 00:00", 0)])
     shuffled = frame.sample(frac=1, random_state=0)
     shuffled = shuffled[shuffled["ds"] != "2024-01-02 03:00"]  # a gap, which has no weight
-    panel = panel_from_frame(shuffled, weights=weights)
+    panel = panel_from_frame(shuffled, weight_column="w", weights=weights)
     assert panel.weights is not None
     expected = frame.sort_values(["unique_id", "ds"], ignore_index=True)
     value = expected["w"] * np.where(expected["unique_id"] == "a", 0.5, 1.0)
@@ -42,17 +42,19 @@ def test_column_series_and_rows_are_multiplied_whatever_the_order_of_rows() -> N
 
 def test_columns_of_a_wide_table_are_series_and_the_weights_are_none(toy_frame: pd.DataFrame) -> None:
     frame = toy_frame.assign(w=2.0)
-    panel = panel_from_frame(frame, weights=RowWeights.of("w", {"drift": 3}, None))
+    panel = panel_from_frame(frame, weight_column="w", weights=RowWeights.of({"drift": 3}))
     assert panel.channels == ("wave", "drift")
     assert panel.weights is not None
     np.testing.assert_array_equal(panel.weights, np.full((600, 1), 2.0) * [1, 3])
     assert panel.channels_as_series().weights[:, 0].tolist() == [6.0] * 600 + [2.0] * 600  # type: ignore[index]
     zoned = frame.tz_localize("Europe/Vienna", nonexistent="shift_forward", ambiguous=True).iloc[:40]
-    panel = panel_from_frame(zoned, weights=RowWeights.of("w", None, [("2020-01-01", "2020-01-01 03:00", 0)]))
+    panel = panel_from_frame(
+        zoned, weight_column="w", weights=RowWeights.of(None, [("2020-01-01", "2020-01-01 03:00", 0)])
+    )
     assert panel.weights is not None
     assert (panel.weights[:, 0] == 0).sum() == 4
     steps = frame.set_axis(range(5, 605), axis=0)
-    panel = panel_from_frame(steps, weights=RowWeights.of(None, None, [(7, 9, 0)]))
+    panel = panel_from_frame(steps, weights=RowWeights.of(None, [(7, 9, 0)]))
     assert panel.weights is not None
     assert np.flatnonzero(panel.weights[:, 0] == 0).tolist() == [2, 3, 4]
 
@@ -113,7 +115,7 @@ def test_weights_that_are_none_are_refused_by_row(change: Any, message: str) -> 
 def test_a_row_without_a_target_needs_no_weight() -> None:
     frame = cell(long(), np.nan)
     frame.loc[2, "y"] = np.nan
-    assert panel_from_frame(frame, weights=RowWeights.of("w", None, None)).weights is not None
+    assert panel_from_frame(frame, weight_column="w").weights is not None
 
 
 @pytest.mark.parametrize(
@@ -164,6 +166,6 @@ def test_a_date_alone_is_a_whole_day() -> None:
     ):
         for zone in (None, "Europe/Berlin"):
             stamps = frame["ds"].dt.tz_localize(zone)
-            panel = panel_from_frame(frame.assign(ds=stamps), weights=RowWeights.of(None, None, [(first, last, 0)]))
+            panel = panel_from_frame(frame.assign(ds=stamps), weights=RowWeights.of(None, [(first, last, 0)]))
             assert panel.weights is not None
             assert (panel.weights == 0).sum() == 2 * rows

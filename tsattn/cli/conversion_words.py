@@ -17,8 +17,8 @@ _COLUMNS = {
 }
 
 OPTIONS = (
-    *("--id_column", "--time_column", *_COLUMNS, "--frequency", "--max_filled", "--date_format", "--separator"),
-    *("--decimal", "--encoding", "--overwrite"),
+    *("--id_column", "--time_column", *_COLUMNS, "--weight_column", "--frequency", "--max_filled", "--date_format"),
+    *("--separator", "--decimal", "--encoding", "--overwrite"),
 )
 
 
@@ -30,6 +30,7 @@ def add_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time_column", metavar="NAME", help="column of time stamps (default: ds, timestamp or date)")
     for name, what in _COLUMNS.items():
         parser.add_argument(name, metavar="A,B", help=f"{what}, separated by commas")
+    parser.add_argument("--weight_column", metavar="NAME", help="how much the targets of each row count in a training")
     parser.add_argument("--frequency", metavar="FREQ", help="such as h, D or MS; found by default")
     parser.add_argument("--max_filled", metavar="SHARE", default="0.5", help="of a series, at most (default: 0.5)")
     parser.add_argument("--date_format", metavar="FORMAT", help="of dates in text, such as %%d/%%m/%%y")
@@ -50,7 +51,7 @@ def convert_table(options: argparse.Namespace) -> str:
     from tsattn.data.table_options import TableOptions
     from tsattn.data.text_format import TextFormat
 
-    columns = {name: getattr(options, name) for name in ("id_column", "time_column")}
+    columns = {name: getattr(options, name) for name in ("id_column", "time_column", "weight_column")}
     for name in (word.removeprefix("--") for word in _COLUMNS):
         given = getattr(options, name)
         columns[name] = None if given is None else [part.strip() for part in given.split(",") if part.strip()]

@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data.columns import category_text, number_columns
+from tsattn.data.row_ranges import are_first, blocks_of, made_rows
 from tsattn.errors import UserError, one_of, shown
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "covariate_columns",
     "in_categories",
     "joined_categories",
+    "recoded",
     "with_training_categories",
 ]
 
@@ -77,7 +79,7 @@ def joined_categories(
 ) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
     """Rows of two tables `(rows, columns)` one after the other, in the categories of both."""
     both = {name: tuple(sorted({*categories, *other[name]})) for name, categories in one.items() if name in other}
-    parts = [_recoded(part, names, known, both) for part, known in ((own, one), (added, other))]
+    parts = [recoded(part, known, names, both) for part, known in ((own, one), (added, other))]
     return np.concatenate(parts), both
 
 
@@ -99,7 +101,7 @@ def in_categories(
                 "%s: covariate %s: %s not seen in training: the mean of all that were takes the place",
                 *(source, shown(name), one_of(map(shown, unseen[:12])) + (", ..." if len(unseen) > 12 else "")),
             )
-    return None if part is None else _recoded(part, names, have, wanted)
+    return None if part is None else recoded(part, have, names, wanted)
 
 
 def with_training_categories(panel: Panel, splits: Sequence[Split]) -> Panel:
@@ -111,8 +113,6 @@ def with_training_categories(panel: Panel, splits: Sequence[Split]) -> Panel:
     if not panel.covariate_categories:
         return panel
     ends = np.array([split.train_end for split in splits])
-    row = np.arange(len(panel.values)) - panel.starts[:-1].repeat(panel.lengths)
-    is_train = row < ends.repeat(panel.lengths)
     seen: dict[str, tuple[str, ...]] = {}
     for part, names in (
         (panel.past_covariates, panel.past_names),
@@ -120,9 +120,12 @@ def with_training_categories(panel: Panel, splits: Sequence[Split]) -> Panel:
     ):
         for k, name in enumerate(names):
             if name in panel.covariate_categories and part is not None:
-                column = part[is_train, k]
-                codes = np.unique(column[~np.isnan(column)]).astype(np.int64)
-                seen[name] = tuple(panel.covariate_categories[name][code - 1] for code in codes if code)
+                codes: set[float] = set()
+                for rows in blocks_of(part):
+                    column = part[rows][are_first(panel.starts, ends, rows), k]
+                    codes |= {*np.unique(column[~np.isnan(column)]).tolist()}
+                known = panel.covariate_categories[name]
+                seen[name] = tuple(known[int(code) - 1] for code in sorted(codes) if code)
                 if not seen[name]:
                     raise UserError(f"covariate {shown(name)} has no category in the training rows")
                 if len(seen[name]) > MOST:
@@ -142,7 +145,7 @@ def with_categories(panel: Panel, past: Sequence[str], future: Sequence[str], wa
         panel,
         past_covariates=in_categories(panel.past_covariates, past, have, wanted, source),
         future_covariates=in_categories(panel.future_covariates, future, have, wanted, source),
-        ahead=None if panel.ahead is None else _recoded(panel.ahead, future, have, wanted),
+        ahead=None if panel.ahead is None else recoded(panel.ahead, have, future, wanted),
         covariate_categories=dict(wanted),
     )
 
@@ -181,14 +184,20 @@ def _numbered(column: pd.Series) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     return codes[raw], known  # -1, the last, is missing
 
 
-def _recoded(
-    part: NDArray[np.float64], names: Sequence[str], have: Categories, wanted: Categories
+def recoded(
+    part: NDArray[np.float64], have: Categories, names: Sequence[str], wanted: Categories
 ) -> NDArray[np.float64]:
-    """The same columns with the numbers of other categories."""
-    out = part.copy()
-    for k, name in enumerate(names):
-        if name in wanted:
+    """The same columns with the numbers of other categories; those of a file lie in a file, too."""
+    changed = {k: name for k, name in enumerate(names) if name in wanted and (*have[name],) != (*wanted[name],)}
+    if not changed:
+        return part
+
+    def rows_of(rows: slice) -> NDArray[np.float64]:
+        out = part[rows].astype(np.float64)
+        for k, name in changed.items():
             number: dict[Any, float] = {text: float(place) for place, text in enumerate(wanted[name], 1)}
             codes = np.array([0.0, *(number.get(text, 0.0) for text in have[name]), np.nan])
-            out[:, k] = codes[np.where(np.isnan(part[:, k]), -1, part[:, k]).astype(np.int64)]
-    return out
+            out[:, k] = codes[np.where(np.isnan(out[:, k]), -1, out[:, k]).astype(np.int64)]
+        return out
+
+    return made_rows(part, rows_of)

@@ -59,12 +59,12 @@ def column_name(column: Any, what: str) -> str | None:
 
 
 def number_columns(
-    frame: pd.DataFrame, names: tuple[str, ...], where: Callable[[int], str], role: str, *, is_converted: bool = False
+    frame: pd.DataFrame, names: tuple[str, ...], where: Callable[[int], str], role: str
 ) -> NDArray[np.float64]:
-    """`(rows, columns)` numbers, NaN where missing, none infinite; a table that is converted takes no text for them."""
+    """`(rows, columns)` numbers, NaN where missing, none infinite."""
     matrix = np.empty((len(frame), len(names)))
     for k, name in enumerate(names):
-        matrix[:, k] = _numbers(frame[name], where, role, is_converted)
+        matrix[:, k] = _numbers(frame[name], where, role)
     is_infinite = np.isinf(matrix)
     if is_infinite.any():
         row, column = np.argwhere(is_infinite)[0].tolist()
@@ -72,7 +72,7 @@ def number_columns(
     return matrix
 
 
-def _numbers(column: pd.Series, where: Callable[[int], str], role: str, is_converted: bool) -> NDArray[np.float64]:
+def _numbers(column: pd.Series, where: Callable[[int], str], role: str) -> NDArray[np.float64]:
     """A column as floats; bools are 0 and 1 in covariates alone."""
     kind = column.dtype
     if pd.api.types.is_numeric_dtype(kind) and kind.kind in "iuf":
@@ -90,10 +90,9 @@ def _numbers(column: pd.Series, where: Callable[[int], str], role: str, is_conve
         advice = " (name text columns as static, or list the targets)"
         if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", str(cells.iloc[row])):
             advice = " (of a CSV file with decimal commas, give the decimal ',')"
-        others = " or bools where a table is converted" if is_converted else ", bools, or text without a number"
         raise UserError(
             f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number; a {role} needs "
-            f"numbers{others if is_covariate else ''}{advice}"
+            f"numbers{', bools, or text without a number' if is_covariate else ''}{advice}"
         )
     return numbers
 

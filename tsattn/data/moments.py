@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsattn.data.panel import Panel
+from tsattn.data.row_ranges import are_first
 from tsattn.errors import UserError
 
 __all__ = ["first_rows", "is_before", "moments", "panel_moments", "series_moments"]
@@ -106,9 +107,7 @@ def first_rows(panel: Panel, part: NDArray[np.float64], ends: NDArray[np.int64])
         yield part[is_before(ends, panel)]
         return
     for piece in _pieces(0, len(part)):
-        row = np.arange(piece.start, piece.stop)
-        owner = np.searchsorted(panel.starts, row, side="right") - 1
-        kept = row < (panel.starts[:-1] + ends)[owner]
+        kept = are_first(panel.starts, ends, piece)
         if kept.any():
             yield part[piece].astype(np.float64)[kept]
 

@@ -17,7 +17,7 @@ from tsattn.data.continued import with_future
 from tsattn.data.frequency import Times, is_steps
 from tsattn.data.grid_layout import GridLayout, lay_out
 from tsattn.data.lazy_frames import collected
-from tsattn.data.mapped.opening import converted_folder, opened_panel, refuse_weights
+from tsattn.data.mapped.opening import converted_folder, opened_panel
 from tsattn.data.panel import Panel
 from tsattn.data.roles import (
     NO_NAME,
@@ -64,7 +64,7 @@ class TableReader(TableOptions):
         allow_missing: whether a strict reader takes empty cells.
         trained_on: the targets, of tables that have all of them; None leaves them to `target`.
         categorical: the covariates that are categories, however they are written; None finds them.
-        weights: how much rows and series count in a training; None: all alike.
+        weights: how much series and stretches of time count in a training.
         unread: columns that are left out, if they are there.
 
     Raises:
@@ -75,7 +75,7 @@ class TableReader(TableOptions):
     allow_missing: bool = False
     trained_on: tuple[str, ...] | None = None
     categorical: Collection[str] | None = None
-    weights: RowWeights | None = None
+    weights: RowWeights = RowWeights()  # noqa: RUF009  # it is frozen
     unread: tuple[str, ...] = ()
 
     @classmethod
@@ -106,10 +106,17 @@ class TableReader(TableOptions):
 
     def unweighted(self) -> TableReader:
         """The reader of tables to forecast from, whose column of weights, if they have it, is not read."""
-        if self.weights is None:
-            return self
-        column = () if self.weights.column is None else (self.weights.column,)
-        return replace(self, weights=None, unread=column)
+        column = () if self.weight_column is None else (self.weight_column,)
+        return replace(self, weight_column=None, weights=RowWeights(), unread=(*self.unread, *column))
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether rows or series count differently in a training."""
+        return self.weight_column is not None or bool(self.weights)
+
+    def plain_weights(self) -> dict[str, Any]:
+        """The arguments of weights, as YAML has them; none where all count alike."""
+        return {"weight_column": self.weight_column, **self.weights.plain()} if self.is_weighted else {}
 
     def read(
         self,
@@ -181,12 +188,14 @@ class TableReader(TableOptions):
             id_name=Panel.id_name if roles.id is None else roles.id,
             time_name=NO_NAME if is_nameless(roles.time) else roles.time,
         )
-        return panel if self.weights is None else self.weights.on(panel, kept_rows(grids.weights), source)
+        if not self.is_weighted:
+            return panel
+        cells = None if self.weight_column is None else kept_rows(grids.weights)
+        return self.weights.on(panel, cells, source)
 
     def _converted(self, folder: Path, future: Any, zone_of: Times | None) -> Panel:
         """What a table was converted to."""
-        refuse_weights(self.weights, folder)
-        panel = opened_panel(folder, self.options)
+        panel = opened_panel(folder, self.options, self.weights)
         if zone_of is not None:
             time = in_zone_of(zone_of, panel.time, str(folder), "what the model was fitted on")
             panel = replace(panel, time=time)
@@ -198,8 +207,7 @@ class TableReader(TableOptions):
         Raises:
             UserError: for a table without the columns that it needs.
         """
-        weight = None if self.weights is None else self.weights.column
-        table = collected(table, source, self.columns, weight)
+        table = collected(table, source, self.columns, self.weight_column)
         frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self.text)
         for column in self.unread:
             frame = without_column(frame, column)
@@ -208,7 +216,7 @@ class TableReader(TableOptions):
         frame, time_column = plain_frame(frame, source, self.id_column, self.time_column, allow_steps=allow_steps)
         target = self._targets(frame)
         named = replace(self.columns, time_column=time_column, target=target)
-        roles = replace(find_roles(frame, source, named), weight=weight)
+        roles = replace(find_roles(frame, source, named), weight=self.weight_column)
         if roles.is_wide and target is None:
             frame = without_saved_index(frame, roles, source)
         roles = check_roles(frame, source, roles, every_target=target is None)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["blocks_of", "columns_of", "is_mapped", "made_rows", "run_blocks", "runs_of"]
+__all__ = ["are_first", "blocks_of", "columns_of", "is_mapped", "made_rows", "owners", "run_blocks", "runs_of"]
 
 _BLOCK = 1 << 22  # numbers of a mapped array that are held at once: 32 MiB as float64
 _IN_MEMORY = 1 << 27  # bytes; what is taken out of a mapped array and is larger lies in a file, too
@@ -90,6 +90,17 @@ def made_rows(array: NDArray[Any], make: Callable[[slice], NDArray[np.float64]])
     for rows in blocks_of(array):
         result[rows] = make(rows)
     return _read_only(result)
+
+
+def owners(starts: NDArray[np.int64], rows: slice) -> NDArray[np.int64]:
+    """The number of the run that each of these rows is in; `starts` as for `run_blocks`."""
+    return np.searchsorted(starts, np.arange(rows.start, rows.stop), side="right") - 1
+
+
+def are_first(starts: NDArray[np.int64], ends: NDArray[np.int64], rows: slice) -> NDArray[np.bool_]:
+    """Whether each of these rows is among the first `ends (n,)` of its run; `starts` as for `run_blocks`."""
+    first: NDArray[np.bool_] = np.arange(rows.start, rows.stop) < (starts[:-1] + ends)[owners(starts, rows)]
+    return first
 
 
 def _room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

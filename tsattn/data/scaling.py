@@ -23,7 +23,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.splits import Split
 from tsattn.data.target_transforms import check_domain, fit_lambdas, transformed_panel
-from tsattn.data.weights import normalised_weights
+from tsattn.data.weights import mean_weight
 from tsattn.data.windows import Series
 from tsattn.errors import UserError, shown
 from tsattn.scaler import Scaler
@@ -206,8 +206,10 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
     mean, scale = series_units(panel, scaler, history)
     past = len(panel.past_names)
     past_units, future_units = _covariate_units(scaler, slice(None, past)), _covariate_units(scaler, slice(past, None))
+    weights = None if history is None else panel.weights
+    weight = None if weights is None or history is None else mean_weight(panel, history)
     if panel.is_mapped:
-        return MappedSeries(panel, mean, scale, past_units, future_units, transform)
+        return MappedSeries(panel, mean, scale, past_units, future_units, transform, weight)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = panel.values - _each_row(mean, panel)
         scaled /= _each_row(scale, panel)
@@ -226,7 +228,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
         future_covariates_observed=_covariates_observed(panel.future_covariates),
         static=None if panel.static is None else torch.from_numpy(panel.static),
         transform=transform,
-        weights=None if panel.weights is None or history is None else normalised_weights(panel, history),
+        weights=None if weights is None or weight is None else torch.from_numpy((weights / weight).astype(np.float32)),
     )
 
 

@@ -72,6 +72,7 @@ class TableOptions(Columns):
     Attributes:
         frequency: pandas frequency of the stamps, a whole number for steps; None infers it, even where there are gaps.
         max_filled: the share of the rows of a series that may be filled.
+        weight_column: column of weights, each how much the targets of its row count in a training; None without.
         text: how text is written, the dates of a frame too.
 
     Raises:
@@ -80,12 +81,14 @@ class TableOptions(Columns):
 
     frequency: str | None = None
     max_filled: float = 0.5
+    weight_column: str | None = None
     text: TextFormat = TextFormat()  # noqa: RUF009  # it is frozen
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.frequency is not None:
             object.__setattr__(self, "frequency", normalise_frequency(self.frequency))
+        object.__setattr__(self, "weight_column", column_name(self.weight_column, "weight_column"))
         share = self.max_filled
         if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= share <= 1:
             raise UserError(
@@ -94,7 +97,7 @@ class TableOptions(Columns):
 
 
 _TEXT = tuple(field.name for field in fields(TextFormat))
-_WEIGHTS = ("weight_column", "series_weights", "row_weights")
+_WEIGHTS = ("series_weights", "row_weights")
 READING: dict[str, Any] = {
     **{field.name: field.default for field in fields(TableOptions) if field.name != "text"},
     **{field.name: field.default for field in fields(TextFormat)},
@@ -114,4 +117,4 @@ def given_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     plain = {name: given[name] for name in READING if name in given and name not in (*_TEXT, *_WEIGHTS)}
     text = TextFormat(**{name: given[name] for name in _TEXT if name in given})
-    return {**plain, "text": text, "weights": RowWeights.of(*(given.get(name) for name in _WEIGHTS))}
+    return {**plain, "text": text, "weights": RowWeights.of(**{name: given.get(name) for name in _WEIGHTS})}

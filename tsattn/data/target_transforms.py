@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from tsattn.data.panel import Panel
-from tsattn.data.row_ranges import blocks_of, made_rows
+from tsattn.data.row_ranges import blocks_of, made_rows, owners
 from tsattn.errors import UserError, shown
 from tsattn.target_transform import LARGEST_LAMBDA, TRANSFORMS, transformed
 
@@ -72,8 +72,8 @@ def transformed_panel(panel: Panel, kind: str, lambdas: NDArray[np.float64]) -> 
     check_domain(panel, kind)
 
     def values_of(rows: slice) -> NDArray[np.float64]:
-        owner = np.searchsorted(panel.starts, np.arange(rows.start, rows.stop), side="right") - 1
-        return transformed(kind, panel.values[rows].astype(np.float64, copy=False), lambdas[owner])
+        each = lambdas[owners(panel.starts, rows)]
+        return transformed(kind, panel.values[rows].astype(np.float64, copy=False), each)
 
     return replace(panel, values=made_rows(panel.values, values_of))
 

@@ -8,49 +8,43 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
-from tsattn.data.columns import column_name
 from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
+from tsattn.data.row_ranges import are_first, blocks_of, made_rows, owners
 from tsattn.data.split_rule import in_zone, iso_date
 from tsattn.errors import UserError, is_whole_number, one_of, shown
 
-__all__ = ["RowWeights", "check_cells", "normalised_weights", "without_column"]
+__all__ = ["RowWeights", "check_cells", "mean_weight", "without_column"]
 
 
 @dataclass(frozen=True)
 class RowWeights:
-    """Weights of targets: the product of what a column, the series and stretches of time say.
+    """Weights of targets by series and by stretches of time; with those in a column of the table they are multiplied.
 
     Attributes:
-        column: of the table; None without.
         series: by the id of a series, or by the name of a column of a wide table; 1 for those that are not here.
         rows: first and last time stamp (or step) of a stretch, both included, and its weight.
     """
 
-    column: str | None
-    series: Mapping[Any, float]
-    rows: tuple[tuple[Any, Any, float], ...]
+    series: Mapping[Any, float] = field(default_factory=dict)
+    rows: tuple[tuple[Any, Any, float], ...] = ()
 
     @classmethod
-    def of(cls, weight_column: Any, series_weights: Any, row_weights: Any) -> Self | None:
-        """What these arguments of `FrameDataModule` give; None if all of them are left out.
+    def of(cls, series_weights: Any = None, row_weights: Any = None) -> Self:
+        """What these arguments of `FrameDataModule` give.
 
         Raises:
             UserError: for a weight that is no number of at least 0, or what is no such mapping or list.
         """
-        if weight_column is None and series_weights is None and row_weights is None:
-            return None
-        column = column_name(weight_column, "weight_column")
         series = {} if series_weights is None else series_weights
         if not isinstance(series, Mapping):
             raise UserError(f"series_weights must be weights by ids, such as {{a: 0.5}}, not {shown(repr(series))}")
@@ -63,31 +57,58 @@ class RowWeights:
                 raise UserError(f"{form}, not {shown(repr(row))}")
         of_series = {name: _weight(value, f"of series {shown(name)}") for name, value in series.items()}
         of_rows = tuple((start, end, _weight(value, f"from {start} to {end}")) for start, end, value in rows)
-        return cls(column, of_series, of_rows)
+        return cls(of_series, of_rows)
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.series or self.rows)
 
     def plain(self) -> dict[str, Any]:
         """The arguments, as YAML has them."""
         rows = [[*(int(one) if is_whole_number(one) else str(one) for one in row[:2]), row[2]] for row in self.rows]
         series = {str(name): value for name, value in self.series.items()}
-        return {"weight_column": self.column, "series_weights": series or None, "row_weights": rows or None}
+        return {"series_weights": series or None, "row_weights": rows or None}
 
-    def on(self, panel: Panel, cells: NDArray[np.float64], source: str) -> Panel:
-        """A panel with the weights of its targets.
+    def on(self, panel: Panel, cells: NDArray[np.float64] | None, source: str) -> Panel:
+        """A panel with the weights of its targets; those of rows in a file lie in a file, too.
 
         Args:
             panel: the series.
-            cells: `(rows, 1)` of the column, NaN in rows that fill gaps; `(rows, 0)` without.
+            cells: `(rows, 1)` weights in a column of the table, NaN in rows that fill gaps; None without.
             source: what the table is, for messages.
 
         Raises:
             UserError: for a series that is not there, or a stretch of time that has no row or is none.
         """
-        weights = np.ones_like(panel.values)
-        if self.column is not None:
-            weights *= np.nan_to_num(cells)
+        of_series = self._of_series(panel, source)
+        stretches = [(*self._stretch(panel, start, end), weight) for start, end, weight in self.rows]
+        is_there = np.zeros(len(stretches), dtype=bool)
+
+        def weights_of(rows: slice) -> NDArray[np.float64]:
+            weights = np.ones((rows.stop - rows.start, len(panel.channels)))
+            if cells is not None:
+                weights *= np.nan_to_num(cells[rows])
+            weights *= of_series[owners(panel.starts, rows)]
+            time: Any = panel.time[rows]
+            for number, (first, last, is_day, weight) in enumerate(stretches):
+                ends = time.tz_localize(None).normalize() <= last if is_day else time <= last
+                inside = np.asarray((time >= first) & ends)
+                is_there[number] |= inside.any()
+                weights[inside] *= weight
+            return weights
+
+        weights = made_rows(panel.values, weights_of)
+        if not is_there.all():
+            start, end, _ = self.rows[int(is_there.argmin())]
+            raise UserError(f"row_weights: {source} has no row from {start} to {end}")
+        return replace(panel, weights=weights)
+
+    def _of_series(self, panel: Panel, source: str) -> NDArray[np.float64]:
+        """`(S, C)` weights of series, or of the columns of a wide table."""
         names = panel.channels if panel.is_wide else panel.ids
         number = {name: place for place, name in enumerate(names)}
         texts = {str(name): place for name, place in number.items()}
+        weights = np.ones((len(panel), len(panel.channels)))
         for name, weight in self.series.items():
             place = number.get(name, texts.get(str(name)))
             if place is None:
@@ -95,18 +116,15 @@ class RowWeights:
                     f"series_weights names {shown(name)}, which {source} has not got; valid are "
                     f"{one_of(map(shown, names[:12]))}"
                 )
-            part = (slice(None), place) if panel.is_wide else slice(panel.starts[place], panel.starts[place + 1])
-            weights[part] *= weight
-        for start, end, weight in self.rows:
-            first, last = (_moment(one, panel.time) for one in (start, end))
-            ends = panel.time <= last
-            if isinstance(panel.time, pd.DatetimeIndex) and _is_day(end):
-                ends = panel.time.tz_localize(None).normalize() <= last.tz_localize(None)
-            inside = np.asarray((panel.time >= first) & ends)
-            if not inside.any():
-                raise UserError(f"row_weights: {source} has no row from {start} to {end}")
-            weights[inside] *= weight
-        return replace(panel, weights=weights)
+            weights[(slice(None), place) if panel.is_wide else place] *= weight
+        return weights
+
+    @staticmethod
+    def _stretch(panel: Panel, start: Any, end: Any) -> tuple[Any, Any, bool]:
+        """First and last moment of a stretch, and whether the last is a whole day, in no time zone."""
+        first, last = (_moment(one, panel.time) for one in (start, end))
+        is_day = isinstance(panel.time, pd.DatetimeIndex) and _is_day(end)
+        return first, last.tz_localize(None) if is_day else last, is_day
 
 
 def check_cells(
@@ -138,10 +156,10 @@ def without_column(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
     return table if column is None else table.drop(columns=[name for name in table.columns if str(name) == column])
 
 
-def normalised_weights(panel: Panel, history: NDArray[np.int64]) -> torch.Tensor:
-    """Weights divided by their mean over the observed targets for training that count, `(rows, C)` float32.
+def mean_weight(panel: Panel, history: NDArray[np.int64]) -> float:
+    """The mean of the weights of the observed targets for training that count.
 
-    So only their ratios matter, and a weight of 0 is as a missing target.
+    Weights are divided by it, so that only their ratios matter, and a weight of 0 is as a missing target.
 
     Args:
         panel: with weights.
@@ -151,11 +169,14 @@ def normalised_weights(panel: Panel, history: NDArray[np.int64]) -> torch.Tensor
         UserError: if none counts.
     """
     assert panel.weights is not None
-    row = np.arange(len(panel.values)) - panel.starts[:-1].repeat(panel.lengths)
-    counts = (panel.weights > 0) & ~np.isnan(panel.values) & (row < history.repeat(panel.lengths))[:, None]
-    if not counts.any():
+    total, count = 0.0, 0
+    for rows in blocks_of(panel.values):
+        weights = panel.weights[rows]
+        counts = (weights > 0) & ~np.isnan(panel.values[rows]) & are_first(panel.starts, history, rows)[:, None]
+        total, count = total + float(weights[counts].sum()), count + int(counts.sum())
+    if not count:
         raise UserError("every target for training has weight 0, so that there is nothing to learn")
-    return torch.from_numpy((panel.weights / panel.weights[counts].mean()).astype(np.float32))
+    return total / count
 
 
 def _weight(value: Any, what: str) -> float:

@@ -72,6 +72,11 @@ class Series:
         """Bytes of all tensors."""
         return sum(part.nbytes for part in self._tensors().values() if part is not None)
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether targets count differently in a training."""
+        return self.weights is not None
+
     def to(self, device: torch.device | str) -> Series:
         """The same series in the memory of a device; windows are cut there, and the host waits for none of them."""
         there: dict[str, Any] = {

@@ -210,8 +210,7 @@ class Forecaster(Forecasting, NetworkViews):
         self._given = given
         self.reader = TableReader.of(given)
         self.predictor = build_predictor(described(backbone, attention))
-        weights = {} if self.reader.weights is None else self.reader.weights.plain()
-        self.arguments = checked({**given, **self.reader.plain(), **weights}, self.predictor)
+        self.arguments = checked({**given, **self.reader.plain(), **self.reader.plain_weights()}, self.predictor)
         self.experiment = experiment_of(self.arguments, self.predictor)
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None

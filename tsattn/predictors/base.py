@@ -158,7 +158,7 @@ class Predictor(nn.Module, ABC):
             UserError: for data with no window of the context that it takes, weights that it does not use, or a training
                 that cannot be.
         """
-        if self.needs_fit and not self.uses_weights and data.series.weights is not None:
+        if self.needs_fit and not self.uses_weights and data.series.is_weighted:
             raise UserError(f"{self.name} is fitted without weights: leave out the weights of columns, series and rows")
         for part in ("train", "val") if self.needs_fit else ("val",):
             if part in data.parts:

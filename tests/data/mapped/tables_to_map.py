@@ -54,6 +54,14 @@ def full_frame(*, gaps: bool = True, tz: str | None = None) -> pd.DataFrame:
     return frame.sample(frac=1, random_state=2).reset_index(drop=True)
 
 
+def with_categories(frame: pd.DataFrame) -> pd.DataFrame:
+    """The past covariate as text, that of the future as a Categorical; each has one that comes late."""
+    kind = np.where(frame["p"] > 1, "storm", np.where(frame["p"] > 0, "sun", "rain"))
+    kind[frame["ds"] > "2020-04-08"] = "snow"
+    p = pd.Series(kind, dtype=object).where(frame["p"].notna(), None)
+    return frame.assign(p=p, f=pd.Categorical(frame["f"].round().astype(str).where(frame["f"].notna(), None)))
+
+
 def wide_frame(*, missing: bool) -> pd.DataFrame:
     frame = long_frame(missing=missing).query("unique_id == 's1'").drop(columns="unique_id")
     return frame.rename(columns={"ds": "date"}).reset_index(drop=True)

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.data.mapped.tables_to_map import LONG, ROLES, converted, full_frame, long_frame, mapped, saved
+from tests.data.mapped.tables_to_map import (
+    LONG,
+    ROLES,
+    converted,
+    full_frame,
+    long_frame,
+    mapped,
+    saved,
+    with_categories,
+)
 from tsattn.data.mapped import convert as mapped_convert
 from tsattn.data.mapped import panel_folder
 from tsattn.data.mapped.counting import Counts
@@ -21,7 +30,7 @@ from tsattn.data.mapped.source import TableSource
 from tsattn.data.table_options import TableOptions
 from tsattn.errors import UserError
 
-FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES}
+FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES, "weight_column": "w"}
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -52,7 +61,7 @@ def killed(path: Path, folder: Path, stage: str) -> None:
 def test_what_was_killed_goes_on_and_ends_with_the_same_bytes(
     tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = saved(full_frame(), tmp_path / "t.parquet")
+    path = saved(with_categories(full_frame()).assign(w=0.5), tmp_path / "t.parquet")
     converted(path, tmp_path / "expected", **FULL)
     process = multiprocessing.get_context("fork").Process(target=killed, args=(path, tmp_path / "out", stage))
     process.start()
@@ -79,7 +88,7 @@ def test_what_was_killed_goes_on_and_ends_with_the_same_bytes(
 
 
 def test_a_table_that_changed_since_is_begun_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    frame = full_frame()
+    frame = full_frame().assign(w=1.0)
     path = saved(frame, tmp_path / "t.parquet")
     process = multiprocessing.get_context("fork").Process(target=killed, args=(path, tmp_path / "out", "writing"))
     process.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,13 @@ from tests.data.mapped.tables_to_map import (
     mapped,
     saved,
     wide_frame,
+    with_categories,
 )
 from tsattn.data import FrameDataModule, MappedDataModule, panel_from_frame
+from tsattn.data.mapped.convert import convert
+from tsattn.data.mapped.opening import opened_panel
+from tsattn.data.table_options import TableOptions
+from tsattn.data.weights import RowWeights
 from tsattn.errors import UserError
 from tsattn.forecaster import future_frame
 from tsattn.training import ForecastingModule
@@ -226,9 +232,51 @@ def test_transformed_targets_are_those_in_memory(
         mapped(tmp_path / "b.parquet", **LONG, **ROLES, transform=transform)
 
 
-def test_weights_of_a_converted_table_are_refused(path: Path) -> None:
-    with pytest.raises(UserError, match="was converted, and has no weights; weights need a table"):
-        mapped(path, **LONG, series_weights={"s1": 2.0})
+@pytest.mark.parametrize("table", ["full", "wide"])
+def test_weights_are_those_in_memory(tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)
+    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 64)
+    frame = full_frame() if table == "full" else wide_frame(missing=True)
+    frame["w"] = np.random.default_rng(3).integers(0, 3, len(frame)) / 4
+    options = {**LONG, **ROLES} if table == "full" else {**SIZES, "series_weights": {"z": 0.5}}
+    options |= {
+        "weight_column": "w",
+        "row_weights": [["2020-03-28 12:00", "2020-03-30", 0], ["2020-03-31 01:00", "2020-03-31 02:00", 5]],
+    }
+    if table == "full":
+        options["series_weights"] = {"s1": 3}
+    ours = mapped(saved(frame, tmp_path / "a.parquet"), **options)
+    theirs = in_memory(frame, **options)
+    assert ours.panel is not None
+    assert theirs.panel is not None
+    assert ours.panel.channels == theirs.panel.channels  # a column of weights is no target
+    np.testing.assert_array_equal(ours.panel.weights, theirs.panel.weights)  # type: ignore[arg-type]
+    assert ours.series.is_weighted
+    torch.testing.assert_close(ours.series.weights, theirs.series.weights, rtol=1e-6, atol=0)
+    for one, other in zip(ours.eval_dataloader("train"), theirs.eval_dataloader("train"), strict=True):
+        torch.testing.assert_close(one.target_weight, other.target_weight, rtol=1e-6, atol=0)
+    again = pickle.loads(pickle.dumps(ours.series)).windows(torch.tensor([0]), torch.tensor([40]), 24, 6)
+    weight = theirs.series.windows(torch.tensor([0]), torch.tensor([40]), 24, 6).target_weight
+    torch.testing.assert_close(again.target_weight, weight, rtol=1e-6, atol=0)
+
+
+def test_weights_are_used_where_they_are_named(tmp_path: Path) -> None:
+    frame = long_frame(missing=False).assign(w=0.5)
+    path, folder = saved(frame, tmp_path / "a.parquet"), tmp_path / "a"
+    convert(path, folder, TableOptions(weight_column="w"))
+    assert opened_panel(folder, TableOptions()).weights is None
+    weights = opened_panel(folder, TableOptions(weight_column="w"), RowWeights.of({"s1": 2}, None)).weights
+    assert weights is not None
+    assert sorted({*weights.ravel()}) == [0.5, 1.0]
+    assert {*opened_panel(folder, TableOptions(), RowWeights.of({"s1": 2}, None)).weights.ravel()} == {1.0, 2.0}  # type: ignore[union-attr]
+    with pytest.raises(UserError, match="was converted with w as the column of weights, not v; convert the table anew"):
+        opened_panel(folder, TableOptions(weight_column="v"))
+    convert(path, tmp_path / "b", TableOptions())
+    with pytest.raises(UserError, match="was converted without one as the column of weights, not w"):
+        opened_panel(tmp_path / "b", TableOptions(weight_column="w"))
+    frame.loc[300, "w"] = -1.0
+    with pytest.raises(UserError, match="row 301: the weight in column w is -1; a number of at least 0 is needed"):
+        convert(saved(frame, path), tmp_path / "c", TableOptions(weight_column="w"))
 
 
 def test_values_too_large_are_refused_when_they_are_cut(tmp_path: Path) -> None:
@@ -247,7 +295,44 @@ def test_a_series_without_a_category_is_missing_one(tmp_path: Path) -> None:
     assert_same_panel(panel, panel_from_frame(frame, target=["y", "z"], **ROLES))
 
 
-def test_text_covariates_are_refused_by_what_is_true(tmp_path: Path) -> None:
-    path = saved(full_frame().assign(p="sunny"), tmp_path / "table.parquet")
-    with pytest.raises(UserError, match="a past covariate needs numbers or bools where a table is converted"):
-        converted(path, tmp_path / "out", target=["y", "z"], **ROLES)
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_categories_of_covariates_are_those_in_memory(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)
+    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 64)
+    frame, path = with_categories(full_frame()), tmp_path / f"a.{ending}"
+    options = {**LONG, **ROLES}
+    if ending == "csv":
+        frame["f"] = "c" + frame["f"].astype(object)  # text in any reader
+        frame.to_csv(path, index=False)
+    else:
+        saved(frame, path)
+    ours, theirs = mapped(path, **options), in_memory(frame, **options)
+    assert ours.panel is not None
+    assert theirs.panel is not None
+    assert theirs.panel.covariate_categories["p"] == ("rain", "storm", "sun")  # snow is not seen in training
+    assert_same_panel(ours.panel, theirs.panel)
+    assert ours.task is not None
+    assert theirs.task is not None
+    assert ours.task.covariate_categories == theirs.task.covariate_categories
+    for part in ("train", "test"):
+        assert_same_batches(ours.eval_dataloader(part), theirs.eval_dataloader(part))
+    assert_same_batches(ours.predict_dataloader(), theirs.predict_dataloader())
+
+
+def test_a_covariate_is_text_or_numbers_in_all_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tsattn.data.mapped.source._CELLS", 400)
+    frame = with_categories(full_frame())
+    for row, message in (
+        (616, "line 618: covariate p has numbers from here on and text without a number before; one of both is needed"),
+        (600, "in column p is not a number; a past covariate needs numbers, bools, or text without a number"),
+    ):  # where a chunk of 44 rows begins, and within one
+        wrong = frame.assign(p=frame["p"].where(frame.index < row, "7"))
+        wrong.to_csv(tmp_path / "a.csv", index=False)
+        with pytest.raises(UserError, match=f"a.csv, .*{message}"):
+            converted(tmp_path / "a.csv", tmp_path / "a", target=["y", "z"], **ROLES)
+    monkeypatch.setattr("tsattn.data.mapped.counting._MOST_TEXTS", 2)
+    path = saved(frame, tmp_path / "b.parquet")
+    with pytest.raises(UserError, match="covariate p has more than 2 categories up to here; give fewer, or numbers"):
+        converted(path, tmp_path / "b", target=["y", "z"], **ROLES)

@@ -101,7 +101,8 @@ def _is_current(path: Path, folder: Path, options: TableOptions) -> bool:
     except UserError:
         return False
     source = TableSource(path, options)
-    if saved["options"] != json.loads(json.dumps(asdict(options))):
+    known, asked = (json.loads(json.dumps(asdict(one))) for one in (TableOptions(), options))
+    if {**known, **saved["options"]} != asked:  # folders of earlier versions do not name later options
         logger.info("%s is read in another way than %s was", path, folder)
         return False
     then, now = [FileState(**state) for state in saved["files"]], source.states()
@@ -141,9 +142,10 @@ def _write(source: TableSource, partial: Path, states: list[FileState]) -> None:
     reader = ChunkReader(source, TimeColumn(source))
     seen = _count(reader, partial)
     layout = reader.layout(seen)
-    covariates = {"past_covariates": layout.roles.past, "future_covariates": layout.roles.future}
-    single = {name: source.is_single(columns) for name, columns in covariates.items()}
-    places = Places(partial, layout, {"values": source.is_single(layout.roles.target), **single})
+    roles = layout.roles
+    columns = {"values": roles.target, "past_covariates": roles.past, "future_covariates": roles.future}
+    columns["weight"] = () if roles.weight is None else (roles.weight,)
+    places = Places(partial, layout, {name: source.is_single(names) for name, names in columns.items()})
     _scatter(reader, seen, places, partial)
     total = len(places.arrays["source"])
     for first in range(0, total, _ROWS):
@@ -153,7 +155,7 @@ def _write(source: TableSource, partial: Path, states: list[FileState]) -> None:
     checksums = source.checksums()
     if source.states() != states:
         raise UserError(f"{source.path} was changed while it was read; start again when it is complete")
-    _finish(source, layout, places, partial, complete, states, checksums)
+    _finish(source, seen, places, partial, complete, states, checksums)
 
 
 def _count(reader: ChunkReader, partial: Path) -> Counts:
@@ -288,14 +290,14 @@ def _report(source: TableSource, seen: Counts, places: Places) -> list[str]:
 
 def _finish(
     source: TableSource,
-    layout: Layout,
+    seen: Counts,
     places: Places,
     partial: Path,
     complete: list[str],
     states: list[FileState],
     checksums: list[str],
 ) -> None:
-    roles = layout.roles
+    layout, roles = places.layout, places.layout.roles
     places.flush()
     places.arrays.clear()
     np.save(partial / "starts.npy", layout.starts)
@@ -310,6 +312,8 @@ def _finish(
         "future_names": roles.future,
         "static_names": roles.static,
         "static_categories": layout.categories,
+        "covariate_categories": seen.covariate_categories,
+        "weight_name": roles.weight,
         "is_wide": roles.is_wide,
         "id_name": Panel.id_name if roles.id is None else roles.id,
         "time_name": NO_NAME if is_nameless(roles.time) or roles.time.startswith("__index_level_") else roles.time,

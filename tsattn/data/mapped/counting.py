@@ -13,17 +13,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data.category_columns import covariate_columns, recoded
 from tsattn.data.columns import category_text, number_columns, series_numbers
 from tsattn.data.frequency import Times
 from tsattn.data.grid import counts
 from tsattn.data.mapped.source import RowChunk
 from tsattn.data.roles import Roles
 from tsattn.data.time_numbers import time_unit
+from tsattn.data.weights import check_cells
 from tsattn.errors import UserError, shown
 
-__all__ = ["Counts", "numbers_of"]
+__all__ = ["Counts"]
 
 _NEVER = np.iinfo(np.int64).min
+_MOST_TEXTS = 1 << 16  # categories of a covariate that are remembered
 _UNITS = ("s", "ms", "us", "ns")
 
 
@@ -40,6 +43,7 @@ class Counts:
             `(S, K)`, numbers of categories in `categories`, or -1; ``lacking`` `(S, K)`, the first row that should
             have one and has none, counted from 1, or 0; ``late``, whether a row came before an earlier one.
         covariates: `(P + F,)` how many values of covariates.
+        covariate_texts: by name, the categories of those that are such; None of those that are numbers.
         categories: of each static column the categories, in the order of their rows.
         file_starts: the number of the first row of each file that was begun.
         rows: all rows.
@@ -63,6 +67,7 @@ class Counts:
             "late": np.zeros(0, np.bool_),
         }
         self.covariates = np.zeros(len(roles.past) + len(roles.future), np.int64)
+        self.covariate_texts: dict[str, set[str] | None] = {}
         self.categories: list[dict[str, int]] = [{} for _ in range(K)]
         self.file_starts: list[int] = [0]
         self.rows = 0
@@ -86,8 +91,9 @@ class Counts:
             self.file_starts.append(chunk.start)
         codes = self.codes(chunk, is_new=True)
         values = number_columns(frame, roles.target, chunk.where, "target")
-        past, known = numbers_of(chunk, roles)
-        self.covariates += (~np.isnan(np.concatenate([past, known], axis=1))).sum(axis=0)
+        self._add_covariates(chunk)
+        weights = number_columns(frame, () if roles.weight is None else (roles.weight,), chunk.where, "weight")
+        check_cells(weights, values, str(roles.weight), chunk.where)
         has_target = ~np.isnan(values)
         may_lack = np.atleast_1d(~has_target.any(axis=1))
         stamps = counts(time)
@@ -129,6 +135,20 @@ class Counts:
             self._make_room(before)
         return places[numbers]
 
+    @property
+    def covariate_categories(self) -> dict[str, tuple[str, ...]]:
+        """By name, the categories of the covariates that are such, sorted."""
+        return {name: tuple(sorted(texts)) for name, texts in self.covariate_texts.items() if texts is not None}
+
+    def covariates_of(self, chunk: RowChunk) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Past covariates `(rows, P)` and future ones `(rows, F)` of a chunk, in the categories of all rows."""
+        known = self.covariate_categories
+        past, future = (
+            recoded(*covariate_columns(chunk.frame, names, chunk.where, role, known), names, known)
+            for names, role in _with_roles(self._roles)
+        )
+        return past, future
+
     def name_row(self, row: int) -> tuple[int, int]:
         """The file of a row, and its number there; the row is counted over all files."""
         file = int(np.searchsorted(self.file_starts, row, side="right")) - 1
@@ -139,6 +159,9 @@ class Counts:
         plain = {
             "ids": list(self.ids),
             "categories": [list(known) for known in self.categories],
+            "covariate_texts": {
+                name: None if texts is None else sorted(texts) for name, texts in self.covariate_texts.items()
+            },
             "file_starts": self.file_starts,
             "rows": self.rows,
             "place": self.place,
@@ -162,6 +185,9 @@ class Counts:
             return False
         self.ids = {tuple(name) if isinstance(name, list) else name: i for i, name in enumerate(plain["ids"])}
         self.categories = [{text: i for i, text in enumerate(known)} for known in plain["categories"]]
+        self.covariate_texts = {
+            name: None if texts is None else {*texts} for name, texts in plain["covariate_texts"].items()
+        }
         self.file_starts, self.rows = plain["file_starts"], plain["rows"]
         self.place, self.unit = tuple(plain["place"]), plain["unit"]
         self.has_weekend = plain["has_weekend"]
@@ -179,6 +205,32 @@ class Counts:
         for name in ("last", "last_target"):
             self._store[name][new] = _NEVER
         self._store["static"][new] = -1
+
+    def _add_covariates(self, chunk: RowChunk) -> None:
+        counted = []
+        for names, role in _with_roles(self._roles):
+            numbers, found = covariate_columns(chunk.frame, names, chunk.where, role, None)
+            is_given = ~np.isnan(numbers)
+            counted.append(is_given.sum(axis=0))
+            for k, name in enumerate(names):
+                if not counted[-1][k]:
+                    continue
+                texts = self.covariate_texts.setdefault(name, {*found[name]} if name in found else None)
+                if (texts is None) != (name not in found):
+                    kinds = ("numbers", "text without a number")
+                    here, before = kinds if texts is not None else kinds[::-1]
+                    raise UserError(
+                        f"{chunk.where(int(is_given[:, k].argmax()))}: covariate {shown(name)} has {here} from here on "
+                        f"and {before} before; one of both is needed"
+                    )
+                if texts is not None:
+                    texts |= {*found[name]}
+                    if len(texts) > _MOST_TEXTS:
+                        raise UserError(
+                            f"{chunk.where(0)}: covariate {shown(name)} has more than {_MOST_TEXTS} categories up to "
+                            "here; give fewer, or numbers"
+                        )
+        self.covariates += np.concatenate(counted)
 
     def _add_categories(
         self, k: int, name: str, chunk: RowChunk, codes: NDArray[np.int64], may_lack: NDArray[np.bool_]
@@ -207,13 +259,8 @@ class Counts:
             )
 
 
-def numbers_of(chunk: RowChunk, roles: Roles) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Past covariates `(rows, P)` and future ones `(rows, F)` of a chunk."""
-    past, known = (
-        number_columns(chunk.frame, names, chunk.where, role, is_converted=True)
-        for names, role in ((roles.past, "past covariate"), (roles.future, "future covariate"))
-    )
-    return past, known
+def _with_roles(roles: Roles) -> tuple[tuple[tuple[str, ...], str], ...]:
+    return (roles.past, "past covariate"), (roles.future, "future covariate")
 
 
 def _are_weekdays(time: pd.DatetimeIndex) -> bool:

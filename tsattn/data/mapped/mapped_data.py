@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from tsattn.data.mapped.opening import opened_panel, refuse_weights
+from tsattn.data.mapped.opening import opened_panel
 from tsattn.data.mapped.panel_folder import is_panel_folder
 from tsattn.data.own_data import CSVDataModule
 from tsattn.data.panel import Panel
@@ -47,9 +47,8 @@ class _Converted(FrameSource):
 
     @override
     def load(self) -> Panel:
-        refuse_weights(self.reader.weights, self.path)
         folder = None if is_panel_folder(self.path) else self.folder
-        return opened_panel(self.path, self.reader.options, folder, verify=self.verify)
+        return opened_panel(self.path, self.reader.options, self.reader.weights, folder, verify=self.verify)
 
     @override
     def for_task(self, task: Task) -> _Converted:

@@ -44,6 +44,7 @@ class MappedSeries(Series):
         past_units: means and standard deviations of the past covariates, each `(P,)`.
         future_units: those of the future covariates, each `(F,)`.
         transform: of the targets, whose transformed values the panel has.
+        weight: the mean by which the weights of the targets are divided; None where all count alike.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class MappedSeries(Series):
         past_units: tuple[Table, Table],
         future_units: tuple[Table, Table],
         transform: SeriesTransform | None = None,
+        weight: float | None = None,
     ) -> None:
         fields: dict[str, Any] = {
             "panel": panel,
@@ -63,6 +65,7 @@ class MappedSeries(Series):
             "static": None if panel.static is None else torch.from_numpy(np.array(panel.static)),
             "transform": transform,
             "_units": {"past_covariates": past_units, "future_covariates": future_units},
+            "_weight": weight,
         }
         for name, field in fields.items():
             object.__setattr__(self, name, field)
@@ -72,6 +75,12 @@ class MappedSeries(Series):
     panel: Panel
     _units: dict[str, tuple[Table, Table]]
     _missing: frozenset[str]
+    _weight: float | None
+
+    @property
+    @override
+    def is_weighted(self) -> bool:
+        return self._weight is not None
 
     @property
     @override
@@ -81,7 +90,7 @@ class MappedSeries(Series):
     @property
     @override
     def nbytes(self) -> int:
-        total = 8 * len(self.panel.time)
+        total = 8 * len(self.panel.time) + (4 * self.panel.values.size if self.is_weighted else 0)
         for name in _PARTS:
             part = getattr(self.panel, name)
             total += 0 if part is None else int(part.size) * (5 if name in self._missing else 4)
@@ -95,10 +104,13 @@ class MappedSeries(Series):
             mask = _MASKS[name]
             made[name] = None if part is None else torch.empty(part.shape, device=device)
             made[mask] = torch.empty(part.shape, dtype=torch.bool, device=device) if name in self._missing else None
+        made["weights"] = torch.empty(self.panel.values.shape, device=device) if self.is_weighted else None
         made["time"] = torch.empty(len(self.panel.time), dtype=torch.int64, device=device)
         for number, rows in self._blocks():
             made["time"][rows] = torch.from_numpy(seconds(self.panel.time[rows])).to(device)
             count = rows.stop - rows.start
+            if self.is_weighted:
+                made["weights"][rows] = self._weights(np.array([rows.start]), count)[0].to(device)
             for name in _PARTS:
                 if made[name] is not None:
                     x, known = self._part(name, np.array([number]), np.array([rows.start]), count)
@@ -134,6 +146,7 @@ class MappedSeries(Series):
         return Batch(
             past=values[:, :L],
             target=values[:, L:] if T else None,
+            target_weight=self._weights(begins + L, T) if self.is_weighted and T else None,
             past_observed=None if observed is None else observed[:, :L],
             target_observed=None if observed is None or not T else observed[:, L:],
             time=torch.from_numpy(time),
@@ -142,6 +155,13 @@ class MappedSeries(Series):
             series_id=numbers,
             units=WindowUnits(self._of_series(self.mean, numbers), self._of_series(self.scale, numbers)),
         )
+
+    def _weights(self, first: NDArray[np.int64], length: int) -> Tensor:
+        """`(B, length, C)` weights of targets, which begin at the rows `first (B,)`."""
+        assert self.panel.weights is not None
+        assert self._weight is not None
+        each = np.stack([self.panel.weights[start : start + length] for start in first.tolist()])
+        return torch.from_numpy((each / self._weight).astype(np.float32))
 
     def _part(
         self, name: str, series: NDArray[np.int64], first: NDArray[np.int64], length: int
@@ -227,7 +247,7 @@ class MappedSeries(Series):
 
     def __reduce__(self) -> tuple[Any, ...]:
         units = self._units["past_covariates"], self._units["future_covariates"]
-        return MappedSeries, (self.panel, self.mean.numpy(), self.scale.numpy(), *units, self.transform)
+        return MappedSeries, (self.panel, self.mean.numpy(), self.scale.numpy(), *units, self.transform, self._weight)
 
 
 _MASKS = {
@@ -242,7 +262,7 @@ def _whole(name: str) -> property:
     return property(lambda series: getattr(series.to("cpu"), name), doc=f"`Series.{name}`, made of all rows.")
 
 
-for _name in (*_MASKS, *_MASKS.values(), "time"):
+for _name in (*_MASKS, *_MASKS.values(), "time", "weights"):
     setattr(MappedSeries, _name, _whole(_name))
 
 

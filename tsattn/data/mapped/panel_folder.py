@@ -20,7 +20,17 @@ from tsattn.data.table_options import TableOptions
 from tsattn.data.time_numbers import times_of
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["INDEX", "choose", "is_panel_folder", "new_array", "open_panel", "read_index", "space_needed", "write_index"]
+__all__ = [
+    "INDEX",
+    "choose",
+    "is_panel_folder",
+    "new_array",
+    "open_panel",
+    "read_index",
+    "space_needed",
+    "weight_cells",
+    "write_index",
+]
 
 INDEX = "panel.json"
 FORMAT = 1  # of the folder; raised when it changes
@@ -30,6 +40,7 @@ _PLAIN = (
 )
 _MAPPED = ("values", "past_covariates", "future_covariates", "ahead")
 _SMALL = ("starts", "ahead_starts", "static")
+_WEIGHT = "weight"  # a column that is no part of the panel until it is named
 
 
 def is_panel_folder(path: Path) -> bool:
@@ -65,10 +76,30 @@ def open_panel(folder: Path, *, verify: bool = False) -> Panel:
         fields[name] = tuple(fields[name])
     fields["static_categories"] = tuple(map(tuple, fields["static_categories"]))
     fields["complete"] = frozenset(fields["complete"])
+    categories = index.get("covariate_categories", {})  # folders of earlier versions have none
+    fields["covariate_categories"] = {name: tuple(known) for name, known in categories.items()}
     stamps = array("time")
     assert stamps is not None
     time = times_of(stamps, index["time_unit"], index["time_zone"])
     return Panel(time=time, **fields, **{name: array(name) for name in (*_MAPPED, *_SMALL)})  # type: ignore[arg-type]
+
+
+def weight_cells(folder: Path, column: str | None) -> NDArray[np.float64] | None:
+    """`(rows, 1)` weights in a column of the table that a folder was made of, NaN in filled gaps; None without a name.
+
+    Raises:
+        UserError: for a column that was not converted as one of weights.
+    """
+    if column is None:
+        return None
+    own = read_index(folder).get("weight_name")
+    if own != column:
+        has = "without one" if own is None else f"with {shown(own)}"
+        raise UserError(
+            f"{folder} was converted {has} as the column of weights, not {shown(column)}; convert the table anew with "
+            f"--weight_column {shown(column)}"
+        )
+    return _opened(folder / f"{_WEIGHT}.npy", mapped=True)
 
 
 def choose(panel: Panel, options: TableOptions, source: str) -> Panel:
@@ -135,7 +166,7 @@ def write_index(
     arrays = {
         path.stem: {"size": path.stat().st_size, "sha256": sha256_of(path)}
         for path in sorted(folder.glob("*.npy"))
-        if path.stem in ("time", *_MAPPED, *_SMALL)
+        if path.stem in ("time", _WEIGHT, *_MAPPED, *_SMALL)
     }
     source = {"files": [asdict(state) for state in states], "sha256": checksums, "options": asdict(options)}
     partial = folder / f"{INDEX}.partial"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tsattn.data.columns import number_columns
 from tsattn.data.grid import counts
-from tsattn.data.mapped.counting import Counts, numbers_of
+from tsattn.data.mapped.counting import Counts
 from tsattn.data.mapped.layout import ChunkReader, Layout
 from tsattn.data.mapped.panel_folder import new_array, space_needed
 from tsattn.data.mapped.source import RowChunk
@@ -31,8 +31,9 @@ class Places:
         single: of each array by name, whether single precision holds it.
 
     Attributes:
-        arrays: ``values``, ``time`` and ``source``, and ``past_covariates``, ``future_covariates`` and ``ahead`` if
-            there are any; those of rows but `ahead` and `source` have the kept rows, `source` also those ahead.
+        arrays: ``values``, ``time`` and ``source``, and ``past_covariates``, ``future_covariates``, ``ahead`` and
+            ``weight`` if there are any; those of rows but `ahead` and `source` have the kept rows, `source` also those
+            ahead.
 
     Raises:
         OSError: if the disk is full.
@@ -57,6 +58,8 @@ class Places:
         if roles.future:
             shapes["future_covariates"] = (rows, len(roles.future)), kind("future_covariates")
             shapes["ahead"] = (ahead, len(roles.future)), kind("future_covariates")
+        if roles.weight is not None:
+            shapes["weight"] = (rows, 1), kind("weight")
         shapes["source"] = (rows + ahead,), "int64"
         space_needed(folder, shapes)
         self.arrays = {name: new_array(folder / f"{name}.npy", *shape) for name, shape in shapes.items()}
@@ -90,7 +93,9 @@ class Places:
         self.arrays["time"][here] = stamps
         values = number_columns(chunk.frame, roles.target, chunk.where, "target")
         self.arrays["values"][here] = values[kept][:, layout.channels]
-        past, known = numbers_of(chunk, roles)
+        if roles.weight is not None:
+            self.arrays["weight"][here] = number_columns(chunk.frame, (roles.weight,), chunk.where, "weight")[kept]
+        past, known = seen.covariates_of(chunk)
         if roles.past:
             self.arrays["past_covariates"][here] = past[kept]
             self.drops_past = self.drops_past or not np.isnan(past[own[is_ahead]]).all()
@@ -121,7 +126,7 @@ class Places:
         owner, steps = self.owners(kept)
         stamps = self.layout.times(owner, steps)
         self.arrays["time"][kept] = counts(stamps) // _per_unit(self.layout.unit)
-        for name in ("values", "past_covariates", "future_covariates"):
+        for name in ("values", "past_covariates", "future_covariates", "weight"):
             if name in self.arrays:
                 self.arrays[name][kept] = np.nan
 

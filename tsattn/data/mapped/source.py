@@ -86,6 +86,7 @@ class TableSource:
             raise UserError(f"{path} has no rows")
         frame, time_column = plain_frame(head, str(path), options.id_column, options.time_column)
         roles = find_roles(frame, str(path), replace(options.columns, time_column=time_column))
+        roles = replace(roles, weight=options.weight_column)
         if roles.is_wide and options.target is None:
             frame = without_saved_index(frame, roles, str(path))
         self.roles: Roles = check_roles(frame, str(path), roles, every_target=options.target is None)
@@ -132,7 +133,8 @@ class TableSource:
         """
         roles = self.roles
         id_and_time = [*([] if roles.id is None else [roles.id]), roles.time]
-        names = [*id_and_time, *roles.target, *roles.past, *roles.future, *roles.static]
+        weight = [] if roles.weight is None else [roles.weight]
+        names = [*id_and_time, *roles.target, *roles.past, *roles.future, *roles.static, *weight]
         wanted = names if columns is None else list(columns)
         size = max(1, _CELLS // len(wanted))
         for number in range(file, len(self.files)):
