@@ -43,7 +43,8 @@ for one in map(Requirement, requires("tsattn")):
     if one.marker is None or not one.marker.evaluate({"extra": extra}) or one.marker.evaluate({"extra": ""}):
         continue
     # of several modules the one that is called as the package is, if there is one; stubs have none
-    found = sorted(name for name in modules.get(plain(one.name), ()) if name.isidentifier() and not name.startswith("_"))
+    own = modules.get(plain(one.name), ())
+    found = sorted(name for name in own if name.isidentifier() and not name.startswith("_"))
     same = [name for name in found if plain(name) == plain(one.name)]
     for name in same or found:
         importlib.import_module(name)
