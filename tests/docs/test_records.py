@@ -19,6 +19,8 @@ from tsattn.pretrained.bolt_file import find_weights, read_model
 
 DOCS, RECORDS = ROOT / "docs", ROOT / "benchmarks" / "results"
 CHRONOS = (DOCS / "how-to" / "chronos.md").read_text("utf-8")
+_WORDS = {2: "two cores"}
+_IMPORT = "python -c 'import tsattn; tsattn.Forecaster'"
 PAYS_OFF = (DOCS / "concepts" / "when-it-pays-off.md").read_text("utf-8")
 
 
@@ -45,6 +47,22 @@ def test_the_leaderboard_is_that_of_the_records_that_were_committed() -> None:
         assert all(f"{BEGIN}{END}" in page for page in pages.values()), "there are no records that a table could be of"
     said = "All comparisons of an attention with standard attention that have an interval are ties" in PAYS_OFF
     assert said == bool(re.search(r"All \d+ comparisons", pages[ROOT / "README.md"])), "say what was found in its place"
+
+
+def test_the_first_minutes_take_what_was_measured() -> None:
+    record = json.loads((RECORDS / "start.json").read_text())
+    size, seconds = record["installed_mb"], {name: found["clock"] for name, found in record["seconds"].items()}
+    page = " ".join((DOCS / "index.md").read_text("utf-8").split())
+    assert (
+        f"That takes {size['all']} MB, {size['torch']} of them torch's. On {_WORDS[record['machine']['cores']]}" in page
+    )
+    embedded, trained = (seconds[f"a first forecast, {how}"] for how in ("with the embedded model", "trained"))
+    assert f"after {embedded:.0f} s with the embedded model and after {trained:.0f} s with one that is trained" in page
+    assert (
+        f"of which {seconds[_IMPORT]:.0f} s are imports; `fit --help` takes {seconds['tsattn fit --help']:.1f} s"
+        in page
+    )
+    assert seconds["python -c 'import tsattn'"] <= 1
 
 
 def test_the_speed_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
