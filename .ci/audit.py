@@ -19,21 +19,8 @@ ACCEPTED: dict[str, str] = {}
 """Why a weakness does not concern us, by its id."""
 
 LICENCES = (
-    *(
-        "0BSD",
-        "Apache",
-        "BSD",
-        "BSL-1.0",
-        "CC0",
-        "CNRI-Python",
-        "DFSG approved",
-        "HPND",
-        "ISC",
-        "MIT",
-        "MPL",
-        "Mozilla",
-    ),
-    *("PSF", "Python Software Foundation", "Unlicense", "Zlib"),
+    *("0BSD", "Apache", "BSD", "BSL-1.0", "CC0", "CNRI-Python", "DFSG approved", "HPND", "ISC", "MIT", "MPL"),
+    *("Mozilla", "PSF", "Python Software Foundation", "Unlicense", "Zlib"),
 )
 """What the name of a licence begins with, if this package can be used and given on with it."""
 
@@ -48,11 +35,13 @@ SECONDS = 120
 
 
 def main() -> int:
-    """Say what was found; 1 if something has to be done."""
-    faults = [*weaknesses(PINS), *wrong_licences()]
-    for fault in faults:
+    """Say what was found; 1 for weaknesses alone, 3 for licences."""
+    weak, wrong = weaknesses(PINS), wrong_licences()
+    for fault in (*weak, *wrong):
         print(f"audit: {fault}")
-    return int(bool(faults))
+    if weak:
+        print("audit: these weaknesses have to be mended before a release")
+    return 3 if wrong else int(bool(weak))
 
 
 def weaknesses(pins: Path) -> list[str]:

@@ -119,11 +119,11 @@ def timed(python: Path, command: list[str], repeats: int) -> dict[str, float]:
 
 
 def sizes(packages: Path) -> dict[str, int]:
-    """Megabytes by package, the largest alone; without pip, which every environment has, and compiled files."""
+    """Megabytes by package, the largest alone, with what Python compiles; without pip, which every environment has."""
     found: dict[str, int] = {}
     for file in packages.rglob("*"):
         name = file.relative_to(packages).parts[0].split("-")[0].removesuffix(".libs")
-        if file.is_file() and file.suffix != ".pyc" and name != "pip":
+        if file.is_file() and name != "pip":
             found[name] = found.get(name, 0) + file.stat().st_size
     largest = sorted(found, key=lambda name: -found[name])[:8]
     return {"all": round(sum(found.values()) / 1e6)} | {

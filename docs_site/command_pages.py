@@ -16,8 +16,8 @@ __all__ = ["command_pages", "parser_entries"]
 _INDEX = """# Command line
 
 `python -m tsattn COMMAND ...`, or `tsattn COMMAND ...` where it is installed. `--help` lists the options of a command,
-`--version` the version; `--debug` shows the traceback of an error, too. The exit code is 0, 2 for a mistake or a full
-disk, 130 after an interruption and 141 where nobody reads the output.
+`--version` the version; `--debug` shows the traceback of an error, too. [Exit codes](../../how-to/when-it-fails.md) are
+0, 1, 2, 130 and 141.
 """
 
 _KEYS = """## Every key of a configuration

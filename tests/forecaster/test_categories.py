@@ -74,6 +74,7 @@ def test_an_unseen_category_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert scores["predictions"].notna().all()
 
 
+@pytest.mark.real_data
 def test_the_day_type_of_a_real_demand_is_a_category_known_ahead() -> None:
     path = Path(os.environ["TSATTN_DATA"]) / "vic_electricity.csv"
     raw = pd.read_csv(path, nrows=48 * 40, usecols=["Time", "Demand", "Date", "Holiday"])

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.data.mapped.tables_to_map import ROLES, converted, full_frame, saved
-from tsattn import Forecaster, load
+from tsattn import Forecaster, diagnose, load
 from tsattn.data.mapped.panel_folder import open_panel
 from tsattn.errors import UserError
 
@@ -62,16 +62,40 @@ def test_fits_and_forecasts_are_the_same(
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict(), expected)
 
 
-def test_scores_are_the_same(fitted: tuple[Forecaster, Forecaster], frame: pd.DataFrame, folder: Path) -> None:
+def test_scores_are_the_same(
+    fitted: tuple[Forecaster, Forecaster], frame: pd.DataFrame, folder: Path, tmp_path: Path
+) -> None:
     one, other = fitted
     later = frame.copy()
     later["ds"] += pd.Timedelta(200, "h")
-    for table in (later, folder):
-        if table is folder:
-            with pytest.raises(UserError, match="there is nothing to score"):
-                other.evaluate(table)
-            continue
-        pd.testing.assert_frame_equal(other.evaluate(table, step=7), one.evaluate(table, step=7), rtol=1e-6)
+    expected = one.evaluate(later, step=7)
+    converted(saved(later, tmp_path / "later.parquet"), tmp_path / "later", **COLUMNS)
+    for table in (later, tmp_path / "later"):
+        pd.testing.assert_frame_equal(other.evaluate(table, step=7), expected, rtol=1e-6)
+    by = {"by": "series", "step": 7}
+    pd.testing.assert_frame_equal(other.evaluate(tmp_path / "later", **by), one.evaluate(later, **by), rtol=1e-6)
+    with pytest.raises(UserError, match="there is nothing to score"):
+        other.evaluate(folder)
+
+
+def test_fine_tuning_scenarios_and_calibration_are_the_same(frame: pd.DataFrame, folder: Path) -> None:
+    both = []
+    for table, columns in ((frame, COLUMNS), (folder, {})):
+        forecaster = Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], calibrate=True, **SIZES, **columns).fit(table)
+        future = future_of(frame)
+        scenarios = forecaster.predict(future=[future, future.assign(f=future["f"] * 2)])
+        tuned = forecaster.fine_tune(table, max_steps=2)
+        both.append((scenarios, tuned.predict(), tuned.sample(num_samples=3, seed=1)))
+    for ours, theirs in zip(*both, strict=True):
+        pd.testing.assert_frame_equal(ours, theirs, rtol=1e-5)
+
+
+def test_a_converted_table_is_diagnosed(frame: pd.DataFrame, folder: Path) -> None:
+    sizes = {"context_length": 12, "prediction_length": 6}
+    found, expected = diagnose(folder, **sizes), diagnose(frame, **sizes, **COLUMNS)
+    assert {*found["kind"]} >= {*expected["kind"]} - {"gap"}  # gaps are filled by now, and their values missing
+    short = [one[one["kind"] == "short"].reset_index(drop=True) for one in (found, expected)]
+    pd.testing.assert_frame_equal(*short)
 
 
 def test_rolling_origins_are_the_same(frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

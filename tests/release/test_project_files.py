@@ -125,6 +125,24 @@ def test_a_known_weakness_is_named(audit: dict[str, Any], capsys: pytest.Capture
     del audit["ACCEPTED"]["CVE-2"]
 
 
+@pytest.mark.parametrize(("weak", "wrong", "code"), [([], [], 0), (["a"], [], 1), ([], ["b"], 3), (["a"], ["b"], 3)])
+def test_a_licence_fails_ci_and_a_weakness_is_named(
+    audit: dict[str, Any], weak: list[str], wrong: list[str], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = audit["main"]
+    monkeypatch.setitem(main.__globals__, "weaknesses", lambda pins: weak)
+    monkeypatch.setitem(main.__globals__, "wrong_licences", lambda: wrong)
+    assert main() == code
+    assert 'wait "$audit" || [ $? = 1 ]' in (ROOT / ".ci" / "run").read_text()
+
+
+def test_files_are_short() -> None:
+    lengths = {path: len(path.read_text("utf-8").splitlines()) for path in (ROOT / "tsattn").rglob("*.py")}
+    cli = ROOT / "tsattn" / "cli"
+    assert len(lengths) > 300
+    assert not {path.name: n for path, n in lengths.items() if n > (200 if cli in path.parents else 400)}
+
+
 def test_no_network_is_said_in_one_line(
     audit: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

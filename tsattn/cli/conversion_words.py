@@ -18,7 +18,7 @@ _COLUMNS = {
 
 OPTIONS = (
     *("--id_column", "--time_column", *_COLUMNS, "--weight_column", "--frequency", "--max_filled", "--date_format"),
-    *("--separator", "--decimal", "--encoding", "--overwrite"),
+    *("--separator", "--decimal", "--encoding", "--format", "--overwrite"),
 )
 
 
@@ -37,6 +37,7 @@ def add_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--separator", metavar="CHAR", default=",", help="of CSV files (default: ,)")
     parser.add_argument("--decimal", metavar="CHAR", default=".", help="of numbers in CSV files (default: .)")
     parser.add_argument("--encoding", metavar="NAME", default="utf-8", help="of CSV files (default: utf-8)")
+    parser.add_argument("--format", metavar="KIND", help="csv or parquet, of files whose names do not say it")
     parser.add_argument("--overwrite", action="store_true", help="replace a folder that was converted before")
 
 
@@ -55,7 +56,7 @@ def convert_table(options: argparse.Namespace) -> str:
     for name in (word.removeprefix("--") for word in _COLUMNS):
         given = getattr(options, name)
         columns[name] = None if given is None else [part.strip() for part in given.split(",") if part.strip()]
-    text = TextFormat(options.separator, options.decimal, options.encoding, options.date_format)
+    text = TextFormat(options.separator, options.decimal, options.encoding, options.date_format, options.format)
     source, folder = Path(options.source).expanduser(), Path(options.folder).expanduser()
     rest = {"frequency": options.frequency, "max_filled": _share(options.max_filled), "text": text}
     convert(source, folder, TableOptions(**columns, **rest), overwrite=options.overwrite)

@@ -69,13 +69,11 @@ class ForecastDataModule(LightningDataModule):
             trained model) they are obeyed, nothing is fitted again.
         panel: the series in original units. Set by `setup`.
         parts: the parts that must have windows.
-        can_recut: whether another rule may split the same panel. Not so where splitting is a part of reading.
         training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
         scored_windows: what ``auto`` comes to in a training, set before it; None for all windows.
     """
 
     name: str
-    can_recut = True
     parts: tuple[str, ...] = ("train", "val", "test")
 
     def __init__(
@@ -115,8 +113,6 @@ class ForecastDataModule(LightningDataModule):
         self.scaling = scaling
         self.val_windows = val_windows
         self.transform = check_transform(transform)
-        if self.transform is not None:
-            self._check_held("a transform needs")
         self.training_batches: int | None = None
         self.scored_windows: int | None = None
         self.task: Task | None = None
@@ -297,18 +293,13 @@ class ForecastDataModule(LightningDataModule):
             done is wanted for done, wanted in zip(self._scaled, asked, strict=True)
         )
 
-    def recut(self, rule: SplitRule, parts: tuple[str, ...], *, purpose: str) -> Self:
+    def recut(self, rule: SplitRule, parts: tuple[str, ...]) -> Self:
         """The same data split by another rule, not set up: they are scaled by their own training rows.
 
         Args:
             rule: where the parts of each series end.
             parts: those that must have windows.
-            purpose: what needs that, as a message says it.
-
-        Raises:
-            UserError: for data that cannot be split otherwise than they are.
         """
-        self._check_held(purpose)
         other = copy.copy(self)
         other._loaders = WindowLoaders(self.num_workers, self.resident_gb)
         other.rule = rule
@@ -316,17 +307,9 @@ class ForecastDataModule(LightningDataModule):
         other.task = other.scaler = None
         return other
 
-    def _check_held(self, purpose: str) -> None:
-        if not self.can_recut:
-            raise UserError(f"{purpose} data that are held in memory, which {type(self).__name__} does not")
-
     def with_all_rows(self, *, rescale: bool = True) -> Self:
-        """The same data, set up, with all rows for training, on the scale that they have or (`rescale`) on their own.
-
-        Raises:
-            UserError: for data that cannot be split otherwise than they are.
-        """
-        whole = self.recut(AllRows(self.rule), ("train",), purpose="a refit needs")
+        """The same data, set up, all rows for training, on the scale that they have or (`rescale`) on their own."""
+        whole = self.recut(AllRows(self.rule), ("train",))
         whole.task, whole.scaler = (None, None) if rescale else (self.task, self.scaler)
         whole.setup("fit")
         return whole

@@ -16,14 +16,7 @@ from tsattn.data.grid import OFF_GRID, Grid, counts, normalise_frequency, usual_
 from tsattn.data.time_numbers import times_like
 from tsattn.errors import UserError, number_of, shown
 
-__all__ = [
-    "GridLayout",
-    "are_business_days",
-    "business_series",
-    "coarser_series",
-    "lay_out",
-    "runs_of_longer_steps",
-]
+__all__ = ["GridLayout", "are_business_days", "business_series", "coarser_series", "lay_out", "runs_of_longer_steps"]
 
 logger = logging.getLogger("tsattn")
 

@@ -352,6 +352,24 @@ class Panel:
             columns[name] = np.array(categories, dtype=object)[self.static[:, k]].repeat(self.lengths)
         return pd.DataFrame(columns)
 
+    def named_columns(self) -> dict[str, Any]:
+        """Which column of `to_frame` is what, by the arguments of `tsattn.data.table_options.Columns`."""
+        names = {"time_column": self.time_name, "target": self.channels, "static": self.static_names}
+        covariates = {"past_covariates": self.past_names, "future_covariates": self.future_names}
+        return {"id_column": None if self.is_wide else self.id_name, **names, **covariates}
+
+    def with_future(self, future: Any) -> Panel:
+        """See `tsattn.data.continued.with_future`."""
+        from tsattn.data.continued import with_future
+
+        return with_future(self, future)
+
+    def append(self, later: Panel) -> Panel:
+        """See `tsattn.data.continued.appended`."""
+        from tsattn.data.continued import appended
+
+        return appended(self, later)
+
     def __getstate__(self) -> dict[str, Any]:
         """What is pickled: of arrays in files where they are."""
         time = FileView.of(time_numbers(self.time))

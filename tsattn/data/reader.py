@@ -193,9 +193,18 @@ class TableReader(TableOptions):
         cells = None if self.weight_column is None else kept_rows(grids.weights)
         return self.weights.on(panel, cells, source)
 
+    def converted(self, path: Path, folder: Path | None = None, *, verify: bool = False) -> Panel:
+        """What a table was converted to, or is, into a folder; the arguments are those of `opened_panel`.
+
+        Raises:
+            UserError: for what cannot be opened or converted, and for a strict reader.
+        """
+        if self.strict:
+            raise UserError(f"strict reads tables into memory; a table such as {path} is mended where it is converted")
+        return opened_panel(path, self.options, self.weights, folder, verify=verify)
+
     def _converted(self, folder: Path, future: Any, zone_of: Times | None) -> Panel:
-        """What a table was converted to."""
-        panel = opened_panel(folder, self.options, self.weights)
+        panel = self.converted(folder)
         if zone_of is not None:
             time = in_zone_of(zone_of, panel.time, str(folder), "what the model was fitted on")
             panel = replace(panel, time=time)
@@ -207,6 +216,10 @@ class TableReader(TableOptions):
         Raises:
             UserError: for a table without the columns that it needs.
         """
+        folder = converted_folder(table)
+        if folder is not None:
+            panel = self.converted(folder)
+            return replace(self.unweighted(), **panel.named_columns()).table(panel.to_frame(), str(folder))
         table = collected(table, source, self.columns, self.weight_column)
         frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self.text)
         for column in self.unread:

@@ -16,7 +16,6 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 
 from tsattn.data import ForecastDataModule, PanelDataModule
-from tsattn.data.split_rule import AllRows
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments.calibrating import CalibratedRun
@@ -144,7 +143,6 @@ def fit_experiment(
         _check_described(data, made)
     if refit:
         check_one_device(options.arguments, "a refit runs on one device")
-        data.recut(AllRows(data.rule), ("train",), purpose="a refit needs")  # refused now, not after the fit
     check_files(options.arguments, folder is not None)
     for_refit = options.fresh()  # callbacks have a state once they were used
     # one that nobody names is drawn, so that members of an ensemble differ in theirs

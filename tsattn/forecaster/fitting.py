@@ -105,7 +105,8 @@ def fine_tuning(arguments: Mapping[str, Any], max_steps: int | None, learning_ra
     """The arguments of a Forecaster for a further training, by default at a tenth of its learning rate."""
     rate = _TUNED * arguments["learning_rate"] if learning_rate is None else learning_rate
     steps = None if max_steps is None else whole_number("max_steps", max_steps)
-    return {**arguments, "max_steps": steps, "learning_rate": positive_number("learning_rate", rate)}
+    rate = positive_number("learning_rate", rate)
+    return {**arguments, "max_steps": steps, "learning_rate": rate, "checkpoints": None}  # those of the fit stay
 
 
 def check_watching(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:

@@ -299,7 +299,7 @@ class Forecaster(Forecasting, NetworkViews):
     ) -> Forecaster:
         """`fit` with a warm start, of so many steps, by default at a tenth of the learning rate; gives itself back.
 
-        The arguments of the forecaster stay as they are.
+        The arguments of the forecaster stay as they are, and so do the `checkpoints` of its fit.
 
         Args:
             frame: the series, of the same channels.

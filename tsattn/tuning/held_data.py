@@ -70,8 +70,7 @@ class HeldData:
             if fold is not None:
                 data = hold_out(data, fold)
             source = json.dumps([kind, {name: value for name, value in arguments.items() if name not in _SIZES}])
-            if data.can_recut:
-                data.panel = self._panels.get(source)
+            data.panel = self._panels.get(source)
             self._prepare(data, source)
             data.setup("fit")
             assert data.panel is not None

@@ -39,6 +39,6 @@ def hold_out(data: ForecastDataModule, fold: Fold) -> ForecastDataModule:
     Scaling is fitted on the fold's training rows, as on any.
 
     Raises:
-        UserError: for data that cannot be split so; from `setup`, if a block is too short for a window.
+        UserError: from `setup`, if a block is too short for a window.
     """
-    return data.recut(Recut(data.rule, fold.split), ("train", "val"), purpose="rolling origins need")
+    return data.recut(Recut(data.rule, fold.split), ("train", "val"))

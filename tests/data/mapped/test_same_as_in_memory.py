@@ -29,7 +29,7 @@ from tests.data.mapped.tables_to_map import (
     wide_frame,
     with_categories,
 )
-from tsattn.data import FrameDataModule, MappedDataModule, panel_from_frame
+from tsattn.data import CSVDataModule, FrameDataModule, MappedDataModule, panel_from_frame
 from tsattn.data.mapped.convert import convert
 from tsattn.data.mapped.opening import opened_panel
 from tsattn.data.table_options import TableOptions
@@ -258,6 +258,17 @@ def test_weights_are_those_in_memory(tmp_path: Path, table: str, monkeypatch: py
     again = pickle.loads(pickle.dumps(ours.series)).windows(torch.tensor([0]), torch.tensor([40]), 24, 6)
     weight = theirs.series.windows(torch.tensor([0]), torch.tensor([40]), 24, 6).target_weight
     torch.testing.assert_close(again.target_weight, weight, rtol=1e-6, atol=0)
+
+
+def test_strict_is_refused_where_a_table_is_mended(tmp_path: Path) -> None:
+    path = saved(long_frame(missing=False), tmp_path / "a.parquet")
+    message = "strict reads tables into memory; a table such as .* is mended where it is converted"
+    with pytest.raises(UserError, match=message):
+        mapped(path, **LONG, strict=True)
+    converted(path, tmp_path / "a", target=["y", "z"])
+    data = CSVDataModule(str(tmp_path / "a"), **LONG, strict=True)
+    with pytest.raises(UserError, match=message):
+        data.setup("fit")
 
 
 def test_weights_are_used_where_they_are_named(tmp_path: Path) -> None:

@@ -26,6 +26,19 @@ from tsattn.errors import UserError
 FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES}
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_format_says_what_a_file_is(tmp_path: Path, kind: str) -> None:
+    frame, path = long_frame(missing=False).round({"y": 3, "z": 3}), tmp_path / "table.dat"
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path, index=False)
+    with pytest.raises(UserError, match=r"table.dat cannot be converted; valid are .*\.csv"):
+        converted(path, tmp_path / "out")
+    panel = converted(path, tmp_path / "out", target=["y", "z"], text=TextFormat(format=kind))
+    np.testing.assert_array_equal(panel.values, panel_from_frame(frame, target=["y", "z"]).values)
+
+
 def test_folder_of_files_of_every_kind_holds_the_same_series(tmp_path: Path) -> None:
     frame = full_frame().round(3)  # which the parser of every pandas reads exactly
     folder = tmp_path / "parts"

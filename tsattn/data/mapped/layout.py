@@ -169,7 +169,7 @@ class ChunkReader:
 
     @property
     def _is_csv(self) -> bool:
-        return any(file.suffix.lower() == ".csv" for file in self.source.files)
+        return any(self.source.kind_of(file) == "csv" for file in self.source.files)
 
     def _with_values(self, seen: Counts) -> tuple[Roles, NDArray[np.int64]]:
         """The roles without the channels of a wide table that have no value, unless they were listed."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from typing_extensions import override
 
-from tsattn.data.mapped.opening import opened_panel
 from tsattn.data.mapped.panel_folder import is_panel_folder
 from tsattn.data.own_data import CSVDataModule
 from tsattn.data.panel import Panel
@@ -48,7 +47,7 @@ class _Converted(FrameSource):
     @override
     def load(self) -> Panel:
         folder = None if is_panel_folder(self.path) else self.folder
-        return opened_panel(self.path, self.reader.options, self.reader.weights, folder, verify=self.verify)
+        return self.reader.converted(self.path, folder, verify=self.verify)
 
     @override
     def for_task(self, task: Task) -> _Converted:

@@ -18,12 +18,13 @@ from tsattn.data.files import check_columns, check_file, first_line, sha256_of
 from tsattn.data.roles import TIME_COLUMNS, Roles, check_roles, find_roles, plain_frame, without_saved_index
 from tsattn.data.table_options import TableOptions
 from tsattn.data.tables import ID_COLUMNS, rows_of
+from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError, shown
 
 __all__ = ["FileState", "RowChunk", "TableSource"]
 
-_PARQUET, _ARROW, _CSV = (".parquet", ".pq"), (".arrow", ".feather"), (".csv",)
-_KINDS = (*_PARQUET, *_ARROW, *_CSV)
+_ARROW = (".arrow", ".feather")
+_KINDS = (".parquet", ".pq", *_ARROW, ".csv")
 _CELLS = 1 << 20  # cells in a batch: 8 MiB as float64, a few times that at work
 _BUFFER = 1 << 20  # bytes of a column of a row group that are read at a time
 _SMALL = (pa.float32(), pa.float16(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16())
@@ -80,7 +81,7 @@ class TableSource:
 
     def __init__(self, path: Path, options: TableOptions) -> None:
         self.path, self.options = path, options
-        self.files = _files(path)
+        self.files = _files(path, options.text)
         head = next(self._cells(0, None, 1000), None)
         if head is None or not len(head):
             raise UserError(f"{path} has no rows")
@@ -110,7 +111,7 @@ class TableSource:
 
     def is_single(self, columns: Sequence[str]) -> bool:
         """Whether all of some columns are of types that single precision holds without a loss."""
-        schemas = [_schema(file) for file in self.files]
+        schemas = [self._schema(file) for file in self.files]
         return all(
             schema is not None and name in schema.names and schema.field(name).type in _SMALL
             for schema in schemas
@@ -160,16 +161,31 @@ class TableSource:
         """What a row of a file, counted from 0, is called in messages."""
         return rows_of(self.files[file], self.options.text)(row)
 
+    def kind_of(self, file: Path) -> str | None:
+        """``csv``, ``parquet`` or ``arrow``, whichever a file is."""
+        return _kind_of(file, self.options.text)
+
+    def _schema(self, file: Path) -> pa.Schema | None:
+        """The columns of a file; None of a CSV file, which has no types."""
+        kind = self.kind_of(file)
+        with _readable(file):
+            if kind == "csv":
+                return None
+            if kind == "parquet":
+                return pa.parquet.read_schema(file)
+            with pa.memory_map(str(file)) as source:
+                return pa.ipc.open_file(source).schema
+
     def _cells(self, number: int, columns: list[str] | None, rows: int) -> Iterator[pd.DataFrame]:
         """The cells of a file, some rows at a time, as they are read in memory; ids of CSV files are text."""
         path = self.files[number]
-        if path.suffix.lower() in _CSV:
+        if self.kind_of(path) == "csv":
             options = self.options
             times = TIME_COLUMNS if options.time_column is None else (options.time_column,)
             dates = () if options.text.date_format is None else times
             yield from read_in_parts(path, rows, ids=(options.id_column, *ID_COLUMNS), dates=dates, text=options.text)
             return
-        schema = _schema(path)
+        schema = self._schema(path)
         assert schema is not None
         check_columns(path, len(schema.names))
         repeated = pd.Index(schema.names)
@@ -179,21 +195,26 @@ class TableSource:
         ids = [name for name in (self.options.id_column, *ID_COLUMNS) if name is not None and name in kept]
         text_ids = [name for name in ids if _is_text(schema, name)]
         with _readable(path):
-            for batch in _batches(path, kept, rows, text_ids):
+            for batch in _batches(path, self.kind_of(path) == "parquet", kept, rows, text_ids):
                 table = pa.Table.from_batches([batch.select(kept)])
                 yield _with_stamps(table).to_pandas()
 
 
-def _files(path: Path) -> list[Path]:
+def _kind_of(file: Path, text: TextFormat) -> str | None:
+    """``csv``, ``parquet`` or ``arrow``, whichever a file is; None for a name that says none of them."""
+    return text.kind_of(file) or ("arrow" if file.suffix.lower() in _ARROW else None)
+
+
+def _files(path: Path, text: TextFormat) -> list[Path]:
     kinds = ", ".join(_KINDS)
     if not path.exists():
         raise UserError(f"{path} is not there: no such file or folder")
     if not path.is_dir():
-        if path.suffix.lower() not in _KINDS:
+        if _kind_of(path, text) is None:
             raise UserError(f"{path} cannot be converted; valid are {kinds} files and folders of them")
         check_file(path)
         return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in _KINDS and file.is_file())
+    files = sorted(file for file in path.iterdir() if _kind_of(file, text) is not None and file.is_file())
     if not files:
         raise UserError(f"the folder {path} has no {kinds} file")
     return files
@@ -208,17 +229,6 @@ def _readable(file: Path) -> Iterator[None]:
         raise
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{file} cannot be read, or is damaged or cut: {first_line(error)}") from error
-
-
-def _schema(file: Path) -> pa.Schema | None:
-    """The columns of a file; None of a CSV file, which has no types."""
-    with _readable(file):
-        if file.suffix.lower() in _CSV:
-            return None
-        if file.suffix.lower() in _PARQUET:
-            return pa.parquet.read_schema(file)
-        with pa.memory_map(str(file)) as source:
-            return pa.ipc.open_file(source).schema
 
 
 def _index_columns(schema: pa.Schema) -> list[str]:
@@ -242,8 +252,10 @@ def _with_stamps(table: pa.Table) -> pa.Table:
     return table
 
 
-def _batches(file: Path, columns: list[str], size: int, text_ids: list[str]) -> Iterator[pa.RecordBatch]:
-    if file.suffix.lower() in _PARQUET:
+def _batches(
+    file: Path, is_parquet: bool, columns: list[str], size: int, text_ids: list[str]
+) -> Iterator[pa.RecordBatch]:
+    if is_parquet:
         # otherwise all columns of a row group, which may be the whole file, are read at once
         with pa.parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False, read_dictionary=text_ids) as parquet:
             yield from parquet.iter_batches(size, columns=columns)
