@@ -130,7 +130,11 @@ def test_indexes_frames_and_parameters_of_co2(co2: pd.DataFrame, tmp_path: Path)
     np.testing.assert_allclose(lazy["predictions"].to_numpy(), expected["predictions"])
 
 
-def test_weights_early_stops_callbacks_and_a_warm_start_on_co2(co2: pd.DataFrame, tmp_path: Path) -> None:
+def test_weights_early_stops_callbacks_and_a_warm_start_on_co2(
+    co2: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the logger writes
+
     class Count(Callback):
         steps = 0
 
