@@ -16,7 +16,18 @@ from pathlib import Path
 if not __package__:  # run as a file, which finds what lies beside it but not the folder above
     sys.path[0] = str(Path(__file__).parents[2])
 
-from benchmarks.paper.chosen_arms import INTERVALS, Question, answered, arms_table, beside, chosen_arms, relative_figure
+import pandas as pd
+
+from benchmarks.paper.chosen_arms import (
+    INTERVALS,
+    TIME,
+    Question,
+    answered,
+    arms_table,
+    beside,
+    chosen_arms,
+    relative_figure,
+)
 from benchmarks.paper.claims import PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
 from benchmarks.paper.runs import EDGE, described_by, listed
@@ -51,6 +62,7 @@ def report(records: Records) -> PaperReport:
         width="model.backbone.d_model",
         context="data.init_args.context_length",
         batch_size="data.init_args.batch_size",
+        every="data.init_args.every",
     )
     return PaperReport(
         title="Which blocks",
@@ -59,7 +71,7 @@ def report(records: Records) -> PaperReport:
         table=arms_table(records, chosen, compared),
         legend="MSE and MAE are those of scaled values over all test windows, the mean of the seeds, and `spread` the "
         "standard deviation over these; `%` is the MSE beside that of standard attention, with its paired interval; "
-        f"`tried` is of how many learning rates one was chosen. {EDGE} {INTERVALS}",
+        f"`tried` is of how many learning rates one was chosen. {EDGE} {TIME} {INTERVALS}",
         figure=relative_figure(compared, STANDARD, METRIC),
         caption="The MSE beside that of standard attention, with intervals of 95 %.",
         differs=[
@@ -67,12 +79,23 @@ def report(records: Records) -> PaperReport:
             f"Contexts of {listed(sizes['context'])} steps, width {listed(sizes['width'])}, {listed(chosen['steps'])} "
             f"training steps of {listed(sizes['batch_size'])} windows: a short training, in which an arm that learns "
             "fast is ahead of one that would come further.",
+            f"Of the windows for validation and testing {_scored(sizes['every'])} scored: neighbours share all but one "
+            "of their steps.",
+            "Change points are found greedily, by binary segmentation: each cut is the best one after those before it, "
+            "and another set of as many may be better.",
+            "Trained on the squared error, by which everything is chosen and judged, too.",
             "Days are those of UTC, also in Victoria, where they begin at 10 or 11 o'clock local time.",
             "Logits are divided by the root of the size of a head, whatever the levels, and queries and keys are not "
             "normalised, as all arms but linear attention have it.",
         ],
         asked_by="what the paper leaves open",
     )
+
+
+def _scored(every: pd.Series) -> str:
+    """How many of the windows are."""
+    strides = {int(one) for one in every.dropna().unique()} or {1}
+    return " or ".join("all are" if one == 1 else f"one in {one} is" for one in sorted(strides))
 
 
 EXPERIMENT = PaperExperiment("blocks", __doc__ or "", report)

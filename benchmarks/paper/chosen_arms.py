@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -10,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.paper.claims import Claim
-from benchmarks.paper.runs import LEAST_SEEDS, chosen_by_validation, described_by, runs_of
+from benchmarks.paper.runs import BEHIND, LEAST_SEEDS, chosen_by_validation, described_by, runs_of
 from benchmarks.paper.verdicts import most
 from tsattn.errors import UserError
 from tsattn.leaderboard.comparisons import Pair, compare_pairs
@@ -22,6 +23,7 @@ __all__ = [
     "INTERVALS",
     "RULE",
     "TABLES",
+    "TIME",
     "Question",
     "answered",
     "arms_table",
@@ -39,6 +41,8 @@ _CHOSEN = "chosen"  # what all predictors are called, whichever of them validati
 TABLES = ["dataset", "horizon"]
 """What runs must have in common to be compared."""
 
+_ARM = [*TABLES, "attention"]
+
 RULE = (
     "holds: better in most tables and worse in none; does not hold: worse in most and better in none; else it is not "
     "decided. Better and worse are those of the interval of 95 % over windows, which are paired, and seeds, and of its "
@@ -50,6 +54,9 @@ INTERVALS = (
     "the number of all their comparisons."
 )
 """What reports say of them."""
+
+TIME = "`seconds` is the time of training, `time` that of a step over that of standard attention, medians of the seeds."
+"""What two columns of the table are."""
 
 
 def chosen_arms(records: Records, metric: str) -> pd.DataFrame:
@@ -68,7 +75,7 @@ def chosen_arms(records: Records, metric: str) -> pd.DataFrame:
     """
     runs = described_by(runs_of(records), learning_rate="model.learning_rate", steps="trainer.max_steps")
     attended = runs[(runs["attention"] != "") & (runs["status"] != "does not apply")]
-    chosen = chosen_by_validation(attended, [*TABLES, "attention"], ["learning_rate", "steps"], f"validation_{metric}")
+    chosen = chosen_by_validation(attended, _ARM, ["learning_rate", "steps"], f"validation_{metric}")
     if chosen.empty:
         raise UserError("no attention is done with all its seeds, so there is nothing to report")
     is_other = chosen["attention"] != STANDARD
@@ -112,7 +119,7 @@ def beside(records: Records, chosen: pd.DataFrame, reference: str, metric: str) 
         reference: the attention that the others are compared with.
         metric: of the errors.
     """
-    known = list(chosen[[*TABLES, "attention"]].drop_duplicates().itertuples(index=False, name=None))
+    known = list(chosen[_ARM].drop_duplicates().itertuples(index=False, name=None))
     pairs = [
         _pair((dataset, horizon), attention, reference)
         for dataset, horizon, attention in known
@@ -121,7 +128,9 @@ def beside(records: Records, chosen: pd.DataFrame, reference: str, metric: str) 
     return compare_pairs(_standings(records, chosen), pairs, [metric])
 
 
-def answered(records: Records, chosen: pd.DataFrame, questions: Sequence[Question], metric: str) -> list[Claim]:
+def answered(
+    records: Records, chosen: pd.DataFrame, questions: Sequence[Question], metric: str, *, is_grid_ours: bool = True
+) -> list[Claim]:
     """What the runs say to each question, table by table; all comparisons of all questions are one family (Holm).
 
     Args:
@@ -129,6 +138,8 @@ def answered(records: Records, chosen: pd.DataFrame, questions: Sequence[Questio
         chosen: from `chosen_arms`.
         questions: of the experiment, all of them.
         metric: of the errors, by which the best of several arms is chosen on the validation part, too.
+        is_grid_ours: whether the rates are no part of what is claimed, so that nothing is said of an arm that is worse
+            and has a rate at the edge of them.
     """
     asked = []
     for question in questions:
@@ -138,19 +149,23 @@ def answered(records: Records, chosen: pd.DataFrame, questions: Sequence[Questio
     found = {
         (row["dataset"], row["horizon"], row["attention"], row["against"]): row for row in compared.to_dict("records")
     }
-    whole = chosen.groupby([*TABLES, "attention"])["is_whole"].all()
+    arms_of = chosen.groupby(_ARM)[["is_whole", "is_edge"]].first()
     claims = []
     for question, pairs in zip(questions, asked, strict=True):
         said, verdicts = [], []
         for pair in pairs:
             names = (pair.arm.attention, pair.reference.attention)
             row = found[pair.dataset, pair.horizon, *names]
-            is_whole = all(whole[pair.dataset, pair.horizon, name] for name in names)
+            known = arms_of.loc[[(pair.dataset, pair.horizon, name) for name in names]]
             forms = f" ({names[0]} beside {names[1]})" if max(len(question.arms), len(question.others)) > 1 else ""
-            verdict, words = _verdict(row, is_whole)
+            verdict, words = _verdict(row, bool(known["is_whole"].all()))
+            behind = {True: 1, False: 0}.get(verdict) if is_grid_ours else None
+            if behind is not None and known["is_edge"].iloc[behind]:
+                verdict, words = None, f"{words}, where the rate of {names[behind]} is at the edge of those tried"
             verdicts.append(verdict)
             said.append(f"{table_name(pair.dataset, pair.horizon)}: {words}{forms}")
-        claims.append(Claim(question.text, "; ".join(said) or "no such runs", most(verdicts), RULE))
+        rule = f"{RULE}; nothing is decided by an arm that is worse {BEHIND}" if is_grid_ours else RULE
+        claims.append(Claim(question.text, "; ".join(said) or "no such runs", most(verdicts), rule))
     return claims
 
 
@@ -185,9 +200,10 @@ def arms_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -
         chosen: from `chosen_arms`.
         compared: from `beside`.
     """
-    differences = compared.set_index([*TABLES, "attention"])[["percent", "percent_low", "percent_high"]]
+    differences = compared.set_index(_ARM)[["percent", "percent_low", "percent_high"]]
     rows = []
-    for (dataset, horizon, attention), part in chosen.groupby([*TABLES, "attention"], sort=False):
+    of_step = (chosen["seconds"].astype("float64") / chosen["steps"]).groupby([chosen[name] for name in _ARM]).median()
+    for (dataset, horizon, attention), part in chosen.groupby(_ARM, sort=False):
         difference = (
             differences.loc[(dataset, horizon, attention)] if (dataset, horizon, attention) in differences.index else {}
         )
@@ -211,6 +227,7 @@ def arms_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -
                 "parameters": int(part["parameters"].iloc[0]),
                 "flops": None if pd.isna(part["flops"].iloc[0]) else int(part["flops"].iloc[0]),
                 "seconds": part["seconds"].mean(),
+                "time": of_step[dataset, horizon, attention] / of_step.get((dataset, horizon, STANDARD), math.nan),
             }
         )
     runs = runs_of(records)

@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from benchmarks.paper.clock import counted_seconds
+from benchmarks.paper.planned import LEFT
 from tsattn.errors import number_of
 from tsattn.leaderboard.report.markdown_text import markdown_table
 from tsattn.leaderboard.report.parts import Cell, Column, ReportTable
@@ -78,13 +80,14 @@ def table_of(frame: pd.DataFrame) -> ReportTable:
     return ReportTable("table", "", columns, rows)
 
 
-def write_report(folder: Path, report: PaperReport, made: str) -> None:
+def write_report(folder: Path, report: PaperReport, made: str, left: str = "") -> None:
     """Write ``report.md``, ``table.csv`` and ``figure.png`` into the folder of the records.
 
     Args:
         folder: of the records.
         report: what the experiment came to.
         made: how, and where, as Markdown, see `how_made`.
+        left: which runs are still to be made; empty where none is.
     """
     claims = pd.DataFrame(
         [(one.text, one.found, _WORDS[one.holds], one.rule) for one in report.claims],
@@ -92,6 +95,7 @@ def write_report(folder: Path, report: PaperReport, made: str) -> None:
     )
     parts = [
         f"# {report.title}",
+        *([f"**This is the report of a part:** {left}."] if left else []),
         *report.about,
         "## Claims",
         _plain_table(claims),
@@ -129,11 +133,11 @@ def how_made(runs: pd.DataFrame, command: str, suite: str) -> str:
     done = runs[runs["status"] == "done"]
     versions = json.loads(done.iloc[-1]["versions"] or "{}")
     named = ", ".join(f"{name} {versions[name]}" for name in ("tsattn", "torch", "python") if name in versions)
-    others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != "done")
-    seconds = float(done["seconds"].sum())
+    others = ", ".join(f"{count} {status}" for status, count in counts.items() if status not in ("done", LEFT))
+    planned = int((runs["status"] != "does not apply").sum())
     lines = [
-        f"`{command}`, the suite `{suite}`: {number_of(int(counts['done']), 'run')} done"
-        f"{f', {others}' if others else ''}, {seconds / 3600:.1f} hours of training in all, "
+        f"`{command}`, the suite `{suite}`: {int(counts['done'])} of {number_of(planned, 'run')} done"
+        f"{f', {others}' if others else ''}, {counted_seconds(runs).sum() / 3600:.1f} hours of training in all, "
         f"on {' and '.join(sorted(set(done['cpu'])))} ({' and '.join(sorted(set(done['device'])))}); {named}.",
     ]
     failed = runs[runs["status"] == "failed"]

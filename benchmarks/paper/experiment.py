@@ -103,14 +103,14 @@ class PaperExperiment:
                 return code
         command = [f"python benchmarks/paper/{self.name}.py", *(f"--size {one}" for one in size)]
         command += [*(f"--{name} {Path(file).name}" for name, file in files.items()), *parts]
-        return self._write_report(output, suite, " ".join(command))
+        return self._write_report(output, options.size, suite, " ".join(command))
 
     def _run(self, size: str, suite: str, files: Mapping[str, str], how: Sequence[str]) -> int:
         """Run what is left of a suite; the exit code."""
         from tsattn.cli import main as tsattn
         from tsattn.errors import UserError
 
-        file = self.suites / f"{self.name}_{size}.yaml"
+        file = self._suite(size)
         if files:
             try:
                 file = _with_files(file, files, Path("runs", "paper", f"{suite}.yaml"))
@@ -120,9 +120,11 @@ class PaperExperiment:
         shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
         return tsattn(["benchmark", "--suite", str(shown), "--no-report", *how])
 
-    def _write_report(self, output: Path, suite: str, command: str) -> int:
+    def _write_report(self, output: Path, size: str, suite: str, command: str) -> int:
         from benchmarks.paper.claims import how_made
-        from benchmarks.paper.outcomes import clock_seconds, write_outcome
+        from benchmarks.paper.clock import by_the_clock, clock_seconds
+        from benchmarks.paper.outcomes import write_outcome
+        from benchmarks.paper.planned import LEFT, with_left
         from benchmarks.paper.runs import runs_of
         from tsattn.errors import UserError
         from tsattn.leaderboard.records import RECORDS_FILE, Records
@@ -131,16 +133,20 @@ class PaperExperiment:
             print(f"error: nothing was run into {output} yet: run it without --report-only", file=sys.stderr)
             return 2
         try:
-            records = Records.read(output)
+            records = with_left(Records.read(output), self._suite(size))
             runs = runs_of(records)
-            seconds = clock_seconds(runs)
-            made = f"{how_made(runs, command, suite)}\n\nBy the clock the runs took {seconds / 3600:.1f} hours."
-            write_outcome(output, self.report(records), made, seconds=seconds)
+            made = f"{how_made(runs, command, suite)}\n\n{by_the_clock(runs)}"
+            planned = runs[runs["status"] != "does not apply"]
+            counts = int((planned["status"] != LEFT).sum()), len(planned)
+            write_outcome(output, self.report(records), made, seconds=clock_seconds(runs), runs=counts)
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
         print(f"report: {output / 'report.md'}")
         return 0
+
+    def _suite(self, size: str) -> Path:
+        return self.suites / f"{self.name}_{size}.yaml"
 
     def _parser(self) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from benchmarks.paper.character_transformer import forward_flops
 from benchmarks.paper.claims import Claim, PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import EDGE, LEAST_SEEDS, chosen_by_validation, described_by, listed, runs_of
+from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, described_by, listed, runs_of
 from benchmarks.paper.verdicts import mean_interval, most
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.wording import with_spread
@@ -41,7 +41,8 @@ _LEAST_WIDTHS = 2
 _RULE = (
     "holds: at most widths whose flops lie within those of the other, two at least, the loss is below the line through "
     "its losses by log flops, by an interval of 95 % of the mean over seeds (Student's t), and above it at none; the "
-    "reverse does not hold; else it is not decided"
+    f"reverse does not hold; else it is not decided, nor by what lies above {BEHIND}, at that width or at one of the "
+    "two between which the line is drawn"
 )
 
 
@@ -99,9 +100,13 @@ def _claim(chosen: pd.DataFrame, other: str) -> Claim:
     for width, part in found.groupby("width"):
         low, high = mean_interval(part["difference"])
         mean = float(part["difference"].mean())
-        said.append(f"width {width}: {mean:+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "\N{MINUS SIGN}"))
+        words = f"width {width}: {mean:+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "\N{MINUS SIGN}")
         is_known = len(part) >= LEAST_SEEDS and bool(part["is_whole"].all() and line["is_whole"].all())
-        verdicts.append((True if high < 0 else False if low > 0 else None) if is_known else None)
+        verdict = (True if high < 0 else False if low > 0 else None) if is_known else None
+        if verdict is not None and part["line_is_edge" if verdict else "is_edge"].any():
+            verdict, words = None, f"{words}, where what lies above has its rate at the edge of those tried"
+        verdicts.append(verdict)
+        said.append(words)
     points = line.groupby("width")["loss"].agg(["mean", "std"])
     losses = ", ".join(with_spread(float(row["mean"]), float(row["std"])) for _, row in points.iterrows())
     holds = most(verdicts) if len(verdicts) >= _LEAST_WIDTHS else None
@@ -111,7 +116,11 @@ def _claim(chosen: pd.DataFrame, other: str) -> Claim:
 
 
 def _below(chosen: pd.DataFrame, other: str) -> pd.DataFrame:
-    """By width and seed, the loss of MLR attention less that of another with as many flops."""
+    """By width and seed, the loss of MLR attention less that of another with as many flops.
+
+    ``is_edge`` says whether the rate of the first is at the edge of those tried, ``line_is_edge`` whether that of the
+    other is at one of the two widths between which its loss is found.
+    """
     rows = []
     for seed, part in chosen.groupby("seed"):
         line = part[part["attention"] == other].sort_values("cost")
@@ -120,9 +129,18 @@ def _below(chosen: pd.DataFrame, other: str) -> pd.DataFrame:
         for row in part[part["attention"] == "mlr"].itertuples():
             if line["cost"].iloc[0] <= row.cost <= line["cost"].iloc[-1]:
                 there = np.interp(np.log(row.cost), np.log(line["cost"]), line["loss"])
-                one = {"width": row.width, "seed": seed, "difference": row.loss - there}
-                rows.append({**one, "is_whole": row.is_whole})
-    return pd.DataFrame(rows, columns=["width", "seed", "difference", "is_whole"])
+                place = int(np.clip(np.searchsorted(line["cost"], row.cost), 1, len(line) - 1))
+                rows.append(
+                    {
+                        "width": row.width,
+                        "seed": seed,
+                        "difference": row.loss - there,
+                        "is_whole": row.is_whole,
+                        "is_edge": row.is_edge,
+                        "line_is_edge": bool(line["is_edge"].iloc[place - 1 : place + 1].any()),
+                    }
+                )
+    return pd.DataFrame(rows, columns=["width", "seed", "difference", "is_whole", "is_edge", "line_is_edge"])
 
 
 def _table(chosen: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,16 @@ from typing import Any
 if not __package__:  # run as a file, which finds what lies beside it but not the folder above
     sys.path[0] = str(Path(__file__).parents[2])
 
-from benchmarks.paper.chosen_arms import INTERVALS, Question, answered, arms_table, beside, chosen_arms, relative_figure
+from benchmarks.paper.chosen_arms import (
+    INTERVALS,
+    TIME,
+    Question,
+    answered,
+    arms_table,
+    beside,
+    chosen_arms,
+    relative_figure,
+)
 from benchmarks.paper.claims import PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
 from benchmarks.paper.runs import EDGE, described_by, listed
@@ -63,7 +72,10 @@ def family(attention: Mapping[str, Any]) -> str:
 def report(records: Records) -> PaperReport:
     """The report of the records."""
     chosen = described_by(
-        chosen_arms(records, METRIC), described="model.backbone.attention", width="model.backbone.d_model"
+        chosen_arms(records, METRIC),
+        described="model.backbone.attention",
+        width="model.backbone.d_model",
+        context="data.init_args.context_length",
     )
     chosen = chosen.assign(family=[family(one) for one in chosen["described"]])
     compared = beside(records, chosen, STANDARD, METRIC)
@@ -79,12 +91,14 @@ def report(records: Records) -> PaperReport:
         table=arms_table(records, chosen, compared),
         legend="MSE and MAE are those of scaled values over all test windows, the mean of the seeds, and `spread` the "
         "standard deviation over these; `%` is the MSE beside that of standard attention, with its paired interval; "
-        f"`tried` is of how many learning rates one was chosen. {EDGE} {NAMES} {INTERVALS}",
+        f"`tried` is of how many learning rates one was chosen. {EDGE} {NAMES} {TIME} {INTERVALS}",
         figure=relative_figure(compared, STANDARD, METRIC),
         caption="The MSE beside that of standard attention, with intervals of 95 %.",
         differs=[
             "The paper defines the family, and tries its members BTT and bilinear MLR.",
-            f"Width {listed(chosen['width'])}, {listed(chosen['steps'])} training steps.",
+            f"Contexts of {listed(chosen['context'])} hours, width {listed(chosen['width'])}, "
+            f"{listed(chosen['steps'])} training steps.",
+            "Trained on the squared error, by which everything is chosen and judged, too.",
             "Logits are divided by the root of the width, those of standard attention by that of the size of a head.",
             "Of a family the form with the least validation error answers; families have different numbers of forms.",
         ],

@@ -33,7 +33,7 @@ from benchmarks.paper.prompt_arms import (
     said,
     solved_prompts,
 )
-from benchmarks.paper.runs import EDGE, listed, runs_of
+from benchmarks.paper.runs import BEHIND, EDGE, listed, runs_of
 from benchmarks.paper.verdicts import most
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.standings import STANDARD
@@ -48,7 +48,8 @@ _QUESTIONS = (
 )
 _RULE = (
     "at most numbers of parameters, between the forms that validation chose: the error is lower with every seed, and "
-    "the interval of 95 % of the difference of mean logarithms excludes 0"
+    "the interval of 95 % of the difference of mean logarithms excludes 0; nothing is decided by a form that is worse "
+    f"{BEHIND}"
 )
 
 
@@ -89,8 +90,8 @@ def _answer(chosen: pd.DataFrame, families: Sequence[str], others: Sequence[str]
         best, other = best_arm(asked), best_arm(against)
         verdicts.append(is_better(best, other))
         words.append(
-            f"d {int(d)}, width {int(width)}, {int(scores):,} parameters: {said(best['error'])} "
-            f"({best['arm'].iloc[0]}) beside {said(other['error'])} ({other['arm'].iloc[0]})"
+            f"d {int(d)}, width {int(width)}, {int(scores):,} parameters: {said(best)} ({best['arm'].iloc[0]}) beside "
+            f"{said(other)} ({other['arm'].iloc[0]})"
         )
     return Claim(text, "; ".join(words) or "no such runs", most(verdicts), _RULE)
 

@@ -6,19 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from benchmarks.paper.claims import PaperReport, write_report
+from tsattn.errors import number_of
 from tsattn.leaderboard.whole_files import write_text
 
-__all__ = ["CLAIMS_FILE", "clock_seconds", "write_outcome"]
+__all__ = ["CLAIMS_FILE", "write_outcome"]
 
 CLAIMS_FILE = "claims.json"
 
-_BREAK = pd.Timedelta(minutes=1)
 
-
-def write_outcome(folder: Path, report: PaperReport, made: str, *, seconds: float) -> None:
+def write_outcome(
+    folder: Path, report: PaperReport, made: str, *, seconds: float, runs: tuple[int, int] | None = None
+) -> None:
     """Write the report of an experiment, see `write_report`, and ``claims.json``.
 
     Args:
@@ -26,33 +25,15 @@ def write_outcome(folder: Path, report: PaperReport, made: str, *, seconds: floa
         report: what it came to.
         made: how, and where, as Markdown.
         seconds: by the clock, in which it ran.
+        runs: how many were decided, and of how many; None where it has none.
     """
-    write_report(folder, report, made)
+    is_part = runs is not None and runs[0] < runs[1]
+    write_report(folder, report, made, f"{runs[0]} of {number_of(runs[1], 'run')} are made" if is_part and runs else "")
     claims = [
         {"claim": one.text, "found": one.found, "holds": None if one.holds is None else bool(one.holds)}
         for one in report.claims
     ]
-    content = {"title": report.title, "claims": claims, "seconds": round(float(seconds), 1)}
+    content: dict[str, Any] = {"title": report.title, "claims": claims, "seconds": round(float(seconds), 1)}
+    if runs is not None:
+        content |= {"decided": runs[0], "planned": runs[1]}
     write_text(folder / CLAIMS_FILE, json.dumps(content, indent=2) + "\n")
-
-
-def clock_seconds(runs: pd.DataFrame) -> float:
-    """The time by the clock in which one of some runs at least was going on, in seconds.
-
-    Runs say when they finished and how long they trained. Between trainings they are started and scored: so the time
-    between two counts too, unless it is over a minute, when the experiment was not going on.
-
-    Args:
-        runs: from `runs_of`, with ``finished`` and ``seconds``.
-    """
-    done = runs[(runs["status"] == "done") & runs["seconds"].notna()]
-    ends = pd.to_datetime(done["finished"], utc=True)
-    spans: list[tuple[Any, Any]] = sorted(zip(ends - pd.to_timedelta(done["seconds"], unit="s"), ends, strict=True))
-    total, last = pd.Timedelta(0), None
-    for begin, end in spans:
-        if last is None or begin > last + _BREAK:
-            last = begin
-        if end > last:
-            total += end - last
-            last = end
-    return float(total.total_seconds())

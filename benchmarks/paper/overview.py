@@ -44,8 +44,10 @@ _HEAD = """\
 # The paper's experiments
 
 What was found here of what Kuang et al. (ICML 2025) say, and of what they leave open. *Not decided* is what too few or
-too uncertain numbers, or ones at the edge of what was tried, do not tell. The report of each experiment says by which
-rule a claim was decided, and what differs from the paper. `python benchmarks/paper/overview.py` makes this one anew."""
+too uncertain numbers do not tell, and what another learning rate might turn round: where we have chosen the rates that
+are tried, a claim is not decided if what is behind was best at the least or the greatest of them. The report of each
+experiment says by which rule a claim was decided, and what differs from the paper.
+`python benchmarks/paper/overview.py` makes this one anew."""
 
 
 def overview(results: Path) -> str:
@@ -68,6 +70,8 @@ def overview(results: Path) -> str:
     for name in names:
         content = found[name]
         where = f"[{content['title']}]({name}/report.md)"
+        if content.get("decided", 0) < content.get("planned", 0):
+            where += f", a part: {content['decided']:,} of {number_of(content['planned'], 'run')}"
         for number, one in enumerate(content["claims"]):
             hours = "" if number else f"{content['seconds'] / 3600:.1f}"
             cells = [one["claim"], one["found"], _WORDS[one["holds"]], where, hours]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -23,6 +23,7 @@ __all__ = [
     "best_arm",
     "described_prompts",
     "fails",
+    "is_at_edge",
     "is_better",
     "learns",
     "prompts_table",
@@ -145,16 +146,28 @@ def best_arm(arms: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         arms: rows of `arms_of_prompts`; where seeds of one of them are missing, those of none are whole.
+
+    Returns:
+        rows of these; ``is_edge`` is still that of the rate.
     """
-    best = chosen_by_validation(arms, ["dimensions"], ["width", "arm"])
-    return best.assign(is_whole=best["is_whole"] & arms["is_whole"].all())
+    best = chosen_by_validation(arms.assign(at_edge=arms["is_edge"]), ["dimensions"], ["width", "arm"])
+    return best.assign(is_whole=best["is_whole"] & arms["is_whole"].all(), is_edge=best["at_edge"])
 
 
 def is_better(arm: pd.DataFrame, other: pd.DataFrame) -> bool | None:
-    """Whether an arm has lower errors than another, see `is_lower`; None also of too few runs."""
+    """Whether an arm has lower errors than another, see `is_lower`.
+
+    None also of too few runs, and where the one with the higher errors has its rate at the edge of those tried.
+    """
     if min(len(arm), len(other)) < LEAST_SEEDS or not (arm["is_whole"].all() and other["is_whole"].all()):
         return None
-    return is_lower(list(arm["error"]), list(other["error"]))
+    found = is_lower(list(arm["error"]), list(other["error"]))
+    return None if found is not None and is_at_edge(other if found else arm) else found
+
+
+def is_at_edge(arm: pd.DataFrame) -> bool:
+    """Whether the rate of an arm is the least or the greatest of those tried."""
+    return bool(arm["is_edge"].any())
 
 
 def learns(arm: pd.DataFrame) -> bool | None:
@@ -173,10 +186,11 @@ def _all_or_none(arm: pd.DataFrame, found: Sequence[bool]) -> bool | None:
     return {len(arm): True, 0: False}.get(sum(found))
 
 
-def said(errors: Iterable[float]) -> str:
-    """Mean and spread of errors as words."""
-    series = pd.Series(list(errors))
-    return with_spread(float(series.mean()), float(series.std()))
+def said(arm: pd.DataFrame) -> str:
+    """Mean and spread of the errors of an arm as words, with the rate if that is at the edge of those tried."""
+    errors = arm["error"].astype("float64")
+    words = with_spread(float(errors.mean()), float(errors.std()))
+    return f"{words} at the edge rate {arm['learning_rate'].iloc[0]:g}" if is_at_edge(arm) else words
 
 
 def prompts_table(chosen: pd.DataFrame, solved: pd.DataFrame) -> pd.DataFrame:

@@ -8,17 +8,21 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from benchmarks.paper.planned import LEFT
 from tsattn.errors import UserError
 from tsattn.experiments.dotted import get_at
 from tsattn.leaderboard.records import Records
 
-__all__ = ["EDGE", "LEAST_SEEDS", "chosen_by_validation", "described_by", "listed", "runs_of"]
+__all__ = ["BEHIND", "EDGE", "LEAST_SEEDS", "chosen_by_validation", "described_by", "listed", "runs_of"]
 
 LEAST_SEEDS = 3
 """Of each arm, below which no claim is decided."""
 
 EDGE = "`edge` says whether the rate is the least or the greatest of those tried, so that one beyond may be better."
 """What reports say of a choice at the edge of its grid."""
+
+BEHIND = "with its rate at the edge of those tried"
+"""What rules say of it."""
 
 
 def runs_of(records: Records) -> pd.DataFrame:
@@ -57,7 +61,7 @@ def chosen_by_validation(
     """Of each arm the runs of the candidate with the least validation error, mean over seeds.
 
     A candidate of which a run failed, as one that diverged, is not chosen; nor is one that has fewer seeds than another
-    of the same arm.
+    of the same arm. Runs that are left, see `benchmarks.paper.planned`, have no part in the choice.
 
     Args:
         runs: from `runs_of`, described.
@@ -68,11 +72,12 @@ def chosen_by_validation(
     Returns:
         rows of `runs`, with ``candidates``, how many there were; ``is_edge``, whether the first of these columns has
         the least or greatest number of those tried; and ``is_whole``, whether all seeds of the runs were tried with
-        every candidate, so that no later run can change the choice.
+        every candidate, and none is left, so that no later run can change the choice.
     """
     parts = []
     seeds = runs["seed"].nunique()
-    for _, part in runs.groupby([*arm], dropna=False, sort=False):
+    for _, planned in runs.groupby([*arm], dropna=False, sort=False):
+        part = planned[planned["status"] != LEFT]
         groups = part.groupby([*candidate], dropna=False, sort=False)
         whole = groups.filter(lambda group: bool((group["status"] == "done").all()))
         if not len(whole):
@@ -85,7 +90,7 @@ def chosen_by_validation(
         is_edge = False
         if pd.api.types.is_numeric_dtype(tried) and tried.min() < tried.max():
             is_edge = best[candidate[0]].iloc[0] in (tried.min(), tried.max())
-        is_whole = bool((groups["seed"].nunique() == seeds).all())
+        is_whole = len(part) == len(planned) and bool((groups["seed"].nunique() == seeds).all())
         parts.append(best.assign(candidates=len(groups), is_edge=is_edge, is_whole=is_whole))
     if not parts:
         return runs.iloc[:0].assign(candidates=0, is_edge=False, is_whole=False)

@@ -123,6 +123,20 @@ def test_too_few_runs_decide_nothing() -> None:
     assert missing.found.endswith("runs are missing")
 
 
+def test_a_worse_arm_with_its_rate_at_the_edge_decides_nothing() -> None:
+    standard = [*forecasts("standard", 1.0), *forecasts("standard", 1.0, rate=0.002, validation=1.5)]
+    assert claim_of(standard, forecasts("mlr", 1.1)).holds is False, "that is better at an edge"
+    held = claim_of(standard, forecasts("mlr", 0.9))
+    assert held.holds is None
+    assert held.found.endswith("better, where the rate of standard is at the edge of those tried")
+    records = all_of(standard, forecasts("mlr", 0.9))
+    questions = [Question("it is better", ["mlr"], ["standard"])]
+    (claim,) = answered(records, chosen_arms(records, "mse"), questions, "mse", is_grid_ours=False)
+    assert claim.holds is True, "where the rates are a part of the claim"
+    inside = forecasts("standard", 1.0, rate=0.0005, validation=1.5)
+    assert claim_of(standard, inside, forecasts("mlr", 0.9)).holds is True
+
+
 def test_four_seeds_are_paired() -> None:
     records = all_of(*tables(0.9, seeds=4))
     assert beside(records, chosen_arms(records, "mse"), "standard", "mse")["is_paired"].tolist() == [True]
@@ -195,6 +209,8 @@ def test_blocks_are_compared_with_standard_and_with_those_by_number() -> None:
     assert answers(report) == [True, True, True, True, None, False, False]
     assert report.claims[3].found.startswith("made_up, 8: \N{MINUS SIGN}5.")
     assert report.differs[1].startswith("Contexts of 32 steps, width 64, 10 training steps of 8 windows: ")
+    assert "Of the windows for validation and testing all are scored" in report.differs[2]
+    assert report.table["time"].tolist() == [1.0] * 6
     assert report.table["arm"].tolist() == ["standard", "change_points", "days", "linear", "numbers", "swa"]
 
 
@@ -233,7 +249,7 @@ def test_levels_are_compared_with_standard_attention_at_each_horizon() -> None:
     report = etth1.report(records_of(*runs))
     assert answers(report) == [*[None] * 5, True], "320 windows are too few blocks of 192"
     assert "made_up, 96: \N{MINUS SIGN}10.0 %" in report.claims[0].found
-    assert report.differs[-1].endswith("here they are run at 96 steps alone.")
+    assert report.differs[-1].endswith("are not in the paper's table; btt is run at 96 steps alone.")
     report = etth1.report(records_of(*(run for run in runs if run.row["horizon"] == 96)))
     assert answers(report) == [True, False, None, None, None, True]
     assert report.table["MAE"].tolist() == pytest.approx([0.526, 0.9 * 0.526, 0.9 * 0.526, 1.19 * 0.526], rel=0.01)

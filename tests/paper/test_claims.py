@@ -11,9 +11,13 @@ from matplotlib.figure import Figure
 
 from benchmarks.paper import in_context
 from benchmarks.paper.claims import Claim, PaperReport, how_made, table_of, write_report
+from benchmarks.paper.planned import LEFT, with_left
 from benchmarks.paper.runs import chosen_by_validation, described_by, runs_of
 from tests.paper.made_up import closed_form, prompt_runs, records_of
 from tsattn.errors import UserError
+from tsattn.leaderboard.records import Record, Records
+
+SUITES = Path(__file__).parents[2] / "benchmarks" / "paper" / "suites"
 
 
 def test_a_rate_that_failed_once_is_not_chosen() -> None:
@@ -35,6 +39,44 @@ def test_a_rate_that_failed_once_is_not_chosen() -> None:
     assert runs["nothing"].isna().all()
 
 
+def test_a_rate_that_is_still_to_be_run_leaves_the_choice_open() -> None:
+    def chosen_of(*left: dict[str, Any]) -> pd.DataFrame:
+        done = [*prompt_runs("btt_1", "btt", [0.1] * 3), *prompt_runs("btt_2", "btt", [0.2] * 3, rate=0.01)]
+        rows = [
+            Record.of({**run.row, "mse": None, **one, "status": LEFT}) for one, run in zip(left, done, strict=False)
+        ]
+        runs = described_by(runs_of(records_of(*done, *rows)), rate="model.learning_rate")
+        return chosen_by_validation(runs, ["attention"], ["rate"])
+
+    assert chosen_of()["is_whole"].all()
+    whole = chosen_of({"predictor": "w16_fast", "key": ""})  # of a rate that no run of this arm has
+    assert whole.groupby("attention")["is_whole"].first().to_dict() == {"btt_1": False, "btt_2": True}
+    assert whole.groupby("attention").size().to_dict() == {"btt_1": 3, "btt_2": 3}
+
+
+def test_what_a_suite_has_and_records_lack_is_left() -> None:
+    suite = SUITES / "mlbtc_prompts_small.yaml"
+    some = [
+        Record.of(
+            {"suite": "x", "dataset": "prompts4", "horizon": 8, "predictor": name, "attention": form, "seed": seed}
+        )
+        for name, form, seed in (("ridge", "", None), ("w16", "standard", 1))
+    ]
+    frame = with_left(Records.of(some), suite).frame
+    left = frame[frame["status"] == LEFT]
+    assert len(frame) == 2 + 10 * 3 * 3
+    assert len(left) == len(frame) - 2
+    seeds = left[(left["predictor"] == "w16") & (left["attention"] == "standard")]["seed"]
+    assert seeds.tolist() == [2, 3]
+    rates = described_by(
+        runs_of(records_of(*with_left(Records.of(some), suite).each(), closed_form())), rate="model.learning_rate"
+    )
+    fast = rates[(rates["predictor"] == "w16_fast") & (rates["status"] == LEFT)]
+    assert set(fast["rate"]) == {0.016}
+    complete = Records.of(with_left(Records.of(some), suite).each())
+    assert len(with_left(complete, suite)) == len(complete)
+
+
 def test_a_report_is_written_of_records(tmp_path: Path) -> None:
     parts = [
         prompt_runs("standard", "standard", [0.8, 0.9, 0.7]),
@@ -49,7 +91,9 @@ def test_a_report_is_written_of_records(tmp_path: Path) -> None:
     assert "| **holds** |" in text
     assert "| not decided |" in text
     assert "![" in text
-    assert "7 runs done, 1 failed, 0.0 hours of training in all, on a CPU (cpu); tsattn 0.1.0, torch 2.13.0" in text
+    assert (
+        "7 of 8 runs done, 1 failed, 0.0 hours of training in all, on a CPU (cpu); tsattn 0.1.0, torch 2.13.0" in text
+    )
     assert "- failed: made_up, 8: w16_8_0.001 btt_2, seed 1: training diverged" in text
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv(tmp_path / "table.csv")

@@ -9,16 +9,18 @@ import torch
 
 from benchmarks.paper import in_context
 from benchmarks.paper.claims import Claim
-from benchmarks.paper.prompt_arms import score_rank
+from benchmarks.paper.prompt_arms import arms_of_prompts, best_arm, described_prompts, score_rank
+from benchmarks.paper.runs import runs_of
 from tests.paper.made_up import closed_form, made_up, prompt_runs, records_of
 from tsattn.attention import build_attention
 from tsattn.leaderboard.records import Record
 
+NAMES = ("btt", "bilinear_mlr", "rank", "btt_lower", "bilinear_mlr_lower", "flops", "parameters")
+
 
 def claims_of(*runs: list[Record]) -> dict[str, Claim]:
     report = in_context.report(records_of(closed_form(), *(one for part in runs for one in part)))
-    names = ("btt", "bilinear_mlr", "rank", "flops", "parameters")
-    return dict(zip(names, report.claims, strict=True))
+    return dict(zip(NAMES, report.claims, strict=True))
 
 
 def holds(*runs: list[Record]) -> dict[str, bool | None]:
@@ -27,7 +29,7 @@ def holds(*runs: list[Record]) -> dict[str, bool | None]:
 
 LOW = prompt_runs("standard", "standard", [0.8, 0.9, 0.7])
 ONE = prompt_runs("standard", "standard", [0.02] * 3, heads=1)
-NOT_DECIDED = dict.fromkeys(("btt", "bilinear_mlr", "rank", "flops", "parameters"))
+NOT_DECIDED: dict[str, bool | None] = dict.fromkeys(NAMES)
 
 
 def test_heads_of_low_rank_fail_where_an_arm_learns() -> None:
@@ -56,12 +58,47 @@ def test_an_arm_of_which_some_seeds_learn_decides_nothing() -> None:
     assert found == {**NOT_DECIDED, "rank": True}, "nor has it a lower error"
 
 
-def test_heads_that_do_not_fail_decide_nothing() -> None:
+def test_heads_that_learn_refute_that_they_fail() -> None:
     low = prompt_runs("standard", "standard", [0.022] * 3)
     claims = claims_of(low, ONE, prompt_runs("btt_1", "btt", [0.0098] * 3))
-    assert claims["btt"].holds is None, "a small ratio of small errors"
-    assert claims["btt"].found.endswith("which do not fail")
-    assert claims["rank"].holds is None
+    assert claims["btt"].holds is False
+    assert claims["btt"].found.endswith("which learn, too")
+    assert claims["rank"].holds is False
+    assert claims["btt_lower"].holds is True, "a small ratio of small errors"
+
+
+@pytest.mark.parametrize("errors", [[0.3] * 3, [0.05, 0.05, 0.2], [0.4, 0.6, 0.6]])
+def test_heads_between_failing_and_learning_decide_nothing(errors: list[float]) -> None:
+    low = prompt_runs("standard", "standard", errors)
+    claims = claims_of(low, ONE, prompt_runs("btt_1", "btt", [0.01, 0.011, 0.009]))
+    assert (claims["btt"].holds, claims["rank"].holds, claims["btt_lower"].holds) == (None, None, True)
+    assert claims["btt"].found.endswith("which neither fail nor learn") == (max(errors) < 0.5)
+
+
+def test_what_is_behind_at_an_edge_of_the_rates_decides_nothing() -> None:
+    def rates(name: str, kind: str, errors: dict[float, list[float]], **options: Any) -> list[Record]:
+        return [
+            run
+            for rate, found in errors.items()
+            for run in prompt_runs(name, kind, found, rate=rate, validation=min(found), **options)
+        ]
+
+    worse, between = [0.91, 0.9, 0.92], {0.001: [0.95] * 3, 0.002: [0.8, 0.82, 0.81], 0.004: [0.95] * 3}
+    at_edge = {0.001: [0.95] * 3, 0.002: worse, 0.004: [0.8, 0.82, 0.81]}
+    learnt = {0.001: [0.09] * 3, 0.002: [0.09] * 3, 0.004: [0.01, 0.02, 0.015]}
+    heads = ("standard", "standard")
+    found = holds(rates(*heads, between), ONE, rates("btt_1", "btt", learnt))
+    assert (found["btt"], found["btt_lower"], found["flops"]) == (True, True, True), "that is ahead at an edge"
+    claims = claims_of(rates(*heads, at_edge), ONE, rates("btt_1", "btt", learnt))
+    assert [claims[name].holds for name in ("btt", "rank", "btt_lower", "flops")] == [None] * 4
+    assert "beside 0.810 ± 0.010 at the edge rate 0.004 (heads of rank 2)" in claims["btt"].found
+    stuck = rates("btt_1", "btt", {0.001: worse, 0.002: worse, 0.004: [0.89, 0.9, 0.88]})
+    found = holds(rates(*heads, between), ONE, stuck)
+    assert (found["btt"], found["btt_lower"]) == (None, None)
+    # the rate is that of the arm that is chosen, whichever its width
+    two = [*rates("btt_1", "btt", {0.001: worse, 0.002: [0.99] * 3}, width=24), *rates("btt_2", "btt", between)]
+    best = best_arm(arms_of_prompts(described_prompts(runs_of(records_of(*two)))))
+    assert (set(best["arm"]), set(best["is_edge"])) == ({"btt_2"}, {False})
 
 
 def test_where_full_rank_does_not_learn_either_nothing_is_asked() -> None:

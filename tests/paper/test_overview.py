@@ -13,15 +13,16 @@ from matplotlib.figure import Figure
 
 from benchmarks.paper import overview
 from benchmarks.paper.claims import Claim, PaperReport
-from benchmarks.paper.outcomes import clock_seconds, write_outcome
+from benchmarks.paper.clock import by_the_clock, clock_seconds
+from benchmarks.paper.outcomes import write_outcome
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "paper"
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
 
 
-def outcome(folder: Path, title: str, *claims: Claim, seconds: float = 5400) -> None:
+def outcome(folder: Path, title: str, *claims: Claim, seconds: float = 5400, **options: Any) -> None:
     report = PaperReport(title, [], claims, pd.DataFrame({"one": [1]}), "", Figure(), "", [])
-    write_outcome(folder, report, "by hand", seconds=seconds)
+    write_outcome(folder, report, "by hand", seconds=seconds, **options)
 
 
 def claim(text: str, holds: Any) -> Claim:
@@ -48,6 +49,17 @@ def test_all_that_is_there_is_listed_in_order(tmp_path: Path, capsys: pytest.Cap
     assert "Of 6 claims: 1 held, 3 refuted, 2 not decided." in text
     assert "Not run at their small size yet: forecasts of ETTh1 (`etth1.py`), language models (`language.py`)" in text
     assert all((tmp_path / name / "report.md").is_file() for name in ("in_context", "other"))
+
+
+def test_a_part_is_said_to_be_one(tmp_path: Path) -> None:
+    outcome(tmp_path / "etth1", "Forecasts", claim("a", True), runs=(12, 1030))
+    outcome(tmp_path / "language", "Texts", claim("b", True), runs=(30, 30))
+    text = overview.overview(tmp_path)
+    assert "| [Forecasts](etth1/report.md), a part: 12 of 1030 runs |" in text
+    assert "| [Texts](language/report.md) |" in text
+    said = "**This is the report of a part:** 12 of 1030 runs are made."
+    assert said in (tmp_path / "etth1" / "report.md").read_text()
+    assert "of a part" not in (tmp_path / "language" / "report.md").read_text()
 
 
 def test_without_experiments_there_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,13 +89,29 @@ def test_json_says_what_was_decided(tmp_path: Path) -> None:
     }
 
 
+def run_that_took(seconds: float, finished: datetime, seed: int = 1, attention: str = "mlr") -> dict[str, Any]:
+    labels = {"dataset": "a", "horizon": 8, "predictor": "b", "attention": attention, "seed": seed}
+    return {**labels, "status": "done", "finished": finished, "seconds": seconds}
+
+
+def test_a_run_that_stood_still_counts_as_its_peers_do() -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [run_that_took(10, start + timedelta(hours=hour), hour) for hour in range(3)]
+    assert by_the_clock(pd.DataFrame(rows)) == "By the clock the runs took 0.0 hours."
+    rows += [run_that_took(3600, start + timedelta(hours=4), 4), run_that_took(50, start + timedelta(hours=5), 5)]
+    rows.append(run_that_took(100, start + timedelta(hours=6), 1, "standard"))
+    assert clock_seconds(pd.DataFrame(rows)) == pytest.approx(3 * 10 + 2 * 50 + 100)
+    said = "0.1 hours. 1 run, in which the machine stood still, took over 5 times as long as the median of the same "
+    assert said + "predictor and attention, and counts as 5 times that." in by_the_clock(pd.DataFrame(rows))
+
+
 def test_time_by_the_clock_counts_what_runs_at_once_once() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     spans = [(0, 10), (5, 12), (100, 103), (6, 8), (101, 104), (150, 160)]  # began and ended
     rows = [
-        {"status": "done", "finished": start + timedelta(seconds=end), "seconds": float(end - begin)}
-        for begin, end in spans
+        run_that_took(float(end - begin), start + timedelta(seconds=end), seed)
+        for seed, (begin, end) in enumerate(spans)
     ]
-    rows.append({"status": "failed", "finished": start + timedelta(seconds=50), "seconds": None})
+    rows.append({**run_that_took(0.0, start + timedelta(seconds=50)), "status": "failed", "seconds": None})
     assert clock_seconds(pd.DataFrame(rows)) == pytest.approx(12 + 60), "a break of over a minute does not count"
     assert clock_seconds(pd.DataFrame(rows[-1:])) == 0

@@ -1,0 +1,71 @@
+"""How long the runs of an experiment took, by the clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from tsattn.errors import number_of
+
+__all__ = ["PEERS", "by_the_clock", "clock_seconds", "counted_seconds"]
+
+PEERS = 5.0
+"""How many times as long as the median of its peers a run is counted at most: one that takes longer stood still."""
+
+_BREAK = pd.Timedelta(minutes=1)
+_PEERS_OF = ["dataset", "horizon", "predictor", "attention"]
+
+
+def counted_seconds(runs: pd.DataFrame) -> pd.Series:
+    """How long each training took, by the index of the runs that are done, but at most `PEERS` times as long as others.
+
+    These are those of the same table, predictor and attention, whose median counts.
+
+    Args:
+        runs: from `runs_of`.
+    """
+    done = runs[(runs["status"] == "done") & runs["seconds"].notna()]
+    seconds = done["seconds"].astype("float64")
+    medians = seconds.groupby([done[name] for name in _PEERS_OF], dropna=False).transform("median")
+    return seconds.clip(upper=PEERS * medians)
+
+
+def clock_seconds(runs: pd.DataFrame) -> float:
+    """The time by the clock in which one of some runs at least was going on, in seconds.
+
+    Runs say when they finished and how long they trained, see `counted_seconds`. Between trainings they are started and
+    scored: so the time between two counts too, unless it is over a minute, when the experiment was not going on.
+
+    Args:
+        runs: from `runs_of`, with ``finished`` and ``seconds``.
+    """
+    seconds = counted_seconds(runs)
+    ends = pd.to_datetime(runs.loc[seconds.index, "finished"], utc=True)
+    spans: list[tuple[Any, Any]] = sorted(zip(ends - pd.to_timedelta(seconds, unit="s"), ends, strict=True))
+    total, last = pd.Timedelta(0), None
+    for begin, end in spans:
+        if last is None or begin > last + _BREAK:
+            last = begin
+        if end > last:
+            total += end - last
+            last = end
+    return float(total.total_seconds())
+
+
+def by_the_clock(runs: pd.DataFrame) -> str:
+    """A sentence: how long the runs took, and how many of them stood still.
+
+    Args:
+        runs: see `clock_seconds`.
+    """
+    counted = counted_seconds(runs)
+    still = int((counted < runs.loc[counted.index, "seconds"].astype("float64")).sum())
+    sentence = f"By the clock the runs took {clock_seconds(runs) / 3600:.1f} hours"
+    if not still:
+        return f"{sentence}."
+    return (
+        f"{sentence}. {number_of(still, 'run')}, in which the machine stood still, took over {PEERS:g} times as long "
+        f"as the median of the same predictor and attention, and {'counts' if still == 1 else 'count'} as {PEERS:g} "
+        "times that."
+    )
