@@ -65,7 +65,7 @@ def by_the_clock(runs: pd.DataFrame) -> str:
     if not still:
         return f"{sentence}."
     return (
-        f"{sentence}. {number_of(still, 'run')}, in which the machine stood still, took over {PEERS:g} times as long "
-        f"as the median of the same predictor and attention, and {'counts' if still == 1 else 'count'} as {PEERS:g} "
-        "times that."
+        f"{sentence}. {number_of(still, 'run')} took over {PEERS:g} times as long as the median of the same predictor "
+        f"and attention, as where the machine stands still, and {'counts' if still == 1 else 'count'} as {PEERS:g} times "
+        "that."
     )

@@ -212,7 +212,7 @@ def test_failures_are_recorded_and_the_others_go_on(tmp_path: Path, capsys: pyte
     }
     reasons = frame["reason"]
     assert "diverged" in reasons["diverging"] or "not finite" in reasons["diverging"]
-    assert reasons["with it"] == f"a member failed: {reasons['diverging']}"
+    assert reasons["with it"] == f"what it is made of failed: {reasons['diverging']}"
     assert reasons["broken"] == "RuntimeError: something broke"
     assert reasons["killed"] == "its process was ended by SIGKILL, as it is where memory runs out"
     said = capsys.readouterr().out

@@ -79,6 +79,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"predictors": {"r": "ridge", "a": {"mix": {"of": ["r"]}}, "b": {"mix": {"of": ["a"]}}}},
         "the mix b is of a, a mix itself",
     ),
+    "longer": (
+        {"predictors": {"p": {**PREDICTOR, "goes_on_with": "q"}}},
+        "p goes on with q, which must be a predictor of the suite that begins anew",
+    ),
+    "itself longer": ({"predictors": {"p": {**PREDICTOR, "goes_on_with": "p"}}}, "p goes on with p, which must be a"),
     "limits": (
         {"predictors": {"p": {**PREDICTOR, "attentions": ["mrl"]}}},
         r"p is restricted to mrl, which is not under attentions \(did you mean mlr\?\)",

@@ -101,8 +101,8 @@ def test_a_run_that_stood_still_counts_as_its_peers_do() -> None:
     rows += [run_that_took(3600, start + timedelta(hours=4), 4), run_that_took(50, start + timedelta(hours=5), 5)]
     rows.append(run_that_took(100, start + timedelta(hours=6), 1, "standard"))
     assert clock_seconds(pd.DataFrame(rows)) == pytest.approx(3 * 10 + 2 * 50 + 100)
-    said = "0.1 hours. 1 run, in which the machine stood still, took over 5 times as long as the median of the same "
-    assert said + "predictor and attention, and counts as 5 times that." in by_the_clock(pd.DataFrame(rows))
+    said = "0.1 hours. 1 run took over 5 times as long as the median of the same predictor and attention, "
+    assert said + "as where the machine stands still, and counts as 5 times that." in by_the_clock(pd.DataFrame(rows))
 
 
 def test_time_by_the_clock_counts_what_runs_at_once_once() -> None:

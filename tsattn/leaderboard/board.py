@@ -260,7 +260,7 @@ class Board:
             members = [(key, self.folder.record(key)) for key in entry.members if key in planned]
             failed = [record for _, record in members if record is not None and record.row["status"] != "done"]
             if failed:
-                self._fail(entry, f"a member failed: {failed[0].row['reason']}")
+                self._fail(entry, f"what it is made of failed: {failed[0].row['reason']}")
             elif all(record is not None for _, record in members):
                 ready.append(entry)
         return [task for task in ready if _key(task) not in running and not self._is_elsewhere(task)], is_over

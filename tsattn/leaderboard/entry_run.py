@@ -24,6 +24,7 @@ from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
 from tsattn.experiments.measuring import measured
 from tsattn.experiments.reopened import reopened
 from tsattn.experiments.run_sizes import peak_memory, predictor_sizes
+from tsattn.leaderboard.longer_training import earlier_seconds, last_checkpoint
 from tsattn.leaderboard.provenance import cpu_name, library_versions
 from tsattn.leaderboard.records import Record
 from tsattn.leaderboard.working_folder import WorkingFolder
@@ -41,7 +42,8 @@ class Work:
         name: as words.
         key: of the experiment.
         experiment: as plain data.
-        members: by key of an experiment that fits a member of an ensemble, the folder of its finished run.
+        members: by key of an experiment that fits a member of an ensemble, or whose training this one goes on with, the
+            folder of its finished run.
         git: the state of the code.
         command: that asked for it.
         threads: of torch.
@@ -92,7 +94,8 @@ def _fit(work: Work, experiment: Experiment, place: RunFolder) -> None:
     """Fit and test, into a run folder, or go on there."""
 
     members = finished_members(work.members.values())
-    hooks = Hooks(fitted=members, beside=False, command=shlex.split(work.command))
+    begun = last_checkpoint(experiment, work.members)
+    hooks = Hooks(fitted=members, beside=False, command=shlex.split(work.command), checkpoint=begun)
     if place.last.exists() or any(place.path.glob("members/*/checkpoints/last.ckpt")):
         key = resume(place.path, hooks=hooks).key
     else:
@@ -141,7 +144,7 @@ def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int, 
         "windows": int(scores["windows"]),
         "context_length": predictor.context_length,
         "season_length": task.season_length,
-        "seconds": round(_seconds(place, facts) + kept, 3),
+        "seconds": round(_seconds(place, facts) + kept + earlier_seconds(experiment, work.members), 3),
         "peak_memory": peak,
         "weight": _trained_share(predictor),
         "trained_windows": _trained_windows(facts, data, predictor),

@@ -26,7 +26,8 @@ class Entry:
         experiment: what is run; None for what does not apply, or waits for a study.
         key: of the experiment; empty without one.
         reason: why it does not apply; empty for what is run.
-        members: the keys of the experiments that fit the members of an ensemble.
+        members: the keys of the experiments that fit the members of an ensemble, or of the shorter training that this
+            one goes on with.
         studies: the names of those whose values it has, or waits for.
     """
 

@@ -16,6 +16,7 @@ from tsattn.experiments.dotted import BACKBONE, with_values
 from tsattn.experiments.fingerprint import fingerprint
 from tsattn.experiments.members import member_experiments
 from tsattn.experiments.schema import user_errors
+from tsattn.leaderboard.longer_training import check_longer
 from tsattn.leaderboard.mixtures import mixed
 from tsattn.leaderboard.plan import Entry, Plan, StudyEntry, in_order
 from tsattn.leaderboard.study_space import search_for
@@ -92,7 +93,7 @@ class Planner:
         for arm in suite.predictors.values():
             if arm.mix is None:
                 try:
-                    self._experiment(suite, data, horizon, arm, "", {})
+                    self._begun(suite, data, horizon, arm, "", self._experiment(suite, data, horizon, arm, "", {}))
                 except UserError as error:
                     raise UserError(f"the predictor {arm.name} of the suite {suite.name}: {error}") from error
 
@@ -121,7 +122,7 @@ class Planner:
                     yield replace(blank, seed=seed)
                 return
             self.key(experiment)
-            members = _members(experiment)
+            members = _members(experiment) or self._begun(suite, data, horizon, arm, attention, experiment)
             is_drawn = build_predictor(experiment.model["backbone"]).is_trained
         except UserError as error:
             yield replace(blank, reason=str(error))
@@ -149,6 +150,20 @@ class Planner:
         mix = arm.mix
         text = json.dumps([arm.name, repr(mix), *map(_text, experiments.values())])
         return self._remembered(text, lambda: mixed(arm.name, mix, experiments)), studies
+
+    def _begun(
+        self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str, experiment: Experiment
+    ) -> tuple[Experiment, ...]:
+        """The shorter training that one goes on with, with the first seed, if it does and a part has it, too.
+
+        Raises:
+            UserError: where it does not begin as that does.
+        """
+        if arm.goes_on_with not in suite.predictors:
+            return ()
+        shorter = self._experiment(suite, data, horizon, suite.predictors[arm.goes_on_with], attention, {})
+        check_longer(arm.name, experiment, shorter)
+        return (shorter,)
 
     def _part(
         self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str, found: dict[str, StudyEntry]

@@ -94,6 +94,7 @@ class Arm:
         values: of its experiments, by their dotted paths.
         by_data: those that take their place on a data set, by its name.
         mix: of which others it is the mean; None for none.
+        goes_on_with: the predictor whose shorter training its own goes on with; empty for none.
         has_attentions: whether it is run with each attention, if it has a slot for one.
         is_selected: whether the values that the suite searches for are searched for it.
         limits: what it is restricted to.
@@ -104,6 +105,7 @@ class Arm:
     values: Mapping[str, Any] = field(default_factory=dict)
     by_data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     mix: Mix | None = None
+    goes_on_with: str = ""
     has_attentions: bool = True
     is_selected: bool = True
     limits: Limits = Limits()

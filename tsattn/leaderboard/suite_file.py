@@ -24,6 +24,7 @@
         values: {model.learning_rate: 0.001}
         by_data: {weather: {trainer.max_steps: 800}}   # in place of these, on one data set
         attentions: [standard, mlr]     # all by default; none leaves the description as it is
+        goes_on_with: patchtst_short    # the same with fewer steps, whose training its own goes on with
         data: [ETTh1]                   # all by default
       patchtst+ridge:
         mix: {of: [patchtst, ridge], weights: [0.5, 0.5]}   # seeds: 5 is the mean of five trainings
@@ -145,7 +146,7 @@ def _arm(name: str, given: Any) -> Arm:
         raise UserError(f"selection of {name} must be none, to leave its values as they are, or all")
     mix = _mix(name, given["mix"]) if "mix" in given else None
     if mix is not None:
-        if set(given) & {"values", "by_data", "selection"}:
+        if set(given) & {"values", "by_data", "selection", "goes_on_with"}:
             raise UserError(f"{name} is a mix: values and their selection belong to the predictors that it is made of")
         if mix.seeds > 1 and "seeds" not in given:
             limits = {**limits, "seeds": 1}
@@ -156,6 +157,7 @@ def _arm(name: str, given: Any) -> Arm:
         values=_values(given.get("values"), f"values of {name}"),
         by_data={str(data): _values(values, f"values of {name} on {data}") for data, values in on.items()},
         mix=mix,
+        goes_on_with=str(given.get("goes_on_with", "")),
         has_attentions=attentions != "none",
         is_selected=given.get("selection", "all") == "all",
         limits=_limits(limits, name),
@@ -220,6 +222,12 @@ def _order(given: Any) -> tuple[str, ...]:
 
 
 def _check_arm(arm: Arm, suite: Suite) -> None:
+    before = suite.predictors.get(arm.goes_on_with)
+    if arm.goes_on_with and (before is None or before.mix is not None or before.goes_on_with):
+        hint = did_you_mean(arm.goes_on_with, suite.predictors)
+        raise UserError(
+            f"{arm.name} goes on with {arm.goes_on_with}, which must be a predictor of the suite that begins anew{hint}"
+        )
     for name in arm.mix.of if arm.mix is not None else ():
         if name == arm.name or name not in suite.predictors:
             hint = did_you_mean(name, suite.predictors)

@@ -39,6 +39,7 @@ DATA_SET = {
 PREDICTOR = {
     "backbone": "its description, which each attention is put into",
     "mix": "instead: an ensemble of other predictors of the suite, which are not trained a second time",
+    "goes_on_with": "another predictor of the suite, the same but for fewer steps, whose training its own goes on with",
     "values": "of its experiments, by dotted paths",
     "by_data": "values in place of these on one data set: `{weather: {trainer.max_steps: 800}}`",
     "selection": "`none`: its values stay as they are; `all` by default",

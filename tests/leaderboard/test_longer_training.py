@@ -1,0 +1,81 @@
+"""A training goes on with a shorter one of its suite to the result that it has alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.leaderboard.cases import SMOKE
+from tests.leaderboard.test_suite import suite
+from tsattn.errors import UserError
+from tsattn.experiments import RunFolder
+from tsattn.leaderboard.entry_run import Work, run_entry
+from tsattn.leaderboard.longer_training import last_checkpoint
+from tsattn.leaderboard.plan import Entry
+from tsattn.leaderboard.planner import Planner
+from tsattn.leaderboard.records import Record
+from tsattn.leaderboard.working_folder import WorkingFolder
+from tsattn.training.checkpoint_io import load_checkpoint
+
+VALUES = {"model.schedule": "constant", "model.warmup_steps": 2}
+PATCHTST = {**SMOKE["predictors"]["patchtst"]["backbone"], "dropout": 0.1}
+
+
+def planned(folder: Path, short: dict[str, Any] | None = None, **values: Any) -> dict[str, Entry]:
+    """The entries of a training of three steps, and of one of six that goes on with it, with the second seed."""
+    of_short = {"trainer.max_steps": 3, "trainer.val_check_interval": 3, **(short or {})}
+    of_long = {"trainer.max_steps": 6, "trainer.val_check_interval": 6, **values}
+    predictors = {
+        "long": {"backbone": PATCHTST, "goes_on_with": "short", "values": {**VALUES, **of_long}},
+        "short": {"backbone": PATCHTST, "values": {**VALUES, **of_short}},
+    }
+    attentions = {"mlr": SMOKE["attentions"]["mlr"]}
+    made = suite(folder, horizons=[8], seeds=2, predictors=predictors, attentions=attentions)
+    entries = Planner({}).plan(made).entries
+    return {entry.predictor: entry for entry in entries if entry.seed == 2}
+
+
+def ran(entry: Entry, folder: WorkingFolder) -> Record:
+    assert entry.experiment is not None
+    there = {key: str(folder.run(key)) for key in entry.members if RunFolder(folder.run(key)).metrics.exists()}
+    folder.make()
+    return run_entry(Work(entry.name, entry.key, entry.experiment.to_dict(), there, "", "", 1), folder)
+
+
+@pytest.mark.slow
+def test_it_comes_to_the_same_as_an_unbroken_one(tmp_path: Path) -> None:
+    entries = planned(tmp_path)
+    short, long = entries["short"], entries["long"]
+    assert (short.members, long.members) == ((), (short.key,))
+    both, alone = WorkingFolder(tmp_path / "both"), WorkingFolder(tmp_path / "alone")
+    begun = ran(short, both)
+    broken, unbroken = ran(long, both), ran(long, alone)
+    assert [record.row["status"] for record in (begun, broken, unbroken)] == ["done"] * 3
+    for name in ("mse", "mae", "validation_mse", "validation_mae", "key", "trained_windows"):
+        assert broken.row[name] == unbroken.row[name], name
+    assert broken.windows.equals(unbroken.windows)
+    assert broken.row["mse"] != begun.row["mse"]
+    assert broken.row["seconds"] > begun.row["seconds"]
+    assert long.experiment is not None
+    there = {short.key: str(both.run(short.key))}
+    assert last_checkpoint(long.experiment, there) == RunFolder(both.run(short.key)).last
+    assert last_checkpoint(long.experiment, {short.key: str(alone.run(short.key))}) is None
+    assert load_checkpoint(RunFolder(both.run(long.key)).last)["global_step"] == 6
+
+
+@pytest.mark.parametrize(
+    ("short", "long", "message"),
+    [
+        ({"model.learning_rate": 0.02}, {}, "must be the same but for fewer trainer.max_steps"),
+        ({"trainer.max_steps": 6}, {}, "must be the same but for fewer trainer.max_steps"),
+        ({}, {"trainer.val_check_interval": 3}, "validated for the first time"),
+        ({"model.schedule": "cosine"}, {"model.schedule": "cosine"}, "model.schedule constant, and no model.patience"),
+        ({"model.patience": 3}, {"model.patience": 3}, "model.schedule constant, and no model.patience"),
+    ],
+    ids=["rate", "steps", "validation", "schedule", "patience"],
+)
+def test_another_training_is_refused(tmp_path: Path, short: dict[str, Any], long: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=f"long of the suite toy: long goes on with .*{message}"):
+        planned(tmp_path, short, **long)
