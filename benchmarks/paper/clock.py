@@ -66,6 +66,6 @@ def by_the_clock(runs: pd.DataFrame) -> str:
         return f"{sentence}."
     return (
         f"{sentence}. {number_of(still, 'run')} took over {PEERS:g} times as long as the median of the same predictor "
-        f"and attention, as where the machine stands still, and {'counts' if still == 1 else 'count'} as {PEERS:g} times "
-        "that."
+        f"and attention, as where the machine stands still, and {'counts' if still == 1 else 'count'} as {PEERS:g} "
+        "times that."
     )

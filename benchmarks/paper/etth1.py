@@ -73,7 +73,8 @@ def report(records: Records) -> PaperReport:
         caption="The MAE beside that of standard attention by horizon, with intervals of 95 %.",
         differs=[
             f"Width {listed(sizes['width'])}, with {listed(sizes['hidden'])} hidden units of the token-wise networks, "
-            f"trained in batches of {listed(sizes['batch_size'])} windows with dropout {_dropout(sizes)}; the paper has a width of 512.",
+            f"trained in batches of {listed(sizes['batch_size'])} windows with a dropout of "
+            f"{_dropout(sizes)}; the paper has a width of 512.",
             "A training of 1000 steps goes on with that of 200, and all windows are scored after each.",
             "Trained on the squared error, and chosen and judged by the absolute one.",
             "Logits are divided by the root of the size of a head, whatever the levels, and queries and keys are as "
