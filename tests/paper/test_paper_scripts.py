@@ -79,7 +79,7 @@ def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, caps
     text = (output / "report.md").read_text()
     assert "By the clock the runs took 0.0 hours." in text
     assert json.loads((output / "claims.json").read_text())["seconds"] > 0
-    assert text.count("| not decided |") == 5, "one seed"
+    assert text.count("| not decided |") == 7, "one seed"
     assert "d 4, widths 16, 3 layers, 4 steps of 4 prompts" in text
     # again: nothing is run, the report is made anew
     (output / "report.md").unlink()
