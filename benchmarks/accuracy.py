@@ -214,6 +214,10 @@ def findings(part: pd.DataFrame) -> Iterator[str]:
                 f"from {rough_percent(least.min())} to {rough_percent(least.max())} on"
             )
         yield f"**{metric.upper()}**: {'; '.join(parts)}."
+        leads = ties[(ties[f"{metric}_low"] > 0) | (ties[f"{metric}_high"] < 0)]
+        if len(leads):
+            names = [f"{_named(row.arm)} ({percent(getattr(row, f'{metric}_percent'))})" for row in leads.itertuples()]
+            yield f"Of these ties {listed(names)} have an interval of their own without 0: leads, no findings."
     silent = part[part["mse_verdict"].isin(["", "no interval"]) & (part["reason"] == "")]
     if len(silent):
         yield f"Without an interval: {listed([_named(arm) for arm in silent['arm']])}."

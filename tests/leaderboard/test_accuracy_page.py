@@ -28,7 +28,12 @@ def accuracy(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("accuracy")
 
 
-def invented(shifts: dict[str, float], datasets: tuple[str, ...] = ("ETTm1",), **changed: Any) -> Standings:
+def invented(
+    shifts: dict[str, float],
+    datasets: tuple[str, ...] = ("ETTm1",),
+    seeds: tuple[int, ...] = SEEDS,
+    **changed: Any,
+) -> Standings:
     """Networks whose MSE is so many percent above that of `base`; the ridge 5 percent."""
     found: list[Record] = []
     for dataset in datasets:
@@ -37,7 +42,7 @@ def invented(shifts: dict[str, float], datasets: tuple[str, ...] = ("ETTm1",), *
         found.append(refused(dataset, 96, "wide", "standard", "failed", "the loss is not a number"))
         for name, shift in {"base": 0.0, **shifts}.items():
             attention = "" if name == "distilled" else "standard"
-            for seed in SEEDS:
+            for seed in seeds:
                 own = changed if name == "mse" else {}
                 found.append(record(dataset, 96, name, attention, seed, shift=shift, **own))
     return Standings(Records.of(found))
@@ -96,6 +101,10 @@ def test_what_helped_is_what_the_verdicts_say(accuracy: Any) -> None:
     alike = sentences(accuracy, invented({"mse": 0.0, "huber": 0.0}))
     assert "nothing did harm; of 3 arms it could not be told: `ridges`, `mse` and `huber`; differences would" in alike
     assert "Planned, and without a score: `ridge_192`, " in alike
+    assert "leads, no findings" not in alike
+    few = sentences(accuracy, invented({"mse": -35.0, "huber": 0.0}, seeds=(1, 2)))
+    assert f"Of these ties `mse` ({MINUS}" in few
+    assert "have an interval of their own without 0: leads, no findings." in few
 
 
 def test_whether_validation_agrees(accuracy: Any) -> None:
