@@ -217,7 +217,7 @@ def findings(part: pd.DataFrame) -> Iterator[str]:
         leads = ties[(ties[f"{metric}_low"] > 0) | (ties[f"{metric}_high"] < 0)]
         if len(leads):
             names = [f"{_named(row.arm)} ({percent(getattr(row, f'{metric}_percent'))})" for row in leads.itertuples()]
-            yield f"Of these ties {listed(names)} have an interval of their own without 0: leads, no findings."
+            yield f"Leads, no findings, as their intervals are without 0 before the correction alone: {listed(names)}."
     silent = part[part["mse_verdict"].isin(["", "no interval"]) & (part["reason"] == "")]
     if len(silent):
         yield f"Without an interval: {listed([_named(arm) for arm in silent['arm']])}."

@@ -138,7 +138,8 @@ def frequency_loss(forecast: Tensor, target: Tensor, observed: Tensor | None = N
     # half precisions have no transform of every length
     exact = error if error.dtype == torch.float64 else error.float()
     spectrum = torch.fft.rfft(exact, dim=1, norm="ortho").abs().mean(1, keepdim=True)
-    return (1 - _SHARE_OF_SPECTRUM) * exact.abs() + _SHARE_OF_SPECTRUM * spectrum
+    loss: Tensor = (1 - _SHARE_OF_SPECTRUM) * exact.abs() + _SHARE_OF_SPECTRUM * spectrum
+    return loss
 
 
 def batch_loss(
