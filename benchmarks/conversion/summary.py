@@ -155,6 +155,6 @@ def paired(runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]
         return {**found, "low": None, "high": None}
     arms = [ResampledRuns.of(group, counts, resample) for group in sums]
     luck = SeedLuck.of([arms[0].less(arms[1])])
-    around = deviations(arms[0], arms[1], resample, luck, rng, is_reference_drawn=False)
+    around = deviations(arms[0], arms[1], resample, luck, None, rng)
     low, high = around.interval(mean - reference)
     return {**found, "low": 1 + low / reference, "high": 1 + high / reference}

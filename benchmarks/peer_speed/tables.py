@@ -55,7 +55,8 @@ def tables(record: dict[str, Any]) -> str:
             if ours is not None:
                 faster = one["times_faster"], one["times_faster_with_validation"]
                 reached = (ours["at"], f"{ours['training']:.1f}", *faster)
-            mse = f"{theirs['mse']:.4f}", theirs["at"], f"{theirs['training']:.1f}"
+            is_last = theirs["at"] == max(validation["at"] for validation in one["curves"][THEIRS])
+            mse = f"{theirs['mse']:.4f}", f"{theirs['at']}{', the last' * is_last}", f"{theirs['training']:.1f}"
             lines.append(row_of([one["seed"], *mse, *reached, f"{one['ours_best']['mse']:.4f}"]))
     versions = {name: value for one in record["steps"].values() for name, value in one[THEIRS]["versions"].items()}
     lines += ["", f"Python {machine['python']}, torch {machine['torch']}, {machine['platform']}"]

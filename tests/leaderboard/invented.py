@@ -62,7 +62,7 @@ def record(
     squared = np.maximum(level * (base + own + luck + shift / 100), 1e-3)
     absolute = np.sqrt(squared) * 0.6
     table = windows_of(squared, absolute, horizon)
-    parameters = 0 if not attention else 40_000 + 1000 * len(attention)
+    parameters = 0 if not attention else 40_000 + 8000 * (attention == "btt")
     row: dict[str, Any] = {
         "suite": "invented",
         **{"dataset": dataset, "horizon": horizon, "predictor": predictor, "attention": attention, "seed": seed},

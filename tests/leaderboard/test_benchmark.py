@@ -124,6 +124,11 @@ def test_parts_do_not_lose_the_rest(done: Bench) -> None:
     assert len(frame) == 17
     assert frame["predictor"].value_counts()["persistence"] == 1
     assert done.run("--predictor", "patchtst+ridge", "--attention", "mlr", "--seeds", "1") == 0
+    more = ["--predictor", "patchtst", "--attention", "mlr", "--horizon", "4", "--seeds", "2"]
+    assert done.run(*more) == 0
+    assert len(done.records()) == 18 - 1, "a seed more, and a kind that the suite has not no more"
+    assert done.run("--predictor", "ridge") == 0
+    assert len(done.records()) == 17
     assert done.run("--dry-run") == 0
 
 

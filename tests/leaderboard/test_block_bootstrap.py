@@ -47,7 +47,7 @@ def test_blocks_keep_the_spread_that_single_windows_lose() -> None:
         resample = Resample.draw(n, h, 400, rng)
         runs = ResampledRuns.of(values[None], np.ones(n), resample)
         zero = ResampledRuns.of(np.zeros((1, n)), np.ones(n), resample)
-        spreads.append(deviations(runs, zero, resample, None, rng).spread)
+        spreads.append(deviations(runs, zero, resample, None, None, rng).spread)
     assert np.sqrt(np.mean(np.square(spreads))) == pytest.approx(exact, rel=0.12)
     assert exact > 5 * np.std(values) / np.sqrt(n)
 
@@ -75,7 +75,8 @@ def _one_case(
     ones = np.ones(windows)
     arm = ResampledRuns.of(runs(1) + shift, ones, resample)
     reference = ResampledRuns.of(runs(-1), ones, resample)
-    around = deviations(arm, reference, resample, SeedLuck.of([arm, reference]), rng)
+    of_both = SeedLuck.of([arm, reference])
+    around = deviations(arm, reference, resample, of_both, of_both, rng)
     difference = arm.mean - reference.mean
     low, high = around.interval(difference)
     return around.p_value(difference), low <= shift <= high
@@ -93,7 +94,7 @@ def _paired_case(alike: float, shift: float, rng: np.random.Generator) -> tuple[
         ResampledRuns.of(5 + common + sign * apart + luck + (sign > 0) * shift, ones, resample)
         for sign, luck in zip((1, -1), lucks, strict=True)
     )
-    around = deviations(arm, reference, resample, SeedLuck.of([arm.less(reference)]), rng, is_reference_drawn=False)
+    around = deviations(arm, reference, resample, SeedLuck.of([arm.less(reference)]), None, rng)
     return around.p_value(arm.mean - reference.mean), around.detectable(0.05)
 
 
@@ -148,7 +149,7 @@ def test_what_is_there_is_found_as_often_as_is_said() -> None:
         resample = Resample.draw(n, h, 600, rng)
         runs = ResampledRuns.of(0.5 * overlapping(n, h, rng, 0.8)[None], np.ones(n), resample)  # as arms differ there
         zero = ResampledRuns.of(np.zeros((1, n)), np.ones(n), resample)
-        sizes.append(deviations(runs, zero, resample, None, rng).detectable(0.05))
+        sizes.append(deviations(runs, zero, resample, None, None, rng).detectable(0.05))
     shift = float(np.mean(sizes))
     found = np.mean([_one_case(n, h, 0.8, 1, 0.0, shift, rng)[0] < 0.05 for _ in range(100)])
     assert 0.65 <= found <= 0.93
@@ -158,7 +159,7 @@ def test_a_difference_of_nothing_is_one() -> None:
     rng = np.random.default_rng(0)
     resample = Resample.draw(100, 5, 50, rng)
     runs = ResampledRuns.of(np.ones((1, 100)), np.ones(100), resample)
-    around = deviations(runs, runs, resample, None, rng)
+    around = deviations(runs, runs, resample, None, None, rng)
     assert around.p_value(0.0) == 1
     assert around.interval(0.0) == (0, 0)
 
@@ -176,6 +177,6 @@ def test_draws_without_an_observed_target_say_nothing() -> None:
         counts = (np.arange(400) < observed).astype(float)
         resample = Resample.draw(400, 96, 2000, np.random.default_rng(1))
         arms = [ResampledRuns.of(rng.normal(mean, 1, (3, 400)) * counts, counts, resample) for mean in (0, 0.5)]
-        found = deviations(*arms, resample, None, rng)
+        found = deviations(*arms, resample, None, None, rng)
         assert (found is not None) == is_enough
         assert found is None or np.isfinite([*found.values, found.spread, *found.interval(-0.5)]).all()

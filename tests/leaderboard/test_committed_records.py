@@ -23,3 +23,8 @@ def test_nothing_of_a_finished_suite_is_to_be_run(
     words = ["benchmark", "--suite", suite, "--dry-run", "--output", str(tmp_path / "out")]
     assert main([*words, "--folder", str(tmp_path / "runs")]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"{suite}: 160 entries: 160 done"
+
+
+def test_what_is_committed_is_small() -> None:
+    sizes = [file.stat().st_size for file in RECORDS.glob("*/*.parquet")]
+    assert 0 < sum(sizes) < 30e6

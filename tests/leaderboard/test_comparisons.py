@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from statsmodels.stats.multitest import multipletests
 
 from tests.leaderboard.invented import record, records
 from tsattn.errors import UserError
 from tsattn.leaderboard.comparisons import COMPARISON, Pair, adjusted, compare_all, compare_pairs, confirm
-from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.records import Record, Records
 from tsattn.leaderboard.standings import RankedArm, Standings
 
 RESAMPLES = 2000
@@ -116,22 +120,76 @@ def test_what_confirms_are_the_means_of_fresh_seeds() -> None:
     frame = Records.of(moved).frame
     own = frame[frame["seed"].isin([6, 7])].groupby("attention")["mse"].mean()
     row = fresh[fresh["metric"] == "mse"].iloc[0]
-    assert row["difference"] == pytest.approx(own["mlr"] - own["standard"], rel=1e-4)
+    assert row["difference"] == pytest.approx(own["mlr"] - own["standard"], abs=1e-6), "errors by window are rounded"
 
 
-def test_runs_of_one_seed_are_pairs_where_there_are_four() -> None:
-    found = [
-        compare_all(
-            Standings(records(datasets=("ETTh1",), horizons=(24,), seeds=seeds, windows=900)), resamples=RESAMPLES
+def _compared(seeds: Sequence[int], horizons: Sequence[int]) -> pd.DataFrame:
+    board = Standings(records(datasets=("ETTh1",), horizons=horizons, seeds=seeds, windows=900))
+    found = compare_all(board, resamples=RESAMPLES)
+    return found[found["against"] == "standard"].set_index(["horizon", *COMPARISON[2:4], "metric"])
+
+
+def test_runs_of_one_seed_are_pairs_where_enough_is_known_of_their_differences() -> None:
+    """Of all horizons together: the spread of three pairs at one, or of two at each of two, is known too badly."""
+    for seeds, horizons, are_pairs, freedom in (
+        ((1, 2, 3), [24], False, 4 * 2 + 3),
+        ((1, 2, 3, 4), [24], True, 3),
+        ((1, 2), [24, 48], False, 4 + 3 + 4),
+        ((1, 2, 3), [24, 48], True, 2 + 2),
+    ):
+        found = _compared(seeds, horizons).loc[(horizons[0], "patchtst", "swa", "mse")]
+        assert bool(found["is_paired"]) == are_pairs
+        assert found["seed_freedom"] == freedom, "where there are no pairs, four attentions and three ablations"
+    other = _compared((1, 2, 3, 4), [24]).loc[(24, "patchtst", "btt", "mse")]
+    assert not other["is_paired"], "it has more parameters, so it begins with others"
+    ablation = _compared((1, 2, 3), [24, 48]).loc[(24, "patchtst", "uniform", "mse")]
+    assert not ablation["is_paired"], "of two seeds at one horizon"
+
+
+def test_what_seeds_do_is_learnt_from_all_horizons_relative_to_the_error() -> None:
+    """With one seed at 48 as much is known of luck as at 24, where there are five."""
+    whole, far = records(datasets=("ETTh1",), horizons=(24, 48), seeds=(1, 2, 3, 4, 5), windows=900), []
+    for one in whole.each():
+        if one.row["status"] == "done" and (one.row["horizon"] == 24 or one.row["seed"] in (None, 1)):
+            far.append(one)
+    found = compare_all(Standings(Records.of(far)), resamples=RESAMPLES)
+    found = found[(found["predictor"] == "patchtst") & (found["metric"] == "mse") & (found["attention"] == "swa")]
+    own = found[found["against"] == "ridge"].set_index("horizon")
+    assert own["seeds"].to_dict() == {24: 5, 48: 1}
+    assert len(set(own["seed_freedom"])) == 1
+    assert own.loc[48, "seed_freedom"] == 4 * 4 + 3, "four attentions of five seeds, three ablations of two"
+    assert set(own["verdict"]) <= {"better", "worse", "tie"}
+    doubled = [
+        Record(
+            {**one.row, "mse": 2 * one.row["mse"]},
+            one.windows.set_column(
+                one.windows.column_names.index("squared"),
+                one.windows.schema.field("squared"),
+                pc.multiply(one.windows["squared"], pa.scalar(2.0, one.windows.schema.field("squared").type)),
+            ),
         )
-        for seeds in ((1, 2, 3), (1, 2, 3, 4))
+        if one.row["horizon"] == 24
+        else one
+        for one in far
     ]
-    few, more = (one[one["against"] == "standard"].set_index([*COMPARISON[2:4], "metric"]) for one in found)
-    assert not few["is_paired"].any()
-    has_all = [predictor != "itransformer" and kind in ("swa", "btt", "mlr") for predictor, kind, _ in more.index]
-    assert more["is_paired"].tolist() == has_all, "the others have two seeds"
-    row = ("patchtst", "swa", "mse")
-    assert more.loc[row, "detectable"] < few.loc[row, "detectable"]
+    again = compare_all(Standings(Records.of(doubled)), resamples=RESAMPLES).set_index(COMPARISON)
+    for row in found[found["horizon"] == 48].to_dict("records"):
+        other = again.loc[tuple(row[name] for name in COMPARISON)]
+        assert other[["low", "high", "p"]].tolist() == pytest.approx([row[name] for name in ("low", "high", "p")])
+
+
+def test_each_side_has_the_luck_of_its_own_predictor() -> None:
+    """One whose seeds lie far apart beside one whose seeds do not, either way round."""
+    runs = [record("ETTh1", 24, "patchtst", "mlr", seed, windows=900) for seed in range(1, 4)]
+    runs += [record("ETTh1", 24, "itransformer", "mlr", seed, shift=8.0 * seed, windows=900) for seed in range(1, 4)]
+    steady, wild = (RankedArm(name, "mlr") for name in ("patchtst", "itransformer"))
+    pairs = [Pair("ETTh1", 24, steady, wild), Pair("ETTh1", 24, wild, steady)]
+    found = compare_pairs(Standings(Records.of(runs)), pairs, ["mse"], resamples=4 * RESAMPLES)
+    assert not found["is_paired"].any()
+    widths = found["high"] - found["low"]
+    assert widths[0] == pytest.approx(widths[1], rel=0.1)
+    spread = np.std([8.0 * seed / 100 * 0.4 for seed in range(1, 4)], ddof=1) / np.sqrt(3)
+    assert widths.min() > 2 * 2 * spread, "that of the wild one alone"
 
 
 def test_pairs_are_compared_with_what_they_name(board: Standings, compared: pd.DataFrame) -> None:
@@ -153,8 +211,13 @@ def test_pairs_are_compared_with_what_they_name(board: Standings, compared: pd.D
 
 
 def test_of_single_models_it_is_said() -> None:
-    board = Standings(records(datasets=("ETTh1",), horizons=(24,), seeds=(1,), windows=900))
-    assert (compare_all(board, resamples=RESAMPLES)["seed_freedom"] == 0).all()
+    """Their interval holds for these models alone, so it says nothing of the arms, nor counts among the comparisons."""
+    alone = records(datasets=("ETTh1",), horizons=(24,), seeds=(1,), shifts={"mlr": -50.0}, windows=900)
+    found = compare_all(Standings(alone), resamples=RESAMPLES)
+    assert (found["seed_freedom"] == 0).all()
+    assert set(found["verdict"]) == {"one seed"}
+    assert found[["low", "high"]].notna().all(axis=None)
+    assert found[["p", "holm", "detectable"]].isna().all(axis=None)
 
 
 def test_few_windows_have_no_interval() -> None:
@@ -171,6 +234,14 @@ def test_two_experiments_of_one_name_are_refused() -> None:
         UserError, match=r"two different experiments are called ETTh1, horizon 24, patchtst, mlr, seed 1"
     ):
         Standings(Records.of([one, other]))
+
+
+def test_a_run_of_two_suites_counts_once() -> None:
+    one = records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), windows=900).each()
+    other = [Record({**run.row, "suite": "another"}, run.windows) for run in one]
+    alone, both = (Standings(Records.of(runs)) for runs in (one, [*one, *other]))
+    assert len(both.done) == len(alone.done)
+    pd.testing.assert_frame_equal(compare_all(both, resamples=RESAMPLES), compare_all(alone, resamples=RESAMPLES))
 
 
 def test_other_windows_are_not_compared() -> None:

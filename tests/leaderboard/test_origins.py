@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from tests.leaderboard.cases import bench, few
@@ -37,9 +38,28 @@ def test_each_arm_has_the_errors_of_its_folds(scored: Any) -> None:
             run(experiment, data=held.of(experiment, Fold(number, 2)), test=False).fit["validation_error"]
             for number in range(2)
         ]
-        assert row["origins"] == pytest.approx(expected, rel=1e-12)
+        assert row["origins"] == pytest.approx(expected, rel=1e-6), "a training sums in float32"
         assert row["error"] == pytest.approx(sum(expected) / 2)
         assert expected[0] != expected[1]
+
+
+def test_all_arms_are_scored_on_all_windows_of_a_block(tmp_path: Path) -> None:
+    """Also one whose training looks at some of them."""
+    network = {**few()["predictors"]["patchtst"], "values": {"data.val_windows": 3}}
+    made = bench(tmp_path, **{**few(), "predictors": {"patchtst": network}})
+    assert made.run("--origins", "1") == 0
+    (found,) = read_origins([made.out])["error"]
+    (text,) = made.records().frame["experiment"]
+    experiment = Experiment.of(yaml.safe_load(text))
+    result = run(experiment, data=HeldData().of(experiment, Fold(0, 1)), test=False)
+    assert result.fit["validation_windows"] == 3
+    context = result.fitted.predictor.context_length
+    with torch.no_grad():
+        errors = [
+            result.fitted.predictor(batch) - batch.target for batch in result.data.eval_dataloader("val", context)
+        ]
+    assert found == pytest.approx(float(torch.cat(errors).square().mean()), rel=1e-5)
+    assert found != pytest.approx(result.fit["validation_error"], rel=1e-3)
 
 
 def test_a_mix_takes_its_members_as_they_were_fitted_in_the_same_fold(scored: Any) -> None:

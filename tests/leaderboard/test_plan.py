@@ -125,6 +125,32 @@ def test_limits(tmp_path: Path) -> None:
     assert {entry.seed for entry in plan(tmp_path, first_seed=11, seeds=2).entries} == {None, 11, 12}
 
 
+def test_seeds_that_are_asked_for_are_those_of_each_data_set(tmp_path: Path) -> None:
+    data = [{"name": "co2", "class_path": "CO2DataModule", "seeds": {8: 1}}]
+    made = suite(tmp_path, data=data)
+    of_suite, asked = (
+        Counter((entry.attention, entry.horizon) for entry in Planner({}).plan(one).entries if entry.seed is not None)
+        for one in (made, made.narrowed(seeds=3))
+    )
+    assert of_suite["standard", 8] == 3, "a network, a mix, and the mean of two seeds"
+    assert of_suite["standard", 4] == 0
+    assert asked["standard", 8] == 3 + 3 + 1, "a predictor's own restriction holds"
+    assert asked["standard", 4] == 3 + 3
+
+
+def test_seeds_beyond_those_of_a_suite_stay_when_they_are_done(tmp_path: Path) -> None:
+    made = suite(tmp_path)
+    more = Planner({}).plan(made.narrowed(seeds=4)).entries
+    done = {entry.key for entry in more if entry.attention == "mlr" and entry.seed != 4}
+    kept = Planner({}, done.__contains__).plan(made).entries
+    seeds = {
+        name: {e.seed for e in kept if (e.predictor, e.attention, e.horizon) == name}
+        for name in (("patchtst", "mlr", 8), ("patchtst", "mlr", 4), ("patchtst", "standard", 8), ("ridge", "", 8))
+    }
+    assert list(seeds.values()) == [{1, 2, 3}, {1, 2, 3}, {1, 2}, {None}]
+    assert {entry.key for entry in kept} == {entry.key for entry in Planner({}).plan(made).entries} | done
+
+
 def test_studies_come_before_what_takes_their_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "space.yaml").write_text(yaml.safe_dump(SEARCH))
     selection = {"search": str(tmp_path / "space.yaml"), "trials": 2, "folds": 2, "horizon": 8}

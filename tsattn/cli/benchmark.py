@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parts.add_argument("--predictor", type=_names, metavar="NAMES", help="of predictors; what a mix is of comes along")
     parts.add_argument("--attention", type=_names, metavar="NAMES", help="of attentions: standard,mlr")
     parts.add_argument("--horizon", type=_counts, metavar="STEPS", help="of horizons: 96,336")
-    parts.add_argument("--seeds", type=_count, metavar="N", help="seeds at every horizon, at most")
+    parts.add_argument("--seeds", type=_count, metavar="N", help="seeds at every horizon of each data set")
     parts.add_argument("--shard", metavar="I/N", help="part I of N, for machines that share nothing")
     how = parser.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="list what would be run and how long it takes, and end")

@@ -17,16 +17,21 @@ Few blocks tell their spread badly, and too small. Three known shares of that ar
 - the spread itself is an estimate, of about `1.5 (k - 1)` degrees of freedom (overlapping batch means, Meketon and
   Schmeiser 1984). Deviations are mixed with a chi-squared spread, as those of Student's t are.
 
-Runs of the same seed begin with the same weights and see the same batches where their attentions have as many
-parameters; then they lie much closer to each other than to other seeds. So where both arms have the same seeds, and
-enough of them to know how far pairs lie apart, pairs are drawn, and what luck does is `S / (S - 1)` times the variance
-of their differences, of `S - 1` degrees of freedom. That holds however alike the runs of a pair are.
+How far seeds lie apart is learnt relative to the error, from all horizons of a data set together: the luck of a
+training moves what it forecasts far ahead by about as many percent as what it forecasts near. Two or three seeds at one
+horizon alone would say next to nothing of it.
 
-Where there are fewer, seeds of both arms are drawn apart, from how far the runs of each arm lie from its mean, of all
-arms that differ in nothing but their attention, as in an analysis of variance of one way: a few seeds of each together
-tell what luck does. Its factor is `N / (N - A)` of N runs of A arms (Davison and Hinkley 1997, *Bootstrap Methods and
-their Application*, section 3.2), its degrees of freedom are `N - A`. Where no arm has two seeds nothing is known about
-others, and what comes out holds for these models alone.
+Runs of the same seed begin with the same weights and see the same batches where they have as many parameters; then they
+lie closer to each other than to other seeds. So where both arms have as many parameters and the same seeds, and enough
+of these at all horizons together to know how far pairs lie apart, pairs are drawn, and what luck does is `N / (N - H)`
+times the variance of the N differences around their means at H horizons, of `N - H` degrees of freedom. That holds
+however alike the runs of a pair are.
+
+Elsewhere seeds of both arms are drawn apart, from how far the runs of each arm lie from its mean, of all attentions of
+a predictor, as in an analysis of variance of one way: a few seeds of each together tell what luck does. Its factor is
+`N / (N - A)` of N runs of A arms and horizons (Davison and Hinkley 1997, *Bootstrap Methods and their Application*,
+section 3.2), its degrees of freedom are `N - A`. That takes the luck of all attentions for alike. Where no arm has two
+seeds nothing is known about others, and what comes out holds for these models alone.
 
 The deviations over time and those over seeds have each their own mixture, as in the problem of Behrens and Fisher: that
 is rather too careful than too bold, also far out in the tails, where corrected p-values lie.
@@ -204,6 +209,10 @@ class ResampledRuns:
         """The differences from other runs, one by one."""
         return ResampledRuns(self.means - others.means, self.resampled - others.resampled)
 
+    def relative_to(self, level: float) -> ResampledRuns:
+        """As shares of an error."""
+        return ResampledRuns(self.means / level, self.resampled / level)
+
 
 @dataclass(frozen=True)
 class SeedLuck:
@@ -219,13 +228,17 @@ class SeedLuck:
 
     @classmethod
     def of(cls, arms: Sequence[ResampledRuns]) -> SeedLuck | None:
-        """From arms that differ in nothing but their attention; None where none of them has two seeds."""
+        """From arms whose luck is alike; None where none of them has two seeds."""
         several = [arm.resampled for arm in arms if len(arm) > 1]
         if not several:
             return None
         apart = np.concatenate([runs - runs.mean(0) for runs in several])
         freedom = len(apart) - len(several)
         return cls(apart * np.sqrt(len(apart) / freedom), float(freedom))
+
+    def times(self, level: float) -> SeedLuck:
+        """Of errors that these are shares of."""
+        return SeedLuck(self.apart * level, self.freedom)
 
     def of_mean(self, seeds: int, rng: np.random.Generator) -> Array:
         """`(R,)` by how much the mean of so many seeds differs from that of all there could be."""
@@ -239,9 +252,8 @@ def deviations(
     reference: ResampledRuns,
     resample: Resample,
     luck: SeedLuck | None,
+    reference_luck: SeedLuck | None,
     rng: np.random.Generator,
-    *,
-    is_reference_drawn: bool = True,
 ) -> Deviations | None:
     """Deviations of the mean error of an arm less that of a reference, over the same windows.
 
@@ -249,9 +261,10 @@ def deviations(
         arm: its runs.
         reference: others, whose seeds are others too, though they may have the same numbers.
         resample: what both were drawn by.
-        luck: of the seeds of each, or of pairs of them; None where nothing is known of it.
+        luck: of the seeds of the arm, or of pairs of both; None where nothing is known of it.
+        reference_luck: of the seeds of the reference, the same one where it is known of both together; None where it
+            has none of its own, as closed forms and pairs have, or nothing is known of it.
         rng: what draws seeds and the chi-squared mixture.
-        is_reference_drawn: whether the reference has seeds of its own; a closed form has none, and neither have pairs.
 
     Returns:
         None where so few targets were observed that one draw in ten or more holds none of them.
@@ -261,9 +274,11 @@ def deviations(
     parts = [(of_time, resample.freedom)]
     if luck is not None:
         of_seeds = luck.of_mean(len(arm), rng)
-        if is_reference_drawn:
+        if reference_luck is luck:
             of_seeds = of_seeds - luck.of_mean(len(reference), rng)
         parts.append((of_seeds, luck.freedom))
+    if reference_luck is not None and reference_luck is not luck:
+        parts.append((reference_luck.of_mean(len(reference), rng), reference_luck.freedom))
     mixed = [part * np.sqrt(freedom / rng.chisquare(freedom, len(part))) for part, freedom in parts]
     values = np.sum(mixed, axis=0)
     is_known = np.isfinite(values)

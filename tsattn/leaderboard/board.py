@@ -102,7 +102,7 @@ class Board:
         self.say = say
         self._chosen: dict[str, Mapping[str, Any]] = {}
         self._failed_studies: dict[str, str] = {}
-        self._planner = Planner(self._chosen)
+        self._planner = Planner(self._chosen, folder.is_done)
         self._plan = Plan((), ())
         self._whole = Plan((), ())
         self._written = time.monotonic()
@@ -125,9 +125,9 @@ class Board:
         file = self.output / SELECTED
         before = json.loads(file.read_text()) if file.exists() else {}
         self._selected_before = {name: one for name, one in before.items() if one["status"] == "done"}
+        new = add_records(self.folder, self.output, self.options.added, in_memory=dry)
         self._make_plan()
         self._take_chosen()
-        new = add_records(self.folder, self.output, self.options.added, in_memory=dry)
         if new:
             self.say(f"{number_of(new, 'finished run')} taken from records")
         if self.options.retries_failed and not dry:

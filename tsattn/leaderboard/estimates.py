@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -46,8 +47,8 @@ class Estimates:
             self._seen[_kind(alike, entry.labels)].append(seconds)
 
     def of(self, entry: Entry) -> float | None:
-        """The mean of those that are most like it; None where nothing is done yet."""
-        return self._mean(entry.labels)
+        """The median of those that are most like it, as one may have stood still; None where nothing is done yet."""
+        return self._median(entry.labels)
 
     def of_study(self, study: StudyEntry, horizon: int) -> float | None:
         """That of a study, whose trials take as long as entries do."""
@@ -57,14 +58,14 @@ class Estimates:
             "predictor": study.predictor,
             "attention": study.attention,
         }
-        mean = self._mean(labels)
-        return None if mean is None else mean * study.trials * max(1, study.folds)
+        median = self._median(labels)
+        return None if median is None else median * study.trials * max(1, study.folds)
 
-    def _mean(self, labels: Mapping[str, Any]) -> float | None:
+    def _median(self, labels: Mapping[str, Any]) -> float | None:
         for alike in _ALIKE:
             seen = self._seen.get(_kind(alike, labels))
             if seen:
-                return sum(seen) / len(seen)
+                return statistics.median(seen)
         return None
 
 

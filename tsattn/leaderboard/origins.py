@@ -17,12 +17,14 @@ import torch
 
 from tsattn.errors import UserError, number_of
 from tsattn.experiments import Hooks, RunFolder, run
+from tsattn.experiments.measuring import measured
 from tsattn.leaderboard.board import Board
 from tsattn.leaderboard.entry_run import finished_members
 from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.standings import RankedArm
 from tsattn.leaderboard.whole_files import write_text
 from tsattn.leaderboard.working_folder import WorkingFolder
+from tsattn.training import Execution, TrainerOptions
 from tsattn.tuning import HeldData
 from tsattn.tuning.rolling import Fold
 
@@ -73,8 +75,10 @@ class OriginScores:
         members = [self._place(key, number) / "run" for key in entry.members]
         data = self._held.of(entry.experiment, Fold(number, self.folds))
         hooks = Hooks(fitted=finished_members(str(path) for path in members if (path / "metrics.json").exists()))
-        facts = run(entry.experiment, place.path, data=data, test=False, hooks=hooks).fit
-        return float(facts["validation_error"])
+        fitted = run(entry.experiment, place.path, data=data, test=False, hooks=hooks).fitted
+        # a training may have looked at some of these windows only; arms are compared on all
+        execution = Execution(TrainerOptions.of(entry.experiment.made()[1]))
+        return float(measured(fitted.predictor, data, "val", execution).scores()[entry.experiment.selection])
 
     def _place(self, key: str, number: int) -> Path:
         return self.folder.path / "origins" / key[:24] / f"{number + 1}_of_{self.folds}"

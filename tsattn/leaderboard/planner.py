@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,10 +50,14 @@ class Planner:
     Args:
         chosen: by the name of a study, the values that it chose, by their dotted paths; what is added later counts in
             the next plan.
+        is_done: whether the experiment of a key is done. Seeds beyond those of a suite that are done stay in its plan.
     """
 
-    def __init__(self, chosen: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self, chosen: Mapping[str, Mapping[str, Any]], is_done: Callable[[str], bool] = lambda key: False
+    ) -> None:
         self.chosen = chosen
+        self.is_done = is_done
         self._held = HeldData()
         self._prints: dict[int, tuple[Panel, str]] = {}  # beside the panel, so that no other has its number
         self._made: dict[str, Experiment | UserError] = {}
@@ -126,10 +131,13 @@ class Planner:
         except UserError as error:
             yield replace(blank, reason=str(error))
             return
-        for number in range(count if is_drawn else 1):
+        for number in itertools.count() if is_drawn else range(1):
             own = _later(experiment, number)
+            key = self.key(own)
+            if number >= count and not self.is_done(key):
+                break
             keys = tuple(self.key(_later(member, number)) for member in members)
-            yield replace(blank, seed=own.seed if is_drawn else None, experiment=own, key=self.key(own), members=keys)
+            yield replace(blank, seed=own.seed if is_drawn else None, experiment=own, key=key, members=keys)
 
     def _whole(
         self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str, found: dict[str, StudyEntry]

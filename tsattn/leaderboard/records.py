@@ -90,7 +90,8 @@ class Record:
     Attributes:
         row: a value for each column of ``records.parquet``; None, or no value, where there is none.
         windows: the errors of its test windows: ``window``, ``origin``, ``squared``, ``absolute`` and ``count``; no row
-            unless it is done.
+            unless it is done. Errors are rounded to 16 binary digits, by less than 8e-6 of each, and take a third less
+            room so.
     """
 
     row: Mapping[str, Any]
@@ -106,7 +107,7 @@ class Record:
         unknown = sorted(row.keys() - set(_SCHEMA.names))
         if unknown:
             raise ValueError(f"a record has no column {unknown[0]}")
-        table = _WINDOWS.empty_table() if windows is None else windows.select(_WINDOWS.names).cast(_WINDOWS)
+        table = _WINDOWS.empty_table() if windows is None else _rounded(windows.select(_WINDOWS.names).cast(_WINDOWS))
         return cls({name: _finite(row.get(name)) for name in _SCHEMA.names}, table)
 
     def write(self, path: Path) -> None:
@@ -231,6 +232,18 @@ class Records:
         lengths = np.diff([*starts, len(codes)])
         names = column.dictionary.to_pylist()
         return {names[codes[start]]: (int(start), int(length)) for start, length in zip(starts, lengths, strict=True)}
+
+
+def _rounded(windows: pa.Table) -> pa.Table:
+    """The last 8 of the 24 binary digits of each error are 0."""
+    for place, field in enumerate(windows.schema):
+        if field.type == pa.float32():
+            values = windows[field.name].to_numpy()
+            bits = values.view(np.uint32)
+            nearest = (bits + np.uint32(0x7F) + ((bits >> np.uint32(8)) & np.uint32(1))) & np.uint32(0xFFFFFF00)
+            rounded = np.where(np.isfinite(values), nearest.view(np.float32), values)
+            windows = windows.set_column(place, field, pa.array(rounded))
+    return windows
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -88,7 +88,9 @@ class Standings:
     def __init__(self, records: Records) -> None:
         self._records = records
         self.entries = records.frame
-        self.done = self.entries[self.entries["status"] == "done"].reset_index(drop=True)
+        done = self.entries[self.entries["status"] == "done"]
+        # suites may share a run
+        self.done = done.drop_duplicates([*_NAMES, "seed", "key"]).reset_index(drop=True)
         twice = self.done[self.done.duplicated([*_NAMES, "seed"])]
         if len(twice):
             row = twice.iloc[0]

@@ -193,7 +193,8 @@ class Suite:
         """The same with these alone, in the order given; None leaves all.
 
         A public data set, a kind of predictor or a kind of attention that the suite has not is added to it. Predictors
-        that a mix is made of come along with it.
+        that a mix is made of come along with it. Seeds that are asked for are those of every data set; what a predictor
+        or an attention is restricted to holds.
 
         Raises:
             UserError: for a name that is none; the message lists the valid ones.
@@ -218,6 +219,10 @@ class Suite:
                     raise UserError(f"the suite {self.name} says no number of seeds at horizon {lacking[0]}: --seeds")
         if seeds is not None:
             chosen["seeds"] = seeds
+            chosen["data"] = {
+                name: replace(one, limits=replace(one.limits, seeds=None))
+                for name, one in chosen.get("data", self.data).items()
+            }
         return replace(self, **chosen)
 
     def _data(self, name: str) -> SuiteData:

@@ -64,6 +64,11 @@ class WorkingFolder:
             self._known[key] = Record.read(file)
         return self._known[key]
 
+    def is_done(self, key: str) -> bool:
+        """Whether there is a result of a key."""
+        record = self.record(key)
+        return record is not None and record.row["status"] == "done"
+
     def keep(self, record: Record) -> None:
         """Write down what came of a key."""
         record.write(self._entry(record.row["key"]))

@@ -14,7 +14,6 @@ from tsattn.leaderboard.comparisons import compare_all, confirm
 from tsattn.leaderboard.rank_tests import Ranking, rankings
 from tsattn.leaderboard.report.parts import ReportFigure
 from tsattn.leaderboard.report.published import PublishedScores
-from tsattn.leaderboard.report.wording import each_row
 from tsattn.leaderboard.standings import STANDARD, RankedArm, Standings
 from tsattn.leaderboard.summaries import choices, horizon_means, scores
 
@@ -89,9 +88,9 @@ class Analysis:
         return own.iloc[0] if len(own) else None
 
     def verdict(self, dataset: str, arm: RankedArm, against: str, metric: str = "mse") -> str:
-        """What an arm is beside another over all horizons of a data set: ``tie``, or ``better at 96, 336``, or
-        nothing where they were not compared. Of single models it says so, as another seed may say something else;
-        and of horizons with too few windows for an interval.
+        """What an arm is beside another over all horizons of a data set: ``tie``, or ``better at 96, 336``, and at
+        which horizons nothing can be told (``one seed at 192, no interval at 720``); nothing where they were not
+        compared.
 
         Args:
             dataset: of the comparisons.
@@ -105,15 +104,15 @@ class Analysis:
         parts = []
         for word in ("better", "worse"):
             found = own[own["verdict"] == word]
-            if len(found) == len(own) > 1 and (found["seed_freedom"] > 0).all():
+            if len(found) == len(own) > 1:
                 parts.append(f"{word} throughout")
             elif len(found):
-                horizons = [f"{row.horizon}{'' if row.seed_freedom else ' (one seed)'}" for row in each_row(found)]
-                parts.append(f"{word} at {', '.join(horizons)}")
-        judged = own[own["verdict"] != "no interval"]
-        text = "; ".join(parts) or ("tie" if len(judged) else "")
-        lacking = [str(row.horizon) for row in each_row(own[own["verdict"] == "no interval"])]
-        return f"{text}, no interval at {', '.join(lacking)}" if text and lacking else text
+                parts.append(f"{word} at {_horizons(found)}")
+        parts = ["; ".join(parts) or ("tie" if (own["verdict"] == "tie").any() else "")]
+        for word in ("one seed", "no interval"):
+            found = own[own["verdict"] == word]
+            parts.append(f"{word} at {_horizons(found)}" if len(found) else "")
+        return ", ".join(filter(None, parts))
 
     @cached_property
     def against_standard(self) -> pd.DataFrame:
@@ -127,3 +126,7 @@ class Analysis:
         if self.fresh_seeds:
             return confirm(self.board, self.fresh_seeds, self.resamples)
         return compare_all(self.board, resamples=self.resamples), None
+
+
+def _horizons(compared: pd.DataFrame) -> str:
+    return ", ".join(map(str, compared["horizon"]))

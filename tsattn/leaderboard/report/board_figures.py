@@ -47,7 +47,7 @@ def difference_figure(comparisons: pd.DataFrame, name: str, label: str) -> str:
             if arm != group and place:
                 ax.axhline(place - 0.5, color=page_colour("line"), lw=0.6)
             group = arm
-            colour = page_colour(row.verdict)
+            colour = page_colour("dim" if row.verdict == "one seed" else row.verdict)
             low, high = max(row.percent_low, -limit), min(row.percent_high, limit)
             ax.plot([low, high], [place, place], color=colour, lw=1.6, solid_capstyle="butt")
             middle = min(max(row.percent, -limit), limit)

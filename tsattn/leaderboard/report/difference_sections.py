@@ -156,11 +156,11 @@ def _difference_text(analysis: Analysis) -> list[str]:
         "time and seeds anew (see the method). P-values are corrected by Holm's procedure for all of them. Where "
         "there is a tie, the column detectable says how large a difference would have been found."
     )
-    single = int((found["seed_freedom"] == 0).sum())
+    single = int((found["verdict"] == "one seed").sum())
     if single:
         text.append(
-            f"{single} comparisons are of single models: no arm of their predictor has two seeds there, so that luck "
-            "of the seed is not in their intervals."
+            f"{single} comparisons are of single models: no arm of their predictor has two seeds at any horizon, so "
+            "that the luck of the seed is not in their intervals, and they decide nothing."
         )
     lacking = int((found["verdict"] == "no interval").sum())
     if lacking:
@@ -185,9 +185,7 @@ def compared_in_short(own: pd.DataFrame) -> str:
             f"ties, {listed(words)}."
         )
     if lacking:
-        sentence += f" {lacking} have none: too few windows for two blocks, or not the same windows."
-    single = int(((judged["seed_freedom"] == 0) & (judged["verdict"] != "tie")).sum())
-    sentence += f" {single} of these differences are of one seed each, which luck may have made." if single else ""
+        sentence += f" {lacking} have none: too few windows for two blocks, not the same windows, or one seed alone."
     mse = judged[(judged["verdict"] == "tie") & (judged["metric"] == "mse")]["percent_detectable"]
     if len(mse):
         least, median, most = (rough_percent(value) for value in (mse.min(), mse.median(), mse.max()))
@@ -220,8 +218,7 @@ def _named_cells(row: object) -> list[Cell]:
 
 def _verdict_cell(row: object) -> Cell:
     verdict = str(getattr(row, "verdict"))  # noqa: B009  a row of itertuples, whose type nobody knows
-    is_single = not getattr(row, "seed_freedom", 1.0) and verdict in ("better", "worse")
-    return Cell(verdict, mark=verdict.partition(" ")[0], note="one seed" if is_single else "")
+    return Cell(verdict, mark=verdict if verdict in ("better", "worse", "tie") else "")
 
 
 def _interval(row: object) -> str:

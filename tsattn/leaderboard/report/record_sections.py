@@ -150,9 +150,10 @@ def method_section(analysis: Analysis) -> Section:
         [
             "Scores are errors over all test windows, summed and divided by the number of observed targets, on the "
             "scale of the training part. Weights and arms are chosen on validation; the test is read once.",
-            "Paired differences: errors of two arms in the same windows are differenced. Where both have the same "
-            "seeds, four or more, runs of one seed are pairs, too; where they have fewer, seeds are exchangeable "
-            "within each arm, and what luck does is learnt from all attentions of the predictor.",
+            "Paired differences: errors of two arms in the same windows are differenced. What the luck of a seed does "
+            "is learnt relative to the error, from all horizons of a data set together. Where both arms have as "
+            "many parameters and the same seeds, and enough of these, runs of one seed are pairs, too; elsewhere seeds "
+            "are exchangeable within each arm, and luck is taken to be alike for all attentions of the predictor.",
             f"Intervals and p-values come from {resamples} resamples: circular blocks of origins, at least a horizon "
             "long since windows overlap, and for each resample other seeds. Deviations are widened for what few "
             "blocks and few seeds are known to miss, and have the tails of Student's t. A horizon of 720 steps fits "

@@ -1,0 +1,186 @@
+"""The errors of two arms in the same windows, and what time and the luck of seeds do to their difference."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tsattn.leaderboard.block_bootstrap import Deviations, Resample, ResampledRuns, SeedLuck, deviations
+from tsattn.leaderboard.standings import METRICS, OriginErrors, RankedArm, Standings
+
+__all__ = ["COMPARISON", "Pair", "PairedErrors", "Seeds"]
+
+COMPARISON = ["dataset", "horizon", "predictor", "attention", "against", "metric"]
+"""The columns by which a comparison is known."""
+
+_SEED = 20240607
+_PAIRED_FREEDOM = 3  # degrees of freedom below which the spread of differences of pairs is known too badly
+
+Seeds = Callable[[int], bool]
+"""Whether a seed is one of some."""
+
+
+@dataclass(frozen=True, order=True)
+class Pair:
+    """Two arms in a table.
+
+    Attributes:
+        dataset: of the table.
+        horizon: of the table.
+        arm: what is compared.
+        reference: with what.
+    """
+
+    dataset: str
+    horizon: int
+    arm: RankedArm
+    reference: RankedArm
+
+    @property
+    def names(self) -> tuple[str, int, str, str, str]:
+        """The values of `COMPARISON`, but for the metric."""
+        against = self.reference.attention or self.reference.predictor
+        return self.dataset, self.horizon, self.arm.predictor, self.arm.attention, against
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The runs of an arm, their errors, and their seeds; of what draws nothing there is one run, and no seed."""
+
+    runs: ResampledRuns
+    errors: OriginErrors
+    seeds: Sequence[int]
+
+    def of(self, seeds: Iterable[int]) -> ResampledRuns:
+        """Those of some seeds; all of what has none."""
+        return self.runs.only([self.seeds.index(seed) for seed in seeds]) if self.seeds else self.runs
+
+
+class PairedErrors:
+    """The runs of one data set, resampled once each.
+
+    Args:
+        board: what was run.
+        dataset: of the board.
+        is_used: the seeds whose means are compared.
+        is_known: those from which it is learnt how far seeds lie apart; they hold the others.
+        resamples: how many.
+    """
+
+    def __init__(self, board: Standings, dataset: str, is_used: Seeds, is_known: Seeds, resamples: int) -> None:
+        self.board, self.dataset = board, dataset
+        self.is_used, self.is_known, self.resamples = is_used, is_known, resamples
+        self._horizons = [horizon for name, horizon in board.tables if name == dataset]
+        self._runs: dict[tuple[int, RankedArm, str], _Runs | None] = {}
+        self._resamples: dict[tuple[int, int], Resample] = {}
+        self._lucks: dict[tuple[str, str], SeedLuck | None] = {}
+
+    def compared(self, pair: Pair) -> Iterator[tuple[dict[str, object], Deviations | None]]:
+        """A row for each metric; nothing where an arm has no run of the seeds that are used."""
+        for metric in METRICS:
+            arm, reference = (self._resampled(pair.horizon, one, metric) for one in (pair.arm, pair.reference))
+            if arm is None or reference is None:
+                continue
+            common = sorted(set(arm.seeds) & set(reference.seeds))
+            luck_of_pairs = self._luck_of_pairs(pair, metric) if any(map(self.is_used, common)) else None
+            used, other_used = ((common if luck_of_pairs else one.seeds) for one in (arm, reference))
+            runs, others = arm.of(filter(self.is_used, used)), reference.of(filter(self.is_used, other_used))
+            if not len(runs) or not len(others):
+                continue
+            row: dict[str, object] = dict(zip(COMPARISON, (*pair.names, metric), strict=True))
+            difference = runs.mean - others.mean
+            row |= {"seeds": len(runs), "reference_seeds": len(others), "is_paired": luck_of_pairs is not None}
+            row |= {"mean": runs.mean, "reference": others.mean, "difference": difference}
+            resample = self._resample(pair.horizon, len(arm.errors.counts))
+            row |= {"blocks": resample.blocks, "block_length": resample.length}
+            row |= {"low": np.nan, "high": np.nan, "p": np.nan, "seed_freedom": 0.0}
+            if not arm.errors.has_windows_of(reference.errors) or not resample.has_spread:
+                yield row, None
+                continue
+            luck, other_luck = luck_of_pairs, None
+            if luck_of_pairs is not None:
+                luck = luck_of_pairs.times(others.mean)
+            elif pair.arm.predictor == pair.reference.predictor:
+                luck = other_luck = self._luck(pair.arm.predictor, metric, (runs.mean + others.mean) / 2)
+            else:
+                luck, other_luck = (
+                    self._luck(one.predictor, metric, own.mean) if known.seeds else None
+                    for one, own, known in ((pair.arm, runs, arm), (pair.reference, others, reference))
+                )
+            rng = self._rng(pair.horizon, str(pair.arm), str(pair.reference), metric)
+            around = deviations(runs, others, resample, luck, other_luck, rng)
+            if around is None:
+                yield row, None
+                continue
+            row["low"], row["high"] = around.interval(difference)
+            row["seed_freedom"] = min((one.freedom for one in (luck, other_luck) if one is not None), default=0.0)
+            is_luck_known = luck_of_pairs is not None or all(
+                known is not None or not one.seeds for known, one in ((luck, arm), (other_luck, reference))
+            )
+            if is_luck_known:
+                row["p"] = around.p_value(difference)
+            yield row, around
+
+    def _resampled(self, horizon: int, arm: RankedArm, metric: str) -> _Runs | None:
+        """The runs of an arm with known seeds; None where there are none."""
+        place = horizon, arm, metric
+        if place not in self._runs:
+            rows = self.board.runs(self.dataset, horizon, arm)
+            rows = rows[[np.isnan(seed) or self.is_known(int(seed)) for seed in rows["seed"].astype(float)]]
+            self._runs[place] = None
+            if len(rows):
+                errors = self.board.origin_errors(rows["key"].tolist(), metric)
+                resample = self._resample(horizon, len(errors.counts))
+                runs = ResampledRuns.of(errors.sums, errors.counts, resample)
+                self._runs[place] = _Runs(runs, errors, [int(seed) for seed in rows["seed"].dropna()])
+        return self._runs[place]
+
+    def _luck(self, predictor: str, metric: str, level: float) -> SeedLuck | None:
+        """Of the seeds of a predictor at an error, known of all its attentions and horizons."""
+        if (predictor, metric) not in self._lucks:
+            arms = [
+                known.runs.relative_to(known.runs.mean)
+                for horizon in self._horizons
+                for arm in self.board.arms_of(self.dataset, horizon)
+                if arm.predictor == predictor and (known := self._resampled(horizon, arm, metric)) is not None
+            ]
+            self._lucks[predictor, metric] = SeedLuck.of(arms)
+        luck = self._lucks[predictor, metric]
+        return None if luck is None else luck.times(level)
+
+    def _luck_of_pairs(self, pair: Pair, metric: str) -> SeedLuck | None:
+        """Of the differences of runs of one seed, relative to the reference; None where too little is known of it, or
+        one seed means other weights to begin with, as there are not as many.
+        """
+        found = []
+        for horizon in self._horizons if self._is_alike(pair) else ():
+            arm, reference = (self._resampled(horizon, one, metric) for one in (pair.arm, pair.reference))
+            if arm is not None and reference is not None and arm.errors.has_windows_of(reference.errors):
+                common = sorted(set(arm.seeds) & set(reference.seeds))
+                others = reference.of(common)
+                if len(common) > 1:
+                    found.append(arm.of(common).less(others).relative_to(others.mean))
+        luck = SeedLuck.of(found)
+        return luck if luck is not None and luck.freedom >= _PAIRED_FREEDOM else None
+
+    def _is_alike(self, pair: Pair) -> bool:
+        sizes = [
+            self.board.runs(pair.dataset, pair.horizon, one)["parameters"].max() for one in (pair.arm, pair.reference)
+        ]
+        return bool(sizes[0] == sizes[1])
+
+    def _resample(self, horizon: int, origins: int) -> Resample:
+        """The same draws of windows for all runs of a table, so that differences are paired."""
+        place = horizon, origins
+        if place not in self._resamples:
+            rng = self._rng(horizon, str(origins))
+            self._resamples[place] = Resample.draw(origins, horizon, self.resamples, rng)
+        return self._resamples[place]
+
+    def _rng(self, horizon: int, *names: str) -> np.random.Generator:
+        """What draws here, whatever else is compared."""
+        words = [self.dataset, str(horizon), *names]
+        return np.random.default_rng([_SEED, *(zlib.crc32(word.encode()) for word in words)])
