@@ -154,17 +154,9 @@ def _named(arm: RankedArm) -> str:
 
 
 def _verdict(row: Any, metric: str) -> str:
-    """In bold where it is none of no difference; what it holds for, where no luck of seeds is known."""
+    """In bold where it is none of no difference."""
     word = getattr(row, f"{metric}_verdict") or DASH
-    bold = f"**{word}**" if word in ("better", "worse") else word
-    return f"{bold} (these trainings)" if _is_alone(row, metric) else bold
-
-
-def _is_alone(row: Any, metric: str) -> bool:
-    """Whether something is trained, and nothing is known of what another seed would say."""
-    is_drawn = any(arm.attention for arm in (row.arm, row.beside))
-    is_judged = getattr(row, f"{metric}_verdict") in ("better", "worse", "tie")
-    return is_drawn and is_judged and getattr(row, f"{metric}_freedom") == 0
+    return f"**{word}**" if word in ("better", "worse") else word
 
 
 def _difference(row: Any, metric: str) -> str:
@@ -198,15 +190,8 @@ def findings(part: pd.DataFrame) -> Iterator[str]:
     """Sentences on one data set and horizon, from the verdicts."""
     for metric in ("mse", "mae"):
         word = part[f"{metric}_verdict"]
-        parts = []
-        for verdict, said in (("better", "helped"), ("worse", "did harm")):
-            names = [
-                f"{_named(row.arm)} ({percent(getattr(row, f'{metric}_percent'))} beside {_named(row.beside)}"
-                f"{', in these trainings' if _is_alone(row, metric) else ''})"
-                for row in part[word == verdict].itertuples()
-            ]
-            parts.append(f"{listed(names) or 'nothing'} {said}")
-        ties = part[word == "tie"]
+        better, worse, ties, single = (part[word == one] for one in ("better", "worse", "tie", "one seed"))
+        parts = [f"{_changes(better, metric)} helped", f"{_changes(worse, metric)} did harm"]
         if len(ties):
             least, names = ties[f"{metric}_detectable"], listed([_named(arm) for arm in ties["arm"]])
             parts.append(
@@ -216,8 +201,12 @@ def findings(part: pd.DataFrame) -> Iterator[str]:
         yield f"**{metric.upper()}**: {'; '.join(parts)}."
         leads = ties[(ties[f"{metric}_low"] > 0) | (ties[f"{metric}_high"] < 0)]
         if len(leads):
-            names = [f"{_named(row.arm)} ({percent(getattr(row, f'{metric}_percent'))})" for row in leads.itertuples()]
-            yield f"Leads, no findings, as their intervals are without 0 before the correction alone: {listed(names)}."
+            yield (
+                "Leads, no findings, as their intervals are without 0 before the correction alone: "
+                f"{_changes(leads, metric)}."
+            )
+        if len(single):
+            yield f"Single trainings, whose seed may be all there is to them: {_changes(single, metric)}."
     silent = part[part["mse_verdict"].isin(["", "no interval"]) & (part["reason"] == "")]
     if len(silent):
         yield f"Without an interval: {listed([_named(arm) for arm in silent['arm']])}."
@@ -225,6 +214,14 @@ def findings(part: pd.DataFrame) -> Iterator[str]:
     if len(absent):
         yield f"Planned, and without a score: {listed([_named(arm) for arm in absent['arm']])}."
     yield from _validation(part[part["reason"] == ""])
+
+
+def _changes(part: pd.DataFrame, metric: str) -> str:
+    names = [
+        f"{_named(row.arm)} ({percent(getattr(row, f'{metric}_percent'))} beside {_named(row.beside)})"
+        for row in part.itertuples()
+    ]
+    return listed(names) or "nothing"
 
 
 def _validation(part: pd.DataFrame) -> Iterator[str]:
@@ -264,12 +261,12 @@ def over_all(found: pd.DataFrame) -> Iterator[str]:
             names = [_named(arm) for arm, part in several if (part[f"{metric}_verdict"] == verdict).all()]
             parts.append(f"{verdict} on each of them {listed(names) or 'none'}")
         yield f"Of {len(several)} arms that were run on several data sets, in {metric.upper()}: {'; '.join(parts)}."
-    freedom = found.loc[[bool(arm.attention) for arm in found["arm"]], "mse_freedom"].dropna()
+    judged = found[found["mse_verdict"].isin(["better", "worse", "tie"])]
+    freedom = judged.loc[judged["mse_freedom"] > 0, "mse_freedom"]  # closed forms have none
     if len(freedom):
         yield (
             f"The luck of seeds is known by {freedom.min():g} to {freedom.max():g} degrees of freedom. With few, "
-            "intervals are wide, and a tie says little more than that more seeds are needed; with none a verdict holds "
-            "for these trainings alone."
+            "intervals are wide, and a tie says little more than that more seeds are needed."
         )
 
 
