@@ -18,6 +18,8 @@ from tsattn.leaderboard.standings import Standings
 from tsattn.leaderboard.suite_file import read_suite
 
 SUITE = read_suite(find_suite("accuracy"))
+SMALL = SUITE.narrowed(predictors=["ridges", "base", "mse", "huber", "slow", "distilled", "wide", "context_2048"])
+ETTM1 = SMALL.narrowed(data=["ETTm1"])
 SEEDS = (1, 2, 3, 4)
 RESAMPLES = 400
 
@@ -63,8 +65,8 @@ def test_each_stands_beside_what_it_changes(accuracy: Any) -> None:
 
 def test_a_row_is_what_the_records_say(accuracy: Any) -> None:
     board = invented({"mse": -9.0, "huber": 0.0, "distilled": 1.0})
-    found = accuracy.rows(SUITE, board, RESAMPLES)
-    assert len(found) == len(accuracy.planned(SUITE))
+    found = accuracy.rows(ETTM1, board, RESAMPLES)
+    assert len(found) == len(accuracy.planned(ETTM1))
     of = {(row.dataset, row.arm.predictor): row for row in found.itertuples() if row.arm.attention != "calendar"}
     row, base = of["ETTm1", "mse"], of["ETTm1", "base"]
     done = board.done.set_index(["predictor", "seed"]).sort_index()
@@ -84,8 +86,7 @@ def test_a_row_is_what_the_records_say(accuracy: Any) -> None:
 
 
 def sentences(accuracy: Any, board: Standings) -> str:
-    found = accuracy.rows(SUITE, board, RESAMPLES)
-    return "\n".join(accuracy.findings(found[found["dataset"] == "ETTm1"]))
+    return "\n".join(accuracy.findings(accuracy.rows(ETTM1, board, RESAMPLES)))
 
 
 def test_what_helped_is_what_the_verdicts_say(accuracy: Any) -> None:
@@ -104,8 +105,7 @@ def test_what_helped_is_what_the_verdicts_say(accuracy: Any) -> None:
 
 
 def test_a_tie_whose_own_interval_is_without_0_is_a_lead(accuracy: Any) -> None:
-    found = accuracy.rows(SUITE, invented({"mse": 0.0, "huber": 0.0}), RESAMPLES)
-    part = found[found["dataset"] == "ETTm1"].copy()
+    part = accuracy.rows(ETTM1, invented({"mse": 0.0, "huber": 0.0}), RESAMPLES)
     assert set(part.loc[[arm.predictor == "mse" for arm in part["arm"]], "mse_verdict"]) == {"tie"}
     part.loc[[arm.predictor == "mse" for arm in part["arm"]], ["mse_percent", "mse_low", "mse_high"]] = -6.0, -8.0, -4.0
     said = "\n".join(accuracy.findings(part))
@@ -125,7 +125,7 @@ def test_whether_validation_agrees(accuracy: Any) -> None:
 
 def test_single_trainings_decide_nothing(accuracy: Any) -> None:
     found = [record("ETTm1", 96, name, "standard", 1, shift=shift) for name, shift in (("base", 0.0), ("mse", -30.0))]
-    text = accuracy.page(SUITE, Standings(Records.of(found)), RESAMPLES)
+    text = accuracy.page(ETTM1, Standings(Records.of(found)), RESAMPLES)
     assert "**better**" not in text
     assert "| one seed |" in text
     assert "nothing helped; nothing did harm." in text
@@ -140,7 +140,7 @@ def test_the_page_is_written(accuracy: Any, tmp_path: Path, capsys: pytest.Captu
     text = (tmp_path / "accuracy.md").read_text()
     assert "| `mse` | `base` | not run |" in text
     assert "4 runs, 0.2 hours in all, on AMD EPYC, cpu, 1 thread; tsattn 0.1.0, torch 2.13.0; git 0123456789." in text
-    whole = accuracy.page(SUITE, board, RESAMPLES)
+    whole = accuracy.page(SMALL, board, RESAMPLES)
     assert "## ETTh1, horizon 96" in whole
     assert "Of 3 arms that were run on several data sets, in MSE: better on each of them `base` and `mse`" in whole
     with pytest.raises(SystemExit) as error:

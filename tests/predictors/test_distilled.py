@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -85,14 +86,21 @@ def test_training_targets_alone_are_mixed_with_what_the_teacher_says_of_the_cont
     assert targets.std() > 0.5, "validation is by what came"
 
 
+def network_steps(fit: dict[str, Any], member: int) -> int:
+    steps: int = fit["members"][member][0]["best_step"]
+    return steps
+
+
 def test_the_student_alone_is_kept(tmp_path: Path) -> None:
-    result = run(described(tmp_path, distilled(MIXED)), tmp_path / "run")
+    result = run(described(tmp_path, distilled(MIXED)), tmp_path / "run", refit=True, test=False)
+    steps = {"member_1_seed_0": network_steps(result.fit, 1), "student": network_steps(result.fit, 2)}
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["refit"] == {"rows": "all", "steps": steps}
     predictor = result.fitted.predictor
     assert {name.split(".")[0] for name in predictor.state_dict()} == {"student"}
     ridge, network, student = result.fit["members"]
     assert ("every" in ridge[0], network[0]["member"], student[0]["member"]) == (True, "member_1_seed_0", "student")
     loaded = load_predictor(tmp_path / "run" / "checkpoints" / "best.ckpt").predictor
-    (batch,) = [next(iter(result.data.eval_dataloader("test")))]
+    (batch,) = [next(iter(result.data.eval_dataloader("val")))]
     assert torch.equal(loaded(batch), predictor(batch))
     alone = build_predictor(NETWORK)
     alone.build(result.data.task)  # type: ignore[arg-type]
@@ -103,12 +111,13 @@ def test_the_student_alone_is_kept(tmp_path: Path) -> None:
 def test_a_run_that_is_killed_while_the_student_learns_ends_as_an_unbroken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment = described(tmp_path, distilled(MIXED, dropout=0.4, patch_mask=0.4))
+    lasts = {"max_steps": 8, "val_check_interval": 2}
+    experiment = described(tmp_path, distilled(MIXED, dropout=0.4, patch_mask=0.4), trainer=lasts)
     whole = run(experiment, tmp_path / "whole", test=False)
     puts = MixedTargets.on_train_batch_start
 
     def stop(self: MixedTargets, trainer: Trainer, module: Any, batch: Batch, number: int) -> None:
-        if trainer.global_step == 6:
+        if trainer.global_step == 5:
             raise RuntimeError("killed")
         puts(self, trainer, module, batch, number)
 
@@ -127,7 +136,7 @@ def test_a_run_that_is_killed_while_the_student_learns_ends_as_an_unbroken_one(
 
 def test_the_teacher_moves_the_student_and_the_key(tmp_path: Path) -> None:
     results = [
-        run(described(tmp_path, backbone), test=False)
+        run(described(tmp_path, backbone, trainer={"max_steps": 4}), test=False)
         for backbone in (NETWORK, distilled("persistence", 1e-6), distilled("persistence", 1.0))
     ]
     plain, near, far = (result.fit for result in results)
