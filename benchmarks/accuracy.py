@@ -103,7 +103,12 @@ def rows(suite: Suite, board: Standings, resamples: int | None = None) -> pd.Dat
     """
     plan = planned(suite)
     there = [one for one in plan if {one.arm, one.beside} <= {*board.arms_of(one.dataset, one.horizon)}]
-    compared = compare_pairs(board, [one.pair for one in there], resamples=resamples)
+
+    def alike(arm: RankedArm) -> str:
+        """All networks are of nearly the same size; what is mixed with a ridge has less luck, or none."""
+        return "network" if suite.predictors[arm.predictor].mix is None else "mix"
+
+    compared = compare_pairs(board, [one.pair for one in there], resamples=resamples, alike=alike)
     known = {
         (one.dataset, one.horizon, RankedArm(one.predictor, one.attention), one.metric): one
         for one in compared.itertuples(index=False)
@@ -279,7 +284,8 @@ def page(suite: Suite, board: Standings, resamples: int | None = None) -> str:
     lines += [
         "Errors on the train-standardised scale, over all test windows; means over seeds, ± their standard deviation. "
         f"Differences in percent, with 95 % intervals; {compared} comparisons, corrected by Holm's procedure. *Runs "
-        "below*: those of a lower test MSE than the run of the same seed beside them. Made by `python "
+        "below*: those of a lower test MSE than the run of the same seed beside them. The luck of seeds is learnt from "
+        "all networks of a data set together, and from all mixes. Made by `python "
         f"benchmarks/accuracy.py` of what `{listed(_unique(done['command'])) or DASH}` recorded.",
         "",
     ]

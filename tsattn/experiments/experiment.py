@@ -26,7 +26,7 @@ from tsattn.training.optimization import Optimization
 from tsattn.training.trainer_checks import check_seed
 from tsattn.training.trainer_options import chosen_precision
 
-__all__ = ["OF_DATA", "RESULTS_VERSION", "Experiment"]
+__all__ = ["OF_DATA", "RESULTS_VERSION", "Experiment", "as_before"]
 
 RESULTS_VERSION = 3
 """Raised in the commit that changes any number of a result: results of other versions are not comparable."""
@@ -193,6 +193,19 @@ class Experiment:
             "fingerprint": data_fingerprint or fingerprint(data),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def as_before(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What an experiment says as plain data, without options that came later and are as everything was before them.
+
+    So two that were written down by different versions can be compared.
+    """
+    data, model = content["data"], content["model"]
+    return {
+        **content,
+        "data": {**data, "init_args": _known_before(data["init_args"])},
+        "model": {**_known_before(model), "backbone": _network_before(model["backbone"])},
+    }
 
 
 def _known_before(arguments: Mapping[str, Any]) -> dict[str, Any]:
