@@ -9,7 +9,7 @@ that a Trainer does between two batches' ends: cutting windows, forward, backwar
 
 - `steps`: the median CPU time of a step, and the most memory that a training holds beside what its imports do;
 - `best`: plain PatchTST, its validation MSE over all windows, and the CPU seconds until ours is as low as theirs ever
-  is. Where theirs is lowest at its last validation the table says so, as it might fall on: `--length` is then too short.
+  is. Where theirs is lowest at its last validation the table says so: it might fall on, and `--length` is too short.
 
 Writes `SLUG.json` (courses, machine, versions) and `SLUG.md` into the output folder, for each model of CPU. Parts and
 recipes that are not asked for are kept as they were measured before. Needs `make peers` and ETTh1 (`TSATTN_DATA`).

@@ -57,7 +57,8 @@ def preset(board: Standings, row: pd.Series[Any]) -> str:
     head = (
         f"# {dataset}: {arm}, which has the lowest validation MSE over the horizons "
         f"{', '.join(map(str, board.horizons(dataset)))}\n"
-        f"# in the suite {run['suite']}; its values are those of horizon {horizon}, another one with --data.prediction_length.\n"
+        f"# in the suite {run['suite']}; its values are those of horizon {horizon}, another one with "
+        "--data.prediction_length.\n"
     )
     return head + yaml.safe_dump(shortest(yaml.safe_load(run["experiment"])), sort_keys=False, width=110)
 

@@ -16,7 +16,13 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 @pytest.mark.parametrize(
     ("loss", "metric"),
-    [("mse", "mse_scaled"), ("huber", "mse_scaled"), ("mae", "mae_scaled"), ("pinball", "crps_scaled")],
+    [
+        ("mse", "mse_scaled"),
+        ("huber", "mse_scaled"),
+        ("mae", "mae_scaled"),
+        ("frequency", "mae_scaled"),
+        ("pinball", "crps_scaled"),
+    ],
 )
 def test_the_rule(loss: str, metric: str) -> None:
     quantiles = QUANTILES if loss == "pinball" else ()
@@ -38,7 +44,7 @@ def test_every_loss_has_a_score_that_is_there() -> None:
         ("mse", "crps", "weights are selected by crps only with quantiles; without them by one of mse, mae"),
         ("pinball", None, "weights are selected by crps only with quantiles"),
         ("mse", "wql", "weights are selected by one of mse, mae, crps, not wql"),
-        ("hinge", None, "loss must be one of mse, huber, mae, pinball, nll, not hinge"),
+        ("hinge", None, "loss must be one of mse, huber, mae, frequency, pinball, nll, not hinge"),
     ],
 )
 def test_what_cannot_be_selected_by_is_refused(loss: str, choice: str | None, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -163,6 +164,16 @@ class TestKey:
         }
         assert len(older) == len(whole.model) - 3
         assert replace(whole, model=older).key == whole.key
+
+    def test_nor_does_what_came_later_in_networks(self, content: dict[str, Any]) -> None:
+        network = {"kind": "patchtst", "d_model": 8, "num_heads": 2}
+        for backbone in (network, {"kind": "ensemble", "members": ["ridge", network]}):
+            whole = Experiment.of({**content, "model": {"backbone": backbone}})
+            older = json.loads(json.dumps(whole.model).replace(', "patch_mask": 0.0', ""))
+            assert older != whole.model
+            assert replace(whole, model=older).key == whole.key
+            masked = json.loads(json.dumps(whole.model).replace('"patch_mask": 0.0', '"patch_mask": 0.2'))
+            assert replace(whole, model=masked).key != whole.key
 
     def test_the_version_of_the_results_is_in_it(
         self, content: dict[str, Any], monkeypatch: pytest.MonkeyPatch

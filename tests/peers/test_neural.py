@@ -123,6 +123,11 @@ def test_quantiles_that_cross_are_sorted() -> None:
             {},
             "neuralforecast_Level is trained for so many steps: give max_steps or .*",
         ),
+        (
+            {},
+            {"loss": "frequency"},
+            "neuralforecast_Level is trained by one of mse, mae, huber, pinball, not frequency",
+        ),
         ({"devices": 2}, {}, "neuralforecast_Level is trained on one device: --trainer.devices must be 1, not 2"),
     ],
 )

@@ -41,6 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
         "seeds": 2,
     },
     "ensemble-networks": {"kind": "ensemble", "members": [NETWORK, {"kind": "transformer", **SMALL}]},
+    "distilled": {"kind": "distilled", "student": NETWORK, "teacher": "ridge", "weight": 0.25},
     "chronos": {"kind": "chronos", "weights": small_weights()},
     "chronos-own-context": {"kind": "chronos", "weights": small_weights(), "context_length": 11},
     "neuralforecast": {"kind": "neuralforecast", "model": "DLinear", "arguments": {"moving_avg_window": 3}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from optuna.trial import TrialState
 
 from tests.tuning.cases import SEARCH, states, toy
 from tsattn.errors import UserError
+from tsattn.experiments import Experiment
 from tsattn.tuning import Budget, open_storage, open_study, read_search, run_study
 from tsattn.tuning import study as study_module
 from tsattn.tuning import worker as worker_module
@@ -32,7 +34,8 @@ def search(tmp_path: Path) -> Search:
 
 def opened(folder: Path, search: Search, url: str | None = None, **more: Any) -> tuple[optuna.Study, Any]:
     storage = open_storage(None if url is None else url.format(folder=folder), folder)
-    arguments: dict[str, Any] = {"identity": {"config": {"a": 1}}, "first": [], "seed": 1, **more}
+    config = {"data": {"init_args": {}}, "model": {"backbone": {"kind": "patchtst"}, "learning_rate": 0.1}}
+    arguments: dict[str, Any] = {"identity": {"config": config}, "first": [], "seed": 1, **more}
     return open_study(storage, "one", search, **arguments), storage
 
 
@@ -229,21 +232,38 @@ def test_the_time_ends_a_study(search: Search, tmp_path: Path) -> None:
 
 
 def test_a_study_of_something_else_is_refused(search: Search, tmp_path: Path) -> None:
-    identity = {"config": {"model": {"learning_rate": 0.1}, "trainer": {}}, "cv": 0}
+    model = {"learning_rate": 0.1, "backbone": {"kind": "patchtst"}}
+    identity = {"config": {"data": {"init_args": {}}, "model": model, "trainer": {}}, "cv": 0}
     opened(tmp_path, search, identity=identity)
     for other, said in (
         ({**identity, "cv": 2}, "its cv is 0, but 2 is asked for"),
         (
-            {**identity, "config": {"model": {"learning_rate": 0.2}, "trainer": {}}},
+            {**identity, "config": {**identity["config"], "model": {**model, "learning_rate": 0.2}}},
             "its config model.learning_rate is 0.1, but 0.2 is asked for",
         ),
         (
             {**identity, "config": {**identity["config"], "trainer": {"max_steps": 2}}},
             "its config trainer.max_steps is not there, but 2 is asked for",
         ),
+        (
+            {**identity, "config": {**identity["config"], "data": {"init_args": {"transform": "log"}}}},
+            "its config data.init_args.transform is not there, but log is asked for",
+        ),
     ):
         with pytest.raises(UserError, match=said):
             opened(tmp_path, search, identity=other)
+
+
+def test_a_study_of_an_earlier_version_goes_on(search: Search, tmp_path: Path) -> None:
+    """Options that have come since are as everything was before them."""
+    content = Experiment.read(toy(tmp_path).folder / "config.yaml").to_dict()
+    before = copy.deepcopy(content)
+    del before["data"]["init_args"]["transform"], before["model"]["calibrate"]
+    assert before != content
+    study, _ = opened(tmp_path, search, identity={"config": before}, first=[{"x": 0.5}])
+    again, _ = opened(tmp_path, search, identity={"config": content})
+    assert [trial.number for trial in again.trials] == [trial.number for trial in study.trials] == [0]
+    assert Experiment.of(before).to_dict() == content
 
 
 def test_a_study_whose_maker_died_is_filled(search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,7 @@ class PatchTST(Backbone):
         calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
         norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
+        patch_mask: the share of patches whose values are hidden in training, see `TokenEmbedding`; 0 hides none.
     """
 
     token: ClassVar[str] = "patch"
@@ -67,6 +68,7 @@ class PatchTST(Backbone):
         calendar: bool = False,
         dropout: float = 0.1,
         norm: str = "layer",
+        patch_mask: float = 0.0,
     ) -> None:
         super().__init__()
         check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=dropout)
@@ -74,7 +76,7 @@ class PatchTST(Backbone):
         patch_len = min(16, L) if patch_len is None else patch_len
         self.patches = Patches(L, patch_len, max(1, patch_len // 2) if stride is None else stride)
         N = self.patches.count
-        self.tokens = TokenEmbedding(patch_len, d_model, N, positions, dropout)
+        self.tokens = TokenEmbedding(patch_len, d_model, N, positions, dropout, patch_mask)
         self.encoder = Encoder(
             [
                 build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=N, rope=positions == "rotary")

@@ -138,7 +138,7 @@ GROUPS = (
             Option("--model.distribution", "NAME", "normal, student_t or negative_binomial, whose quantiles these are"),
             Option("--model.calibrate", "B", "calibrate intervals by validation windows, or a share of them", "false"),
             Option("--model.learning_rate", "RATE", "the highest of the training", "0.001"),
-            Option("--model.loss", "NAME", "mse, mae, huber, pinball (with quantiles) or nll (with a distribution)"),
+            Option("--model.loss", "NAME", "mse, mae, huber or frequency; pinball of quantiles, nll of distributions"),
             Option("--model.weight_decay", "RATE", "of AdamW, on matrices only", "0.01"),
             Option("--model.warmup_steps", "N", "until the highest rate (default: a tenth of all, at most 100)"),
             Option("--model.schedule", "NAME", "of the rate from then: cosine, down to 0, or constant", "cosine"),

@@ -11,20 +11,20 @@ __all__ = ["SELECTION_CHOICES", "selection_metric"]
 SELECTION_CHOICES = {"mse": "mse_scaled", "mae": "mae_scaled", "crps": "crps_scaled"}
 """What a user may choose by, and the score that it is."""
 
-_OF_LOSS = {"mse": "mse", "huber": "mse", "mae": "mae", "pinball": "crps", "nll": "crps"}
+_OF_LOSS = {"mse": "mse", "huber": "mse", "mae": "mae", "frequency": "mae", "pinball": "crps", "nll": "crps"}
 
 
 def selection_metric(loss: str, quantiles: Sequence[float] = (), choice: str | None = None) -> str:
     """The score of the validation windows, least is best, by which weights and trials are chosen.
 
     Args:
-        loss: what is trained: ``mse``, ``huber``, ``mae``, ``pinball`` or ``nll``.
+        loss: what is trained: ``mse``, ``huber``, ``mae``, ``frequency``, ``pinball`` or ``nll``.
         quantiles: the levels that are forecast, none for a point forecast.
         choice: one of `SELECTION_CHOICES` in place of the error of the loss.
 
     Returns:
-        ``mse_scaled`` for mse and huber, ``mae_scaled`` for mae, ``crps_scaled`` for pinball and nll, whose mean is
-        selected by ``mse_scaled`` without quantiles.
+        ``mse_scaled`` for mse and huber, ``mae_scaled`` for mae and frequency, ``crps_scaled`` for pinball and nll,
+        whose mean is selected by ``mse_scaled`` without quantiles.
 
     Raises:
         UserError: for an unknown loss or choice, or the CRPS of a point forecast.

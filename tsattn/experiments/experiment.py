@@ -26,7 +26,7 @@ from tsattn.training.optimization import Optimization
 from tsattn.training.trainer_checks import check_seed
 from tsattn.training.trainer_options import chosen_precision
 
-__all__ = ["OF_DATA", "RESULTS_VERSION", "Experiment"]
+__all__ = ["OF_DATA", "RESULTS_VERSION", "Experiment", "as_before"]
 
 RESULTS_VERSION = 3
 """Raised in the commit that changes any number of a result: results of other versions are not comparable."""
@@ -45,6 +45,8 @@ _CAME_LATER = {
     **{"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False},
     **{"patience": None, "min_delta": 0.0},
 }
+# the same of the arguments of a network, wherever its description stands
+_CAME_LATER_IN_NETWORKS = {"patch_mask": 0.0}
 OF_DATA = (
     *("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows"),
     "transform",
@@ -183,7 +185,7 @@ class Experiment:
         splits = [[split.train_end, split.val_end, split.test_end] for split in data.splits]
         content = {
             "version": RESULTS_VERSION,
-            "model": _known_before(self.model),
+            "model": {**_known_before(self.model), "backbone": _network_before(self.model["backbone"])},
             "trainer": trainer,
             "seed": self.seed,
             "data": _known_before(of_data),
@@ -193,9 +195,33 @@ class Experiment:
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
+def as_before(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What an experiment says as plain data, without options that came later and are as everything was before them.
+
+    So two that were written down by different versions can be compared.
+    """
+    data, model = content["data"], content["model"]
+    return {
+        **content,
+        "data": {**data, "init_args": _known_before(data["init_args"])},
+        "model": {**_known_before(model), "backbone": _network_before(model["backbone"])},
+    }
+
+
 def _known_before(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments without those of `_CAME_LATER` that are as they were before."""
     return {name: value for name, value in arguments.items() if _CAME_LATER.get(name, _NONE) != value}
+
+
+def _network_before(description: Any) -> Any:
+    """A description, and those in it, without arguments of `_CAME_LATER_IN_NETWORKS` that are as they were before."""
+    if isinstance(description, Mapping):
+        return {
+            name: _network_before(value)
+            for name, value in description.items()
+            if _CAME_LATER_IN_NETWORKS.get(name, _NONE) != value
+        }
+    return [*map(_network_before, description)] if isinstance(description, list) else description
 
 
 def _full(overrides: Mapping[str, Any] | None) -> dict[str, Any]:

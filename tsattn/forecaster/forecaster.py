@@ -103,7 +103,7 @@ class Forecaster(Forecasting, NetworkViews):
         patience: validations without a lower error, after which training ends; by default 7 where `max_steps` is not
             given, else it ends at `max_steps`.
         min_delta: how much lower a validation error must be for that.
-        loss: ``mse`` (the default), ``mae`` or ``huber`` of a point forecast; quantiles are trained by ``pinball``.
+        loss: ``mse`` (the default), ``mae``, ``huber`` or ``frequency`` of a point forecast; of quantiles ``pinball``.
         mup: whether to follow the muP learning rules, under which one learning rate serves every width.
         activation_checkpointing: whether activations are computed anew in the backward pass, to save memory.
         compile_mode: of torch.compile, which compiles a network while it is trained; None does not.

@@ -22,18 +22,28 @@ class TokenEmbedding(nn.Module):
         max_length: the most tokens.
         positions: ``learned`` adds a vector for each place; ``rotary`` (left to the attention) and ``none`` add none.
         dropout: probability of dropping a number of a token in training.
+        mask: probability of hiding the values of a whole step or patch in training: its token is that of zeros, at its
+            position and with its `term`, and the others are not made larger for it.
+
+    Raises:
+        UserError: for positions that are none of these, or a mask outside [0, 1).
     """
 
     POSITIONS = ("learned", "rotary", "none")
     mup_roles: ClassVar[dict[str, str]] = {"value": "input", "position": "input"}  # see tsattn.optim
 
-    def __init__(self, num_inputs: int, d_model: int, max_length: int, positions: str, dropout: float) -> None:
+    def __init__(
+        self, num_inputs: int, d_model: int, max_length: int, positions: str, dropout: float, mask: float = 0.0
+    ) -> None:
         super().__init__()
+        if not 0 <= mask < 1:
+            raise UserError(f"the share of patches that are masked must lie in [0, 1), not {mask}")
         if positions not in self.POSITIONS:
             raise UserError(f"positions must be one of {', '.join(self.POSITIONS)}, not {positions!r}")
         self.value = nn.Linear(num_inputs, d_model)
         self.position = nn.Parameter(0.02 * torch.randn(max_length, d_model)) if positions == "learned" else None
         self.dropout = Dropout(dropout)
+        self.mask = mask
 
     def forward(self, x: Tensor, term: Tensor | None = None) -> Tensor:
         """Tokens `(B G, N, D)`.
@@ -43,6 +53,10 @@ class TokenEmbedding(nn.Module):
             term: `(B, N, D)` or `(B, 1, D)`, added to the tokens of all series of a window, see `Covariates`.
         """
         tokens = self.value(x)
+        if self.training and self.mask > 0:
+            # of each series by itself, by the generator that a checkpoint keeps
+            hidden = torch.rand(tokens.shape[:2], device=tokens.device) < self.mask
+            tokens = tokens.masked_fill(hidden[..., None], 0.0)
         if self.position is not None:
             tokens = tokens + self.position[-x.shape[1] :]
         if term is not None:

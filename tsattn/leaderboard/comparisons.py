@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.leaderboard.block_bootstrap import Deviations
-from tsattn.leaderboard.paired_errors import COMPARISON, Pair, PairedErrors, Seeds
+from tsattn.leaderboard.paired_errors import COMPARISON, Pair, PairedErrors, Seeds, predictor_of
 from tsattn.leaderboard.standings import METRICS, RIDGE, STANDARD, RankedArm, Standings
 
 __all__ = ["COMPARISON", "LEVEL", "Pair", "adjusted", "compare_all", "compare_pairs", "confirm", "planned"]
@@ -67,7 +67,11 @@ def compare_all(
 
 
 def compare_pairs(
-    board: Standings, pairs: Iterable[Pair], metrics: Collection[str] = tuple(METRICS), resamples: int | None = None
+    board: Standings,
+    pairs: Iterable[Pair],
+    metrics: Collection[str] = tuple(METRICS),
+    resamples: int | None = None,
+    alike: Callable[[RankedArm], str] = predictor_of,
 ) -> pd.DataFrame:
     """Some comparisons of a board, corrected for the number of these.
 
@@ -76,6 +80,7 @@ def compare_pairs(
         pairs: that are compared; one that is there twice is compared once.
         metrics: of `METRICS`.
         resamples: see `compare_all`.
+        alike: by what an arm is called together with all others the luck of whose seeds is taken to be alike.
 
     Returns:
         As `compare_all`, where ``against`` is the attention of the reference, or the predictor of one that has none.
@@ -86,7 +91,7 @@ def compare_pairs(
         return True
 
     only = {(*pair.names, metric) for pair in pairs for metric in metrics}
-    return _compared(board, pairs, is_any, is_any, resamples, only=only)
+    return _compared(board, pairs, is_any, is_any, resamples, only=only, alike=alike)
 
 
 def confirm(
@@ -139,6 +144,7 @@ def _compared(
     is_known: Seeds,
     resamples: int | None,
     only: Collection[tuple[object, ...]] | None = None,
+    alike: Callable[[RankedArm], str] = predictor_of,
 ) -> pd.DataFrame:
     pairs = list(pairs)
     number = len(pairs) * len(METRICS) if only is None else len(only)
@@ -146,7 +152,7 @@ def _compared(
     rows: list[dict[str, object]] = []
     found: list[Deviations | None] = []
     for dataset in dict.fromkeys(pair.dataset for pair in pairs):
-        drawn = PairedErrors(board, dataset, is_used, is_known, resamples)
+        drawn = PairedErrors(board, dataset, is_used, is_known, resamples, alike)
         for pair in pairs:
             if pair.dataset == dataset:
                 for row, deviation in drawn.compared(pair):

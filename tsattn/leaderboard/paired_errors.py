@@ -11,7 +11,7 @@ import numpy as np
 from tsattn.leaderboard.block_bootstrap import Deviations, Resample, ResampledRuns, SeedLuck, deviations
 from tsattn.leaderboard.standings import METRICS, OriginErrors, RankedArm, Standings
 
-__all__ = ["COMPARISON", "Pair", "PairedErrors", "Seeds"]
+__all__ = ["COMPARISON", "Pair", "PairedErrors", "Seeds", "predictor_of"]
 
 COMPARISON = ["dataset", "horizon", "predictor", "attention", "against", "metric"]
 """The columns by which a comparison is known."""
@@ -21,6 +21,11 @@ _PAIRED_FREEDOM = 3  # degrees of freedom below which the spread of differences 
 
 Seeds = Callable[[int], bool]
 """Whether a seed is one of some."""
+
+
+def predictor_of(arm: RankedArm) -> str:
+    """The predictor of an arm, whose luck is taken to be alike for all its attentions."""
+    return arm.predictor
 
 
 @dataclass(frozen=True, order=True)
@@ -68,10 +73,19 @@ class PairedErrors:
         is_used: the seeds whose means are compared.
         is_known: those from which it is learnt how far seeds lie apart; they hold the others.
         resamples: how many.
+        alike: by what an arm is called together with all others whose luck is taken to be alike, relative to the error.
     """
 
-    def __init__(self, board: Standings, dataset: str, is_used: Seeds, is_known: Seeds, resamples: int) -> None:
-        self.board, self.dataset = board, dataset
+    def __init__(
+        self,
+        board: Standings,
+        dataset: str,
+        is_used: Seeds,
+        is_known: Seeds,
+        resamples: int,
+        alike: Callable[[RankedArm], str] = predictor_of,
+    ) -> None:
+        self.board, self.dataset, self.alike = board, dataset, alike
         self.is_used, self.is_known, self.resamples = is_used, is_known, resamples
         self._horizons = [horizon for name, horizon in board.tables if name == dataset]
         self._runs: dict[tuple[int, RankedArm, str], _Runs | None] = {}
@@ -103,11 +117,11 @@ class PairedErrors:
             luck, other_luck = luck_of_pairs, None
             if luck_of_pairs is not None:
                 luck = luck_of_pairs.times(others.mean)
-            elif pair.arm.predictor == pair.reference.predictor:
-                luck = other_luck = self._luck(pair.arm.predictor, metric, (runs.mean + others.mean) / 2)
+            elif arm.seeds and reference.seeds and self.alike(pair.arm) == self.alike(pair.reference):
+                luck = other_luck = self._luck(pair.arm, metric, (runs.mean + others.mean) / 2)
             else:
                 luck, other_luck = (
-                    self._luck(one.predictor, metric, own.mean) if known.seeds else None
+                    self._luck(one, metric, own.mean) if known.seeds else None
                     for one, own, known in ((pair.arm, runs, arm), (pair.reference, others, reference))
                 )
             rng = self._rng(pair.horizon, str(pair.arm), str(pair.reference), metric)
@@ -138,17 +152,21 @@ class PairedErrors:
                 self._runs[place] = _Runs(runs, errors, [int(seed) for seed in rows["seed"].dropna()])
         return self._runs[place]
 
-    def _luck(self, predictor: str, metric: str, level: float) -> SeedLuck | None:
-        """Of the seeds of a predictor at an error, known of all its attentions and horizons."""
-        if (predictor, metric) not in self._lucks:
-            arms = [
-                known.runs.relative_to(known.runs.mean)
-                for horizon in self._horizons
-                for arm in self.board.arms_of(self.dataset, horizon)
-                if arm.predictor == predictor and (known := self._resampled(horizon, arm, metric)) is not None
-            ]
-            self._lucks[predictor, metric] = SeedLuck.of(arms)
-        luck = self._lucks[predictor, metric]
+    def _luck(self, arm: RankedArm, metric: str, level: float) -> SeedLuck | None:
+        """Of the seeds of an arm at an error, known of all that are alike and of all horizons."""
+        place = self.alike(arm), metric
+        if place not in self._lucks:
+            self._lucks[place] = SeedLuck.of(
+                [
+                    known.runs.relative_to(known.runs.mean)
+                    for horizon in self._horizons
+                    for one in self.board.arms_of(self.dataset, horizon)
+                    if self.alike(one) == place[0]
+                    and (known := self._resampled(horizon, one, metric)) is not None
+                    and known.seeds
+                ]
+            )
+        luck = self._lucks[place]
         return None if luck is None else luck.times(level)
 
     def _luck_of_pairs(self, pair: Pair, metric: str) -> SeedLuck | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.errors import UserError, number_of
+from tsattn.errors import UserError, number_of, one_of
 from tsattn.evaluation import selection_metric
 from tsattn.peers.base import PeerPredictor
 from tsattn.peers.exchange import write_series
@@ -157,6 +157,8 @@ class NeuralForecast(PeerPredictor):
                 f"{self.name} is trained for so many steps: give max_steps or max_epochs, not max_time alone"
             )
         loss = choose_loss(given.get("loss"), levels)
+        if loss not in _LOSSES:
+            raise UserError(f"{self.name} is trained by one of {one_of(_LOSSES)}, not {loss}")
         trainer = training.trainer.arguments
         options = {
             "max_steps": plan.steps,

@@ -33,6 +33,7 @@ PREDICTORS = {
     "persistence": "tsattn.predictors.naive.Persistence",
     "window_mean": "tsattn.predictors.naive.WindowMean",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
+    "distilled": "tsattn.predictors.distilled.Distilled",
     "chronos": "tsattn.chronos.forecasting.chronos_predictor.ChronosPredictor",
     "neuralforecast": "tsattn.peers.neural.NeuralForecast",
     "statsforecast": "tsattn.peers.local.StatsForecast",

@@ -65,8 +65,8 @@ class ForecastingModule(LightningModule):
         learning_rate: peak learning rate of AdamW.
         weight_decay: weight decay of AdamW, on matrices only.
         warmup_steps: steps over which the learning rate rises. By default a tenth of all steps, and at most 100.
-        loss: ``mse``, ``mae`` or ``huber``, over observed targets on the scale of the data; by default ``mse``, and
-            ``pinball`` with quantiles, which no other loss trains. A pretrained network is trained by its own.
+        loss: ``mse``, ``mae``, ``huber`` or ``frequency``, over observed targets on the scale of the data; by default
+            ``mse``, and ``pinball`` with quantiles, which no other trains. A pretrained network is trained by its own.
         mup: follow the muP learning rules of `tsattn.optim`, under which one learning rate serves every width: each
             hidden weight learns at ``learning_rate * 768 / fan_in``, and starts anew with variance ``1 / fan_in``. Give
             the attention ``scaling: mup`` with it.

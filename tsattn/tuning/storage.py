@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from tsattn.errors import UserError
 from tsattn.experiments.dotted import get_at, paths
+from tsattn.experiments.experiment import as_before
 from tsattn.passwords import scrubbed, without_password
 from tsattn.tuning.samplers import SeededSampler
 from tsattn.tuning.search import Search
@@ -86,7 +87,7 @@ def open_study(
         storage: where it is kept.
         name: of the study.
         search: says objectives, sampler and pruner.
-        identity: plain data that must be that of the study: configuration, search space, validation.
+        identity: plain data that must be that of the study: ``config`` of an experiment, search space, validation.
         first: what the first trials of a new study take.
         seed: of the sampler.
 
@@ -114,7 +115,8 @@ def open_study(
         for params in first:
             study.enqueue_trial(params, skip_if_exists=True)
         study.set_user_attr(_READY, True)
-    saved = study.user_attrs[_IDENTITY]
+    # a study that an earlier version began goes on, where what came since is as it was
+    saved, identity = ({**one, "config": as_before(one["config"])} for one in (study.user_attrs[_IDENTITY], identity))
     if saved != identity:
         raise UserError(f"the study {name} is another one: {_difference(saved, identity)}; name a new --study")
     return study

@@ -1,0 +1,209 @@
+"""What `Forecaster` should be by default, as validation says it, and whether others were given as much time."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.docs.blocks import ROOT
+from tsattn import Forecaster
+
+BEST = "PatchTST from the ridge"
+
+
+@pytest.fixture(autouse=True)
+def parts_of_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+
+
+@pytest.fixture
+def choice() -> Any:
+    return importlib.import_module("default_choice")
+
+
+@pytest.fixture
+def defaults() -> Any:
+    return importlib.import_module("defaults")
+
+
+def fit(data: str, candidate: str, seed: int, mase: float) -> dict[str, Any]:
+    common = {"data": data, "candidate": candidate, "seed": seed, "reason": ""}
+    return {**common, "mase": mase, "seasonal naive": 2.0, "cpu_seconds": 1.0, "context_length": 24}
+
+
+def made_up(**by_candidate: list[list[float]]) -> list[dict[str, Any]]:
+    """Fits of candidates, given their MASE by data set and seed; those of one seed draw nothing."""
+    return [
+        fit(data, candidate.replace("_", " "), seed, mase)
+        for candidate, rows in {BEST: by_candidate.pop("present"), **by_candidate}.items()
+        for data, row in zip("ab", rows, strict=True)
+        for seed, mase in enumerate(row, 1)
+    ]
+
+
+PRESENT = [[1.0, 1.1], [0.5, 0.5]]
+
+
+def test_a_score_is_the_geometric_mean_over_data_and_seeds(choice: Any) -> None:
+    found = choice.scores(made_up(present=PRESENT, ridge=[[1.2], [0.6]]))
+    first, second = math.sqrt(0.5 * 0.25), math.sqrt(0.55 * 0.25)
+    assert found[BEST]["by_seed"] == pytest.approx([first, second])
+    assert found[BEST]["score"] == pytest.approx(math.sqrt(first * second))
+    assert found[BEST]["spread"] == pytest.approx(second - first)
+    assert found["ridge"]["score"] == pytest.approx(math.sqrt(0.6 * 0.3))
+    assert found["ridge"]["spread"] == 0, "what draws nothing is the same for every seed"
+
+
+@pytest.mark.parametrize(
+    ("other", "best", "changes", "said"),
+    [
+        ([[1.2, 1.2], [0.6, 0.6]], BEST, False, "has the lowest score: it stays"),
+        ([[1.0, 1.0], [0.5, 0.5]], "other", False, "within the spread of seeds, 0.0173, so it stays"),
+        ([[0.8, 0.8], [0.5, 0.5]], "other", True, "more than the spread of seeds, 0.0173, so other should be the"),
+    ],
+)
+def test_the_default_changes_for_what_is_better_than_the_spread_of_seeds(
+    choice: Any, other: list[list[float]], best: str, changes: bool, said: str
+) -> None:
+    found = made_up(present=PRESENT, other=other)
+    name, should_change, sentence = choice.verdict(choice.scores(found))
+    assert (name, should_change) == (best, changes)
+    assert said in sentence
+    about = {"command": "python benchmarks/default_choice.py", "machine": {"cpu": "AMD EPYC", "torch": "2.13.0"}}
+    page = choice.table({**about, "max_steps": 200, "fits": found})
+    assert sentence in page
+    (first, *_) = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line][1:]
+    assert first.startswith(f"| {best} | ")
+
+
+def test_what_does_not_apply_everywhere_is_not_chosen(choice: Any) -> None:
+    found = made_up(present=PRESENT, other=[[0.1, 0.1], [0.1, 0.1]])
+    found = [
+        one if (one["data"], one["candidate"]) != ("b", "other") else {**one, "reason": "one channel"} for one in found
+    ]
+    scores = choice.scores(found)
+    assert scores["other"]["score"] is None
+    assert choice.verdict(scores)[0] == BEST
+    about = {"command": "", "machine": {"cpu": "", "torch": ""}, "max_steps": 0}
+    page = choice.table({**about, "fits": found})
+    assert "| other | 0.050 (0.000) | does not apply | does not apply |" in page
+    assert "- other: one channel" in page
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(
+    choice: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def measured(name: str, frame: Any, backbone: Any, **arguments: Any) -> dict[str, Any]:
+        if len(asked) == 5:
+            raise KeyboardInterrupt
+        asked.append((name, backbone if isinstance(backbone, str) else backbone["kind"], *arguments.items()))
+        fitted = {"mase": 1.0 + 0.01 * len(asked), "seasonal naive": 2.0, "context_length": 48}
+        return {**fitted, "cpu_seconds": 1.0, "parameters": 1, "steps": 1}
+
+    monkeypatch.setattr(choice, "measured", measured)
+    monkeypatch.setattr(choice, "frame_of", lambda name: pd.DataFrame({"y": range(10)}))
+    monkeypatch.setattr(choice, "CANDIDATES", {BEST: choice.CANDIDATES[BEST], "ridge": "ridge"})
+    words = ["--data", "CO2", "ETTh1", "--seeds", "2", "--output", str(tmp_path)]
+    with pytest.raises(KeyboardInterrupt):
+        choice.main(words)
+    assert len(json.loads((tmp_path / "choice.json").read_text())["fits"]) == 5
+    first = [*asked]
+    asked.clear()
+    assert choice.main(words) == 0
+    assert [(one[0], one[1]) for one in first] == [
+        *([("CO2", "patchtst")] * 2),
+        ("CO2", "ridge"),
+        *([("ETTh1", "patchtst")] * 2),
+    ]
+    assert [(one[0], one[1]) for one in asked] == [("ETTh1", "ridge")], "no finished fit is repeated"
+    assert ("context_length", 48) not in first[0]
+    assert all(("context_length", 48) in one for one in (*first[1:3], first[4], asked[0]))
+    assert ("max_steps", 200) in first[0]
+    assert not any("max_steps" in str(one) for one in (first[2], asked[0])), "a closed form has no steps"
+    record = json.loads((tmp_path / "choice.json").read_text())
+    assert [one["mase"] for one in record["fits"]] == [1.01, 1.02, 1.03, 1.04, 1.05, 1.01]
+    asked.clear()
+    assert choice.main([*words, "--max-steps", "9"]) == 0
+    assert len(asked) == 4, "another length is another fit; what is not trained is the same"
+    with pytest.raises(SystemExit):
+        choice.main(["--data", "CO2"])
+    assert "needs an --output of its own" in capsys.readouterr().err
+
+
+def test_the_test_part_is_not_read(choice: Any, defaults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = defaults.frame_of("CO2")
+    ends: dict[str, list[Any]] = {"fit": [], "evaluate": []}
+    fits, evaluates = Forecaster.fit, Forecaster.evaluate
+
+    def fitted(self: Forecaster, frame: Any, *others: Any, **options: Any) -> Any:
+        ends["fit"].append(frame.index[-1])
+        return fits(self, frame, *others, **options)
+
+    def evaluated(self: Forecaster, frame: Any, *others: Any, **options: Any) -> Any:
+        ends["evaluate"].append(frame.index[-1])
+        return evaluates(self, frame, *others, **options)
+
+    monkeypatch.setattr(Forecaster, "fit", fitted)
+    monkeypatch.setattr(Forecaster, "evaluate", evaluated)
+    names = (BEST, "ridge", "mean of ridge and PatchTST", "iTransformer from the ridge")
+    monkeypatch.setattr(choice, "CANDIDATES", {name: choice.CANDIDATES[name] for name in names})
+    words = ["--data", "CO2", "--seeds", "1", "--max-steps", "2", "--output", str(tmp_path)]
+    assert choice.main(words) == 0
+    count = len(whole)
+    assert set(ends["evaluate"]) == {whole.index[round(0.8 * count) - 1]}, "all before the test part"
+    assert set(ends["fit"]) == {whole.index[round(0.8 * round(0.8 * count)) - 1]}, "and some of that is for validation"
+    page = (tmp_path / "choice.md").read_text()
+    assert "- iTransformer from the ridge: " in page
+    assert "channel" in page
+    assert "| iTransformer from the ridge | does not apply | does not apply |" in page
+
+
+def test_time_that_is_not_equal_is_said(defaults: Any) -> None:
+    def run(seconds: float) -> dict[str, Any]:
+        own = {"mase": 1.0, "seasonal naive": 2.0, "context_length": 96, "steps": 3}
+        return {**own, "cpu_seconds": seconds}
+
+    runs = {
+        "Forecaster()": [run(10.0), run(20.0), run(9.0)],
+        "NHITS": [run(9.1), run(1.0), run(12.0)],
+        "PatchTST": [run(8.9)] * 3,
+    }
+    assert defaults.times_ours(runs) == pytest.approx({"NHITS": 0.91, "PatchTST": 0.89})
+    record = {"machine": {"cpu": "AMD EPYC"}, "seeds": 3, "data": {"CO2": {"horizon": 52, "runs": runs}}}
+    (row,) = [line for line in defaults.table(record).splitlines() if line.startswith("| CO2 ")]
+    assert (
+        "| 1.000 (0.000) | 1.000 (0.000) | 1.000 (0.000), not at equal time | 10.0 / 9.1 / 8.9 | 0.91 / 0.89 |" in row
+    )
+    alone = {**record, "data": {"CO2": {"horizon": 52, "runs": {"Forecaster()": runs["Forecaster()"]}}}}
+    assert "not at equal time" not in defaults.table(alone).splitlines()[-1]
+
+
+def test_the_steps_that_took_nearest_are_taken(defaults: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that costs as much as 40 steps, and a machine on which nothing takes twice as long twice."""
+    asked: list[int] = []
+
+    def fitted(name: str, frame: Any, backbone: Any, max_steps: int, context_length: int) -> tuple[None, float]:
+        asked.append(max_steps)
+        return None, (max_steps + 40) * (1.25 if len(asked) % 2 else 0.75)
+
+    monkeypatch.setattr(defaults, "fitted", fitted)
+    steps = defaults.steps_in(300.0, "CO2", None, "NHITS", 96)
+    taken = {one: (one + 40) * (0.75 if number % 2 else 1.25) for number, one in enumerate(asked[1:], 1)}
+    assert len(taken) == defaults.GUESSES
+    assert steps == min(taken, key=lambda one: abs(math.log(taken[one] / 300)))
+    monkeypatch.setattr(defaults, "fitted", lambda *others, max_steps, context_length: (None, float(max_steps + 40)))
+    steps = defaults.steps_in(300.0, "CO2", None, "NHITS", 96)
+    assert defaults.is_equal((steps + 40) / 300)
+
+
+def test_the_committed_table_is_that_of_its_record(defaults: Any) -> None:
+    (file,) = [path for path in defaults.FOLDER.glob("*.json") if path.stem != "choice"]
+    assert file.with_suffix(".md").read_text() == defaults.table(json.loads(file.read_text()))

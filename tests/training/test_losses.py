@@ -1,0 +1,72 @@
+"""The loss by frequency, against the definition of the transform."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from tsattn.training.losses import FREQUENCY, frequency_loss, masked_loss
+
+
+def by_definition(error: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`(B, T, C)`, by the sum that a Fourier transform is."""
+    T = error.shape[1]
+    frequencies, steps = np.arange(T // 2 + 1), np.arange(T)
+    waves = np.exp(-2j * np.pi * np.outer(frequencies, steps) / T) / np.sqrt(T)
+    spectrum = np.abs(np.einsum("ft,btc->bfc", waves, error)).mean(1, keepdims=True)
+    return 0.5 * np.abs(error) + 0.5 * spectrum
+
+
+def drawn(T: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    forecast, target = (torch.randn(3, T, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    observed = torch.rand(3, T, 2, generator=generator) > 0.3
+    weight = torch.randint(0, 3, (3, T, 2), generator=generator).double()
+    return forecast, target, observed, weight
+
+
+@pytest.mark.parametrize("T", [1, 2, 7, 12])
+def test_the_loss_by_frequency_is_as_defined(T: int) -> None:
+    forecast, target, observed, weight = drawn(T)
+    error = (forecast - target).numpy()
+    plain = by_definition(error).mean()
+    assert masked_loss(FREQUENCY, forecast, target, None).item() == pytest.approx(plain, rel=1e-12)
+    assert T > 1 or plain == pytest.approx(np.abs(error).mean())
+    counts = (observed & (weight > 0)).numpy()
+    each = by_definition(np.where(counts, error, 0.0)) * weight.numpy()
+    expected = each[counts].mean() if counts.any() else 0.0
+    assert masked_loss(FREQUENCY, forecast, target, observed, (), weight).item() == pytest.approx(expected, rel=1e-12)
+    assert masked_loss(FREQUENCY, forecast, target, torch.zeros_like(observed)) == 0
+
+
+def test_what_is_not_observed_moves_neither_the_loss_nor_its_gradient() -> None:
+    forecast, target, observed, _ = drawn(9)
+    found = []
+    for unknown in (0.0, 1e6, torch.nan):
+        leaf = forecast.clone().requires_grad_()
+        loss = masked_loss(FREQUENCY, leaf, target.masked_fill(~observed, unknown), observed)
+        loss.backward()
+        assert leaf.grad is not None
+        assert (leaf.grad[~observed] == 0).all()
+        found.append((loss.detach(), leaf.grad))
+    for loss, gradient in found[1:]:
+        torch.testing.assert_close(loss, found[0][0], rtol=0, atol=0)
+        torch.testing.assert_close(gradient, found[0][1], rtol=0, atol=0)
+
+
+def test_a_perfect_forecast_has_a_finite_gradient() -> None:
+    target = drawn(8)[1]
+    leaf = target.clone().requires_grad_()
+    loss = masked_loss(FREQUENCY, leaf, target, None)
+    loss.backward()
+    assert leaf.grad is not None
+    assert (loss == 0) & leaf.grad.isfinite().all()
+
+
+def test_half_precisions_are_transformed_in_float32() -> None:
+    forecast, target, observed, _ = drawn(7)
+    half = frequency_loss(forecast.bfloat16(), target.bfloat16(), observed)
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half.double(), frequency_loss(forecast, target, observed), rtol=0, atol=0.05)
