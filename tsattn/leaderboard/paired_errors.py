@@ -174,7 +174,7 @@ class PairedErrors:
         one seed means other weights to begin with, as there are not as many.
         """
         found = []
-        for horizon in self._horizons if self._is_alike(pair) else ():
+        for horizon in self._horizons if self._begins_with_the_same_weights(pair) else ():
             arm, reference = (self._resampled(horizon, one, metric) for one in (pair.arm, pair.reference))
             if arm is not None and reference is not None and arm.errors.has_windows_of(reference.errors):
                 common = sorted(set(arm.seeds) & set(reference.seeds))
@@ -184,7 +184,8 @@ class PairedErrors:
         luck = SeedLuck.of(found)
         return luck if luck is not None and luck.freedom >= _PAIRED_FREEDOM else None
 
-    def _is_alike(self, pair: Pair) -> bool:
+    def _begins_with_the_same_weights(self, pair: Pair) -> bool:
+        """Whether one seed draws as many for both."""
         sizes = [
             self.board.runs(pair.dataset, pair.horizon, one)["parameters"].max() for one in (pair.arm, pair.reference)
         ]
