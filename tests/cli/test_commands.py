@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.cli.toy_run import TINY, fit
 from tsattn.cli import main
+from tsattn.experiments import Experiment
 from tsattn.training import ForecastingModule
 
 
@@ -266,6 +268,56 @@ def test_flags_merge_into_the_description(toy_csv: Path, tmp_path: Path, capsys:
     printed = yaml.safe_load(capsys.readouterr().out)
     assert printed["model"]["backbone"]["attention"] == {"kind": "swa", "window_size": 9}
     assert printed["model"]["backbone"]["d_model"] == 64
+
+
+def test_a_printed_configuration_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fit", "--config", "co2_mlr.yaml", "--attention.blocks=[1, 4, 8]", "--print_config"]
+    printed = []
+    for number in range(2):
+        with pytest.raises(SystemExit):
+            main(words)
+        printed.append(capsys.readouterr().out)
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(printed[-1])
+        words = ["fit", "--config", str(file), "--print_config"]
+    assert printed[0] == printed[1]
+    assert list(yaml.safe_load(printed[0])) == ["seed_everything", "data", "model", "trainer"]
+    overrides = {"model.backbone.attention.blocks": [1, 4, 8]}
+    assert Experiment.read(tmp_path / "0.yaml").key == Experiment.read("co2_mlr.yaml", overrides).key
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--model.backbone.d_model=16", "--model.backbone=patchtst"],
+        ["--model.backbone", "patchtst", "--model.backbone.d_model", "16"],
+        ["--model.backbone.d_model=16", "--model.backbone.kind=patchtst"],
+    ],
+)
+def test_arguments_may_stand_before_the_kind_that_they_are_of(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["fit", "--config", "co2_mlr.yaml", *words, "--print_config"])
+    assert yaml.safe_load(capsys.readouterr().out)["model"]["backbone"] == {"kind": "patchtst", "d_model": 16}
+
+
+def test_a_key_that_is_there_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("model: {loss: mae}\ndata: {class_path: ETTh1}\nmodel: {mup: true}\n")
+    assert main(["fit", "--config", str(file)]) == 2
+    assert "own.yaml is not YAML: the key 'model' is there twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{"])
+def test_damaged_versions_of_a_run_are_named(
+    trained: tuple[Path, Path], tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained[1], run)
+    (run / "versions.json").write_text(content)
+    assert main(["test", "--run", str(run)]) == 2
+    assert "versions.json is damaged: it holds no JSON object" in capsys.readouterr().err
 
 
 def test_training_goes_on_from_a_checkpoint(

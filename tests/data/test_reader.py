@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 
 from tests.conftest import REAL_ROOT
 from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame, with_cell
+from tsattn.data.mapped.convert import convert
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
-from tsattn.data.reader import panel_from_frame
+from tsattn.data.reader import TableReader, panel_from_frame
 from tsattn.data.tables import read_table
 from tsattn.errors import UserError
 
@@ -310,3 +312,24 @@ def test_real_long_file_with_gaps() -> None:
         first = list(pd.to_datetime(wide["date"])).index(panel.time[run][0])
         kept = ~filled[run]
         np.testing.assert_array_equal(panel.values[run, 0][kept], stacked[number, first:][: len(kept)][kept])
+
+
+@pytest.mark.parametrize("cell", ["1.000", "1.000,5", "-1.000.000", " 12.5"])
+def test_a_point_beside_decimal_commas_is_no_mark_of_decimals(tmp_path: Path, cell: str) -> None:
+    """Pandas reads 1.000 as text then, which read as a number without the file would be 1."""
+    lines = [
+        f"{day};{value}" for day, value in zip(pd.date_range("2024", periods=6), (7, 8, 9, cell, 3, 4), strict=True)
+    ]
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(["date;y", *lines]) + "\n")
+    german = {"separator": ";", "decimal": ","}
+    message = re.escape(f"line 5: {cell!r} in column 'y' is not a number with the decimal ','".replace("'", ""))
+    for read in (
+        lambda: TableReader.of(german).read(path),
+        lambda: convert(path, tmp_path / "arrays", TableReader.of(german).options),
+    ):
+        with pytest.raises(UserError) as caught:
+            read()
+        assert re.search(message, str(caught.value).replace("'", "")), caught.value
+    path.write_text(path.read_text().replace(cell, "1000,5"))
+    assert TableReader.of(german).read(path).values[:, 0].tolist() == [7, 8, 9, 1000.5, 3, 4]

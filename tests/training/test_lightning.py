@@ -60,9 +60,9 @@ def trainer(folder: Path, *callbacks: Callback, **options: Any) -> Trainer:
     return Trainer(default_root_dir=folder, accelerator="cpu", callbacks=[*callbacks], **{**quiet, **chosen, **options})
 
 
-def module() -> ForecastingModule:
+def module(attention: str | None = None, **options: Any) -> ForecastingModule:
     torch.manual_seed(0)
-    return ForecastingModule(SMALL)
+    return ForecastingModule(SMALL if attention is None else {**SMALL, "attention": attention}, **options)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,8 @@ def module() -> ForecastingModule:
         ({"max_epochs": 4, "check_val_every_n_epoch": 2}, 4 * BATCHES, [2 * BATCHES, 4 * BATCHES]),
         ({"max_epochs": 2, "limit_train_batches": 4, "val_check_interval": 0.5}, 8, [2, 4, 6, 8]),
         ({"max_steps": 4, "accumulate_grad_batches": 2, "val_check_interval": 4}, 8, [2, 4]),
+        # a step of what is left would be a smaller one
+        ({"max_epochs": 1, "accumulate_grad_batches": BATCHES - 1}, BATCHES - 1, [1]),
     ],
 )
 def test_a_trainer_whose_limits_are_set_after_it_was_made_obeys_them_in_one_epoch(
@@ -152,8 +154,14 @@ def test_a_training_that_came_to_its_end_goes_on_in_the_middle_of_its_one_epoch(
     assert diary.steps("validation") == [step for step in (8, 12) if step > first]
 
 
-def test_a_training_in_two_parts_is_bit_equal_to_one(toy_csv: Path, tmp_path: Path) -> None:
-    """Dropout, the order of windows and the optimizer go on: the learning rates are those of the same whole plan."""
+@pytest.mark.parametrize("is_mup", [False, True])
+def test_a_training_in_two_parts_is_bit_equal_to_one(toy_csv: Path, tmp_path: Path, is_mup: bool) -> None:
+    """Dropout, the order of windows and the optimizer go on: the learning rates are those of the same whole plan.
+
+    It is cut at a validation, and between two, where muP holds the factors of the attention to a size.
+    """
+    stop = 6 if is_mup else 8
+    options = {"attention": "btt", "mup": True, "learning_rate": 1e-2} if is_mup else {}
 
     def end(folder: Path, *stops: Callback, checkpoint: Path | None = None) -> Path:
         windows, last = data(toy_csv), folder / "last.ckpt"
@@ -161,12 +169,12 @@ def test_a_training_in_two_parts_is_bit_equal_to_one(toy_csv: Path, tmp_path: Pa
         best = BestCheckpoint(folder, "val_mse_scaled")
         made = trainer(folder, best, SaveProgress(last), ExactResume(), *stops, max_steps=12, val_check_interval=4)
         train_as_one_epoch(made, windows)
-        made.fit(module(), windows, ckpt_path=checkpoint, weights_only=True)
+        made.fit(module(**options), windows, ckpt_path=checkpoint, weights_only=True)
         return last
 
     whole = end(tmp_path / "whole")
-    part = end(tmp_path / "part", StopAt(8))
-    assert torch.load(part, weights_only=True)["global_step"] == 8
+    part = end(tmp_path / "part", StopAt(stop))
+    assert torch.load(part, weights_only=True)["global_step"] == stop
     torch.manual_seed(99)
     joined = end(tmp_path / "joined", checkpoint=part)
     one, other = (torch.load(path, weights_only=True)["state_dict"] for path in (whole, joined))

@@ -70,3 +70,21 @@ def test_half_precisions_are_transformed_in_float32() -> None:
     half = frequency_loss(forecast.bfloat16(), target.bfloat16(), observed)
     assert half.dtype == torch.float32
     torch.testing.assert_close(half.double(), frequency_loss(forecast, target, observed), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("name", ["mse", "mae", "huber", "frequency", "pinball"])
+def test_an_unknown_target_reaches_no_gradient(name: str) -> None:
+    torch.manual_seed(0)
+    levels = (0.1, 0.5, 0.9) if name == "pinball" else ()
+    target, observed = torch.randn(3, 6, 2), torch.rand(3, 6, 2) < 0.6
+    made = torch.randn(3, 6, 2, *([len(levels)] if levels else []))
+    results = []
+    for unknown in (0.0, torch.nan, 7.0):
+        forecast = made.clone().requires_grad_()
+        loss = masked_loss(name, forecast, target.masked_fill(~observed, unknown), observed, levels)
+        (gradient,) = torch.autograd.grad(loss, forecast)
+        results.append((loss.detach(), gradient))
+    for loss, gradient in results[1:]:
+        assert torch.equal(loss, results[0][0])
+        assert torch.equal(gradient, results[0][1])
+    assert not results[0][1][~observed].any()

@@ -159,11 +159,17 @@ def _override(flag: str, value: str | None) -> tuple[str, Any]:
 
 
 def _merge(description: object, overrides: list[tuple[str, Any]], root: str) -> object:
-    """The description with the flags applied in order; naming a kind starts a description afresh.
+    """The description with the flags applied; naming a kind starts a description afresh.
 
-    Flags of the attention come last, wherever they stand: they must outlive another kind of backbone.
+    Wherever they stand, what names a kind comes before its arguments, and flags of the attention come last: they must
+    outlive another kind of backbone.
     """
-    for name, value in sorted(overrides, key=lambda override: _names(override[0], _ATTENTION)):
+
+    def rank(override: tuple[str, Any]) -> tuple[bool, bool]:
+        flag = override[0]
+        return _names(flag, _ATTENTION), flag not in (root, _ATTENTION) and not flag.endswith(".kind")
+
+    for name, value in sorted(overrides, key=rank):
         path = name.removeprefix(root).split(".")[1:]
         description = _set(description, path, value, root)
     return description

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tsattn.errors import UserError, shown
 
 __all__ = [
+    "DECIMAL",
     "MISSING",
     "category_codes",
     "category_text",
@@ -34,6 +35,9 @@ __all__ = [
 
 MISSING = "missing"
 """The category of a series that has none."""
+
+DECIMAL = "decimal"
+"""Under which the `attrs` of a frame that was read from a file hold its mark of decimals, if that is no point."""
 
 
 def column_names(columns: Any, what: str) -> tuple[str, ...]:
@@ -83,6 +87,9 @@ def _numbers(column: pd.Series, where: Callable[[int], str], role: str) -> NDArr
     is_covariate = role.endswith("covariate")
     if is_covariate and (types[given] == "b").all():
         return np.asarray(cells.where(given, np.nan), dtype=np.float64)
+    if column.attrs.get(DECIMAL, ".") != ".":
+        is_text = np.fromiter((isinstance(cell, str) for cell in cells), dtype=bool, count=len(cells))
+        _refuse_points(cells, is_text & given, where, role)
     # pandas would drop imaginary parts and count bools and dates as numbers
     numbers = pd.to_numeric(cells.where(given & (types == "n"), np.nan), errors="coerce").to_numpy(dtype=np.float64)
     wrong = np.flatnonzero(np.isnan(numbers) & given)
@@ -96,6 +103,16 @@ def _numbers(column: pd.Series, where: Callable[[int], str], role: str) -> NDArr
             f"numbers{', bools, or text without a number' if is_covariate else ''}{advice}"
         )
     return numbers
+
+
+def _refuse_points(cells: pd.Series, is_text: NDArray[np.bool_], where: Callable[[int], str], role: str) -> None:
+    """Refuse a point in the text of a number with another mark of decimals, which would be read as one."""
+    for row in np.flatnonzero(is_text).tolist():
+        if re.fullmatch(r"\s*[+-]?\d+(\.\d+)+(,\d*)?\s*", cells.iloc[row]):
+            raise UserError(
+                f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} is not a number with the "
+                f"decimal ',': a {role} needs numbers without a mark of thousands"
+            )
 
 
 def _kind(cell: object) -> str:

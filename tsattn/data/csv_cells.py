@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from tsattn.data.columns import DECIMAL
 from tsattn.data.files import check_columns, check_file, first_line
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
@@ -60,6 +61,13 @@ def read_cells(
         table = _read(path, options)
     for name in found:
         table[name] = _ids(table[name])
+    return _marked(table, text)
+
+
+def _marked(table: pd.DataFrame, text: TextFormat) -> pd.DataFrame:
+    """A table that says how its numbers are written, where that is not as everywhere."""
+    if text.decimal != ".":
+        table.attrs[DECIMAL] = text.decimal
     return table
 
 
@@ -82,7 +90,7 @@ def read_in_parts(
         options, _ = _options(path, ids, dates, text, has_header=True, in_parts=True)
         with pd.read_csv(path, chunksize=rows, **options) as reader:
             for table in reader:
-                yield table.reset_index(drop=True)
+                yield _marked(table.reset_index(drop=True), text)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,9 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         with pa.parquet.ParquetFile(path) as file:
             check_columns(path, file.metadata.num_columns)
+            repeated = [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]
+            if repeated:
+                raise UserError(f"{path} has two columns {repeated[0][:60]!r}")
             table = file.read()
     except (UserError, MemoryError):
         raise

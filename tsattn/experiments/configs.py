@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tsattn.errors import UserError, one_of, shown
+from tsattn.yaml_text import parsed
 
 __all__ = ["SECTIONS", "check_sections", "config_names", "find_config", "read_config"]
 
@@ -40,7 +41,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
         UserError: if it is none.
     """
     try:
-        content = yaml.safe_load(path.read_text())
+        content = parsed(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, Mapping):

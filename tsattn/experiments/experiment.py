@@ -90,7 +90,7 @@ class Experiment:
         calibration_share(whole["model"]["calibrate"])
         files = whole["data"].get("init_args") or {}
         # the description is read from anywhere
-        files.update({name: str(Path(files[name]).absolute()) for name in _FILES if files.get(name)})
+        files.update({name: str(Path(files[name]).expanduser().absolute()) for name in _FILES if files.get(name)})
         seed = whole["seed_everything"]
         if seed is True:
             seed = int.from_bytes(hashlib.sha256(json.dumps(whole).encode()).digest()[:4], "big")

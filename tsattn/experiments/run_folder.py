@@ -89,12 +89,23 @@ class RunFolder:
 
     def note(self, name: str, value: Any) -> None:
         """Note, beside the versions, what who goes on with the run must know."""
-        known = json.loads(self.versions.read_text()) if self.versions.exists() else {}
-        self.write_json(self.versions, {**known, name: value})
+        self.write_json(self.versions, {**self._read_versions(), name: value})
 
     def noted(self, name: str) -> Any:
         """What was noted; None if nothing was."""
-        return json.loads(self.versions.read_text()).get(name) if self.versions.exists() else None
+        return self._read_versions().get(name)
+
+    def _read_versions(self) -> dict[str, Any]:
+        """What is in `versions`; nothing if it is not there."""
+        if not self.versions.exists():
+            return {}
+        try:
+            known = json.loads(self.versions.read_text())
+        except ValueError:
+            known = None
+        if not isinstance(known, dict):
+            raise UserError(f"{self.versions} is damaged: it holds no JSON object; put back a copy of it, or remove it")
+        return known
 
     def of_member(self, name: str) -> RunFolder:
         """The folder for a part of an ensemble, inside this one."""
@@ -217,7 +228,7 @@ class RunFolder:
             former = self.path / f"metrics_step_{step}.json"
             numbered = (former.with_stem(f"{former.stem}_{number}") for number in itertools.count(2))
             self.metrics.replace(next(file for file in itertools.chain([former], numbered) if not file.exists()))
-        known = json.loads(self.versions.read_text()) if self.versions.exists() else {}
+        known = self._read_versions()
         again = {"step": step, "command": [without_password(word) for word in command]}
         self.write_json(self.versions, {**known, "extensions": [*known.get("extensions", []), again]})
 
@@ -241,7 +252,7 @@ class RunFolder:
 
     def _check_format(self) -> None:
         """Refuse a folder that a newer version has written."""
-        found = json.loads(self.versions.read_text()).get("format", 1) if self.versions.exists() else 1
+        found = self._read_versions().get("format", 1)
         if found not in range(1, FORMAT + 1):
             raise UserError(f"{self.path} is of format {found}; this version of tsattn reads formats up to {FORMAT}")
 

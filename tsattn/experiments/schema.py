@@ -20,6 +20,7 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
+from typing_extensions import override
 
 from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
 from tsattn.descriptions import imported
@@ -46,6 +47,17 @@ _NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
 
 class ExperimentParser(ArgumentParser):
     """Raises a `UserError` of one sentence where argparse would print its usage and exit."""
+
+    @override
+    def dump(self, namespace: Namespace, *args: Any, **options: Any) -> str:
+        """An experiment alone, as a configuration holds it, without the options of a command beside it."""
+        beside = {*vars(namespace)} - {*SECTIONS}
+        if not beside or not {*SECTIONS} <= {*vars(namespace)}:  # parts are dumped, too
+            return super().dump(namespace, *args, **options)
+        kept = namespace.clone()
+        for name in beside:
+            kept.pop(name)
+        return super().dump(kept, *args, **{**options, "skip_validation": True})
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """One sentence that names the argument and says what is valid."""

@@ -56,7 +56,7 @@ class TokenEmbedding(nn.Module):
         if self.training and self.mask > 0:
             # of each series by itself, by the generator that a checkpoint keeps
             hidden = torch.rand(tokens.shape[:2], device=tokens.device) < self.mask
-            tokens = tokens.masked_fill(hidden[..., None], 0.0)
+            tokens = torch.where(hidden[..., None], self.value.bias, tokens)
         if self.position is not None:
             tokens = tokens + self.position[-x.shape[1] :]
         if term is not None:

@@ -44,6 +44,7 @@ from tsattn.errors import UserError, is_whole_number, one_of, shown, whole_numbe
 from tsattn.experiments.dotted import did_you_mean, full_path
 from tsattn.leaderboard import suite_keys
 from tsattn.leaderboard.suite import ORDER, Arm, AttentionArm, Limits, Mix, Selection, Suite, SuiteData
+from tsattn.yaml_text import parsed
 
 __all__ = ["read_suite"]
 
@@ -57,7 +58,7 @@ def read_suite(path: Path) -> Suite:
         UserError: if it is not one; the message names the file, the key and what is valid.
     """
     try:
-        content = yaml.safe_load(path.read_text())
+        content = parsed(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     try:

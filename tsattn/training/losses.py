@@ -107,6 +107,8 @@ def masked_loss(
         UserError: for an unknown loss, ``pinball`` without quantiles, or another loss with them.
     """
     name = choose_loss(name, quantiles)
+    if observed is not None:  # what is unknown may be NaN, which a mask of losses alone would not keep out of gradients
+        target = target.masked_fill(~observed, 0.0)
     if name == PINBALL:
         return _mean(quantile_loss(forecast, target, quantiles).mean(-1), observed, weight)
     if name == FREQUENCY:

@@ -271,8 +271,12 @@ class ForecastingModule(LightningModule):
             hold_gradients(self.backbone)
 
     @override
-    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        """Hold the structured factors to the size that muP allows them."""
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """A step, after which the structured factors are held to the size that muP allows them.
+
+        It is done here, before any callback may save the weights.
+        """
+        super().optimizer_step(*args, **kwargs)
         if self.mup:
             assert self.backbone is not None
             cap_rms_(self.backbone)

@@ -73,6 +73,8 @@ def train_as_one_epoch(
     total = min(totals)
     if total == 0 or epoch == 0:
         raise UserError("there is nothing to train: max_epochs, max_steps and limit_train_batches must be above 0")
+    if total < _ENDLESS:  # a step of fewer batches would be a smaller one, and not the one that was planned
+        total = max(every, total // every * every)
     available = len(data.windows("val")) if "val" in data.parts else 0
     interval = trainer.val_check_interval
     if choose_validation and total < _ENDLESS:

@@ -32,6 +32,7 @@ from tsattn.errors import UserError, one_of
 from tsattn.experiments.dotted import did_you_mean, full_path
 from tsattn.tuning import search_keys
 from tsattn.tuning.search import Parameter, Search
+from tsattn.yaml_text import parsed
 
 __all__ = ["read_search"]
 
@@ -44,13 +45,6 @@ TYPES = ("float", "int", "categorical")
 _BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which `1e-5` is a number, as in the configurations; PyYAML alone asks for a point."""
-
-
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
-
-
 def read_search(path: Path) -> Search:
     """The search space in a YAML file.
 
@@ -58,7 +52,7 @@ def read_search(path: Path) -> Search:
         UserError: if it is not one; the message names the file, the parameter and what is valid.
     """
     try:
-        content = yaml.load(path.read_text(), Loader=_Loader)
+        content = parsed(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     try:
@@ -96,7 +90,7 @@ def _search(file: str, content: Any) -> Search:
         constraints=_constraints(content.get("constraints") or {}),
         sampler=content.get("sampler", SAMPLERS[0]),
         pruner=content.get("pruner", PRUNERS[0]),
-        content=json.loads(json.dumps(content)),
+        content=json.loads(json.dumps(content, default=str)),
     )
     if search.sampler == "grid":
         search.grid()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -49,7 +50,13 @@ def open_storage(url: str | None, folder: Path) -> BaseStorage:
     if url is None:
         journal = folder / JOURNAL
         _mend(journal)
-        return JournalStorage(JournalFileBackend(str(journal)))
+        try:
+            return JournalStorage(JournalFileBackend(str(journal)))
+        except json.JSONDecodeError as error:
+            raise UserError(
+                f"{journal} is damaged: a line of it is no JSON; remove that line, put back a copy of the file, or "
+                "name another folder"
+            ) from error
     if url.startswith("postgresql://"):
         url = url.replace("postgresql://", "postgresql+psycopg://", 1)  # the driver of the extra
     shown = without_password(url)

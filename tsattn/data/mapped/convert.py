@@ -61,6 +61,8 @@ def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool 
         UserError: for a table that cannot be used, naming file and row; a folder that is there; a disk that is full; a
             table that changes while it is read.
     """
+    if not folder.name:
+        raise UserError(f"{folder} is no new folder for the arrays; name one, such as arrays")
     source = TableSource(path, options)
     with _only_one(folder):
         if folder.exists() and not overwrite:

@@ -228,5 +228,8 @@ def space_needed(folder: Path, shapes: dict[str, tuple[tuple[int, ...], str]]) -
 
 
 def _opened(path: Path, *, mapped: bool, mode: Any = "r") -> NDArray[Any]:
-    array: NDArray[Any] = np.load(path, mmap_mode=mode if mapped and path.stat().st_size > 128 else None)
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode=mode if mapped and path.stat().st_size > 128 else None)
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{path.parent} is damaged: {path.name} holds no array; convert the table anew") from error
     return array
