@@ -93,7 +93,7 @@ class Standings:
         self.done = done.drop_duplicates([*_NAMES, "seed", "key"]).reset_index(drop=True)
         twice = self.done[self.done.duplicated([*_NAMES, "seed"])]
         if len(twice):
-            raise called_twice(twice.iloc[0].to_dict())
+            raise called_twice({str(name): value for name, value in twice.iloc[0].items()})
 
     @cached_property
     def datasets(self) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -150,15 +152,14 @@ def comparable(origins: pd.DataFrame) -> pd.DataFrame:
         The rows at that horizon and of that number of which there are most arms; of as many those of more blocks, then
         those at the shorter horizon.
     """
-    blocks = origins["origins"].map(len)
-    best: dict[str, tuple[int, int, int]] = {}
-    for (dataset, horizon, number), part in origins.groupby(["dataset", "horizon", blocks], sort=False):
-        best[dataset] = max(best.get(dataset, (0, 0, 0)), (len(part), int(number), -int(horizon)))
-    kept = [
-        (number, -horizon) == best[dataset][1:]
-        for dataset, horizon, number in zip(origins["dataset"], origins["horizon"], blocks, strict=True)
+    kinds = [
+        (str(dataset), len(errors), -int(horizon))
+        for dataset, errors, horizon in zip(origins["dataset"], origins["origins"], origins["horizon"], strict=True)
     ]
-    return origins[np.array(kept, bool)]
+    best: dict[str, tuple[int, int, int]] = {}
+    for (dataset, blocks, horizon), arms in Counter(kinds).items():
+        best[dataset] = max(best.get(dataset, (0, 0, 0)), (arms, blocks, horizon))
+    return origins[np.array([kind[1:] == best[kind[0]][1:] for kind in kinds], bool)]
 
 
 def beside_the_ridge(table: pd.DataFrame) -> NDArray[np.bool_]:
