@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tsattn.errors import UserError
-from tsattn.experiments import Experiment, Hooks, run
+from tsattn.experiments import Experiment, Hooks, RunFolder, run
 from tsattn.experiments.members import member_experiments
 from tsattn.predictors.network import NetworkPredictor
 
@@ -73,7 +73,13 @@ def test_an_ensemble_of_stored_members_is_the_one_that_is_trained(
     said: list[str] = []
     monkeypatch.setattr(NetworkPredictor, "fit", never)
     hooks = Hooks(fitted=lambda one: folders.get(one.key), say=said.append)
+    for folder in folders.values():
+        RunFolder(folder).note("earlier_seconds", 1000.0)  # as if it had been interrupted
     again = run(ensemble, tmp_path / "ensemble", hooks=hooks)
+    earlier = [one.get("earlier_fit_seconds") for copies in again.fit["members"] for one in copies]
+    known = [seconds for seconds in earlier if seconds is not None]
+    assert len(known) == len(folders)
+    assert all(1000 < seconds < 1100 for seconds in known)
     assert again.key == whole.key
     assert sum("as it was fitted in" in line for line in said) == 4
     state, expected = again.fitted.predictor.state_dict(), whole.fitted.predictor.state_dict()

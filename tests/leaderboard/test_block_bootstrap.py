@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import t
 
 from tests.leaderboard.invented import overlapping
-from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns, SeedLuck, block_length, deviations
+from tsattn.leaderboard.block_bootstrap import Deviations, Resample, ResampledRuns, SeedLuck, block_length, deviations
 
 
 @pytest.mark.parametrize(
@@ -153,6 +154,32 @@ def test_what_is_there_is_found_as_often_as_is_said() -> None:
     shift = float(np.mean(sizes))
     found = np.mean([_one_case(n, h, 0.8, 1, 0.0, shift, rng)[0] < 0.05 for _ in range(100)])
     assert 0.65 <= found <= 0.93
+
+
+@pytest.mark.parametrize(
+    ("freedoms", "spreads"),
+    [((28.5,), (1,)), ((3.0,), (1,)), ((1.5,), (1,)), ((28.5, 8.0), (1, 1)), ((9.0, 8.0), (0.3, 1))],
+    ids=["20 blocks", "3 blocks", "2 blocks", "and luck", "luck most"],
+)
+@pytest.mark.parametrize("level", [0.05, 0.0003])
+def test_what_is_detectable_is_found_in_80_of_100_cases(
+    freedoms: tuple[float, ...], spreads: tuple[float, ...], level: float
+) -> None:
+    """Also where blocks are few, and where the level is that of one comparison among many."""
+    rng = np.random.default_rng(4)
+    found = np.stack(
+        [
+            np.sqrt(rng.chisquare(freedom, 20_000) / freedom) * spread
+            for freedom, spread in zip(freedoms, spreads, strict=True)
+        ]
+    )
+    said = np.median(
+        [Deviations(np.empty(0), [*zip(one, freedoms, strict=True)]).detectable(level) for one in found[:, :500].T]
+    )
+    quantiles = t.ppf(1 - level / 2, np.array(freedoms))
+    critical = np.sqrt(((quantiles[:, None] * found) ** 2).sum(0))
+    differences = said + np.hypot.reduce(spreads) * rng.standard_normal(found.shape[1])
+    assert 0.75 <= np.mean(np.abs(differences) > critical) <= 0.85
 
 
 def test_a_difference_of_nothing_is_one() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from tests.leaderboard.cases import SMOKE
 from tests.leaderboard.test_suite import suite
 from tsattn.errors import UserError
 from tsattn.experiments import RunFolder
+from tsattn.experiments.run_folder import EARLIER_SECONDS
+from tsattn.leaderboard import entry_run
 from tsattn.leaderboard.entry_run import Work, run_entry
 from tsattn.leaderboard.longer_training import last_checkpoint
 from tsattn.leaderboard.plan import Entry
@@ -58,11 +62,37 @@ def test_it_comes_to_the_same_as_an_unbroken_one(tmp_path: Path) -> None:
     assert broken.windows.equals(unbroken.windows)
     assert broken.row["mse"] != begun.row["mse"]
     assert broken.row["seconds"] > begun.row["seconds"]
+    noted = RunFolder(both.run(long.key)).noted(EARLIER_SECONDS)
+    assert noted == RunFolder(both.run(short.key)).fit_seconds > 0
     assert long.experiment is not None
     there = {short.key: str(both.run(short.key))}
     assert last_checkpoint(long.experiment, there) == RunFolder(both.run(short.key)).last
     assert last_checkpoint(long.experiment, {short.key: str(alone.run(short.key))}) is None
     assert load_checkpoint(RunFolder(both.run(long.key)).last)["global_step"] == 6
+
+
+def test_seconds_before_an_interruption_are_kept_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a mix of this run, which reads its folder, counts them as its own record does."""
+    entry = planned(tmp_path)["short"]
+    folder = WorkingFolder(tmp_path / "work")
+    folder.make()
+    place = RunFolder(folder.run(entry.key))
+    place.checkpoints.mkdir(parents=True)
+    place.last.touch()
+    folder.note("begin", entry.key, name="first", kept=5.0)
+    now = time.time()
+    os.utime(place.last, (now + 10, now + 10))
+
+    def finish(*given: object) -> None:
+        place.note("fit_seconds", 3.0)
+
+    def collect(work: Work, experiment: object, place: RunFolder, peak: int) -> Record:
+        return Record.of({**entry_run.provenance(work), "status": "done", "seconds": place.fit_seconds})
+
+    monkeypatch.setattr(entry_run, "_fit", finish)
+    monkeypatch.setattr(entry_run, "_collected", collect)
+    assert ran(entry, folder).row["seconds"] == pytest.approx(18, abs=2)
+    assert RunFolder(tmp_path / "nowhere").fit_seconds == 0
 
 
 @pytest.mark.parametrize(

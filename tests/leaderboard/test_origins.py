@@ -11,10 +11,13 @@ import torch
 import yaml
 
 from tests.leaderboard.cases import bench, few
+from tests.leaderboard.runs_to_report import PATCHTST, content
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, run
-from tsattn.leaderboard.origins import read_origins
+from tsattn.leaderboard.origins import OriginScores, read_origins
+from tsattn.leaderboard.plan import Entry
+from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.tuning import HeldData
 from tsattn.tuning.rolling import Fold
 
@@ -44,8 +47,8 @@ def test_each_arm_has_the_errors_of_its_folds(scored: Any) -> None:
 
 
 def test_all_arms_are_scored_on_all_windows_of_a_block(tmp_path: Path) -> None:
-    """Also one whose training looks at some of them."""
-    network = {**few()["predictors"]["patchtst"], "values": {"data.val_windows": 3}}
+    """Also one whose training looks at some of them; and by their MSE, also one that is trained by another error."""
+    network = {**few()["predictors"]["patchtst"], "values": {"data.val_windows": 3, "model.loss": "mae"}}
     made = bench(tmp_path, **{**few(), "predictors": {"patchtst": network}})
     assert made.run("--origins", "1") == 0
     (found,) = read_origins([made.out])["error"]
@@ -96,7 +99,12 @@ def test_means_over_other_blocks_are_no_rivals(scored: Any) -> None:
     assert all(len(row.pop("key")) == 64 for row in rows)
     gone = {**rows[0], "predictor": "gone", "key": "0" * 64}
     elsewhere = {**rows[0], "predictor": "elsewhere"}
-    others = [gone, elsewhere, {**rows[0], "predictor": "other", "origins": [0.0], "error": 0.0}]
+    others = [
+        gone,
+        elsewhere,
+        {**rows[0], "predictor": "far", "horizon": 4},
+        {**rows[0], "predictor": "other", "origins": [0.0], "error": 0.0},
+    ]
     file.write_text(json.dumps([*rows, *others]))
     assert scored.run("--origins", "2") == 0
     names = [row["predictor"] for row in json.loads(file.read_text())]
@@ -117,6 +125,21 @@ def test_an_arm_that_fails_leaves_the_others(tmp_path: Path, capsys: pytest.Capt
     assert made.run("--origins", "1") == 0
     assert "broken: failed: it will not be fitted to this" in capsys.readouterr().out
     assert len(read_origins([made.out])) == 3
+
+
+def test_errors_of_before_count_where_they_are_of_the_same_kind(tmp_path: Path) -> None:
+    """Files of before do not say of which kind they are: of that by which the training is validated."""
+    scores = OriginScores(WorkingFolder(tmp_path), 1)
+    place = tmp_path / "origins" / "key" / "1_of_1"
+    place.mkdir(parents=True)
+    by_mse, by_mae = (
+        Entry("toy", 12, "patchtst", "mlr", 1, Experiment.of(content(Path("toy.csv"), PATCHTST, loss=loss)), "key")
+        for loss in ("mse", "mae")
+    )
+    (place / "error.json").write_text('{"error": 0.5}')
+    assert (scores.known(by_mse), scores.known(by_mae)) == ([0.5], [])
+    (place / "error.json").write_text('{"error": 0.5, "metric": "mse_scaled"}')
+    assert (scores.known(by_mse), scores.known(by_mae)) == ([0.5], [0.5])
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -98,6 +98,21 @@ def test_two_results_of_one_key_are_refused(tmp_path: Path) -> None:
         Records.read(tmp_path / "one", tmp_path / "other")
 
 
+def test_results_that_are_missing_are_compared_like_others(tmp_path: Path) -> None:
+    Records.of([record("a", mse=None)]).write(tmp_path / "one")
+    Records.of([record("a")]).write(tmp_path / "other")
+    assert len(Records.read(tmp_path / "one", tmp_path / "one")) == 1
+    with pytest.raises(UserError, match=r"differ: mse none in .*one.* 0.4 in .*other"):
+        Records.read(tmp_path / "one", tmp_path / "other")
+
+
+def test_seeds_are_left_out() -> None:
+    left = Records.of([record("a", 1), record("b", 2), record("c", None), record("d", 3)]).without_seeds([1, 3])
+    assert sorted(left.frame["key"]) == ["b", "c"]
+    assert len(left.windows("b")) == WINDOWS
+    assert len(left.each()) == 2
+
+
 def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no records in .*: valid is a folder with records.parquet"):
         Records.read(tmp_path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from tests.leaderboard.html_page import Node, Page
@@ -11,10 +13,12 @@ from tests.leaderboard.invented import record, records, refused
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.contents import sections_of, title_of
+from tsattn.leaderboard.report.difference_sections import compared_in_short
 from tsattn.leaderboard.report.markdown_text import markdown_report
 from tsattn.leaderboard.report.page import page
 from tsattn.leaderboard.report.parts import ReportTable, Section
 from tsattn.leaderboard.report.published import read_published, shipped_numbers
+from tsattn.leaderboard.report.readme_part import readme_part
 from tsattn.leaderboard.standings import RankedArm, Standings
 
 RESAMPLES = 400
@@ -56,6 +60,10 @@ def table_of(sections: list[Section], name: str) -> ReportTable:
 
 def cells(table: ReportTable) -> list[dict[str, str]]:
     return [{column.name: cell.text for column, cell in zip(table.columns, row, strict=True)} for row in table.rows]
+
+
+def cells_of(section: Section) -> list[list[dict[str, str]]]:
+    return [cells(part) for part in section.parts if isinstance(part, ReportTable)]
 
 
 def test_it_holds_every_section_under_a_heading(tree: Node) -> None:
@@ -141,7 +149,7 @@ def test_names_are_never_markup() -> None:
 
 
 def test_means_are_those_of_the_records(analysis: Analysis, sections: list[Section]) -> None:
-    done = analysis.board.done
+    done = analysis.board.done[~analysis.board.done["seed"].isin(analysis.fresh_seeds)]
     rows = {(row["predictor"], row["attention"]): row for row in cells(table_of(sections, "headline-table"))}
     own = done[(done["dataset"] == "ETTm1") & (done["predictor"] == "patchtst") & (done["attention"] == "mlr")]
     means = own.groupby("horizon")[["mse", "mae"]].mean().mean()
@@ -252,6 +260,83 @@ def test_fresh_seeds_have_a_section_where_they_are_asked_for(sections: list[Sect
     rows = cells(table_of(sections, "confirmation-table"))
     assert {row["confirmed"] for row in rows if row["attention"] == "mlr" and row["against"] == "standard"} >= {"yes"}
     assert any(row["confirmed"] == "no run with a fresh seed" for row in rows)
+
+
+def test_fresh_seeds_are_in_that_section_alone(analysis: Analysis, sections: list[Section]) -> None:
+    """Else what they confirm would be a choice and a mean that they had a part in."""
+    entries = records(windows=700, shifts={"mlr": -8.0, "uniform": 15.0})
+    others = Records.of([one for one in entries.each() if one.row["seed"] not in (4, 5)])
+    alone = analysed(others, resamples=8000)
+    for mine, theirs in (
+        (analysis.scores, alone.scores),
+        (analysis.means, alone.means),
+        (analysis.choices, alone.choices),
+    ):
+        pd.testing.assert_frame_equal(mine, theirs)
+    assert [one.ranks.to_dict() for one in analysis.rankings] == [one.ranks.to_dict() for one in alone.rankings]
+    by_name = {section.name: section for section in sections_of(alone)}
+    for section in sections:
+        if section.name not in ("summary", "confirmation", "provenance", "forecasts"):
+            assert cells_of(section) == cells_of(by_name[section.name]), section.name
+    assert readme_part(analysis) == readme_part(alone)
+    (own,) = [section for section in sections if section.name == "confirmation"]
+    assert "Seeds 4 and 5 have no part in any other section" in own.text[0]
+
+
+def test_what_validation_chooses_among_all_arms_is_said() -> None:
+    found = [
+        record("ETTh1", 24, "patchtst", "mlr", 1, windows=100, mse=0.4, validation_mse=0.6),
+        record("ETTh1", 24, "dlinear", "", 1, windows=100, mse=0.7, mae=0.5, validation_mse=0.5),
+    ]
+    sections = {section.name: section for section in sections_of(analysed(Records.of(found)))}
+    chosen = cells(table_of([*sections.values()], "chosen-table"))
+    assert [(row["chosen by"], row["arm"]) for row in chosen] == [
+        ("validation", "patchtst, mlr"),
+        ("validation among all arms", "dlinear"),
+    ]
+    text = " ".join(sections["summary"].text)
+    assert "On ETTh1 validation chose patchtst, mlr among the arms that hold a trained attention" in text
+    assert "Among all arms it chose dlinear: 0.700 / 0.500." in text
+    one = sections_of(analysed(Records.of(found[:1])))
+    assert [row["chosen by"] for row in cells(table_of(one, "chosen-table"))] == ["validation"]
+    assert "Among all arms" not in " ".join(one[0].text)
+
+
+def test_where_the_ridge_has_other_windows_no_skill_is_given_and_it_is_said() -> None:
+    found = [
+        record("ETTh1", 24, "ridge", "", None, windows=300),
+        record("ETTh1", 24, "patchtst", "mlr", 1, windows=600),
+    ]
+    sections = {section.name: section for section in sections_of(analysed(Records.of(found)))}
+    assert "not beside the ridge, which was tested on other windows" in " ".join(sections["summary"].text)
+    assert "below the ridge" not in " ".join(sections["summary"].text)
+    assert "have no skill beside it: on ETTh1 24." in " ".join(sections["horizons"].text)
+    rows = table_of([*sections.values()], "chosen-table").rows
+    assert rows[0][6].note == "on other windows"
+
+
+def test_what_is_not_decided_is_counted_as_what_it_is() -> None:
+    single = [record("ETTh1", 24, "patchtst", kind, 1, windows=300) for kind in ("standard", "swa", "mlr")]
+    several = [record("ETTm1", 24, "patchtst", kind, s, windows=300) for kind in ("standard", "swa") for s in (1, 2)]
+    alone = compared_in_short(analysed(Records.of(single)).against_standard)
+    assert alone.startswith(
+        "None of 4 comparisons of an attention with standard attention (MSE and MAE) is decided. 4 are"
+    )
+    both = compared_in_short(analysed(Records.of([*single, *several])).against_standard)
+    assert both.startswith(
+        "All 2 comparisons of an attention with standard attention (MSE and MAE) that are decided are"
+    )
+    assert "4 are of single models" in both
+    assert "without an interval" not in both
+
+
+def test_runs_are_counted_once_and_trainings_alone_have_windows() -> None:
+    one = record("ETTh1", 24, "patchtst", "mlr", 1, windows=300, trained_windows="10 of 40")
+    naive = record("ETTh1", 24, "persistence", "", None, windows=300, trained_windows="none")
+    shared = [replace(run, row={**run.row, "suite": "another"}) for run in (one, naive)]
+    sections = {section.name: section for section in sections_of(analysed(Records.of([one, naive, *shared])))}
+    assert sections["summary"].text[0].startswith("2 runs are done")
+    assert sections["provenance"].text[0].endswith("a part of their windows: ETTh1: 10 of 40.")
 
 
 def test_where_nothing_is_found_there_is_nothing_to_confirm() -> None:

@@ -14,7 +14,7 @@ from tsattn.errors import UserError
 from tsattn.leaderboard.rank_tests import rankings
 from tsattn.leaderboard.records import Record, Records
 from tsattn.leaderboard.standings import Standings
-from tsattn.leaderboard.summaries import choices, horizon_means, scores, without_attention
+from tsattn.leaderboard.summaries import choices, comparable, horizon_means, scores, without_attention
 
 
 def test_scores_are_means_and_spreads_over_seeds() -> None:
@@ -145,3 +145,70 @@ def test_rolling_origins_choose_beside_validation() -> None:
     assert (chosen["predictor"], chosen["attention"], chosen["rolling"]) == ("patchtst", "mlr", 0.35)
     assert found.loc[("all", "rolling origins")]["predictor"] == "slight+ridge"
     assert "rolling origins" not in set(choices(means)["by"])
+
+
+def test_an_arm_that_lacks_a_validation_error_is_not_chosen_by_the_others() -> None:
+    """The mean over the other horizons, or the other seeds, is another arm's rival no more."""
+    for lacking in ({"horizon": 48, "seed": None}, {"horizon": 24, "seed": 2}):
+        runs = [
+            record("ETTh1", horizon, "patchtst", kind, seed, windows=100, mse=0.4, validation_mse=value)
+            for horizon in (24, 48)
+            for kind, value in (("standard", 0.6), ("swa", 0.1 if horizon == 24 else 0.9))
+            for seed in (1, 2)
+        ]
+        for number, one in enumerate(runs):
+            is_lacking = one.row["attention"] == "swa" and one.row["horizon"] == lacking["horizon"]
+            if is_lacking and lacking["seed"] in (None, one.row["seed"]):
+                runs[number] = Record.of({**one.row, "validation_mse": None}, one.windows)
+        board = Standings(Records.of(runs))
+        means = horizon_means(board, scores(board)).set_index("attention")
+        assert np.isnan(means.loc["swa", "validation_mse"])
+        found = choices(means.reset_index()).set_index(["among", "by"])
+        assert found.loc[("attention", "validation"), "attention"] == "standard"
+
+
+def test_a_mean_error_is_of_all_seeds_or_of_none() -> None:
+    runs = [record("ETTh1", 24, "patchtst", "swa", seed, windows=100) for seed in (1, 2, 3)]
+    runs[1] = Record.of({**runs[1].row, "mse": None}, runs[1].windows)
+    (row,) = scores(Standings(Records.of(runs))).to_dict("records")
+    assert np.isnan([row["mse"], row["mse_spread"]]).all()
+    assert row["mae"] == pytest.approx(np.mean([one.row["mae"] for one in runs]))
+
+
+def test_there_is_no_skill_beside_a_ridge_of_other_windows() -> None:
+    runs = [record("ETTh1", horizon, "ridge", "", None, windows=300) for horizon in (24, 48)]
+    runs += [
+        record("ETTh1", horizon, "patchtst", kind, 1, windows=windows)
+        for horizon, kind, windows in ((24, "swa", 300), (48, "swa", 200), (24, "mlr", 300), (48, "mlr", 300))
+    ]
+    board = Standings(Records.of(runs))
+    table = scores(board)
+    skills = table.set_index(["attention", "horizon"])["skill"]
+    assert skills.isna().to_dict() == {index: index == ("swa", 48) for index in skills.index}
+    means = horizon_means(board, table).set_index("attention")["skill"]
+    assert means.isna().to_dict() == {"swa": True, "mlr": False, "": False}
+
+
+def test_rolling_origins_are_compared_at_one_horizon_over_as_many_blocks() -> None:
+    names = ["dataset", "horizon", "predictor", "attention", "origins", "error"]
+    scored = [
+        ("ETTh1", 24, "patchtst", "swa", [0.3, 0.3], 0.3),
+        ("ETTh1", 720, "patchtst", "mlr", [0.6, 0.6], 0.6),
+        ("ETTh1", 720, "patchtst", "standard", [0.5, 0.5], 0.5),
+        ("ETTh1", 720, "patchtst", "btt", [0.1], 0.1),
+        ("weather", 24, "patchtst", "swa", [0.1], 0.1),
+        ("weather", 24, "patchtst", "mlr", [0.3, 0.3], 0.3),
+    ]
+    origins = pd.DataFrame(scored, columns=names)
+    for order in (slice(None), slice(None, None, -1)):
+        kept = comparable(origins.iloc[order])
+        assert {(row.dataset, row.attention) for row in kept.itertuples()} == {
+            ("ETTh1", "mlr"),
+            ("ETTh1", "standard"),
+            ("weather", "mlr"),
+        }
+    runs = [record("ETTh1", 24, "patchtst", kind, 1, windows=100) for kind in ("standard", "swa", "mlr", "btt")]
+    board = Standings(Records.of(runs))
+    found = choices(horizon_means(board, scores(board)), origins).set_index(["among", "by"])
+    assert found.loc[("attention", "rolling origins"), "attention"] == "standard"
+    assert not len(comparable(origins[:0]))

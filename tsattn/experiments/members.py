@@ -91,6 +91,6 @@ def earlier_fits(
         facts = json.loads(folder.metrics.read_text())
         say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
         known_facts = {name: facts[name] for name in _FACTS if name in facts}
-        return {"member": member, **known_facts, "earlier_fit_seconds": folder.noted("fit_seconds")}
+        return {"member": member, **known_facts, "earlier_fit_seconds": folder.fit_seconds}
 
     return fitted

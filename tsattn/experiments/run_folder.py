@@ -21,13 +21,16 @@ from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
 from tsattn.errors import UserError
 from tsattn.passwords import without_password
 
-__all__ = ["FORMAT", "LIMITS", "RunFolder", "versions"]
+__all__ = ["EARLIER_SECONDS", "FORMAT", "LIMITS", "RunFolder", "versions"]
 
 FORMAT = 2
 """Of the folder, in its versions. Format 1, without a number, had no errors, and older names of scores."""
 
 LIMITS = ("max_steps", "max_epochs", "max_time")
 """Of the Trainer, how long it trains: what a run that goes on may be given anew."""
+
+EARLIER_SECONDS = "earlier_seconds"
+"""The note of the seconds of a fit before its last process: up to the checkpoint that this went on with."""
 
 _MEMBERS = "members"  # the folder of those of the parts of an ensemble
 _PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", "torchmetrics", "jsonargparse")
@@ -106,6 +109,11 @@ class RunFolder:
         if not isinstance(known, dict):
             raise UserError(f"{self.versions} is damaged: it holds no JSON object; put back a copy of it, or remove it")
         return known
+
+    @property
+    def fit_seconds(self) -> float:
+        """Seconds of the fit, those of earlier processes among them that were noted; 0 where nothing was."""
+        return sum(float(self.noted(name) or 0.0) for name in ("fit_seconds", EARLIER_SECONDS))
 
     def of_member(self, name: str) -> RunFolder:
         """The folder for a part of an ensemble, inside this one."""

@@ -18,7 +18,7 @@ from tsattn.leaderboard.estimates import Estimates, duration
 from tsattn.leaderboard.plan import Entry, Plan, StudyEntry
 from tsattn.leaderboard.planner import Planner
 from tsattn.leaderboard.provenance import git_state
-from tsattn.leaderboard.record_table import add_records, record_table
+from tsattn.leaderboard.record_table import add_records, keep_beside, record_table
 from tsattn.leaderboard.records import Record
 from tsattn.leaderboard.shards import Shard
 from tsattn.leaderboard.study_work import StudyWork
@@ -125,8 +125,9 @@ class Board:
         file = self.output / SELECTED
         before = json.loads(file.read_text()) if file.exists() else {}
         self._selected_before = {name: one for name, one in before.items() if one["status"] == "done"}
-        new = add_records(self.folder, self.output, self.options.added, in_memory=dry)
+        new, others = add_records(self.folder, self.output, self.options.added, in_memory=dry)
         self._make_plan()
+        keep_beside(self.folder, self._whole.entries, others, in_memory=dry)
         self._take_chosen()
         if new:
             self.say(f"{number_of(new, 'finished run')} taken from records")

@@ -80,7 +80,8 @@ def compare_pairs(
         pairs: that are compared; one that is there twice is compared once.
         metrics: of `METRICS`.
         resamples: see `compare_all`.
-        alike: by what an arm is called together with all others the luck of whose seeds is taken to be alike.
+        alike: by what an arm is called together with all others the luck of whose seeds is taken to be alike, unless
+            its own is larger than theirs.
 
     Returns:
         As `compare_all`, where ``against`` is the attention of the reference, or the predictor of one that has none.

@@ -23,6 +23,7 @@ from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
 from tsattn.experiments.measuring import measured
 from tsattn.experiments.reopened import reopened
+from tsattn.experiments.run_folder import EARLIER_SECONDS
 from tsattn.experiments.run_sizes import peak_memory, predictor_sizes
 from tsattn.leaderboard.longer_training import earlier_seconds, last_checkpoint
 from tsattn.leaderboard.provenance import cpu_name, library_versions
@@ -84,10 +85,16 @@ def run_entry(work: Work, folder: WorkingFolder) -> Record:
 def _done(work: Work, experiment: Experiment, folder: WorkingFolder, kept: float) -> Record:
     place = RunFolder(folder.run(work.key))
     with peak_memory() as peak:
-        if not place.metrics.exists():
+        is_new = not place.metrics.exists()
+        if is_new:
+            if kept:  # noted before it goes on: one that is killed between its end and its record has it, too
+                place.note(EARLIER_SECONDS, kept)
             _fit(work, experiment, place)
+        shorter = earlier_seconds(experiment, work.members)
+        if shorter and (is_new or place.noted(EARLIER_SECONDS) is None):
+            place.note(EARLIER_SECONDS, kept + shorter)
         highest = peak()
-    return _collected(work, experiment, place, highest, kept)
+    return _collected(work, experiment, place, highest)
 
 
 def _fit(work: Work, experiment: Experiment, place: RunFolder) -> None:
@@ -123,7 +130,7 @@ def _sign(experiment: Experiment) -> str:
     return json.dumps(content, sort_keys=True, default=str)
 
 
-def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int, kept: float) -> Record:
+def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int) -> Record:
     """The record of a run that is finished."""
     facts = json.loads(place.metrics.read_text())
     errors = ErrorTable.read(place.errors)
@@ -144,7 +151,7 @@ def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int, 
         "windows": int(scores["windows"]),
         "context_length": predictor.context_length,
         "season_length": task.season_length,
-        "seconds": round(_seconds(place, facts) + kept + earlier_seconds(experiment, work.members), 3),
+        "seconds": round(_seconds(place, facts), 3),
         "peak_memory": peak,
         "weight": _trained_share(predictor),
         "trained_windows": _trained_windows(facts, data, predictor),
@@ -198,9 +205,9 @@ def _fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _seconds(place: RunFolder, facts: Mapping[str, Any]) -> float:
-    """Seconds of all fits, those of members that were fitted before among them."""
+    """Seconds of all fits, those of earlier processes and of members that were fitted before among them."""
     before = sum(fit.get("earlier_fit_seconds") or 0.0 for fit in _fits(facts))
-    return float((place.noted("fit_seconds") or 0.0) + before)
+    return float(place.fit_seconds + before)
 
 
 def _trained_share(predictor: Predictor) -> float:

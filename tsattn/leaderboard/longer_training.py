@@ -65,4 +65,4 @@ def last_checkpoint(experiment: Experiment, folders: Mapping[str, str]) -> Path 
 def earlier_seconds(experiment: Experiment, folders: Mapping[str, str]) -> float:
     """The seconds of the shorter training, 0 where there is none; the arguments are those of `last_checkpoint`."""
     checkpoint = last_checkpoint(experiment, folders)
-    return 0.0 if checkpoint is None else float(RunFolder(checkpoint.parents[1]).noted("fit_seconds") or 0.0)
+    return 0.0 if checkpoint is None else RunFolder(checkpoint.parents[1]).fit_seconds

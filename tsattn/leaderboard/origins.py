@@ -31,6 +31,7 @@ from tsattn.tuning.rolling import Fold
 __all__ = ["ORIGINS", "OriginScores", "read_origins", "score_on_origins"]
 
 ORIGINS = "origins.json"
+_METRIC = "mse_scaled"  # for all arms, whatever error their own training is validated by
 _COLUMNS = ["dataset", "horizon", "predictor", "attention", "origins", "error"]
 _LABELS = ["dataset", "predictor", "attention"]
 _PATIENCE = 60.0  # seconds to wait for another process that writes
@@ -53,17 +54,26 @@ class OriginScores:
 
     def known(self, entry: Entry) -> list[float]:
         """The errors of the first folds that are there."""
-        files = [self._place(entry.key, number) / "error.json" for number in range(self.folds)]
-        return [json.loads(file.read_text())["error"] for file in files if file.exists()]
+        found = (self._kept(entry, number) for number in range(self.folds))
+        return [error for error in found if error is not None]
+
+    def _kept(self, entry: Entry, number: int) -> float | None:
+        """The error of a fold, if it is there, and of `_METRIC`; older files have that of the training."""
+        file = self._place(entry.key, number) / "error.json"
+        if not file.exists():
+            return None
+        assert entry.experiment is not None
+        content = json.loads(file.read_text())
+        return float(content["error"]) if content.get("metric", entry.experiment.selection) == _METRIC else None
 
     def compute(self, entry: Entry) -> bool:
         """Compute what is not there; whether all is there then, or another process has it under way."""
         with self.folder.held(f"origins-{entry.key}") as free:
             for number in range(self.folds) if free else ():
                 place = self._place(entry.key, number)
-                if not (place / "error.json").exists():
-                    error = self._error(entry, number)
-                    write_text(place / "error.json", json.dumps({"error": error}) + "\n")
+                if self._kept(entry, number) is None:
+                    content = {"error": self._error(entry, number), "metric": _METRIC}
+                    write_text(place / "error.json", json.dumps(content) + "\n")
             return free
 
     def _error(self, entry: Entry, number: int) -> float:
@@ -78,7 +88,7 @@ class OriginScores:
         fitted = run(entry.experiment, place.path, data=data, test=False, hooks=hooks).fitted
         # a training may have looked at some of these windows only; arms are compared on all
         execution = Execution(TrainerOptions.of(entry.experiment.made()[1]))
-        return float(measured(fitted.predictor, data, "val", execution).scores()[entry.experiment.selection])
+        return float(measured(fitted.predictor, data, "val", execution).scores()[_METRIC])
 
     def _place(self, key: str, number: int) -> Path:
         return self.folder.path / "origins" / key[:24] / f"{number + 1}_of_{self.folds}"
@@ -92,7 +102,8 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
         folds: rolling origins.
         say: takes a line for each arm, also for one that fails.
     """
-    suite, entries = board.narrowed, _scored(board)
+    suite, horizon = board.narrowed, _horizon(board)
+    entries = _scored(board, horizon)
     scores = OriginScores(board.folder, folds, board.options.threads)
     for number, entry in enumerate(entries, 1):
         if len(scores.known(entry)) < folds:
@@ -112,8 +123,9 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
     with board.folder.held(ORIGINS, _PATIENCE):  # a shard beside this one adds its own
         before = json.loads(file.read_text()) if file.exists() else []
         for row in before:
-            # means over other blocks are no rivals of these, nor are arms that the suite has no more
-            is_rival = len(row["origins"]) == folds and ("key" not in row or board.is_planned(row["key"]))
+            # means over other blocks or at another horizon are no rivals, nor are arms that the suite has no more
+            is_alike = len(row["origins"]) == folds and row["horizon"] == horizon
+            is_rival = is_alike and ("key" not in row or board.is_planned(row["key"]))
             if is_rival and tuple(row[name] for name in _LABELS) not in again:
                 rows.append(row)
         write_text(file, json.dumps(rows, indent=1) + "\n")
@@ -130,10 +142,14 @@ def _computed(scores: OriginScores, entry: Entry) -> str:
     return ", ".join(f"{error:.4f}" for error in scores.known(entry))
 
 
-def _scored(board: Board) -> list[Entry]:
-    """One entry an arm and data set; members come before the mixes of them."""
+def _horizon(board: Board) -> int:
+    """The one at which values are chosen."""
     selection = board.narrowed.selection
-    horizon = board.narrowed.horizons[0] if selection is None else selection.horizon
+    return board.narrowed.horizons[0] if selection is None else selection.horizon
+
+
+def _scored(board: Board, horizon: int) -> list[Entry]:
+    """One entry an arm and data set; members come before the mixes of them."""
     first = board.narrowed.first_seed
     entries = [entry for entry in board.mine() if entry.horizon == horizon and entry.seed in (None, first)]
     held = [
@@ -149,7 +165,7 @@ def read_origins(sources: Sequence[str | Path]) -> pd.DataFrame:
 
     Returns:
         The columns ``dataset``, ``horizon``, ``predictor``, ``attention``, ``origins`` (the error of each) and
-        ``error`` (their mean); no rows where nothing was scored.
+        ``error`` (their mean, of MSE); no rows where nothing was scored.
 
     Raises:
         UserError: for a file that is damaged.

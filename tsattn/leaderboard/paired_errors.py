@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ Seeds = Callable[[int], bool]
 
 
 def predictor_of(arm: RankedArm) -> str:
-    """The predictor of an arm, whose luck is taken to be alike for all its attentions."""
+    """The predictor of an arm, whose luck is taken to be alike for all its attentions that do not tell otherwise."""
     return arm.predictor
 
 
@@ -64,6 +64,30 @@ class _Runs:
         return self.runs.only([self.seeds.index(seed) for seed in seeds]) if self.seeds else self.runs
 
 
+@dataclass(frozen=True)
+class _Lucks:
+    """What seeds do to arms whose luck is taken to be alike.
+
+    Attributes:
+        common: of all of them; None where none has two seeds.
+        own: of those whose runs lie further apart than those of the others.
+    """
+
+    common: SeedLuck | None
+    own: Mapping[RankedArm, SeedLuck]
+
+    @classmethod
+    def of(cls, known: Sequence[tuple[RankedArm, ResampledRuns]]) -> _Lucks:
+        """From the runs of each arm at each horizon, relative to their mean."""
+        found = {}
+        for arm in dict.fromkeys(one for one, _ in known):
+            own = SeedLuck.of([runs for one, runs in known if one == arm])
+            others = SeedLuck.of([runs for one, runs in known if one != arm])
+            if own is not None and others is not None and own.exceeds(others):
+                found[arm] = own
+        return cls(SeedLuck.of([runs for _, runs in known]), found)
+
+
 class PairedErrors:
     """The runs of one data set, resampled once each.
 
@@ -73,7 +97,8 @@ class PairedErrors:
         is_used: the seeds whose means are compared.
         is_known: those from which it is learnt how far seeds lie apart; they hold the others.
         resamples: how many.
-        alike: by what an arm is called together with all others whose luck is taken to be alike, relative to the error.
+        alike: by what an arm is called together with all others whose luck is taken to be alike, relative to the error,
+            unless its own is larger than theirs.
     """
 
     def __init__(
@@ -90,7 +115,7 @@ class PairedErrors:
         self._horizons = [horizon for name, horizon in board.tables if name == dataset]
         self._runs: dict[tuple[int, RankedArm, str], _Runs | None] = {}
         self._resamples: dict[tuple[int, int], Resample] = {}
-        self._lucks: dict[tuple[str, str], SeedLuck | None] = {}
+        self._spreads: dict[tuple[str, str], _Lucks] = {}
 
     def compared(self, pair: Pair) -> Iterator[tuple[dict[str, object], Deviations | None]]:
         """A row for each metric; nothing where an arm has no run of the seeds that are used."""
@@ -117,13 +142,15 @@ class PairedErrors:
             luck, other_luck = luck_of_pairs, None
             if luck_of_pairs is not None:
                 luck = luck_of_pairs.times(others.mean)
-            elif arm.seeds and reference.seeds and self.alike(pair.arm) == self.alike(pair.reference):
-                luck = other_luck = self._luck(pair.arm, metric, (runs.mean + others.mean) / 2)
             else:
                 luck, other_luck = (
-                    self._luck(one, metric, own.mean) if known.seeds else None
-                    for one, own, known in ((pair.arm, runs, arm), (pair.reference, others, reference))
+                    self._luck(one, metric) if known.seeds else None
+                    for one, known in ((pair.arm, arm), (pair.reference, reference))
                 )
+                if luck is other_luck:
+                    luck = other_luck = luck and luck.times((runs.mean + others.mean) / 2)
+                else:
+                    luck, other_luck = luck and luck.times(runs.mean), other_luck and other_luck.times(others.mean)
             rng = self._rng(pair.horizon, str(pair.arm), str(pair.reference), metric)
             around = deviations(runs, others, resample, luck, other_luck, rng)
             if around is None:
@@ -152,13 +179,15 @@ class PairedErrors:
                 self._runs[place] = _Runs(runs, errors, [int(seed) for seed in rows["seed"].dropna()])
         return self._runs[place]
 
-    def _luck(self, arm: RankedArm, metric: str, level: float) -> SeedLuck | None:
-        """Of the seeds of an arm at an error, known of all that are alike and of all horizons."""
+    def _luck(self, arm: RankedArm, metric: str) -> SeedLuck | None:
+        """Of the seeds of an arm, relative to the error: the same one for all that are alike, but for those whose runs
+        lie further apart than those of the others.
+        """
         place = self.alike(arm), metric
-        if place not in self._lucks:
-            self._lucks[place] = SeedLuck.of(
+        if place not in self._spreads:
+            self._spreads[place] = _Lucks.of(
                 [
-                    known.runs.relative_to(known.runs.mean)
+                    (one, known.runs.relative_to(known.runs.mean))
                     for horizon in self._horizons
                     for one in self.board.arms_of(self.dataset, horizon)
                     if self.alike(one) == place[0]
@@ -166,8 +195,8 @@ class PairedErrors:
                     and known.seeds
                 ]
             )
-        luck = self._lucks[place]
-        return None if luck is None else luck.times(level)
+        known_lucks = self._spreads[place]
+        return known_lucks.own.get(arm, known_lucks.common)
 
     def _luck_of_pairs(self, pair: Pair, metric: str) -> SeedLuck | None:
         """Of the differences of runs of one seed, relative to the reference; None where too little is known of it, or

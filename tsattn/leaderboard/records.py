@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -21,7 +21,7 @@ from tsattn.data.files import first_line
 from tsattn.errors import UserError, shown
 from tsattn.leaderboard.whole_files import write_whole
 
-__all__ = ["LABELS", "RECORDS_FILE", "STATUSES", "WINDOWS_FILE", "Record", "Records"]
+__all__ = ["LABELS", "RECORDS_FILE", "STATUSES", "WINDOWS_FILE", "Record", "Records", "called_twice", "shown_number"]
 
 RECORDS_FILE, WINDOWS_FILE = "records.parquet", "windows.parquet"
 STATUSES = ("done", "failed", "does not apply")
@@ -187,6 +187,11 @@ class Records:
         frame: pd.DataFrame = self._table.to_pandas(types_mapper=_NULLABLE.get)
         return frame
 
+    def without_seeds(self, seeds: Collection[int]) -> Self:
+        """These, without the runs of some seeds."""
+        is_one = pc.is_in(self._table["seed"], value_set=pa.array(sorted(seeds), pa.int64()))
+        return type(self)(self._table.filter(pc.invert(is_one)), self._windows)
+
     def windows(self, key: str) -> pd.DataFrame:
         """The errors of the test windows of a key, in order.
 
@@ -246,6 +251,23 @@ def _rounded(windows: pa.Table) -> pa.Table:
     return windows
 
 
+def shown_number(value: float | None) -> str:
+    """Of a result: nine digits, or ``none``."""
+    return "none" if value is None else f"{value:.9g}"
+
+
+def called_twice(row: Mapping[str, Any]) -> UserError:
+    """Of two different experiments by whose name none is meant.
+
+    Args:
+        row: of one of them, which has `LABELS`.
+    """
+    arm = ", ".join(filter(None, (row["predictor"], row["attention"])))
+    seed = "" if pd.isna(row["seed"]) else f", seed {row['seed']}"
+    name = f"{row['dataset']}, horizon {row['horizon']}, {arm}{seed}"
+    return UserError(f"two different experiments are called {name}: report their records apart, or drop one")
+
+
 def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return (row["suite"], *(row[name] for name in LABELS), row["key"])
 
@@ -297,10 +319,12 @@ def _read_records(path: Path) -> list[Record]:
 def _check_same(key: str, one: Record, home: Path, other: Record, place: Path) -> None:
     for name in ("mse", "mae"):
         values = one.row[name], other.row[name]
-        if not math.isclose(*values, rel_tol=_RELATIVE):
+        is_same = values[0] == values[1] if None in values else math.isclose(*values, rel_tol=_RELATIVE)
+        if not is_same:
+            first, second = map(shown_number, values)
             raise UserError(
-                f"two results of one experiment differ: {name} {values[0]:.9g} in {home}, {values[1]:.9g} in {place}, "
-                f"key {key}; keep one of them"
+                f"two results of one experiment differ: {name} {first} in {home}, {second} in {place}, key {key}; keep "
+                "one of them"
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.errors import UserError
-from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.records import Records, called_twice
 
 __all__ = ["ABLATIONS", "METRICS", "RIDGE", "STANDARD", "OriginErrors", "RankedArm", "Standings"]
 
@@ -93,10 +93,7 @@ class Standings:
         self.done = done.drop_duplicates([*_NAMES, "seed", "key"]).reset_index(drop=True)
         twice = self.done[self.done.duplicated([*_NAMES, "seed"])]
         if len(twice):
-            row = twice.iloc[0]
-            seed = "" if pd.isna(row["seed"]) else f", seed {row['seed']}"
-            name = f"{row['dataset']}, horizon {row['horizon']}, {RankedArm(row['predictor'], row['attention'])}{seed}"
-            raise UserError(f"two different experiments are called {name}: report their records apart, or drop one")
+            raise called_twice({str(name): value for name, value in twice.iloc[0].items()})
 
     @cached_property
     def datasets(self) -> list[str]:
@@ -116,6 +113,10 @@ class Standings:
         return sorted(
             known, key=lambda arm: (not arm.attention, arm.predictor, arm.is_ablation, arm.attention != STANDARD, arm)
         )
+
+    def without(self, seeds: Collection[int]) -> Standings:
+        """The board of all that was run but some seeds."""
+        return Standings(self._records.without_seeds(seeds)) if seeds else self
 
     def horizons(self, dataset: str) -> list[int]:
         """Those of a data set at which anything was planned."""

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.leaderboard.standings import RIDGE, RankedArm, Standings
 
-__all__ = ["LEAST_WEIGHT", "ROLLING", "choices", "horizon_means", "scores", "without_attention"]
+__all__ = [
+    "LEAST_WEIGHT",
+    "ROLLING",
+    "beside_the_ridge",
+    "choices",
+    "comparable",
+    "horizon_means",
+    "scores",
+    "without_attention",
+]
 
 LEAST_WEIGHT = 0.25
 """Of the trained attention in an ensemble that counts as one that holds it."""
@@ -20,6 +31,7 @@ _TABLE = ["dataset", "horizon"]
 _SCALED = ["mase", "wql"]
 _TEST = ["mse", "mae", *_SCALED]
 _COSTS = ["flops", "seconds", "parameters", "peak_memory", "weight"]
+_ERRORS = ["mse", "mae", "validation_mse", "validation_mae"]
 _MEANS = [*_TEST, "validation_mse", "validation_mae", *_COSTS]
 _SAME = ["context_length", "windows", "trained_windows", "pretraining"]
 
@@ -33,18 +45,21 @@ def scores(board: Standings) -> pd.DataFrame:
         ``seconds``, ``parameters``, ``peak_memory`` and ``weight``; ``mse_spread`` and the like of the other test
         errors, the standard deviation over seeds, NaN of a single one; ``context_length``, ``windows``,
         ``trained_windows`` and ``pretraining``; and ``skill``, by how many percent the MSE lies below that of the ridge
-        of the same table, NaN without a ridge.
+        of the same table, NaN without a ridge, or with one that was tested on other windows. An error that one of
+        several seeds lacks is NaN.
     """
     done = board.done.astype(dict.fromkeys(_MEANS, "float64"))
     groups = done.groupby([*_TABLE, *_ARM], sort=False)
     found = groups[_MEANS].mean()
+    # the mean of the other seeds, or horizons, would be one of another set of runs
+    found[_ERRORS] = groups[_ERRORS].mean(skipna=False)
     for metric in _TEST:
-        found[f"{metric}_spread"] = groups[metric].std()
+        found[f"{metric}_spread"] = groups[metric].std().where(found[metric].notna())
     found["seeds"] = groups.size()
     found[_SAME] = groups[_SAME].first()
     found["pretraining"] = found["pretraining"].fillna("")  # of records from before it was kept
     found = found.reset_index()
-    found["skill"] = _skill(found, _TABLE)
+    found["skill"] = np.where(beside_the_ridge(found), _skill(found, _TABLE), np.nan)
     order = {arm: number for number, arm in enumerate(board.arms)}
     datasets = {name: number for number, name in enumerate(board.datasets)}
     places = [
@@ -62,22 +77,24 @@ def horizon_means(board: Standings, table: pd.DataFrame) -> pd.DataFrame:
         table: from `scores`.
 
     Returns:
-        A row a data set and arm: the means of all scores, NaN where a horizon is missing; ``skill`` of the mean MSE;
-        ``missing``, the horizons that are not there; ``pretraining``; ``seeds``, the least, and ``most_seeds``, the
-        most of any horizon.
+        A row a data set and arm: the means of all scores, NaN where a horizon is missing, or lacks that error;
+        ``skill`` of the mean MSE, NaN where it is NaN at a horizon; ``missing``, the horizons that are not there;
+        ``pretraining``; ``seeds``, the least, and ``most_seeds``, the most of any horizon.
     """
     rows = []
     for (dataset, *names), part in table.groupby(["dataset", *_ARM], sort=False):
         missing = sorted(set(board.horizons(str(dataset))) - set(part["horizon"]))
         means = part[_MEANS].mean() * (np.nan if missing else 1.0)
-        means[_SCALED] = part[_SCALED].mean(skipna=False)  # a horizon from before they were kept has none
-        means[_SCALED] *= np.nan if missing else 1.0
+        whole = [*_ERRORS, *_SCALED]  # a horizon from before the scaled ones were kept has none
+        means[whole] = part[whole].mean(skipna=False) * (np.nan if missing else 1.0)
         row = {"dataset": dataset, "predictor": names[0], "attention": names[1], "missing": missing}
         row |= {str(name): value for name, value in means.items()}
         row["pretraining"] = part["pretraining"].iloc[0]
+        row["has_skill"] = part["skill"].notna().all()
         rows.append({**row, "seeds": part["seeds"].min(), "most_seeds": part["seeds"].max()})
     found = pd.DataFrame(rows, columns=["dataset", *_ARM, *_MEANS, "missing", "pretraining", "seeds", "most_seeds"])
-    found["skill"] = _skill(found, ["dataset"])
+    has_skill = np.array([row["has_skill"] for row in rows], bool)
+    found["skill"] = np.where(has_skill, _skill(found, ["dataset"]), np.nan)
     return found
 
 
@@ -87,7 +104,7 @@ def choices(means: pd.DataFrame, origins: pd.DataFrame | None = None) -> pd.Data
 
     Args:
         means: from `horizon_means`.
-        origins: from `tsattn.leaderboard.origins.read_origins`, if arms were scored there.
+        origins: from `tsattn.leaderboard.origins.read_origins`, if arms were scored there; of these the `comparable`.
 
     Returns:
         A row a data set, ``by`` (``validation``, ``rolling origins`` or ``test``, by the lowest error) and
@@ -121,8 +138,37 @@ def choices(means: pd.DataFrame, origins: pd.DataFrame | None = None) -> pd.Data
 def _on_origins(means: pd.DataFrame, origins: pd.DataFrame | None) -> list[float]:
     """The error of each arm on rolling origins; NaN where it was not scored there."""
     names = ["dataset", *_ARM]
-    known = {} if origins is None else origins.set_index(names)["error"].to_dict()
+    known = {} if origins is None else comparable(origins).set_index(names)["error"].to_dict()
     return [known.get(arm, np.nan) for arm in means[names].itertuples(index=False, name=None)]
+
+
+def comparable(origins: pd.DataFrame) -> pd.DataFrame:
+    """Of each data set the rows at one horizon and of one number of blocks, since errors of others are no rivals.
+
+    Args:
+        origins: from `tsattn.leaderboard.origins.read_origins`.
+
+    Returns:
+        The rows at that horizon and of that number of which there are most arms; of as many those of more blocks, then
+        those at the shorter horizon.
+    """
+    kinds = [
+        (str(dataset), len(errors), -int(horizon))
+        for dataset, errors, horizon in zip(origins["dataset"], origins["origins"], origins["horizon"], strict=True)
+    ]
+    best: dict[str, tuple[int, int, int]] = {}
+    for (dataset, blocks, horizon), arms in Counter(kinds).items():
+        best[dataset] = max(best.get(dataset, (0, 0, 0)), (arms, blocks, horizon))
+    return origins[np.array([kind[1:] == best[kind[0]][1:] for kind in kinds], bool)]
+
+
+def beside_the_ridge(table: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows of `scores` are of as many windows as the ridge of the same table; all where there is none."""
+    is_ridge = (table["predictor"] == RIDGE) & (table["attention"] == "")
+    own = table["windows"].astype("Int64").fillna(0)
+    keys = [*table[_TABLE].itertuples(index=False, name=None)]
+    windows = {key: one for key, one, is_one in zip(keys, own, is_ridge, strict=True) if is_one}
+    return np.array([windows.get(key, one) == one for key, one in zip(keys, own, strict=True)], bool)
 
 
 def without_attention(arm: RankedArm) -> str:

@@ -15,7 +15,7 @@ from tsattn.leaderboard.rank_tests import Ranking, rankings
 from tsattn.leaderboard.report.parts import ReportFigure
 from tsattn.leaderboard.report.published import PublishedScores
 from tsattn.leaderboard.standings import STANDARD, RankedArm, Standings
-from tsattn.leaderboard.summaries import choices, horizon_means, scores
+from tsattn.leaderboard.summaries import choices, comparable, horizon_means, scores
 
 __all__ = ["Analysis"]
 
@@ -43,19 +43,29 @@ class Analysis:
     resamples: int | None = None
 
     @cached_property
+    def deciding(self) -> Standings:
+        """The board without the fresh seeds, of which all is but their confirmation."""
+        return self.board.without(self.fresh_seeds)
+
+    @cached_property
     def scores(self) -> pd.DataFrame:
         """See `tsattn.leaderboard.summaries.scores`."""
-        return scores(self.board)
+        return scores(self.deciding)
 
     @cached_property
     def means(self) -> pd.DataFrame:
         """See `horizon_means`."""
-        return horizon_means(self.board, self.scores)
+        return horizon_means(self.deciding, self.scores)
 
     @cached_property
     def choices(self) -> pd.DataFrame:
         """See `tsattn.leaderboard.summaries.choices`."""
-        return choices(self.means, self.origins)
+        return choices(self.means, self.compared_origins)
+
+    @cached_property
+    def compared_origins(self) -> pd.DataFrame | None:
+        """The rows of `origins` that can be compared, see `tsattn.leaderboard.summaries.comparable`."""
+        return None if self.origins is None else comparable(self.origins)
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
@@ -71,7 +81,7 @@ class Analysis:
     def rankings(self) -> Sequence[Ranking] | str:
         """See `tsattn.leaderboard.rank_tests.rankings`; a sentence where their package is not installed."""
         try:
-            return rankings(self.board, self.scores)
+            return rankings(self.deciding, self.scores)
         except UserError as error:
             return f"{error}."
 

@@ -33,6 +33,12 @@ _COMPARED = [
 ]
 
 
+_UNDECIDED = {
+    "one seed": "of single models, whose luck of the seed is not known",
+    "no interval": "without an interval, for too few windows for two blocks, or not the same windows",
+}
+
+
 def difference_section(analysis: Analysis) -> Section:
     """Every comparison, and a figure for each data set of those with standard attention."""
     found = analysis.comparisons
@@ -89,9 +95,10 @@ def confirmation_section(analysis: Analysis) -> Section | None:
         )
         return Section("confirmation", "Confirmation", [none])
     text = [
-        f"Seeds {seeds} had no part in what is said above, where the other seeds found {len(chosen)} differences from "
-        "standard attention. These alone are compared here, by the means of the fresh seeds alone, and corrected for "
-        "their number; how far seeds lie apart is learnt from all of them. The test windows are the same."
+        f"Seeds {seeds} have no part in any other section: no mean, choice, rank or comparison is of them. The other "
+        f"seeds found {len(chosen)} differences from standard attention. These alone are compared here, by the means "
+        "of the fresh seeds alone, and corrected for their number; how far seeds lie apart is learnt from all of them. "
+        "The test windows are the same."
     ]
     columns = [
         *_COMPARED,
@@ -170,12 +177,20 @@ def _difference_text(analysis: Analysis) -> list[str]:
 
 def compared_in_short(own: pd.DataFrame) -> str:
     """How many comparisons with standard attention are ties, and what would have been detected."""
-    judged = own[own["verdict"].isin(["better", "worse", "tie"])]
-    if not len(judged):
+    if not len(own):
         return "No attention is done beside standard attention of the same predictor yet."
-    counts = judged["verdict"].value_counts()
-    ties, lacking = int(counts.get("tie", 0)), len(own) - len(judged)
-    that = " that have an interval" if lacking else ""
+    judged = own[own["verdict"].isin(["better", "worse", "tie"])]
+    counts = own["verdict"].value_counts()
+    undecided = [
+        f"{counts[word]} {'is' if counts[word] == 1 else 'are'} {why}"
+        for word, why in _UNDECIDED.items()
+        if word in counts
+    ]
+    why = f" {listed(undecided)}." if undecided else ""
+    if not len(judged):
+        return f"None of {len(own)} comparisons of an attention with standard attention (MSE and MAE) is decided.{why}"
+    ties = int(counts.get("tie", 0))
+    that = " that are decided" if undecided else ""
     words = [f"{counts[word]} {word}" for word in ("better", "worse") if word in counts]
     if ties == len(judged):
         sentence = f"All {ties} comparisons of an attention with standard attention (MSE and MAE){that} are ties."
@@ -184,8 +199,7 @@ def compared_in_short(own: pd.DataFrame) -> str:
             f"Of {len(judged)} comparisons of an attention with standard attention (MSE and MAE){that} {ties} are "
             f"ties, {listed(words)}."
         )
-    if lacking:
-        sentence += f" {lacking} have none: too few windows for two blocks, not the same windows, or one seed alone."
+    sentence += why
     mse = judged[(judged["verdict"] == "tie") & (judged["metric"] == "mse")]["percent_detectable"]
     if len(mse):
         least, median, most = (rough_percent(value) for value in (mse.min(), mse.median(), mse.max()))

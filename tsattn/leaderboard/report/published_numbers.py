@@ -24,11 +24,11 @@ __all__ = ["published_section"]
 
 def published_section(analysis: Analysis) -> Section:
     """What others published beside what was run here."""
-    published = [one for one in analysis.published if one.dataset in analysis.board.datasets]
-    datasets = [name for name in analysis.board.datasets if name in {one.dataset for one in published}]
+    published = [one for one in analysis.published if one.dataset in analysis.deciding.datasets]
+    datasets = [name for name in analysis.deciding.datasets if name in {one.dataset for one in published}]
     if not published:
         return Section("published", "Published numbers", ["No published numbers are known of these data sets."])
-    horizons = sorted({horizon for name in datasets for horizon in analysis.board.horizons(name)})
+    horizons = sorted({horizon for name in datasets for horizon in analysis.deciding.horizons(name)})
     columns = [
         Column("data set", has_filter=True),
         Column("model"),
@@ -48,7 +48,7 @@ def published_section(analysis: Analysis) -> Section:
             ]
             scores = {row.horizon: (row.mse, row.mae) for row in each_row(own)}
             contexts = listed(sorted({f"{value}" for value in own["context_length"].dropna()}))
-            cells = _published_cells(scores, analysis.board.horizons(dataset), horizons)
+            cells = _published_cells(scores, analysis.deciding.horizons(dataset), horizons)
             source = Cell(word, mark="chosen" if "chosen" in word else "")
             here = [Cell(dataset), Cell(str(arm), mark="strong"), Cell("here"), Cell(contexts or DASH), Cell("yes")]
             rows.append([*here, *cells, source])
@@ -59,7 +59,7 @@ def published_section(analysis: Analysis) -> Section:
                     horizon: (nan if mse is None else mse, nan if mae is None else mae)
                     for horizon, (mse, mae) in one.scores.items()
                 }
-                cells = _published_cells(pairs, analysis.board.horizons(dataset), horizons)
+                cells = _published_cells(pairs, analysis.deciding.horizons(dataset), horizons)
                 whole = Cell("yes") if one.complete_test else Cell("no", mark="warning")
                 rows.append(
                     [
@@ -82,9 +82,9 @@ def _shown_arms(analysis: Analysis, dataset: str) -> list[tuple[RankedArm, str]]
     shown = [] if best is None else [(RankedArm(best["predictor"], best["attention"]), "chosen by validation")]
     known = {
         arm
-        for name, horizon in analysis.board.tables
+        for name, horizon in analysis.deciding.tables
         if name == dataset
-        for arm in analysis.board.arms_of(name, horizon)
+        for arm in analysis.deciding.arms_of(name, horizon)
     }
     if RankedArm(RIDGE) in known:
         shown.append((RankedArm(RIDGE), "closed form"))

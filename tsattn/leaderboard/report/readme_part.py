@@ -79,10 +79,10 @@ def _pair(mean: pd.Series | None) -> str:
 
 
 def _caveats(analysis: Analysis) -> str:
-    done = analysis.board.done
-    seeds = done["seed"].dropna().nunique()
+    board = analysis.deciding
+    seeds = board.done["seed"].dropna().nunique()
     lacking = [name for name in analysis.board.datasets if analysis.chosen(name) is None]
-    horizons = {name: listed(analysis.board.horizons(name)) for name in analysis.board.datasets if name not in lacking}
+    horizons = {name: listed(board.horizons(name)) for name in board.datasets if name not in lacking}
     over = "; ".join(f"{names}: {value}" for value, names in _grouped(horizons).items())
     text = (
         f"Means over horizons ({over}) and up to {seeds} seeds, over all test windows, on the train-standardised "

@@ -33,9 +33,8 @@ _ENTRY = [
 
 def summary_section(analysis: Analysis) -> Section:
     """What came out, in a few sentences."""
-    entries = analysis.board.entries
-    counts = entries["status"].value_counts()
-    done = int(counts.get("done", 0))
+    counts = analysis.board.entries["status"].value_counts()
+    done = len(analysis.board.done)  # one that suites share once
     words = ["1 run is done" if done == 1 else f"{done:,} runs are done"]
     words += [f"{counts['failed']} failed"] if "failed" in counts else []
     if (refused := int(counts.get("does not apply", 0))) > 0:
@@ -46,15 +45,21 @@ def summary_section(analysis: Analysis) -> Section:
         if best is None:
             continue
         arm = RankedArm(best["predictor"], best["attention"])
-        words = [f"On {dataset} validation chose {arm}: MSE / MAE {score_pair(best['mse'], best['mae'])}"]
+        chose = f"On {dataset} validation chose {arm} among the arms that hold a trained attention"
+        words = [f"{chose}: MSE / MAE {score_pair(best['mse'], best['mae'])}"]
         if not pd.isna(best["skill"]):
             ridge = analysis.verdict(dataset, arm, RIDGE)
             side = "below" if best["skill"] >= 0 else "above"
             words.append(f"{abs(best['skill']):.1f} % {side} the ridge{f' ({ridge})' if ridge else ''}")
+        elif (mean := analysis.mean_of(dataset, RankedArm(RIDGE))) is not None and not pd.isna(mean["mse"]):
+            words.append("not beside the ridge, which was tested on other windows")
         if arm.attention != STANDARD and (verdict := analysis.verdict(dataset, arm, STANDARD)):
             words.append(f"beside standard attention: {verdict}")
-        sentence = "; ".join(words)
-        text.append(f"{sentence}.")
+        sentence = f"{'; '.join(words)}."
+        of_all = analysis.chosen(dataset, "all")
+        if of_all is not None and (other := RankedArm(of_all["predictor"], of_all["attention"])) != arm:
+            sentence += f" Among all arms it chose {other}: {score_pair(of_all['mse'], of_all['mae'])}."
+        text.append(sentence)
     own = analysis.against_standard
     if len(own):
         text.append(f"Attention against attention. {compared_in_short(own)}")
@@ -129,7 +134,7 @@ def provenance_section(analysis: Analysis) -> Section:
                 *(Cell(_versions(versions)), Cell(str(command))),
             ]
         )
-    part = done[~done["trained_windows"].isin(["all", ""]) & done["trained_windows"].notna()]
+    part = done[~done["trained_windows"].isin(["all", "none", ""]) & done["trained_windows"].notna()]
     by = part.groupby("dataset")["trained_windows"].agg(lambda values: "; ".join(sorted(set(values))))
     parts = [f"{name}: {by[name]}" for name in analysis.board.datasets if name in by.index]
     text = (
@@ -153,14 +158,19 @@ def method_section(analysis: Analysis) -> Section:
             "Paired differences: errors of two arms in the same windows are differenced. What the luck of a seed does "
             "is learnt relative to the error, from all horizons of a data set together. Where both arms have as "
             "many parameters and the same seeds, and enough of these, runs of one seed are pairs, too; elsewhere seeds "
-            "are exchangeable within each arm, and luck is taken to be alike for all attentions of the predictor.",
+            "are exchangeable within each arm, and luck is taken to be alike for all attentions of the predictor, but "
+            "for one whose runs lie further apart than those of the others by an F test at the 10 % level: that has "
+            "its own.",
             f"Intervals and p-values come from {resamples} resamples: circular blocks of origins, at least a horizon "
             "long since windows overlap, and for each resample other seeds. Deviations are widened for what few "
             "blocks and few seeds are known to miss, and have the tails of Student's t. A horizon of 720 steps fits "
-            "three times into the test part of the hourly ETT: only large differences can be seen there.",
+            "three times into the test part of the hourly ETT: only large differences can be seen there. What is said "
+            "holds where differences of arms forget within a block: intervals are too short for those that last "
+            "longer.",
             "A comparison is better or worse where its interval is off 0 and its p-value, corrected by Holm's "
             "procedure for every comparison of the board, is below 0.05; all else is a tie. A tie is no proof of "
-            "equality: the column detectable says what would have been detected.",
+            "equality: the column detectable says what would have been detected in 80 of 100 cases, at the level at "
+            "which Holm's procedure is strictest.",
             "Skill is by how many percent an MSE lies below that of the closed-form ridge on the same windows.",
         ],
     )

@@ -27,7 +27,7 @@ from tsattn.leaderboard.report.wording import (
     with_spread,
 )
 from tsattn.leaderboard.standings import ABLATIONS, RIDGE, STANDARD, RankedArm
-from tsattn.leaderboard.summaries import ROLLING
+from tsattn.leaderboard.summaries import ROLLING, beside_the_ridge
 
 __all__ = [
     "ablation_section",
@@ -61,20 +61,28 @@ def chosen_section(analysis: Analysis) -> Section:
         Column("weight", "of what is trained, in the forecast", is_number=True),
         Column("MSE / MAE", f"{PAIR}, mean over horizons and seeds", is_number=True),
         Column("without it", "the same arm without its trained member", is_number=True),
-        Column("ridge", "of the same windows", is_number=True),
+        Column("ridge", PAIR, is_number=True),
         Column("beside standard", "paired, corrected: see differences"),
         Column("beside the ridge", "paired, corrected: see differences"),
     ]
     rows: list[list[Cell]] = []
-    for dataset in analysis.board.datasets:
+    for dataset in analysis.deciding.datasets:
         ridge = analysis.mean_of(dataset, RankedArm(RIDGE))
         said: dict[RankedArm, list[Cell]] = {}
-        for by in ("validation", ROLLING, "test"):
-            best = analysis.chosen(dataset, by=by)
+        for by, among in (
+            ("validation", "attention"),
+            ("validation", "all"),
+            (ROLLING, "attention"),
+            ("test", "attention"),
+        ):
+            best = analysis.chosen(dataset, among, by)
             if best is None:
                 continue
+            is_of_all = among == "all"
             arm = RankedArm(best["predictor"], best["attention"])
             if arm in said:  # chosen twice, in one row
+                if is_of_all:
+                    continue
                 known = said[arm][1]
                 word = "the lowest test MSE" if by == "test" else by
                 note = f"{known.note}, {word}" if known.note else f"and {word}"
@@ -84,12 +92,12 @@ def chosen_section(analysis: Analysis) -> Section:
             rows.append(
                 [
                     Cell(dataset),
-                    Cell("test", mark="dim", note="not a choice") if by == "test" else Cell(by, mark="chosen"),
-                    Cell(str(arm), mark="dim" if by == "test" else "strong"),
+                    _chosen_by(by, is_of_all),
+                    Cell(str(arm), mark="dim" if by == "test" else "" if is_of_all else "strong"),
                     number_cell(best["weight"], f"{best['weight']:.2g}"),
                     number_cell(best["mse"], score_pair(best["mse"], best["mae"])),
                     number_cell(best["without_mse"], without if best["without"] else "nothing is left"),
-                    Cell(DASH) if ridge is None else number_cell(ridge["mse"], score_pair(ridge["mse"], ridge["mae"])),
+                    _ridge_cell(ridge, best["skill"]),
                     _verdict_cell(
                         "standard itself" if arm.attention == STANDARD else analysis.verdict(dataset, arm, STANDARD)
                     ),
@@ -99,31 +107,49 @@ def chosen_section(analysis: Analysis) -> Section:
             said[arm] = rows[-1]
     text = [
         "For each data set, the arm with the lowest validation MSE among those that hold a trained attention, alone "
-        "or in an ensemble with a weight of 0.25 or more. Its test errors had no part in that choice. The arm with "
-        "the lowest test MSE, where it is another, stands under it; nobody could have chosen it, and its errors are "
-        "flattered.",
+        "or in an ensemble with a weight of 0.25 or more. Its test errors had no part in that choice. Where validation "
+        "among all arms, also those without an attention, chooses another, that stands under it. So does the arm with "
+        "the lowest test MSE of those with an attention, where it is another; nobody could have chosen it, and its "
+        "errors are flattered.",
     ]
-    if analysis.origins is not None and len(analysis.origins):
-        blocks = listed(sorted({str(len(one)) for one in analysis.origins["origins"]}))
-        steps = listed(sorted({str(one) for one in analysis.origins["horizon"]}))
-        text.append(
+    if (origins := analysis.compared_origins) is not None and len(origins):
+        blocks = listed(sorted({str(len(one)) for one in origins["origins"]}))
+        steps = listed(sorted({str(one) for one in origins["horizon"]}))
+        sentence = (
             f"Rolling origins are the second selector: every arm with its first seed, fitted before each of {blocks} "
             f"blocks of rows that end where the test part begins, and validated on it, at horizon {steps} alone."
         )
-    lacking = [name for name in analysis.board.datasets if analysis.chosen(name) is None]
+        assert analysis.origins is not None
+        if others := len(analysis.origins) - len(origins):
+            sentence += f" {others} more scores are at another horizon or of another number of blocks, and left out."
+        text.append(sentence)
+    lacking = [name for name in analysis.deciding.datasets if analysis.chosen(name) is None]
     if lacking:
         text.append(f"Nothing is chosen on {listed(lacking)}: no arm with an attention is done at all horizons yet.")
     caption = "Chosen by validation, and by test: means over horizons and seeds"
     return Section("chosen", "What validation chose", text, [ReportTable("chosen-table", caption, columns, rows)])
 
 
+def _chosen_by(by: str, is_of_all: bool) -> Cell:
+    if by == "test":
+        return Cell("test", mark="dim", note="not a choice")
+    return Cell(f"{by} among all arms") if is_of_all else Cell(by, mark="chosen")
+
+
+def _ridge_cell(ridge: pd.Series | None, skill: float) -> Cell:
+    if ridge is None:
+        return Cell(DASH)
+    note = "on other windows" if math.isnan(skill) and not math.isnan(ridge["mse"]) else ""
+    return number_cell(ridge["mse"], score_pair(ridge["mse"], ridge["mae"]), note=note)
+
+
 def headline_section(analysis: Analysis) -> Section:
     """Arms by data set, means over horizons."""
-    datasets = analysis.board.datasets
+    datasets = analysis.deciding.datasets
     columns = [*_ARM, *(Column(name, f"{PAIR}, mean over horizons and seeds", is_number=True) for name in datasets)]
     rows: list[list[Cell]] = []
     partial: list[list[Cell]] = []
-    for arm in analysis.board.arms:
+    for arm in analysis.deciding.arms:
         found = [analysis.mean_of(dataset, arm) for dataset in datasets]
         cells = [_mean_cell(analysis, dataset, arm, mean) for dataset, mean in zip(datasets, found, strict=True)]
         row = [Cell(arm.predictor), Cell(arm.attention or DASH), *cells]
@@ -194,6 +220,11 @@ def horizon_section(analysis: Analysis) -> Section:
         "Errors over all test windows, mean ± standard deviation over seeds (of a single seed there is none). The "
         "lowest MSE of each table is bold, whether or not it differs from the next one."
     ]
+    others = table[~beside_the_ridge(table)]
+    if len(others):
+        tables = dict.fromkeys(others[["dataset", "horizon"]].itertuples(index=False, name=None))
+        where = listed([f"{name} {horizon}" for name, horizon in tables])
+        text.append(f"Arms that were tested on other windows than the ridge have no skill beside it: on {where}.")
     return Section(
         "horizons", "Each horizon", text, [ReportTable("horizon-table", "Every arm at every horizon", columns, rows)]
     )
@@ -219,7 +250,9 @@ def ablation_section(analysis: Analysis) -> Section:
         for row in each_row(compared[compared["against"] == STANDARD])
     }
     rows = []
-    for dataset, horizon, predictor in sorted(tables, key=lambda one: (analysis.board.datasets.index(one[0]), one[1:])):
+    for dataset, horizon, predictor in sorted(
+        tables, key=lambda one: (analysis.deciding.datasets.index(one[0]), one[1:])
+    ):
         cells = []
         for name in (STANDARD, *names):
             key = dataset, horizon, predictor, name
@@ -286,10 +319,10 @@ def _scaled_table(analysis: Analysis, known: Sequence[str]) -> ReportTable:
     """
     pair = " / ".join(_SCALED[name].name for name in known)
     help = f"{pair}, mean over horizons and seeds"
-    columns = [*_ARM, *(Column(name, help, is_number=True) for name in analysis.board.datasets)]
+    columns = [*_ARM, *(Column(name, help, is_number=True) for name in analysis.deciding.datasets)]
     rows = []
-    for arm in analysis.board.arms:
-        found = [analysis.mean_of(dataset, arm) for dataset in analysis.board.datasets]
+    for arm in analysis.deciding.arms:
+        found = [analysis.mean_of(dataset, arm) for dataset in analysis.deciding.datasets]
         means = [[math.nan if mean is None else float(mean[name]) for name in known] for mean in found]
         if not np.isnan(means).all():
             notes = ["" if mean is None else _PRETRAINING.get(mean["pretraining"], "") for mean in found]
@@ -328,8 +361,8 @@ def _verdict_cell(text: str) -> Cell:
 
 def _horizons_text(analysis: Analysis) -> str:
     by: dict[tuple[int, ...], list[str]] = {}
-    for dataset in analysis.board.datasets:
-        by.setdefault(tuple(analysis.board.horizons(dataset)), []).append(dataset)
+    for dataset in analysis.deciding.datasets:
+        by.setdefault(tuple(analysis.deciding.horizons(dataset)), []).append(dataset)
     return f"Horizons: {'; '.join(f'{listed(names)} {listed(horizons)}' for horizons, names in by.items())}."
 
 

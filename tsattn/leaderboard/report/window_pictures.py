@@ -95,8 +95,10 @@ def window_pictures(
     for number, dataset in enumerate(analysis.board.datasets, 1):
         best = analysis.chosen(dataset)
         arm = None if best is None else RankedArm(best["predictor"], best["attention"])
-        horizons = analysis.board.horizons(dataset)
-        own = pd.DataFrame(columns=["key", "seed"]) if arm is None else analysis.board.runs(dataset, horizons[0], arm)
+        horizons = analysis.deciding.horizons(dataset)
+        own = (
+            pd.DataFrame(columns=["key", "seed"]) if arm is None else analysis.deciding.runs(dataset, horizons[0], arm)
+        )
         there = [key for key in own["key"] if key in known] or [key for key in own["key"] if key in kept]
         if not there:
             lacking.append(dataset)
