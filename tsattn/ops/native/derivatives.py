@@ -65,6 +65,8 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        if inputs[4] is not None:
+            return _one_by_one(_Attention, info.batch_size, in_dims, inputs)
         outputs = _Attention.apply(*_as_more_rows(info.batch_size, in_dims, inputs, 0))  # type: ignore[no-untyped-call]
         return tuple(torch.unflatten(t, 0, (info.batch_size, -1)) for t in outputs), (0, 0, 0)
 
@@ -124,6 +126,8 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         size, bias = info.batch_size, inputs[7]
+        if inputs[8] is not None:
+            return _one_by_one(_Gradients, size, in_dims, inputs)
         *grads, of_bias = _Gradients.apply(*_as_more_rows(size, in_dims, inputs, 4))  # type: ignore[no-untyped-call]
         found = [torch.unflatten(t, 0, (size, -1)) for t in grads]
         if inputs[-1]:  # each row had a bias of its own
@@ -132,6 +136,18 @@ class _Gradients(torch.autograd.Function):
         else:
             of_bias = of_bias.expand(size, -1)
         return (*found, of_bias), (0, 0, 0, 0)
+
+
+def _one_by_one(
+    function: type[torch.autograd.Function], size: int, in_dims: Sequence[int | None], inputs: Sequence[Any]
+) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    """A call for each entry of `torch.vmap`: what is dropped depends on the numbers of rows, which stay as they are."""
+    results = []
+    for entry in range(size):
+        own = (t.select(dim, entry) if isinstance(dim, int) else t for t, dim in zip(inputs, in_dims, strict=True))
+        results.append(function.apply(*own))  # type: ignore[no-untyped-call]
+    stacked = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+    return stacked, (0,) * len(stacked)
 
 
 def _as_more_rows(size: int, in_dims: Sequence[int | None], inputs: Sequence[Any], at: int) -> list[Any]:
