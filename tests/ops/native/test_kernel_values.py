@@ -239,3 +239,16 @@ def test_drawn_blocks_of_each_row() -> None:
             q[order], k[order], v[order], impl="native", **{**options, "blocks": blocks[:, order]}
         )
         assert torch.equal(moved, out[order])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_window_without_an_end_is_none(causal: bool) -> None:
+    """The largest number of 64 bits is "no window"; positions far from 0 do not matter."""
+    torch.manual_seed(0)
+    q, k, v = tensors(33, 2)
+    for positions in (None, torch.arange(33)[None] - 2**40):
+        whole = full_attention(q, k, v, causal=causal, impl="native")
+        found = sliding_window_attention(
+            q, k, v, window_size=2**63 - 1, positions=positions, causal=causal, impl="native"
+        )
+        assert torch.equal(found, whole)
