@@ -93,6 +93,16 @@ def test_vmap_is_a_loop(case: str, length: int, causal: bool) -> None:
             torch.testing.assert_close(compute(rows, mask) * seen, masked, rtol=1e-9, atol=1e-9)
 
 
+def test_a_graph_of_vmap_is_a_loop() -> None:
+    torch._dynamo.reset()
+    attention = build("mlr", length=LENGTHS[0]).eval().float()
+    rows = tokens(3, 2, LENGTHS[0]).float()
+    compute = vmap(lambda x: 2 * attention(x))
+    compiled = torch.compile(compute, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(rows), 2 * torch.stack([*map(attention, rows)]), rtol=1e-4, atol=1e-5)
+
+
 @cases
 @lengths
 def test_forward_mode(case: str, length: int) -> None:

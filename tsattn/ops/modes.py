@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["as_if_alone", "is_fake", "is_readable", "why_no_fused_derivative"]
+__all__ = ["as_if_alone", "is_fake", "is_readable", "is_vmapped", "why_no_fused_derivative"]
 
 
 def is_readable(*tensors: Tensor | None) -> bool:
@@ -29,6 +29,16 @@ def _has_numbers(tensor: Tensor) -> bool:
         tensor = torch._C._functorch.get_unwrapped(tensor)
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     return not (wrapped or tensor.is_meta or isinstance(tensor, FakeTensor))
+
+
+def is_vmapped() -> bool:
+    """Whether the call runs inside `torch.vmap`; known, unlike what `is_readable` looks at, while a graph is traced."""
+    transformations = torch._C._functorch.get_interpreter_stack() or ()
+    return any(part.key() == torch._C._functorch.TransformType.Vmap for part in transformations)
+
+
+# as `torch.compiler.assume_constant_result` does, which imports the compiler; a graph is traced anew in another vmap
+is_vmapped._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def is_fake(tensor: Tensor) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
-from tsattn.ops.modes import is_readable
+from tsattn.ops.modes import is_readable, is_vmapped
 from tsattn.ops.native.derivatives import differentiable_attention
 from tsattn.ops.native.library import why_no_kernels
 from tsattn.ops.native.operators import takes_bfloat16
@@ -60,7 +60,8 @@ def why_not_native(
         return "it computes in float32 or bfloat16 on a CPU; reference computes elsewhere too"
     if forward_ad._current_level >= 0:
         return "it has no derivative in forward mode, which reference has"
-    if not torch.compiler.is_compiling() and not all(isinstance(t, FakeTensor) or is_readable(t) for t in (q, k, v)):
+    traced = torch.compiler.is_compiling()
+    if is_vmapped() if traced else not all(isinstance(t, FakeTensor) or is_readable(t) for t in (q, k, v)):
         return "it cannot run under torch.vmap, which reference can"
     if not is_readable(*hidden):
         return UNREADABLE
