@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tsattn.ops.modes import under_vmap
 from tsattn.ops.native.operators import backward_operator, forward_operator
 from tsattn.ops.native.plain import plain_attention
 from tsattn.ops.native.query_intervals import Intervals
@@ -60,7 +61,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         wants_bias = ctx.needs_input_grad[3]
-        *grads, of_bias = _Gradients.apply(grad_out, *ctx.saved_tensors, *ctx.numbers, wants_bias)  # type: ignore[no-untyped-call]
+        *grads, of_bias = under_vmap(_Gradients.apply, grad_out, *ctx.saved_tensors, *ctx.numbers, wants_bias)
         return *grads, of_bias if wants_bias else None, *[None] * (1 + NUM_INTERVALS + NUM_NUMBERS)
 
     @staticmethod
@@ -110,7 +111,11 @@ class _Gradients(torch.autograd.Function):
 
             return torch.func.vjp(plain, *inputs)[1](grad_out)
 
-        found = torch.func.vjp(gradients, grad_out.to(v.dtype), *differentiable)[1](second[: len(differentiable)])
+        def pulled_back(grad_out: Tensor, *second: Tensor) -> tuple[Tensor, ...]:
+            given: tuple[Tensor, ...] = torch.func.vjp(gradients, grad_out.to(v.dtype), *differentiable)[1](second)
+            return given
+
+        found = under_vmap(pulled_back, grad_out, *second[: len(differentiable)])
         of_bias = found[4] if ctx.wants_bias else None
         # what depends on the outputs and what was kept of them is counted with the queries, keys and values
         return (
