@@ -252,3 +252,15 @@ def test_a_window_without_an_end_is_none(causal: bool) -> None:
             q, k, v, window_size=2**63 - 1, positions=positions, causal=causal, impl="native"
         )
         assert torch.equal(found, whole)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-40, -1e-12])
+def test_the_gradient_of_a_bias_beside_a_scale_of_nothing(scale: float) -> None:
+    leaves = [t.requires_grad_() for t in [*tensors(20, 2), torch.randn(H, 20, 20)]]
+
+    def gradients(impl: str) -> tuple[Tensor, ...]:
+        out = full_attention(*leaves[:3], bias=leaves[3], scale=scale, impl=impl)
+        return torch.autograd.grad(out.square().sum(), leaves)
+
+    for one, other in zip(gradients("native"), gradients("reference"), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

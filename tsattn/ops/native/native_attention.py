@@ -21,6 +21,9 @@ __all__ = ["UNREADABLE", "is_worth_native", "native_attention", "why_not_native"
 
 DTYPES = (torch.float32, torch.bfloat16)
 
+# The kernel finds the gradient of a bias from that of the logits before their scale, which it divides by.
+LEAST_SCALE = 2.0**-32
+
 MAX_LEVELS = 255
 MAX_WIDTH = 2**15
 
@@ -105,6 +108,8 @@ def native_attention(
     alike = q.dtype == k.dtype == v.dtype
     if not (alike and (dtype == torch.float32 or takes_bfloat16(ranks, v.shape[-1]))):
         q, k, v = (t.float() for t in (q, k, v))
+    if abs(scale) < LEAST_SCALE:
+        q, scale = q * scale, 1.0
     heads = max(t.shape[1] for t in (q, k, v))
     q = q.expand(-1, heads, -1, -1)
     if k.shape[1] != v.shape[1]:
