@@ -85,6 +85,14 @@ def test_what_is_dropped() -> None:
     assert not torch.equal(*outs)
 
 
+def test_the_plain_form_drops_as_the_kernel_does() -> None:
+    """With this seed the hash of a pair is the last one below 0.3 in float32, which is above 0.3 in float64."""
+    N, seed = 48, torch.tensor(6874)
+    q, v = torch.zeros(1, 1, N, 1), torch.eye(N)[None, None]
+    weights = differentiable_attention(q, q, v, None, seed, every_pair(N, N).for_rows(1), [1], 1.0, (), 0.3)
+    torch.testing.assert_close(N * weights[0], dropout_factors(1, N, N, 0.3, 6874), rtol=1e-6, atol=0)
+
+
 def test_dropout_keeps_the_mean() -> None:
     q, k, v = (t[:1, :2] for t in inputs(bias=False))
     torch.manual_seed(0)
