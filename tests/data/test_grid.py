@@ -167,3 +167,23 @@ def test_what_is_no_frequency_is_refused(wrong: str) -> None:
         normalise_frequency(wrong)
     assert repr(wrong) in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("tz", "day"),
+    [("America/Sao_Paulo", "2017-10-15"), ("Africa/Cairo", "2023-04-28"), ("America/Havana", "2023-03-12")],
+)
+@pytest.mark.parametrize("hours", [0, 0.5, 1, 12])
+def test_a_midnight_that_a_change_of_clocks_skips_is_on_the_grid(tz: str, day: str, hours: float) -> None:
+    """Its stamp is that of the first moment after the change, as `join` writes it and pandas moves it."""
+    wall = pd.date_range(pd.Timestamp(day) - pd.Timedelta(3, "D"), periods=6, freq="D") + pd.Timedelta(hours, "h")
+    index = wall.tz_localize(tz, nonexistent="shift_forward")
+    assert index[3] == pd.Timestamp(f"{day} 01:00", tz=tz) or hours == 12
+    grid = Grid(index, "D")
+    coordinates, phases = grid.split(index)
+    assert np.diff(coordinates).tolist() == [1] * 5
+    assert (phases == phases[0]).all()
+    assert grid.join(coordinates, phases).equals(index)
+    if hours == 0:  # alone it stands for what it is most often
+        alone = grid.split(index[3:4])
+        assert (alone[0][0], alone[1][0]) == (coordinates[3], phases[3])

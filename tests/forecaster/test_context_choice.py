@@ -83,3 +83,11 @@ def test_what_needs_no_fit_has_its_own() -> None:
 def test_another_word_is_refused() -> None:
     with pytest.raises(UserError, match="context_length must be a whole number"):
         Forecaster(context_length="long")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("rows", "horizon"), [(200, 96), (300, 168), (361, 336), (700, 336), (767, 336)])
+def test_a_horizon_that_is_long_for_the_series_leaves_a_context_that_fits(rows: int, horizon: int) -> None:
+    """With rows for validation and without, where the horizon leaves less than a quarter of the rows for a context."""
+    forecaster = Forecaster(TINY, prediction_length=horizon, max_steps=1, quantiles=None).fit(seasonal(rows, 7))
+    assert forecaster.result is not None
+    assert forecaster.task.context_length + horizon <= forecaster.result.data.splits[0].train_end

@@ -220,10 +220,34 @@ def test_ids_may_be_text_that_were_numbers(caplog: pytest.LogCaptureFixture) -> 
     caplog.clear()
     some = frame.astype({"unique_id": str}).replace({"unique_id": {"1": "new"}})
     forecaster.predict(some)
-    assert caplog.messages[0] == (
-        "4 of 4 series were not trained on; each is scaled by the rows given of it (the ids of 3 were trained on as "
-        "numbers, or as text)"
+    assert caplog.messages[:2] == [
+        "the ids are not those trained on, but their text is: '2' is taken for 2",
+        "1 of 4 series were not trained on; each is scaled by the rows given of it",
+    ]
+
+
+@pytest.mark.parametrize("numbers", [(1, 2), (1.0, 2.0)])
+def test_rows_of_the_fit_are_not_scored_beside_a_new_series(numbers: tuple[float, float]) -> None:
+    """Whether ids are numbers or text, and whether all are known."""
+    lengths = dict.fromkeys(("small", "large", "new"), 90)
+    frame, new = frame_of(lengths), frame_of(lengths, more=T)
+    ids = dict(zip(("small", "large"), numbers, strict=True))
+    both = pd.concat([frame, new])
+    fitted = Forecaster(**{**SMALL, "max_steps": 2}).fit(
+        frame[frame["unique_id"] != "new"].assign(unique_id=lambda part: part["unique_id"].map(ids))
     )
+    texts = both.assign(unique_id=both["unique_id"].map({"small": "1", "large": "2", "new": "new"}))
+    windows = fitted.evaluate(texts, by="series").xs("persistence", level=0)["windows"]
+    assert windows.loc[["1", "2"]].tolist() == [1, 1]
+    assert windows.loc["new"] > 1
+
+
+def test_ids_of_numpy_in_an_object_column_are_numbers() -> None:
+    frame = frame_of({"small": 90, "large": 90})
+    numbers = frame["unique_id"].map({"small": np.int64(1), "large": np.int64(2)})
+    frame["unique_id"] = pd.Series([np.int64(one) for one in numbers], dtype=object)
+    forecast = Forecaster("persistence", prediction_length=2).predict(frame)
+    assert forecast["unique_id"].unique().tolist() == [1, 2]
 
 
 def test_logging_is_by_the_logger_of_the_package(caplog: pytest.LogCaptureFixture) -> None:

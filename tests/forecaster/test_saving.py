@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +199,32 @@ def test_a_model_is_never_lost_where_it_is_replaced(tmp_path: Path, monkeypatch:
     assert len(tsattn.load(tmp_path / "model").predict()) == 2
     forecaster.save(tmp_path / "model", overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_rows_that_were_held_out_are_scored_the_same_where_the_model_is_loaded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their context lies before them, and so further back than the end of the series."""
+    frame = frame_of({"small": 260, "large": 200})
+    fitted = Forecaster(**{**SMALL, "max_steps": 2}, val_rows=20, test_rows=30).fit(frame)
+    tail = frame.groupby("unique_id").tail(30)
+    expected = fitted.evaluate(tail)
+    fitted.save(tmp_path / "model")
+    loaded = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(loaded.evaluate(tail), expected)
+    pd.testing.assert_frame_equal(loaded.predict(), fitted.predict())
+    assert loaded.series.panel.lengths.tolist() == [L + 30, L + 30]
+    assert not [message for message in caplog.messages if "not saved" in message]
+
+
+def test_it_is_said_where_rows_before_those_to_score_are_not_saved(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of series in files that are larger than memory, of which only the end is saved."""
+    frame = frame_of({"small": 260, "large": 200})
+    fitted = Forecaster(**{**SMALL, "max_steps": 2}, val_rows=20, test_rows=100).fit(frame)
+    last = fitted.series.panel.last_rows(L)
+    monkeypatch.setattr(fitted, "series", replace(fitted.series, panel=last))
+    caplog.clear()
+    fitted.evaluate(frame.groupby("unique_id").tail(90))
+    assert caplog.messages[0].startswith("the rows before those of 2 of 2 series were fitted but not saved")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,12 @@ def test_the_context_of_the_first_test_window_reaches_back_into_the_rows_before(
     first = contexts[0]
     assert len(first.past) == TEST - T + 1
     assert first.past_observed is None or bool(first.past_observed.all())
+
+
+def test_dates_may_be_objects() -> None:
+    texts = {"val_from": "2024-01-06", "test_from": "2024-01-07"}
+    written = Forecaster(**QUICK, **texts)
+    for made in (pd.Timestamp, date.fromisoformat, datetime.fromisoformat):
+        given = Forecaster(**QUICK, **{name: made(text) for name, text in texts.items()})
+        fitted, expected = (one.fit(frame_of({"a": 200})) for one in (given, written))
+        assert fitted.result.data.splits == expected.result.data.splits

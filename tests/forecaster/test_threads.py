@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import torch
 
 import tsattn
 from tsattn.forecaster import Forecaster
+from tsattn.training.quiet_lightning import quiet_lightning
 
 SMALL: dict[str, Any] = {
     "backbone": {"kind": "patchtst", "d_model": 16, "num_layers": 1, "num_heads": 2, "dropout": 0.3},
@@ -89,3 +92,19 @@ def test_a_forecast_and_a_model_that_is_read_draw_no_random_numbers(tmp_path: Pa
     forecaster.evaluate(wave().assign(date=lambda frame: frame["date"] + pd.Timedelta(hours=200)))
     tsattn.load(tmp_path / "model").predict()
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_lightning_says_is_as_before_once_the_last_thread_is_done() -> None:
+    """Whichever order they leave in."""
+    logger, filters = logging.getLogger("lightning.pytorch"), [*warnings.filters]
+    level = logger.level
+    first, second = quiet_lightning(), quiet_lightning()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert logger.level == logging.WARNING
+    second.__exit__(None, None, None)
+    assert (logger.level, warnings.filters) == (level, filters)
+    with pytest.raises(ZeroDivisionError), quiet_lightning():
+        raise ZeroDivisionError
+    assert (logger.level, warnings.filters) == (level, filters)

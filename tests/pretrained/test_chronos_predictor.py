@@ -279,3 +279,17 @@ Forecaster({{"kind": "chronos", "weights": {small_weights()!r}}}, prediction_len
 assert "lightning" in sys.modules and "tsattn.chronos.forecasting.chronos_predictor" in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_forecaster_gives_a_pretrained_model_the_context_that_it_names(shipped: Path) -> None:
+    generator = np.random.default_rng(0)
+    values = pd.Series(generator.normal(size=60).cumsum(), index=pd.date_range("2024", periods=60, freq="D"))
+    named = Forecaster("chronos", context_length=7, prediction_length=5)
+    described = Forecaster({"kind": "chronos", "context_length": 7}, prediction_length=5)
+    pd.testing.assert_frame_equal(named.predict(values), described.predict(values))
+    assert not named.predict(values).equals(Forecaster("chronos", prediction_length=5).predict(values))
+    assert "7 -> 5 steps" in repr(named)
+    assert "7 -> 5 steps" in repr(described)
+    assert "auto -> 5 steps" in repr(Forecaster("chronos", prediction_length=5))
+    with pytest.raises(UserError, match="context_length of chronos-tiny must be at most 24, not 25"):
+        Forecaster("chronos", context_length=25, prediction_length=5).predict(values)

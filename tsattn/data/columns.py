@@ -6,6 +6,7 @@ Every function takes `where`, which names a row (from 0) in messages, such as ``
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
@@ -124,7 +125,7 @@ def series_numbers(
     starts = np.flatnonzero(is_new)
     if (codes < 0).any():
         raise UserError(f"{where(int(starts[(codes < 0).argmax()]))}: the id in column {shown(ids.name)} is missing")
-    names = uniques.tolist()
+    names = [name.item() if isinstance(name, np.generic) else name for name in uniques.tolist()]
     # ids are saved with a model, as plain data
     strange = [number for number, name in enumerate(names) if not isinstance(name, str | int | float | tuple)]
     if strange:
@@ -165,15 +166,22 @@ def id_order(names: list[Any]) -> list[int]:
 def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:
     """Which of the known ids each of some ids is, if it is one of them.
 
-    Files and frames may write the same ids as text and as numbers: if no id is known as it is, but each of them is as
-    text, then that counts.
+    Files and frames may write the same ids as text and as numbers, and whole numbers as floats: an id that is not known
+    as it is, is the one that reads the same, if no other does.
     """
     places = {name: name for name in known}
     found = {name: places[name] for name in ids if name in places}
-    texts = {str(name): name for name in known}
-    if not found and len(texts) == len(known) and len({*map(str, ids)} & texts.keys()) == len(ids):
-        found = {name: texts[str(name)] for name in ids}
-    return found
+    taken = {*found.values()}
+    others = [name for name in ids if name not in found]
+    alike, given = (_by_text(names) for names in ([name for name in known if name not in taken], others))
+    return {**found, **{name: alike[text] for text, name in given.items() if text in alike}}
+
+
+def _by_text(names: list[Any]) -> dict[str, Any]:
+    """Ids by how they read, but for those of which several read the same."""
+    texts = [category_text(name) for name in names]
+    count = Counter(texts)
+    return {text: name for text, name in zip(texts, names, strict=True) if count[text] == 1}
 
 
 def category_codes(

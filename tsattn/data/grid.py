@@ -187,7 +187,7 @@ class Grid:
             phases = coordinates * self.step
             return coordinates, np.subtract(time, phases, out=phases)
         assert isinstance(stamps, pd.DatetimeIndex)
-        wall = _nanoseconds(stamps.tz_localize(None))
+        wall = _wall_times(stamps)
         anchor, rest = wall // self._unit, wall % self._unit
         if not len(self._anchors):
             return np.zeros(len(stamps), np.int64), np.full(len(stamps), OFF_GRID)
@@ -213,6 +213,26 @@ class Grid:
         index = pd.DatetimeIndex(wall.view("M8[ns]"))
         is_summer = np.zeros(len(index), dtype=bool)
         return pd.DatetimeIndex(index.tz_localize(self.tz, ambiguous=is_summer, nonexistent="shift_forward"))
+
+
+def _wall_times(stamps: pd.DatetimeIndex) -> NDArray[np.int64]:
+    """Stamps in nanoseconds of the clock on the wall, `(rows,)`.
+
+    The first moment after a change of clocks stands for the time of day of the other stamps, where the change skips it:
+    in Sao Paulo midnight was one o'clock on 2017-10-15. Where there is no other, it stands for the first one skipped.
+    """
+    wall = _nanoseconds(stamps.tz_localize(None))
+    if stamps.tz is None:
+        return wall
+    skipped_from = _nanoseconds((stamps.as_unit("ns") - pd.Timedelta(1, "ns")).tz_localize(None)) + 1
+    is_moved = skipped_from < wall
+    if not is_moved.any():
+        return wall
+    rest = wall % _DAY
+    usual = (skipped_from[is_moved] if is_moved.all() else rest[~is_moved]) % _DAY
+    usual_wall = wall - rest + _mode(usual)
+    stands = is_moved & (rest != _mode(usual)) & (skipped_from <= usual_wall) & (usual_wall < wall)
+    return np.where(stands, usual_wall, wall)
 
 
 def counts(index: Times) -> NDArray[np.int64]:

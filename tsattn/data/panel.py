@@ -269,8 +269,8 @@ class Panel:
         ahead = np.concatenate([known, self.ahead])[order]
         return replace(cut, ahead=ahead, ahead_starts=np.concatenate([[0], np.cumsum(cut_off + steps)]))
 
-    def last_rows(self, rows: int) -> Panel:
-        """The end of each series: `rows` rows, and as many more as it takes to impute what is missing in the first.
+    def last_rows(self, rows: int | NDArray[np.int64]) -> Panel:
+        """The end of each series: `rows` rows (of all, or of each), and those that impute what is missing in the first.
 
         These begin with the last known number of each column, target or covariate, that is missing there.
         """

@@ -21,7 +21,9 @@ from tsattn.data.mapped.mapped_series import LARGEST, MappedSeries
 from tsattn.data.moments import first_rows, is_before, moments, panel_moments
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
+from tsattn.data.single_precision import blurred_series
 from tsattn.data.splits import Split
+from tsattn.data.table_rows import listed
 from tsattn.data.target_transforms import check_domain, fit_lambdas, transformed_panel
 from tsattn.data.weights import mean_weight
 from tsattn.data.windows import Series
@@ -159,9 +161,10 @@ def known_units(
     if scaler.scaling != "series":
         return mean, scale
     known, numbers = match_ids(ids, scaler.ids), _known_numbers(ids, scaler)
-    for name in ids[:1]:
-        if known.get(name, name) != name:
-            logger.warning("the ids are not those trained on, but their text is: %r is taken for %r", name, known[name])
+    renamed = next((name for name in ids if known.get(name, name) != name), None)
+    if renamed is not None:
+        what = renamed, known[renamed]
+        logger.warning("the ids are not those trained on, but their text is: %r is taken for %r", *what)
     is_new = numbers < 0
     saved = np.asarray(scaler.series_mean)[numbers], np.asarray(scaler.series_scale)[numbers]
     if not is_new.any():
@@ -215,6 +218,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
         scaled /= _each_row(scale, panel)
     missing = np.isnan(panel.values)
     _check_magnitude(scaled, scale, missing, given)
+    _warn_of_rounding(scaled, panel)
     return Series(
         values=_imputed(scaled, panel),
         observed=_observed(missing),
@@ -298,6 +302,17 @@ def _check_magnitude(
         f"series {shown(name)} has the value {panel.values[row, channel]:g} at {panel.time[row]}, too large to compute "
         "with: mend it, leave it empty, or give the series in a larger unit"
     )
+
+
+def _warn_of_rounding(scaled: NDArray[np.float64], panel: Panel) -> None:
+    blurred = blurred_series(scaled, panel)
+    if blurred.size:
+        logger.warning(
+            "%d of %d series (%s) change by less than single precision tells apart at their scale, so that their "
+            "forecasts and scores are inexact: an outlier has made the scale (see diagnose), or other series have "
+            "(scaling: series gives each its own)",
+            *(len(blurred), len(panel), listed([panel.ids[number] for number in blurred.tolist()])),
+        )
 
 
 def _each_row(units: NDArray[np.float64], panel: Panel) -> NDArray[np.float64]:

@@ -103,7 +103,7 @@ class Rows:
             UserError: for a future of other series or without the table's time zone.
         """
         number = {name: number for number, name in enumerate(self.names)}
-        same = {name: name for name in future.names if name in number} or match_ids(future.names, self.names)
+        same = match_ids(future.names, self.names)
         owners = np.array([number[same[name]] if name in same else -1 for name in future.names])[future.series]
         if not_there := [name for name in future.names if name not in same]:
             left_out, valid = listed(not_there), listed(self.names)

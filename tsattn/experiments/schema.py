@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import lru_cache
 from inspect import signature
 from typing import Any, Literal, NoReturn, TypeAlias
@@ -145,7 +145,7 @@ def _plain_value(value: object) -> object:
         return os.fspath(value)
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    if isinstance(value, timedelta):
+    if isinstance(value, timedelta | date):
         return str(value)
     raise UserError(
         f"an experiment is plain data, and {shown(repr(value))} is none; callbacks that are made already go into "

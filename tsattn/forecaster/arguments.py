@@ -6,6 +6,7 @@ import inspect
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,8 @@ def checked(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
             arguments[name] = whole_number(name, given[name])
     if given["max_steps"] is not None:
         arguments["max_steps"] = whole_number("max_steps", given["max_steps"])
+    for name in ("val_from", "test_from"):
+        arguments[name] = str(given[name]) if isinstance(given[name], date) else given[name]
     arguments["seed"] = whole_number("seed", given["seed"], least=0, most=2**32 - 1)
     arguments["learning_rate"] = positive_number("learning_rate", given["learning_rate"])
     check_accelerator(given["accelerator"])
@@ -171,7 +174,7 @@ def summary(arguments: Mapping[str, Any], predictor: Predictor) -> str:
     parts = (
         description["kind"],
         *([f"attention {kinds}"] if kinds else []),
-        f"{arguments['context_length']} -> {arguments['prediction_length']} steps",
+        f"{description.get('context_length') or arguments['context_length']} -> {arguments['prediction_length']} steps",
         f"quantiles {' '.join(map(str, quantiles))}" if quantiles else "point forecast",
         *([f"distribution {arguments['distribution']}"] if arguments["distribution"] else []),
     )

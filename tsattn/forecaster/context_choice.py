@@ -24,7 +24,8 @@ def with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
     """The experiment with the context of `CONTEXTS` whose ridge has the least squared error on the validation windows.
 
     The penalty of each ridge is chosen with it. Contexts of more than a quarter of the training rows that series have
-    (their median) are not tried.
+    (their median) are not tried, nor those that leave no whole window to train on; series without rows for validation
+    have the shortest.
 
     Args:
         experiment: on a `PanelDataModule`, with any context.
@@ -38,9 +39,10 @@ def with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
     assert isinstance(data, PanelDataModule)
     data.give(panel)
     data.setup("fit")
-    rows = median(split.train_end for split in data.splits)
-    possible = [length for length in CONTEXTS if length <= rows / _MOST]
-    if len(possible) < 2:
+    ends = [split.train_end for split in data.splits]
+    rows, longest = median(ends), max(ends) - data.prediction_length
+    possible = [length for length in CONTEXTS if length <= min(rows / _MOST, longest)]
+    if len(possible) < 2 or "val" not in data.parts:
         return shortest
     parts = CalibratedRun.of(data, shortest.model["calibrate"], Output(tuple(shortest.model["quantiles"])))
     best = least(validation_errors(parts.fit_data, possible, _ALPHAS, lambda line: None))

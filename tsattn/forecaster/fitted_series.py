@@ -87,8 +87,17 @@ class FittedSeries:
         return replace(self, trained_until=until, is_complete=earlier.is_complete)
 
     def last_rows(self, rows: int) -> FittedSeries:
-        """The same with the ends of the series alone, see `Panel.last_rows`."""
-        return replace(self, panel=self.panel.last_rows(rows))
+        """The same with the ends of the series alone, see `Panel.last_rows`.
+
+        They begin so many rows before what was not trained on, so that it can be scored; of a panel in files, whose
+        part for testing may be larger than memory, so many before the very end.
+        """
+        panel, more = self.panel, np.zeros(len(self.panel), np.int64)
+        for number, name in enumerate(() if panel.is_mapped else panel.ids):
+            if name in self.trained_until:
+                time = panel.time_of(number)
+                more[number] = len(time) - time.searchsorted(self.trained_until[name], side="right")
+        return replace(self, panel=panel.last_rows(rows + more))
 
     def plain(self) -> dict[str, Any]:
         """What is not an array, as plain data."""

@@ -14,6 +14,7 @@ from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.experiments import Result
 from tsattn.forecaster import model_folder
 from tsattn.forecaster.arguments import (
+    AUTO,
     checked,
     described,
     differing,
@@ -65,7 +66,8 @@ class Forecaster(Forecasting, NetworkViews):
             default a small PatchTST that starts from the ridge.
         attention: kind of attention, its description, or a list of these, one a layer; None keeps the backbone's.
         context_length: past steps that the model sees, L; ``auto`` takes those of 24, 48, 96, 192, 336 and 512 from
-            which a ridge forecasts the rows for validation best.
+            which a ridge forecasts the rows for validation best, and for a pretrained model that is used as it is as
+            many as it takes.
         prediction_length: steps that it is trained to forecast, T.
         quantiles: levels to forecast, rising, with 0.5 among them; none, or None, for a point forecast. ``auto`` is
             0.1, 0.5 and 0.9 where it forecasts quantiles.
@@ -211,6 +213,8 @@ class Forecaster(Forecasting, NetworkViews):
         self.reader = TableReader.of(given)
         self.predictor = build_predictor(described(backbone, attention))
         self.arguments = checked({**given, **self.reader.plain(), **self.reader.plain_weights()}, self.predictor)
+        if self.arguments["context_length"] != AUTO:
+            self.predictor = self.predictor.with_context(self.arguments["context_length"])
         self.experiment = experiment_of(self.arguments, self.predictor)
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None

@@ -16,6 +16,7 @@ from tsattn.experiments import RunFolder
 from tsattn.experiments.configs import read_config
 from tsattn.forecaster.arguments import MODEL, SPLIT
 from tsattn.forecaster.model_folder import SavedModel
+from tsattn.predictors import Predictor
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
@@ -72,7 +73,7 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any]) -> dict[st
     is_plain = id_column is None and target is None  # then they are found by their names, as they were
     seed = config.get("seed_everything")
     return {
-        "backbone": fitted.predictor.description,
+        "backbone": _description(fitted.predictor),
         "context_length": task.context_length,
         "prediction_length": task.prediction_length,
         "quantiles": list(output.quantiles),
@@ -95,6 +96,15 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any]) -> dict[st
         },
         **({"progress": True} if trainer.get("enable_progress_bar") else {}),
     }
+
+
+def _description(predictor: Predictor) -> dict[str, Any]:
+    """What describes a predictor, with the context that it looks at, if that is not the one of the run."""
+    description, task = predictor.description, predictor.task
+    if task is None or predictor.needs_fit or "context_length" not in description:
+        return description
+    own = description["context_length"] or predictor.context_length
+    return description if own == task.context_length else {**description, "context_length": own}
 
 
 @lru_cache(maxsize=1)

@@ -79,9 +79,18 @@ def _after(panel: Panel, series: FittedSeries, context_length: int) -> tuple[Pan
     number = {name: number for number, name in enumerate(panel.ids)}
     before, seen = series.panel, np.zeros(len(panel), np.int64)
     rows = np.zeros(len(before), np.int64)  # of those that were fitted, before the panel begins
+    lost = 0
     for fitted, name in enumerate(before.ids):
         if name in number:
             rows[fitted] = before.time_of(fitted).searchsorted(panel.time_of(number[name])[0])
+        if name in number and not rows[fitted] and name in series.trained_until:
+            lost += panel.time_of(number[name])[0] > series.trained_until[name]
+    if lost:
+        logger.warning(
+            "the rows before those of %d of %d series were fitted but not saved, so that their first %d rows are "
+            "context alone; give all rows since the fit",
+            *(lost, len(panel), context_length),
+        )
     numbers = np.flatnonzero(rows)
     added = {before.ids[fitted]: before.time_of(fitted)[rows[fitted] - 1] for fitted in numbers.tolist()}
     if len(numbers):

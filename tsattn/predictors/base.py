@@ -76,6 +76,14 @@ class Predictor(nn.Module, ABC):
         kind = next((kind for kind, path in PREDICTORS.items() if path == own), own)
         return {"kind": kind, **self.arguments}
 
+    def with_context(self, context_length: int) -> Predictor:
+        """Itself, or one alike that looks at so many past steps, where it would take no notice of those of its task.
+
+        Args:
+            context_length: L.
+        """
+        return self
+
     def pretraining(self, data: str) -> str:
         """What the weights that it begins with have seen of a public data set, by its name.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -24,9 +25,30 @@ _NOISE = (
 )
 
 
+_lock = threading.Lock()
+_quiet = contextlib.ExitStack()
+_inside = 0  # of all threads: what is quiet belongs to the process
+
+
 @contextlib.contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Without what Lightning says of its own workings."""
+    """Without what Lightning says of its own workings, until the last thread that asked for it is done."""
+    global _inside
+    with _lock:
+        if not _inside:
+            _quiet.enter_context(_silenced())
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                _quiet.close()
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [one.level for one in loggers]
     with warnings.catch_warnings():

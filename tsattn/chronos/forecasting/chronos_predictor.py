@@ -84,6 +84,12 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         own = self.options.context_length
         return self.forecasts.context_length if own is None else own
 
+    @override
+    def with_context(self, context_length: int) -> Predictor:
+        if self.needs_fit or self.options.context_length is not None:
+            return self
+        return type(self)({**self.description, "context_length": context_length})
+
     @property
     @override
     def steps_at_once(self) -> int:
