@@ -44,7 +44,7 @@ def test_every_pair_is_scored_with_what_its_blocks_share(merge_levels: bool) -> 
             inner |= {token for token in range(1, length) if draw.random() < share}
             levels.append((0, *sorted(inner), length))
         ids = [torch.searchsorted(torch.tensor(starts), torch.arange(length), right=True) for starts in levels]
-        expected = sum(rank * (own[:, None] == own).long() for rank, own in zip(RANKS, ids, strict=True))
+        expected = torch.stack([rank * (own[:, None] == own) for rank, own in zip(RANKS, ids, strict=True)]).sum(0)
         found = prefixes(plan_tiles(tuple(levels), RANKS, False, (), merge_levels), length)
         assert torch.equal(found, expected)
 

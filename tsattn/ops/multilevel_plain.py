@@ -86,7 +86,7 @@ def multilevel_attention_sdpa(
         ids = [query_blocks[level], key_blocks[level]]
         if counted:
             if num_blocks[level] > sum(t.numel() for t in ids):  # far apart: one slot for each that is there
-                present, numbers = torch.cat([t.flatten() for t in ids]).unique(return_inverse=True)
+                present, numbers = torch.unique(torch.cat([t.flatten() for t in ids]), return_inverse=True)
                 query_slots, key_slots = (
                     F.one_hot(part.view_as(t), len(present))
                     for part, t in zip(numbers.split([t.numel() for t in ids]), ids, strict=True)
