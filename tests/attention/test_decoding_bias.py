@@ -18,20 +18,22 @@ SHAPES = {
     (T, T): (UNEVEN, AT_ONCE),
     (2, 1, 1, T): (AFTER_A_PROMPT, UNEVEN),
     (2, 1, T, 1): (UNEVEN, AT_ONCE),
+    (T,): (UNEVEN,),
+    (): (AFTER_A_PROMPT, UNEVEN),
 }
 
 
 def random_bias(*shape: int) -> Tensor:
     generator = torch.Generator().manual_seed(3)
-    bias = torch.randn(*shape, generator=generator, dtype=torch.float64)
-    return bias.masked_fill(torch.rand(*shape, generator=generator) < 0.2, -torch.inf)
+    bias = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return bias.masked_fill(torch.rand(shape, generator=generator) < 0.2, -torch.inf)
 
 
 def decode_with(attention: Attention, x: Tensor, bias: Tensor, schedule: list[int]) -> Tensor:
     cache, outputs, at = attention.new_cache(len(x)), [], 0
     for count in schedule:
-        columns = bias[..., : at + count] if bias.shape[-1] > 1 else bias
-        rows = columns[..., at : at + count, :] if bias.shape[-2] > 1 else columns
+        columns = bias[..., : at + count] if bias.shape[-1:] > (1,) else bias
+        rows = columns[..., at : at + count, :] if bias.shape[-2:-1] > (1,) else columns
         outputs.append(attention(x[:, at : at + count], cache=cache, bias=rows))
         at += count
     return torch.cat(outputs, 1)

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import Unsupported
 from torch._subclasses import FakeTensorMode
+from torch.autograd.functional import hessian, jacobian
 from torch.func import functional_call, grad, jvp, vmap
 from torch.utils.checkpoint import checkpoint
 
 from tests.attention.cases import D_MODEL, build, each_impl, fast_impls
+from tests.ops.native.kernels_there import needs_kernels
 from tsattn.attention import Attention
 from tsattn.errors import UserError
 from tsattn.ops import full_attention
@@ -91,6 +93,16 @@ def test_vmap_is_a_loop(case: str, length: int, causal: bool) -> None:
         refused_or_close(attention, lambda compute=compute: compute(rows, mask) * seen, masked)
         if impl not in ("tiles", "blocks"):
             torch.testing.assert_close(compute(rows, mask) * seen, masked, rtol=1e-9, atol=1e-9)
+
+
+def test_a_graph_of_vmap_is_a_loop() -> None:
+    torch._dynamo.reset()
+    attention = build("mlr", length=LENGTHS[0]).eval().float()
+    rows = tokens(3, 2, LENGTHS[0]).float()
+    compute = vmap(lambda x: 2 * attention(x))
+    compiled = torch.compile(compute, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(rows), 2 * torch.stack([*map(attention, rows)]), rtol=1e-4, atol=1e-5)
 
 
 @cases
@@ -195,6 +207,24 @@ def test_jacobians_of_torch_func(case: str, length: int) -> None:
         leaf = x.clone().requires_grad_()
         (row,) = torch.autograd.grad(attention(leaf)[0, 0, 1], leaf)
         torch.testing.assert_close(jacobian[1], row, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("impl", ["tiles", pytest.param("native", marks=needs_kernels)])
+def test_derivatives_in_the_batches_of_autograd(impl: str) -> None:
+    """`vectorize=True` is another vmap than that of `torch.func`."""
+    attention = build("mlr", length=LENGTHS[0]).eval().float()
+    attention.impl = impl
+    x = tokens(2, LENGTHS[0]).float()
+
+    def compute(sizes: Tensor) -> Tensor:
+        return attention(x * sizes.repeat_interleave(8)[:, None])[:, 0, :2].flatten()
+
+    def total(sizes: Tensor) -> Tensor:
+        return compute(sizes).square().sum()
+
+    for find, of in ((jacobian, compute), (hessian, total)):
+        given = torch.ones(3)
+        torch.testing.assert_close(find(of, given, vectorize=True), find(of, given), rtol=1e-4, atol=1e-5)
 
 
 def test_a_product_with_the_hessian_of_tiles() -> None:

@@ -285,7 +285,7 @@ class Attention(nn.Module):
         new = cache.new_tokens(x.shape[1], mask, x.device)
         q, k, v = self._project(x, x, new.positions, new.positions)
         dropout_p = self.dropout if self.training else 0.0
-        if bias is not None:
+        if bias is not None and bias.dim():
             bias = bias[..., : max(new.after)]
         mixed = self.pattern.decode(q, k, v, new=new, cache=cache, scale=self.scale, dropout_p=dropout_p, bias=bias)
         out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["as_if_alone", "is_fake", "is_readable", "why_no_fused_derivative"]
+__all__ = ["as_if_alone", "is_fake", "is_readable", "is_vmapped", "under_vmap", "why_no_fused_derivative"]
 
 
 def is_readable(*tensors: Tensor | None) -> bool:
@@ -29,6 +30,47 @@ def _has_numbers(tensor: Tensor) -> bool:
         tensor = torch._C._functorch.get_unwrapped(tensor)
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     return not (wrapped or tensor.is_meta or isinstance(tensor, FakeTensor))
+
+
+def is_vmapped() -> bool:
+    """Whether the call runs inside `torch.vmap`; known, unlike what `is_readable` looks at, while a graph is traced."""
+    transformations = torch._C._functorch.get_interpreter_stack() or ()
+    return any(part.key() == torch._C._functorch.TransformType.Vmap for part in transformations)
+
+
+# as `torch.compiler.assume_constant_result` does, which imports the compiler; a graph is traced anew in another vmap
+is_vmapped._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def under_vmap(function: Callable[..., Any], *inputs: Any) -> Any:
+    """`function(*inputs)`, which a gradient with `is_grads_batched=True` computes under `torch.vmap` too.
+
+    Autograd's own batches, with which `torch.autograd.functional` computes Jacobians where `vectorize=True`, are of
+    another kind: they take no rule of a function of autograd.
+
+    Args:
+        function: of tensors and other values, to tensors; none of the tensors may be None.
+        inputs: what it is given.
+    """
+    if torch.compiler.is_compiling():
+        return function(*inputs)
+    batched = [isinstance(t, Tensor) and torch._C._functorch.is_legacy_batchedtensor(t) for t in inputs]
+    if not any(batched):
+        return function(*inputs)
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    plain = [
+        torch._remove_batch_dim(t, level, 0, 0) if is_batched else t
+        for t, is_batched in zip(inputs, batched, strict=True)
+    ]
+    given = [t for t, is_batched in zip(plain, batched, strict=True) if is_batched]
+
+    def of_batched(*entries: Tensor) -> Any:
+        rest = iter(entries)
+        own = (next(rest) if is_batched else t for t, is_batched in zip(plain, batched, strict=True))
+        return function(*own)
+
+    return tuple(torch._add_batch_dim(out, 0, level) for out in torch.func.vmap(of_batched)(*given))
 
 
 def is_fake(tensor: Tensor) -> bool:

@@ -24,7 +24,7 @@ from torch.autograd import forward_ad
 
 from tsattn.errors import UserError, one_of
 from tsattn.ops.masks import allowed_pairs, without_padding
-from tsattn.ops.modes import is_readable, why_no_fused_derivative
+from tsattn.ops.modes import is_readable, is_vmapped, why_no_fused_derivative
 from tsattn.ops.multilevel_plain import count_blocks, multilevel_attention_reference, multilevel_attention_sdpa
 from tsattn.ops.multilevel_tiles import multilevel_attention_tiles, multilevel_attention_traced
 from tsattn.ops.native import UNREADABLE, Intervals, is_worth_native, native_attention, pair_intervals, why_not_native
@@ -129,7 +129,7 @@ def multilevel_attention(
     readable = layouts is not None or is_readable(blocks, positions, key_mask, global_tokens)
     whole = bias is None and not dropout_p and forward_ad._current_level < 0
     traced = torch.compiler.is_compiling() and q.device.type == "cpu" and regular is not None
-    if traced and impl in ("auto", "tiles") and whole:
+    if traced and impl in ("auto", "tiles") and whole and not is_vmapped():
         q, k, v = expand_heads(q, k, v)
         return multilevel_attention_traced(
             q,
@@ -294,7 +294,7 @@ def _why_not_tiles(layouts: Sequence[BlockLayout] | str | None, plain: bool) -> 
 def _why_not_triton(q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float) -> str | None:
     if q.device.type != "cuda":
         return "it runs on a CUDA device"
-    if not (torch.compiler.is_compiling() or is_readable(q, v)):
+    if is_vmapped() if torch.compiler.is_compiling() else not is_readable(q, v):
         return "it has no rule for torch.func and fake tensors; reference has"
     from tsattn.ops.multilevel_triton import triton_available
 

@@ -85,8 +85,15 @@ def multilevel_attention_sdpa(
             continue
         ids = [query_blocks[level], key_blocks[level]]
         if counted:
-            offset = torch.minimum(ids[0].min(), ids[1].min())
-            query_slots, key_slots = (F.one_hot(t - offset, num_blocks[level]) for t in ids)
+            if num_blocks[level] > sum(t.numel() for t in ids):  # far apart: one slot for each that is there
+                present, numbers = torch.unique(torch.cat([t.flatten() for t in ids]), return_inverse=True)
+                query_slots, key_slots = (
+                    F.one_hot(part.view_as(t), len(present))
+                    for part, t in zip(numbers.split([t.numel() for t in ids]), ids, strict=True)
+                )
+            else:
+                offset = torch.minimum(ids[0].min(), ids[1].min())
+                query_slots, key_slots = (F.one_hot(t - offset, num_blocks[level]) for t in ids)
         else:
             every = torch.arange(num_blocks[level], device=q.device)
             query_slots, key_slots = ((t[..., None] == every).long() for t in ids)
@@ -109,7 +116,7 @@ def count_blocks(query_blocks: Tensor, key_blocks: Tensor) -> list[int]:
     """How many numbers the blocks of each level lie between."""
     low = torch.minimum(query_blocks.amin((1, 2)), key_blocks.amin((1, 2)))
     high = torch.maximum(query_blocks.amax((1, 2)), key_blocks.amax((1, 2)))
-    return [int(n) for n in (high - low + 1).tolist()]
+    return [last - first + 1 for first, last in zip(low.tolist(), high.tolist(), strict=True)]
 
 
 def _add_global_slots(

@@ -29,8 +29,11 @@ def softmax_attention(
         finite = ~torch.isneginf(bias)
         allowed = finite if allowed is None else allowed & finite
     if allowed is not None:
-        # a finite fill keeps rows without any allowed key, and their gradients, free of NaN
-        logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
+        # a finite fill keeps rows without any allowed key, and their gradients, free of NaN; in others it would count
+        # beside allowed pairs whose bias is as low
+        fill = torch.zeros((), dtype=logits.dtype, device=logits.device)
+        fill = fill.masked_fill(allowed.any(-1, keepdim=True), -torch.inf)
+        logits = torch.where(allowed, logits, fill)
     weights = logits.softmax(-1)
     if allowed is not None:
         weights = weights.masked_fill(~allowed, 0.0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -155,7 +156,7 @@ def _leaf_level(blocks: Sequence[Sequence[int]], ranks: Sequence[int]) -> int:
             continue
         width = sum(ranks[: level + 1])
         for finer in range(level + 1, len(ranks)):
-            most = max(sum(start <= place < end for place in blocks[finer][:-1]) for start, end in pairwise(starts))
+            most = max(last - first for first, last in pairwise(bisect_left(blocks[finer], start) for start in starts))
             width += most * ranks[finer]
         if width <= max(MAX_LEAF_WIDTH, sum(ranks)):
             return level
@@ -163,8 +164,8 @@ def _leaf_level(blocks: Sequence[Sequence[int]], ranks: Sequence[int]) -> int:
 
 
 def _sub_blocks(starts: Sequence[int], first: int, end: int) -> tuple[int, ...]:
-    inside = [start for start in starts if first <= start < end]
-    return tuple(sum(start <= token for start in inside) - 1 for token in range(first, end))
+    before = bisect_left(starts, first)
+    return tuple(bisect_right(starts, token) - 1 - before for token in range(first, end))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tsattn.ops import executed_flops, full_attention, multilevel_attention
 from tsattn.ops.native.derivatives import differentiable_attention
 from tsattn.ops.native.operators import backward_operator, forward_operator
 from tsattn.ops.native.plain import dropout_factors, plain_attention
-from tsattn.ops.native.query_intervals import regular_intervals
+from tsattn.ops.native.query_intervals import every_pair, regular_intervals
 from tsattn.ops.regular_blocks import RegularBlocks
 
 pytestmark = needs_kernels
@@ -85,6 +85,14 @@ def test_what_is_dropped() -> None:
     assert not torch.equal(*outs)
 
 
+def test_the_plain_form_drops_as_the_kernel_does() -> None:
+    """With this seed the hash of a pair is the last one below 0.3 in float32, which is above 0.3 in float64."""
+    N, seed = 48, torch.tensor(6874)
+    q, v = torch.zeros(1, 1, N, 1), torch.eye(N)[None, None]
+    weights = differentiable_attention(q, q, v, None, seed, every_pair(N, N).for_rows(1), [1], 1.0, (), 0.3)
+    torch.testing.assert_close(N * weights[0], dropout_factors(1, N, N, 0.3, 6874), rtol=1e-6, atol=0)
+
+
 def test_dropout_keeps_the_mean() -> None:
     q, k, v = (t[:1, :2] for t in inputs(bias=False))
     torch.manual_seed(0)
@@ -118,6 +126,15 @@ def test_an_operator_as_torch_asks_for_it() -> None:
     )
 
 
+def test_gradients_of_parts_of_the_keys_are_laid_out_as_a_graph_expects() -> None:
+    """Few heads and many keys, which are shared out; a compiled graph relies on the strides of the fake kernel."""
+    q, k, v = torch.randn(3, 1, 2, 512, 4).unbind()
+    arguments = (q, k, v, None, every_pair(512, 512).for_rows(1).tensors, [4], 0.5, None, 0.0, None)
+    out, *kept = forward_operator(*arguments)
+    given = (out, *arguments[:4], out, *kept, *arguments[4:], False)
+    torch.library.opcheck(backward_operator, given, test_utils=("test_schema", "test_faketensor"))
+
+
 @pytest.mark.parametrize("transform", ["grad", "vjp", "jacrev"])
 def test_transformations_of_torch_func(transform: str) -> None:
     ours, plain = both(True)
@@ -133,6 +150,50 @@ def test_transformations_of_torch_func(transform: str) -> None:
 
     for one, other in zip(of(ours), of(plain), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def row_by_row(compute: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The Jacobian of a flat result, one backward pass a number."""
+    leaf = x.clone().requires_grad_()
+    return torch.stack([torch.autograd.grad(one, leaf, retain_graph=True)[0] for one in compute(leaf)])
+
+
+def test_the_jacobian_of_one_sequence() -> None:
+    """Rows of `torch.vmap` share what the forward pass of a single sequence kept."""
+    q, k, v = (t[:1] for t in inputs(bias=False))
+
+    def compute(q: Tensor) -> Tensor:
+        return full_attention(q, k, v, impl="native").sum((0, 1, 2))
+
+    torch.testing.assert_close(torch.func.jacrev(compute)(q), row_by_row(compute, q), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrt", [0, 3])
+def test_a_jacobian_drops_what_the_forward_pass_dropped(wrt: int) -> None:
+    given = inputs()
+
+    def compute(x: Tensor) -> Tensor:
+        torch.manual_seed(7)
+        q, k, v, bias = [*given[:wrt], x, *given[wrt + 1 :]]
+        return full_attention(q, k, v, bias=bias, dropout_p=0.5, impl="native")[:, 1, ::9].sum(-1).flatten()
+
+    found = torch.func.jacrev(compute)(given[wrt])
+    torch.testing.assert_close(found, row_by_row(compute, given[wrt]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("randomness", ["same", "different"])
+def test_biases_under_vmap_drop_as_calls_do(randomness: str) -> None:
+    q, k, v, bias = inputs()
+    biases = torch.stack([bias, bias, -bias])
+
+    def compute(bias: Tensor) -> Tensor:
+        return full_attention(q, k, v, bias=bias, dropout_p=0.5, impl="native")
+
+    torch.manual_seed(3)
+    found = torch.func.vmap(compute, randomness=randomness)(biases)
+    torch.manual_seed(3)
+    assert torch.equal(found[0], compute(bias)) or randomness == "different"
+    assert torch.equal(found[0], found[1]) == (randomness == "same")
 
 
 def test_checkpointing_and_saved_tensors_that_move() -> None:

@@ -239,3 +239,28 @@ def test_drawn_blocks_of_each_row() -> None:
             q[order], k[order], v[order], impl="native", **{**options, "blocks": blocks[:, order]}
         )
         assert torch.equal(moved, out[order])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_window_without_an_end_is_none(causal: bool) -> None:
+    """The largest number of 64 bits is "no window"; positions far from 0 do not matter."""
+    torch.manual_seed(0)
+    q, k, v = tensors(33, 2)
+    for positions in (None, torch.arange(33)[None] - 2**40):
+        whole = full_attention(q, k, v, causal=causal, impl="native")
+        found = sliding_window_attention(
+            q, k, v, window_size=2**63 - 1, positions=positions, causal=causal, impl="native"
+        )
+        assert torch.equal(found, whole)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-40, -1e-12])
+def test_the_gradient_of_a_bias_beside_a_scale_of_nothing(scale: float) -> None:
+    leaves = [t.requires_grad_() for t in [*tensors(20, 2), torch.randn(H, 20, 20)]]
+
+    def gradients(impl: str) -> tuple[Tensor, ...]:
+        out = full_attention(*leaves[:3], bias=leaves[3], scale=scale, impl=impl)
+        return torch.autograd.grad(out.square().sum(), leaves)
+
+    for one, other in zip(gradients("native"), gradients("reference"), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

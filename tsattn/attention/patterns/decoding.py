@@ -26,8 +26,8 @@ def pair_scores(q: Tensor, k: Tensor) -> Tensor:
 
 
 def bias_at(bias: Tensor | None, keys: Tensor) -> Tensor | None:
-    """The columns of a bias `(.. n, length | 1)` by position for keys at positions `(1 | B, S)`."""
-    if bias is None or bias.shape[-1] == 1:
+    """The columns of a bias, one number or `(.. n, length | 1)`, by position for keys at positions `(1 | B, S)`."""
+    if bias is None or not bias.dim() or bias.shape[-1] == 1:
         return bias
     keys = keys.clamp(0, bias.shape[-1] - 1)  # empty places have later positions, which no token sees
     if len(keys) == 1:

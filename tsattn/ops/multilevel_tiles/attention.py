@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tsattn.ops.multilevel_tiles.gradients import Cut, tiled_attention
-from tsattn.ops.multilevel_tiles.kernel_inputs import one_width, scales_of_levels
+from tsattn.ops.multilevel_tiles.kernel_inputs import one_width, positive_scale, scales_of_levels
 from tsattn.ops.tiling import BlockLayout
 
 __all__ = ["multilevel_attention_tiles"]
@@ -42,6 +42,7 @@ def multilevel_attention_tiles(
     """
     H, T, r = q.shape[1:]
     E = v.shape[-1]
+    q, scale = positive_scale(q, scale)
     padded = one_width(q, k, v)
     width = max(r, E)
     scales = scales_of_levels(len(ranks), scale, divide_by_active)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tsattn.ops.modes import under_vmap
 from tsattn.ops.multilevel_tiles.passes import tiled_backward, tiled_forward
 from tsattn.ops.tiling import BlockLayout, TilePlan, plan_tiles
 
@@ -80,7 +81,7 @@ class _TiledAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        gradients: tuple[Tensor, ...] = _TiledGradients.apply(grad_out, *ctx.saved_tensors, ctx.cut)  # type: ignore[no-untyped-call]
+        gradients: tuple[Tensor, ...] = under_vmap(_TiledGradients.apply, grad_out, *ctx.saved_tensors, ctx.cut)
         return *gradients, None
 
     @staticmethod
@@ -107,8 +108,12 @@ class _TiledGradients(torch.autograd.Function):
         def gradients(grad_out: Tensor, *tensors: Tensor) -> Any:
             return torch.func.vjp(lambda q, k, v: _plain(q, k, v, ctx.cut), *tensors)[1](grad_out)
 
+        def pulled_back(grad_out: Tensor, *second: Tensor) -> tuple[Tensor, ...]:
+            given: tuple[Tensor, ...] = torch.func.vjp(gradients, grad_out, *ctx.saved_tensors[1:])[1](second)
+            return given
+
         # what depends on the output and the log-sum-exp is counted with the queries, keys and values
-        return *torch.func.vjp(gradients, *ctx.saved_tensors)[1](second), None, None, None
+        return *under_vmap(pulled_back, ctx.saved_tensors[0], *second), None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tsattn.ops.multilevel_tiles.kernel_inputs import one_width, scales_of_levels
+from tsattn.ops.multilevel_tiles.kernel_inputs import one_width, positive_scale, scales_of_levels
 from tsattn.ops.multilevel_tiles.passes import tiled_backward, tiled_forward
 from tsattn.ops.tiling import TilePlan, find_layouts, plan_tiles
 
@@ -112,6 +112,7 @@ def multilevel_attention_traced(
         `(B, H, T, E)`.
     """
     E = v.shape[-1]
+    q, scale = positive_scale(q, scale)
     flat = [t.flatten(0, 1).contiguous() for t in one_width(q, k, v)]
     scales = scales_of_levels(len(ranks), scale, divide_by_active)
     out: Tensor = _operator(*flat, blocks, positions, list(ranks), causal, list(scales))[0]

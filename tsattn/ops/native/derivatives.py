@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tsattn.ops.modes import under_vmap
 from tsattn.ops.native.operators import backward_operator, forward_operator
 from tsattn.ops.native.plain import plain_attention
 from tsattn.ops.native.query_intervals import Intervals
@@ -60,11 +61,13 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         wants_bias = ctx.needs_input_grad[3]
-        *grads, of_bias = _Gradients.apply(grad_out, *ctx.saved_tensors, *ctx.numbers, wants_bias)  # type: ignore[no-untyped-call]
+        *grads, of_bias = under_vmap(_Gradients.apply, grad_out, *ctx.saved_tensors, *ctx.numbers, wants_bias)
         return *grads, of_bias if wants_bias else None, *[None] * (1 + NUM_INTERVALS + NUM_NUMBERS)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        if inputs[4] is not None:
+            return _one_by_one(_Attention, info.batch_size, in_dims, inputs)
         outputs = _Attention.apply(*_as_more_rows(info.batch_size, in_dims, inputs, 0))  # type: ignore[no-untyped-call]
         return tuple(torch.unflatten(t, 0, (info.batch_size, -1)) for t in outputs), (0, 0, 0)
 
@@ -108,7 +111,11 @@ class _Gradients(torch.autograd.Function):
 
             return torch.func.vjp(plain, *inputs)[1](grad_out)
 
-        found = torch.func.vjp(gradients, grad_out.to(v.dtype), *differentiable)[1](second[: len(differentiable)])
+        def pulled_back(grad_out: Tensor, *second: Tensor) -> tuple[Tensor, ...]:
+            given: tuple[Tensor, ...] = torch.func.vjp(gradients, grad_out.to(v.dtype), *differentiable)[1](second)
+            return given
+
+        found = under_vmap(pulled_back, grad_out, *second[: len(differentiable)])
         of_bias = found[4] if ctx.wants_bias else None
         # what depends on the outputs and what was kept of them is counted with the queries, keys and values
         return (
@@ -124,6 +131,8 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         size, bias = info.batch_size, inputs[7]
+        if inputs[8] is not None:
+            return _one_by_one(_Gradients, size, in_dims, inputs)
         *grads, of_bias = _Gradients.apply(*_as_more_rows(size, in_dims, inputs, 4))  # type: ignore[no-untyped-call]
         found = [torch.unflatten(t, 0, (size, -1)) for t in grads]
         if inputs[-1]:  # each row had a bias of its own
@@ -132,6 +141,18 @@ class _Gradients(torch.autograd.Function):
         else:
             of_bias = of_bias.expand(size, -1)
         return (*found, of_bias), (0, 0, 0, 0)
+
+
+def _one_by_one(
+    function: type[torch.autograd.Function], size: int, in_dims: Sequence[int | None], inputs: Sequence[Any]
+) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    """A call for each entry of `torch.vmap`: what is dropped depends on the numbers of rows, which stay as they are."""
+    results = []
+    for entry in range(size):
+        own = (t.select(dim, entry) if isinstance(dim, int) else t for t, dim in zip(inputs, in_dims, strict=True))
+        results.append(function.apply(*own))  # type: ignore[no-untyped-call]
+    stacked = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+    return stacked, (0,) * len(stacked)
 
 
 def _as_more_rows(size: int, in_dims: Sequence[int | None], inputs: Sequence[Any], at: int) -> list[Any]:

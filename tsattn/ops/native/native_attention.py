@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
-from tsattn.ops.modes import is_readable
+from tsattn.ops.modes import is_readable, is_vmapped
 from tsattn.ops.native.derivatives import differentiable_attention
 from tsattn.ops.native.library import why_no_kernels
 from tsattn.ops.native.operators import takes_bfloat16
@@ -20,6 +20,9 @@ from tsattn.ops.softmax import finite_as
 __all__ = ["UNREADABLE", "is_worth_native", "native_attention", "why_not_native"]
 
 DTYPES = (torch.float32, torch.bfloat16)
+
+# The kernel finds the gradient of a bias from that of the logits before their scale, which it divides by.
+LEAST_SCALE = 2.0**-32
 
 MAX_LEVELS = 255
 MAX_WIDTH = 2**15
@@ -60,7 +63,8 @@ def why_not_native(
         return "it computes in float32 or bfloat16 on a CPU; reference computes elsewhere too"
     if forward_ad._current_level >= 0:
         return "it has no derivative in forward mode, which reference has"
-    if not torch.compiler.is_compiling() and not all(isinstance(t, FakeTensor) or is_readable(t) for t in (q, k, v)):
+    traced = torch.compiler.is_compiling()
+    if is_vmapped() if traced else not all(isinstance(t, FakeTensor) or is_readable(t) for t in (q, k, v)):
         return "it cannot run under torch.vmap, which reference can"
     if not is_readable(*hidden):
         return UNREADABLE
@@ -104,6 +108,8 @@ def native_attention(
     alike = q.dtype == k.dtype == v.dtype
     if not (alike and (dtype == torch.float32 or takes_bfloat16(ranks, v.shape[-1]))):
         q, k, v = (t.float() for t in (q, k, v))
+    if abs(scale) < LEAST_SCALE:
+        q, scale = q * scale, 1.0
     heads = max(t.shape[1] for t in (q, k, v))
     q = q.expand(-1, heads, -1, -1)
     if k.shape[1] != v.shape[1]:

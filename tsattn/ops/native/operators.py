@@ -83,6 +83,7 @@ def backward_operator(
     grad_q = q.new_empty(parts, B, N, H, r, dtype=single).transpose(2, 3)
     grad_k, grad_v = (q.new_empty(B, S, G, width, dtype=single).transpose(1, 2) for width in (r, E))
     grad_bias = q.new_empty(0, dtype=single)
+    peak, inverse_total = peak.contiguous(), inverse_total.contiguous()  # torch.vmap repeats rows without a copy
     problem.out, problem.grad_out = strided(out), strided(grad_out)
     problem.peak, problem.inverse_total = numbers(peak), numbers(inverse_total)
     problem.grad_q, problem.grad_q_part, problem.key_parts = strided(grad_q[0]), grad_q.stride(0), parts
@@ -95,7 +96,9 @@ def backward_operator(
     del kept
     if wants_bias and bias is not None:
         grad_bias = grad_bias.sum_to_size(bias.shape)
-    return grad_q.sum(0) if parts > 1 else grad_q[0], grad_k, grad_v, grad_bias
+    if parts > 1:  # laid out as that of one part is, on which a compiled graph relies
+        return grad_q.sum(0).transpose(1, 2).contiguous().transpose(1, 2), grad_k, grad_v, grad_bias
+    return grad_q[0], grad_k, grad_v, grad_bias
 
 
 def takes_bfloat16(ranks: Sequence[int], value_width: int) -> bool:

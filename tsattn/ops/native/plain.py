@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,6 +56,7 @@ def plain_attention(
 def dropout_factors(heads: int, queries: int, keys: int, dropout_p: float, seed: int) -> Tensor:
     """What the kernel multiplies weights by, `(heads, queries, keys)`: 0 where one is dropped. See source/scores.h."""
     narrow, wide_bits = 2**32 - 1, 2**64 - 1
+    single = np.float32(dropout_p)  # as the kernel is given it
 
     def mixed(head: int) -> int:
         x = (seed + 0x9E3779B97F4A7C15 * (head + 1)) & wide_bits
@@ -74,5 +76,6 @@ def dropout_factors(heads: int, queries: int, keys: int, dropout_p: float, seed:
     x = times(x ^ (x >> 16), 0x7FEB352D)
     x = times(x ^ (x >> 15), 0x846CA68B)
     x = x ^ (x >> 16)
-    kept = (x >> 8) >= int(dropout_p * 2**24)
-    return kept.to(torch.float32) / (1 - dropout_p)
+    kept = (x >> 8) >= int(float(single) * 2**24)
+    one = np.float32(1)
+    return kept.to(torch.float32) * float(one / (one - single))

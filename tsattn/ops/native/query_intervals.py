@@ -276,8 +276,9 @@ def _seen(
             )
             first[:, 1] = torch.maximum(first[:, 1], ordinary)
         if window_size is not None:
-            near = torch.searchsorted(times, (keys - (window_size - 1)).contiguous())
-            last = torch.searchsorted(times, (keys + (window_size - 1)).contiguous(), right=True)
+            reach = min(window_size - 1, 2**62)  # so that no sum is beyond int64
+            near = torch.searchsorted(times, (keys - reach).contiguous())
+            last = torch.searchsorted(times, (keys + reach).contiguous(), right=True)
             if everywhere is not None:
                 near, last = near.masked_fill(everywhere, 0), torch.where(everywhere, ordinary, last)
             first[:, 0] = torch.maximum(first[:, 0], near)
