@@ -53,11 +53,11 @@ class ExperimentParser(ArgumentParser):
         """An experiment alone, as a configuration holds it, without the options of a command beside it."""
         beside = {*vars(namespace)} - {*SECTIONS}
         if not beside or not {*SECTIONS} <= {*vars(namespace)}:  # parts are dumped, too
-            return super().dump(namespace, *args, **options)
+            return str(super().dump(namespace, *args, **options))
         kept = namespace.clone()
         for name in beside:
             kept.pop(name)
-        return super().dump(kept, *args, **{**options, "skip_validation": True})
+        return str(super().dump(kept, *args, **{**options, "skip_validation": True}))
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """One sentence that names the argument and says what is valid."""
