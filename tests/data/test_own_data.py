@@ -157,6 +157,8 @@ def test_sizes_below_one_are_refused(name: str) -> None:
     with pytest.raises(UserError) as caught:
         CSVDataModule("any.csv", **{name: 0})
     assert str(caught.value) == f"{name} must be at least 1, not 0"
+    with pytest.raises(UserError, match=f"{name} must be a whole number, not None"):
+        CSVDataModule("any.csv", **{name: None})  # as of a key of YAML without a value
 
 
 def test_number_of_workers_below_zero_is_refused() -> None:

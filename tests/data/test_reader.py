@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -333,3 +334,15 @@ def test_a_point_beside_decimal_commas_is_no_mark_of_decimals(tmp_path: Path, ce
         assert re.search(message, str(caught.value).replace("'", "")), caught.value
     path.write_text(path.read_text().replace(cell, "1000,5"))
     assert TableReader.of(german).read(path).values[:, 0].tolist() == [7, 8, 9, 1000.5, 3, 4]
+
+
+def test_what_to_do_with_another_encoding_is_said_by_its_first_bytes(tmp_path: Path) -> None:
+    text = "date;höhe\n" + "\n".join(f"2024-01-0{day};{day}" for day in range(1, 8))
+    for content, advice in (
+        (text.encode("utf-16"), "give its encoding, utf-16"),
+        (gzip.compress(text.encode()), "it is compressed: unpack it first"),
+        (text.encode("latin-1"), "give its encoding, such as latin-1 or cp1252"),
+    ):
+        (tmp_path / "own.csv").write_bytes(content)
+        with pytest.raises(UserError, match=advice):
+            TableReader.of({"separator": ";"}).read(tmp_path / "own.csv")

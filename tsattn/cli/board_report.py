@@ -156,4 +156,4 @@ def _write(analysis: Analysis, folder: Path) -> None:
     entries = analysis.board.entries
     counts = entries["status"].value_counts()
     failed = f", {counts['failed']} failed" if "failed" in counts else ""
-    say(f"{number_of(int(counts.get('done', 0)), 'run')}{failed}: {folder / PAGE}, {folder / MARKDOWN}")
+    say(f"{number_of(len(analysis.board.done), 'run')}{failed}: {folder / PAGE}, {folder / MARKDOWN}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import warnings
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -105,9 +106,7 @@ def _refusals(path: Path, text: TextFormat, *, has_header: bool) -> Iterator[Non
         raise
     except UnicodeError as error:
         name = "UTF-8" if text.codec == "utf-8-sig" else text.encoding
-        raise UserError(
-            f"{path} is not {name} text ({_undecodable(path, text)}); give its encoding, such as latin-1 or cp1252"
-        ) from error
+        raise UserError(f"{path} is not {name} text ({_undecodable(path, text)}); {_advice(path)}") from error
     except pd.errors.EmptyDataError as error:
         raise UserError(f"{path} is empty; it needs {'a header and ' if has_header else ''}rows") from error
     except pd.errors.ParserWarning as error:
@@ -233,6 +232,15 @@ def _ids(texts: pd.Series) -> pd.Series:
 def whole_ids(texts: Collection[str]) -> bool:
     """Whether there are ids and all of them are written as plain whole numbers."""
     return len(texts) > 0 and all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) for text in texts)
+
+
+def _advice(path: Path) -> str:
+    """What to do with a file of another encoding, by its first bytes."""
+    with path.open("rb") as file:
+        first = file.read(2)
+    if first == b"\x1f\x8b":
+        return "it is compressed: unpack it first"
+    return f"give its encoding, {'utf-16' if first in (BOM_UTF16_LE, BOM_UTF16_BE) else 'such as latin-1 or cp1252'}"
 
 
 def _undecodable(path: Path, text: TextFormat) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tsattn.checks import whole_number
 from tsattn.errors import UserError, one_of, shown
 
 __all__ = ["check_choices", "check_sizes"]
@@ -16,10 +17,8 @@ def check_sizes(*, num_workers: int, resident_gb: float, **sizes: int) -> None:
         UserError: naming the argument.
     """
     for what, size in sizes.items():
-        if size < 1:
-            raise UserError(f"{what} must be at least 1, not {size}")
-    if num_workers < 0:
-        raise UserError(f"num_workers must be at least 0, not {num_workers}")
+        whole_number(what, size)
+    whole_number("num_workers", num_workers, least=0)
     if not resident_gb >= 0:
         raise UserError(f"resident_gb must be at least 0, not {resident_gb}")
 
