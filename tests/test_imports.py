@@ -23,7 +23,7 @@ GROUND = {
         "passwords",
         "checksums",
     ),
-    *("checks", "saved_folders", "ray_cluster"),
+    *("checks", "saved_folders", "ray_cluster", "yaml_text"),
 }
 LAYERS = [
     *(
