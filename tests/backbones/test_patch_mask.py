@@ -18,8 +18,8 @@ def test_a_hidden_patch_is_that_of_zeros_in_its_place() -> None:
     embedding = TokenEmbedding(4, 8, 11, "learned", 0.0, mask=0.3).double()
     patches, term = torch.randn(200, 11, 4).double(), torch.randn(100, 11, 8).double()
     assert embedding.position is not None
-    rest = embedding.position + term.repeat_interleave(2, 0)
-    shown = embedding.value(patches) + rest
+    at = embedding.position + term.repeat_interleave(2, 0)
+    shown, rest = embedding.value(patches) + at, embedding.value(torch.zeros_like(patches)) + at
     tokens = embedding.train()(patches, term)
     hidden = (tokens - rest).abs().amax(-1) < 1e-12
     torch.testing.assert_close(tokens, torch.where(hidden[..., None], rest, shown), rtol=0, atol=1e-12)

@@ -159,20 +159,21 @@ def _override(flag: str, value: str | None) -> tuple[str, Any]:
 
 
 def _merge(description: object, overrides: list[tuple[str, Any]], root: str) -> object:
-    """The description with the flags applied; naming a kind starts a description afresh.
+    """The description with the flags applied in order; naming a kind starts a description afresh.
 
-    Wherever they stand, what names a kind comes before its arguments, and flags of the attention come last: they must
-    outlive another kind of backbone.
+    Arguments that stand before the first kind are of it. Flags of the attention come last, wherever they stand: they
+    must outlive another kind of backbone.
     """
-
-    def rank(override: tuple[str, Any]) -> tuple[bool, bool]:
-        flag = override[0]
-        return _names(flag, _ATTENTION), flag not in (root, _ATTENTION) and not flag.endswith(".kind")
-
-    for name, value in sorted(overrides, key=rank):
+    own, attention = ([one for one in overrides if _names(one[0], _ATTENTION) is its] for its in (False, True))
+    for name, value in [*_kind_first(own, root), *_kind_first(attention, _ATTENTION)]:
         path = name.removeprefix(root).split(".")[1:]
         description = _set(description, path, value, root)
     return description
+
+
+def _kind_first(overrides: list[tuple[str, Any]], root: str) -> list[tuple[str, Any]]:
+    first = next((at for at, (flag, _) in enumerate(overrides) if flag == root or flag.endswith(".kind")), 0)
+    return [*overrides[first : first + 1], *overrides[:first], *overrides[first + 1 :]]
 
 
 def _set(description: object, path: list[str], value: Any, name: str) -> object:

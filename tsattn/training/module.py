@@ -272,13 +272,9 @@ class ForecastingModule(LightningModule):
 
     @override
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """A step, after which the structured factors are held to the size that muP allows them.
-
-        It is done here, before any callback may save the weights.
-        """
+        """A step that holds the structured factors to muP's size before any callback may save them."""
         super().optimizer_step(*args, **kwargs)
-        if self.mup:
-            assert self.backbone is not None
+        if self.mup and self.backbone is not None:
             cap_rms_(self.backbone)
 
     @override
