@@ -111,7 +111,7 @@ def _refuse_points(cells: pd.Series, is_text: NDArray[np.bool_], where: Callable
         if re.fullmatch(r"\s*[+-]?\d+(\.\d+)+(,\d*)?\s*", cells.iloc[row]):
             raise UserError(
                 f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} is not a number with the "
-                f"decimal ',': a {role} needs numbers without a mark of thousands"
+                f"decimal {cells.attrs[DECIMAL]!r}: a {role} needs numbers without a mark of thousands"
             )
 
 
