@@ -25,6 +25,7 @@ WINDOWS = {
     "national_illness": 170,
     "pretraining": 12,
     "vic_electricity": 20948,
+    "weather": 10444,
 }
 TOY = ["--data.context_length=16", "--data.batch_size=4", "--trainer.max_steps=2", "--trainer.val_check_interval=1"]
 

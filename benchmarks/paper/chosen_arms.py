@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.paper.claims import Claim
+from benchmarks.paper.planned import LEFT
 from benchmarks.paper.runs import BEHIND, LEAST_SEEDS, chosen_by_validation, described_by, runs_of
 from benchmarks.paper.verdicts import most
 from tsattn.errors import UserError
@@ -20,6 +21,7 @@ from tsattn.leaderboard.report.wording import percent
 from tsattn.leaderboard.standings import STANDARD, RankedArm, Standings
 
 __all__ = [
+    "CAPTION",
     "INTERVALS",
     "RULE",
     "TABLES",
@@ -55,8 +57,15 @@ INTERVALS = (
 )
 """What reports say of them."""
 
-TIME = "`seconds` is the time of training, `time` that of a step over that of standard attention, medians of the seeds."
-"""What two columns of the table are."""
+TIME = (
+    "`seconds` is the time of training with its validation, the mean of the seeds; `time` is that of a step over that "
+    "of a step of standard attention, medians of the seeds; `flops` are those of the matrix products of one window's "
+    "forward pass."
+)
+"""What the columns of the table that say what an arm costs are."""
+
+CAPTION = "; green where all of it lies below 0 and red where all of it lies above"
+"""What captions of `relative_figure` say of its colours, after intervals were named."""
 
 
 def chosen_arms(records: Records, metric: str) -> pd.DataFrame:
@@ -150,6 +159,8 @@ def answered(
         (row["dataset"], row["horizon"], row["attention"], row["against"]): row for row in compared.to_dict("records")
     }
     arms_of = chosen.groupby(_ARM)[["is_whole", "is_edge"]].first()
+    entries = runs_of(records)
+    left = entries.loc[entries["status"] == LEFT, _ARM]
     claims = []
     for question, pairs in zip(questions, asked, strict=True):
         said, verdicts = [], []
@@ -158,7 +169,9 @@ def answered(
             row = found[pair.dataset, pair.horizon, *names]
             known = arms_of.loc[[(pair.dataset, pair.horizon, name) for name in names]]
             forms = f" ({names[0]} beside {names[1]})" if max(len(question.arms), len(question.others)) > 1 else ""
-            verdict, words = _verdict(row, bool(known["is_whole"].all()))
+            lacks = (left[TABLES] == [pair.dataset, pair.horizon]).all(axis=1)
+            lacks &= left["attention"].isin([*question.arms, *question.others])  # one of them may be the best yet
+            verdict, words = _verdict(row, bool(known["is_whole"].all()) and not lacks.any())
             behind = {True: 1, False: 0}.get(verdict) if is_grid_ours else None
             if behind is not None and known["is_edge"].iloc[behind]:
                 verdict, words = None, f"{words}, where the rate of {names[behind]} is at the edge of those tried"

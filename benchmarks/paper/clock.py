@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
 
 from tsattn.errors import number_of
+from tsattn.leaderboard.longer_training import LENGTH
 
 __all__ = ["PEERS", "by_the_clock", "clock_seconds", "counted_seconds"]
 
@@ -25,10 +28,32 @@ def counted_seconds(runs: pd.DataFrame) -> pd.Series:
     Args:
         runs: from `runs_of`.
     """
-    done = runs[(runs["status"] == "done") & runs["seconds"].notna()]
-    seconds = done["seconds"].astype("float64")
+    seconds = _own_seconds(runs)
+    done = runs.loc[seconds.index]
     medians = seconds.groupby([done[name] for name in _PEERS_OF], dropna=False).transform("median")
     return seconds.clip(upper=PEERS * medians)
+
+
+def _own_seconds(runs: pd.DataFrame) -> pd.Series:
+    """The seconds of each run that is done, without those of the shorter one that its training went on with.
+
+    That is one of the same suite that differs in its length alone, where the learning rate does not hang on the length.
+    """
+    done = runs[(runs["status"] == "done") & runs["seconds"].notna()]
+    seconds = done["seconds"].astype("float64")
+    lengths: dict[str, dict[int, Any]] = {}
+    for index, row in zip(done.index, done.to_dict("records"), strict=True):
+        values = row["values"]
+        if values.get("model", {}).get("schedule") == "constant":
+            trainer = {name: value for name, value in values["trainer"].items() if name not in LENGTH}
+            content = [row["dataset"], row["horizon"], row["attention"], row["seed"], {**values, "trainer": trainer}]
+            same = json.dumps(content, sort_keys=True, default=str)
+            lengths.setdefault(same, {})[values["trainer"]["max_steps"]] = index
+    own = seconds.copy()
+    for by_length in lengths.values():
+        for shorter, longer in pairwise(sorted(by_length)):
+            own[by_length[longer]] -= seconds[by_length[shorter]]
+    return own
 
 
 def clock_seconds(runs: pd.DataFrame) -> float:
@@ -59,8 +84,7 @@ def by_the_clock(runs: pd.DataFrame) -> str:
     Args:
         runs: see `clock_seconds`.
     """
-    counted = counted_seconds(runs)
-    still = int((counted < runs.loc[counted.index, "seconds"].astype("float64")).sum())
+    still = int((counted_seconds(runs) < _own_seconds(runs)).sum())
     sentence = f"By the clock the runs took {clock_seconds(runs) / 3600:.1f} hours"
     if not still:
         return f"{sentence}."

@@ -1,4 +1,4 @@
-"""Multi-level attention forecasts ETTh1 with a lower error than standard attention.
+"""Whether multi-level attention forecasts ETTh1 with a lower error than standard attention.
 
     python benchmarks/paper/etth1.py [--size small|full] [--jobs N] [--dry-run] [--report-only] [--output DIR]
 
@@ -19,6 +19,7 @@ if not __package__:  # run as a file, which finds what lies beside it but not th
 import pandas as pd
 
 from benchmarks.paper.chosen_arms import (
+    CAPTION,
     INTERVALS,
     TIME,
     Question,
@@ -70,7 +71,7 @@ def report(records: Records) -> PaperReport:
         f"`tried` is how many pairs of a rate and a number of steps there were, of which one was chosen. {EDGE} "
         f"{TIME} {INTERVALS}",
         figure=relative_figure(compared, STANDARD, METRIC),
-        caption="The MAE beside that of standard attention by horizon, with intervals of 95 %.",
+        caption=f"The MAE beside that of standard attention by horizon, with intervals of 95 %{CAPTION}.",
         differs=[
             f"Width {listed(sizes['width'])}, with {listed(sizes['hidden'])} hidden units of the token-wise networks, "
             f"trained in batches of {listed(sizes['batch_size'])} windows with a dropout of "

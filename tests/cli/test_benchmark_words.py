@@ -97,6 +97,13 @@ def test_a_script_starts_a_cluster_on_its_nodes(tmp_path: Path, capsys: pytest.C
     *sruns, last = (tmp_path / "calls").read_text().splitlines()
     assert last == "python -m tsattn benchmark --suite ett --data ETTh1,ETTh2 --ray one:22345"
     common = "srun --overlap --nodes=1 --ntasks=1 --nodelist="
+    # where Ray is not found the script ends, rather than to wait for it until its time is over
+    (tmp_path / "srun").write_text("#!/bin/bash\nexit 127\n")
+    (tmp_path / "ray").write_text("#!/bin/bash\nexit 127\n")
+    done = subprocess.run(
+        ["bash", "script.sh"], cwd=tmp_path, env=environment, timeout=60, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (1, "Ray does not start on one: is it installed where this script runs?\n")
     assert sorted(sruns) == [
         f"{common}one ray start --head --port=22345 --num-cpus=8 --block",
         f"{common}three ray start --address=one:22345 --num-cpus=8 --block",

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from tests.processes import Worker
 from tsattn import Forecaster
 from tsattn.cli import main
 from tsattn.errors import UserError
+from tsattn.forecaster import partition_forecasts
 from tsattn.forecaster.partition_forecasts import forecast_folder
 from tsattn.forecaster.partitions import find_partitions
 
@@ -111,6 +113,27 @@ def test_what_cannot_be_forecast_leaves_the_others(fitted: Forecaster, source: P
     (source / "one.parquet").write_bytes(b"no table")
     with pytest.raises(UserError, match=r"one.parquet cannot be read, or is damaged"):
         forecast_folder(fitted, source, tmp_path / "out")
+
+
+def test_a_forecast_that_was_written_elsewhere_is_not_made(
+    fitted: Forecaster, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_forecasts, "_PATIENCE", 0.1)
+
+    def on_another_machine(function: Any, partitions: Any) -> Any:
+        """One that has a disk of its own under the name of the folder of the first partition."""
+        for number, one in enumerate(partitions):
+            result = function(one)
+            if number == 0:
+                (tmp_path / "out" / one.output).unlink(missing_ok=True)
+            yield one, result
+
+    with pytest.raises(
+        UserError, match=r"out/.* is not here: the machine that wrote it does not reach this folder; what"
+    ):
+        forecast_folder(fitted, source, tmp_path / "out", each=on_another_machine)
+    assert len(files_of(tmp_path / "out")) == len(OUTPUTS) - 1
+    assert len(forecast_folder(fitted, source, tmp_path / "out").made) == 1
 
 
 def test_folders_that_are_none(fitted: Forecaster, source: Path, tmp_path: Path) -> None:

@@ -121,9 +121,12 @@ def test_the_report_shows_both_selectors(scored: Any, capsys: pytest.CaptureFixt
 
 
 def test_an_arm_that_fails_leaves_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = bench(tmp_path, **few(broken={"backbone": "tests.leaderboard.cases.Refused"}))
+    refused, broken = ({"backbone": f"tests.leaderboard.cases.{name}"} for name in ("Refused", "Broken"))
+    made = bench(tmp_path, **few(refused=refused, broken=broken))
     assert made.run("--origins", "1") == 0
-    assert "broken: failed: it will not be fitted to this" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "refused: failed: it will not be fitted to this" in said
+    assert "broken: failed: RuntimeError: something broke" in said
     assert len(read_origins([made.out])) == 3
 
 

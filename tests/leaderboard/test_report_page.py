@@ -225,6 +225,28 @@ def test_a_tie_is_called_one(analysis: Analysis, sections: list[Section]) -> Non
     assert re.search(r"Of \d+ comparisons .* \d+ are ties, \d+ better", text)
 
 
+def test_a_difference_of_arms_with_other_losses_is_not_one_of_attentions() -> None:
+    losses = {"standard": "mae", "mlr": "mse", "swa": "mae"}
+    made = records(datasets=("ETTh1",), seeds=(1, 2), shifts={"mlr": -30.0, "swa": -30.0}, windows=700)
+    trained = [
+        replace(one, row={**one.row, "experiment": f"model: {{loss: {losses[one.row['attention']]}}}\n"})
+        if one.row["attention"] in losses
+        else one
+        for one in made.each()
+    ]
+    analysis = analysed(Records.of(trained), resamples=4000)
+    assert analysis.verdict("ETTh1", RankedArm("patchtst", "mlr"), "standard") == "better throughout (another loss)"
+    assert analysis.verdict("ETTh1", RankedArm("patchtst", "swa"), "standard") == "better throughout"
+    assert "another" not in analysis.verdict("ETTh1", RankedArm("patchtst", "mlr"), "ridge"), "which was not trained"
+    sections = sections_of(analysis)
+    found = {(row["attention"], row["against"]): row["loss"] for row in cells(table_of(sections, "difference-table"))}
+    assert found["mlr", "standard"] == "mse / mae"
+    assert (found["swa", "standard"], found["mlr", "ridge"]) == ("mae", "mse")
+    text = " ".join(next(section for section in sections if section.name == "differences").text)
+    assert re.search(r" of these are between arms that were trained by different losses, which alone can make", text)
+    assert "losses" not in " ".join(sections_of(analysed(made, resamples=4000))[0].text)
+
+
 def test_what_is_of_one_seed_is_said_to_be() -> None:
     shifts = {"mlr": -30.0}
     analysis = analysed(records(datasets=("ETTh1",), seeds=(1,), shifts=shifts, windows=700), resamples=4000)

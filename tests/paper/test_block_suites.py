@@ -39,8 +39,8 @@ def test_forms_of_mlbtc_on_prompts_have_as_many_parameters_as_heads_of_rank_two_
         arm.name: build_attention(arm.description, **sizes(suite)).projection.num_params()
         for arm in suite.attentions.values()
     }
-    assert sorted(counts.values()) == [512] * 5 + [768] * 5
-    assert (counts["standard"], counts["low_rank"]) == (512, 768)
+    assert sorted(counts.values()) == [512] * 6 + [768] * 5
+    assert (counts["standard"], counts["low_rank_2"], counts["low_rank_3"]) == (512, 512, 768)
 
 
 @pytest.mark.parametrize("name", ["blocks_small", "blocks_full"])

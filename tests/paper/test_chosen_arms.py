@@ -13,6 +13,7 @@ import yaml
 from benchmarks.paper import blocks, etth1, mlbtc
 from benchmarks.paper.chosen_arms import Question, answered, arms_table, beside, best_of, chosen_arms, relative_figure
 from benchmarks.paper.claims import Claim, PaperReport
+from benchmarks.paper.planned import LEFT
 from tests.paper.made_up import forecasts, made_up, records_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.records import Record, Records
@@ -210,8 +211,19 @@ def test_blocks_are_compared_with_standard_and_with_those_by_number() -> None:
     assert report.claims[3].found.startswith("made_up, 8: \N{MINUS SIGN}5.")
     assert report.differs[1].startswith("Contexts of 32 steps, width 64, 10 training steps of 8 windows: ")
     assert "Of the windows for validation and testing all are scored" in report.differs[2]
-    assert report.table["time"].tolist() == [1.0] * 6
     assert report.table["arm"].tolist() == ["standard", "change_points", "days", "linear", "numbers", "swa"]
+
+
+def test_time_is_that_of_a_step_beside_standard_attention() -> None:
+    records = all_of(
+        forecasts("standard", 1.0, seconds=2.0, steps=10),
+        forecasts("slow", 1.0, seconds=8.0, steps=20),
+        forecasts("fast", 1.0, seconds=4.0, steps=40),
+    )
+    chosen = chosen_arms(records, "mse")
+    table = arms_table(records, chosen, beside(records, chosen, "standard", "mse")).set_index("arm")
+    assert table["time"].to_dict() == {"standard": 1.0, "slow": 2.0, "fast": 0.5}
+    assert table["seconds"].to_dict() == {"standard": 2.0, "slow": 8.0, "fast": 4.0}
 
 
 def test_forms_of_mlbtc_are_compared_family_by_family() -> None:
@@ -229,10 +241,24 @@ def test_forms_of_mlbtc_are_compared_family_by_family() -> None:
             form("both", 1.0, {"rank": 4}, shuffled, validation=1.05),
         )
     )
-    assert answers(report) == [True, True, False, True, False]
-    assert report.claims[3].found.endswith("better (both beside btt)")
+    assert answers(report) == [True, None, True, False, True, False]
+    assert report.claims[1].found.endswith("would have been found"), "standard beside low rank, which are alike here"
+    assert report.claims[4].found.endswith("better (both beside btt)")
     assert report.claims[0].found.endswith("better (levels beside standard)")
-    assert "(btt beside low)" in report.claims[2].found, "chosen on validation, not on the test part"
+    assert "(btt beside low)" in report.claims[3].found, "chosen on validation, not on the test part"
+
+
+def test_a_family_is_not_judged_while_one_of_its_forms_is_left() -> None:
+    def form(name: str, factor: float, *levels: dict[str, Any], **options: Any) -> list[Record]:
+        return forecasts(name, factor, description={"kind": "mlbtc", "levels": list(levels)}, **options)
+
+    shuffled = {"rank": 1, "left_blocks": 4, "right_blocks": 4, "shuffled": True}
+    done = [forecasts("standard", 1.0), form("low", 1.0, {"rank": 8}), form("btt", 1.1, shuffled)]
+    left = form("another_btt", 1.0, shuffled, status=LEFT, seeds=1)
+    assert answers(mlbtc.report(all_of(*done))) == [False, None, None, False, None, None]
+    report = mlbtc.report(all_of(*done, left))
+    assert answers(report) == [None] * 6
+    assert report.claims[3].found.endswith("runs are missing (btt beside low)")
 
 
 def test_levels_are_compared_with_standard_attention_at_each_horizon() -> None:

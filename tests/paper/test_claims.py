@@ -64,7 +64,7 @@ def test_what_a_suite_has_and_records_lack_is_left() -> None:
     ]
     frame = with_left(Records.of(some), suite).frame
     left = frame[frame["status"] == LEFT]
-    assert len(frame) == 2 + 10 * 3 * 3
+    assert len(frame) == 2 + 11 * 3 * 3
     assert len(left) == len(frame) - 2
     seeds = left[(left["predictor"] == "w16") & (left["attention"] == "standard")]["seed"]
     assert seeds.tolist() == [2, 3]

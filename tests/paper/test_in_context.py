@@ -48,6 +48,18 @@ def test_heads_of_low_rank_fail_where_an_arm_learns() -> None:
     assert "bilinear_2 of width 16" in claims["parameters"].found, "BTT has twice as many"
 
 
+def test_heads_of_low_rank_are_of_the_form_that_validation_prefers() -> None:
+    one_level = {"ranks": [2], "blocks": [1]}
+    arm = prompt_runs("btt_1", "btt", [0.2, 0.21, 0.19])
+    behind = prompt_runs("bilinear_1", "bilinear_mlr", [0.1, 0.11, 0.12], validation=0.9, **one_level)
+    claims = claims_of(LOW, ONE, arm, behind)
+    assert claims["btt_lower"].found.endswith("beside 0.800 ± 0.100 (heads of rank 2)")
+    ahead = prompt_runs("bilinear_1", "bilinear_mlr", [0.1, 0.11, 0.12], **one_level)
+    claims = claims_of(LOW, ONE, arm, ahead)
+    assert claims["btt_lower"].found.endswith("beside 0.110 ± 0.010 (heads of rank 2, as bilinear_1)")
+    assert claims["btt_lower"].holds is False
+
+
 def test_an_arm_that_learns_nothing_does_not_hold() -> None:
     found = holds(LOW, ONE, prompt_runs("btt_1", "btt", [0.95, 0.99, 0.96], flops=2000))
     assert found == {**NOT_DECIDED, "btt": False, "rank": True}

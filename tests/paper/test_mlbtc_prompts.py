@@ -22,27 +22,28 @@ def claims_of(*runs: list[Record]) -> list[Claim]:
     return list(mlbtc_prompts.report(records).claims)
 
 
-LOW = prompt_runs("standard", "standard", [0.8, 0.9, 0.7])
+LOW = form("low_rank_2", [0.8, 0.9, 0.7], {"rank": 2})
+HEADS = prompt_runs("standard", "standard", [0.6, 0.5, 0.55])
 OF_TWO = [
     LOW,
     form("mlr_1_4", [0.1, 0.11, 0.12], {"rank": 1}, BLOCKS),
     form("shuffled_2x2", [0.02, 0.03, 0.025], SHUFFLED),
 ]
 OF_THREE = [
-    form("low_rank", [0.3, 0.31, 0.29], {"rank": 3}),
+    form("low_rank_3", [0.3, 0.31, 0.29], {"rank": 3}),
     form("shuffled_2x4", [0.2, 0.21, 0.19], {**SHUFFLED, "right_blocks": 4}),
     form("rank_1_and_2x2", [0.05, 0.06, 0.04], {"rank": 1}, SHUFFLED),
 ]
 
 
 def test_forms_are_compared_at_equal_numbers_of_parameters() -> None:
-    claims = claims_of(*OF_TWO, *OF_THREE)
-    assert [claim.holds for claim in claims] == [True, True, True, True]
+    claims = claims_of(*OF_TWO, *OF_THREE, HEADS)
+    assert [claim.holds for claim in claims] == [True, True, True, True, False]
     assert claims[0].found == (
-        "d 8, width 16, 512 parameters: 0.110 ± 0.010 (mlr_1_4) beside 0.800 ± 0.100 (standard, low-rank heads)"
+        "d 8, width 16, 512 parameters: 0.110 ± 0.010 (mlr_1_4) beside 0.800 ± 0.100 (low_rank_2)"
     )
     assert "512 parameters" in claims[1].found
-    assert "768 parameters: 0.200 ± 0.010 (shuffled_2x4) beside 0.300 ± 0.010 (low_rank)" in claims[1].found
+    assert "768 parameters: 0.200 ± 0.010 (shuffled_2x4) beside 0.300 ± 0.010 (low_rank_3)" in claims[1].found
     assert claims[2].found.count("parameters") == 1, "of 512 there is no mix"
 
 
@@ -56,6 +57,6 @@ def test_the_form_is_that_of_the_least_validation_error() -> None:
 
 def test_what_lies_within_the_spread_is_not_decided() -> None:
     same = form("shuffled_2x2", [0.11, 0.1, 0.125], SHUFFLED)
-    assert [claim.holds for claim in claims_of(LOW, OF_TWO[1], same)] == [True, True, None, None]
+    assert [claim.holds for claim in claims_of(LOW, OF_TWO[1], same)] == [True, True, None, None, None]
     few = form("shuffled_2x2", [0.02, 0.03], SHUFFLED)
     assert claims_of(LOW, few)[1].holds is None

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.paper import overview
 from benchmarks.paper.claims import Claim, PaperReport
-from benchmarks.paper.clock import by_the_clock, clock_seconds
+from benchmarks.paper.clock import by_the_clock, clock_seconds, counted_seconds
 from benchmarks.paper.outcomes import write_outcome
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "paper"
@@ -91,7 +91,7 @@ def test_json_says_what_was_decided(tmp_path: Path) -> None:
 
 def run_that_took(seconds: float, finished: datetime, seed: int = 1, attention: str = "mlr") -> dict[str, Any]:
     labels = {"dataset": "a", "horizon": 8, "predictor": "b", "attention": attention, "seed": seed}
-    return {**labels, "status": "done", "finished": finished, "seconds": seconds}
+    return {**labels, "status": "done", "finished": finished, "seconds": seconds, "values": {}}
 
 
 def test_a_run_that_stood_still_counts_as_its_peers_do() -> None:
@@ -115,3 +115,18 @@ def test_time_by_the_clock_counts_what_runs_at_once_once() -> None:
     rows.append({**run_that_took(0.0, start + timedelta(seconds=50)), "status": "failed", "seconds": None})
     assert clock_seconds(pd.DataFrame(rows)) == pytest.approx(12 + 60), "a break of over a minute does not count"
     assert clock_seconds(pd.DataFrame(rows[-1:])) == 0
+
+
+def test_a_training_that_goes_on_with_another_counts_its_own_time_alone() -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def trained(steps: int, seconds: float, hours: float, schedule: str = "constant") -> dict[str, Any]:
+        values = {"model": {"schedule": schedule}, "trainer": {"max_steps": steps, "val_check_interval": steps}}
+        row = run_that_took(seconds, start + timedelta(hours=hours))
+        return {**row, "predictor": f"of {steps} steps", "values": values}
+
+    runs = pd.DataFrame([trained(200, 600.0, 1), trained(1000, 3000.0, 24)])
+    assert clock_seconds(runs) == 3000, "600 on the first day, and 2400 on the second"
+    assert counted_seconds(runs).tolist() == [600, 2400]
+    apart = pd.DataFrame([trained(200, 600.0, 1, "cosine"), trained(1000, 3000.0, 24, "cosine")])
+    assert clock_seconds(apart) == 3600

@@ -175,20 +175,21 @@ def test_forms_of_mlbtc_run_to_their_report(toy: Any, tmp_path: Path) -> None:
     assert table["MSE"].nunique() == 4
     text = (output / "report.md").read_text()
     assert "| what the paper leaves open | here |  | decided by |" in text
-    assert text.count("| not decided |") == 5, "one seed"
+    assert text.count("| not decided |") == 6, "one seed"
 
 
 @pytest.mark.slow
 def test_forms_of_mlbtc_on_prompts_run_to_their_report(toy: Any, tmp_path: Path) -> None:
-    forms = ["standard", "mlr_1_2", "shuffled_2x2", "low_rank", "rank_1_and_2x2"]
+    forms = ["standard", "low_rank_2", "mlr_1_2", "shuffled_2x2", "low_rank_3", "rank_1_and_2x2"]
     experiment, output = toy("mlbtc_prompts", ["ridge", "w16_slow"], forms, **{"data.batch_size": 4})
     assert experiment.main(["--output", str(output), "--folder", str(tmp_path / "runs"), "--jobs", "2"]) == 0
     table = pd.read_csv(output / "table.csv").set_index("arm")
-    assert table["rank"].tolist()[:5] == [2, 3, 3, 5, 4]
+    ranks = {"low_rank_2": 2, "low_rank_3": 3, "mlr_1_2": 3, "rank_1_and_2x2": 5, "shuffled_2x2": 4}
+    assert {name: table["rank"][name] for name in ranks} == ranks
     assert table["scores"].to_dict()["rank_1_and_2x2"] == 768
     text = (output / "report.md").read_text()
     assert "512 parameters: " in text
-    assert text.count("| not decided |") == 4, "one seed"
+    assert text.count("| not decided |") == 5, "one seed"
 
 
 @pytest.mark.slow
@@ -204,8 +205,8 @@ def test_every_suite_can_be_run(path: Path) -> None:
     values = dict(suite.values)
     if path.stem.startswith(DRAWN):
         values |= {"data.init_args.val_draws": 1, "data.init_args.test_draws": 1}
-    least = next(name for name, one in suite.data.items() if one.limits.horizons in (None, (32,), (16,), (8,)))
-    entries = Planner({}).plan(replace(suite, values=values, seeds=1).narrowed(data=[least])).entries
+    least = [name for name, one in suite.data.items() if one.limits.horizons in ((32,), (16,), (8,))][:1]
+    entries = Planner({}).plan(replace(suite, values=values, seeds=1).narrowed(data=least or [*suite.data])).entries
     reasons = {entry.reason for entry in entries if entry.reason}
     # four levels of equal ranks need heads of four components
     assert all("do not share the head size 2" in reason for reason in reasons), reasons

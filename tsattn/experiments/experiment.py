@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -182,7 +182,7 @@ class Experiment:
             trainer["devices"] = 1
         trainer["precision"] = chosen_precision(self.trainer)
         of_data = {name: getattr(data, name) for name in OF_DATA}
-        splits = [[split.train_end, split.val_end, split.test_end] for split in data.splits]
+        splits = [astuple(split) for split in data.splits]
         content = {
             "version": RESULTS_VERSION,
             "model": {**_known_before(self.model), "backbone": _network_before(self.model["backbone"])},

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import json
 import os
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ __all__ = ["EachPartition", "FolderForecasts", "each_here", "forecast_folder", "
 
 _METADATA = b"tsattn.forecast"
 _OF_THE_MACHINE = ("accelerator", "eval_batch_size", "progress", "trainer")  # of the arguments, what changes no number
+_PATIENCE = 10.0  # seconds until a file of another machine is seen here
 
 
 class EachPartition(Protocol):
@@ -166,6 +168,8 @@ def _made(
     )
     try:
         for done, (one, (rows, wrong)) in enumerate(each(work, wanted) if wanted else (), 1):
+            if rows and not _is_here(output / one.output):
+                wrong = f"{output / one.output} is not here: the machine that wrote it does not reach this folder"
             if wrong:
                 failed[one.name] = wrong
             else:
@@ -176,6 +180,16 @@ def _made(
         left = len(wanted) - len(made) - len(empty)
         raise KeyboardInterrupt(f"the same command goes on with the {number_of(left, 'partition')} left") from stop
     return made, empty, failed
+
+
+def _is_here(path: Path) -> bool:
+    """Whether a file is there that another machine may have written just now."""
+    until = time.monotonic() + _PATIENCE
+    while not path.exists():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.2)
+    return True
 
 
 def _forecast_partition(

@@ -24,7 +24,7 @@ from tsattn.leaderboard.shards import Shard
 from tsattn.leaderboard.study_work import StudyWork
 from tsattn.leaderboard.suite import Suite
 from tsattn.leaderboard.whole_files import write_whole
-from tsattn.leaderboard.worker_process import BUSY
+from tsattn.leaderboard.worker_process import BUSY, why_ended
 from tsattn.leaderboard.working_folder import WorkingFolder
 
 __all__ = ["SELECTED", "Board", "Options", "Workers"]
@@ -45,8 +45,8 @@ class Workers(Protocol):
     def start(self, task: Work | StudyWork) -> None:
         """Begin with an entry or a study."""
 
-    def ended(self, seconds: float) -> Mapping[str, int]:
-        """By key, the exit codes of those that have ended, after waiting so long for the first."""
+    def ended(self, seconds: float) -> Mapping[str, int | str]:
+        """By key, the exit codes of those that have ended, or why, after waiting so long for the first."""
 
     def stop(self) -> None:
         """End all, which keep what they have done."""
@@ -293,7 +293,7 @@ class Board:
             threads=self.options.threads,
         )
 
-    def _end(self, task: Entry | StudyEntry, code: int) -> None:
+    def _end(self, task: Entry | StudyEntry, code: int | str) -> None:
         """Say what came of a worker."""
         if code == BUSY:
             self._elsewhere.add(_key(task))
@@ -305,7 +305,7 @@ class Board:
         if record is None:
             if code == 130:
                 return
-            self._fail(task, _death(code))
+            self._fail(task, why_ended(code))
             record = self.folder.record(task.key)
             assert record is not None
         row = record.row
@@ -317,12 +317,12 @@ class Board:
         left = "" if seconds is None else f"; {duration(seconds)} left"
         self.say(f"{decided} of {total}  {task.name}: {said}{left}")
 
-    def _end_study(self, study: StudyEntry, code: int) -> None:
+    def _end_study(self, study: StudyEntry, code: int | str) -> None:
         selected = self.folder.selected(study.name)
         if selected is None:
             if code == 130:
                 return
-            selected = {"status": "failed", "reason": _death(code), "title": study.title}
+            selected = {"status": "failed", "reason": why_ended(code), "title": study.title}
             self.folder.keep_selected(study.name, selected)
         if selected["status"] == "done":
             values = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in selected["values"].items())
@@ -375,14 +375,6 @@ class Board:
 
 def _key(task: Entry | StudyEntry) -> str:
     return task.name if isinstance(task, StudyEntry) else task.key
-
-
-def _death(code: int) -> str:
-    """What the exit code of a process says."""
-    if code < 0:
-        name = signal.Signals(-code).name
-        return f"its process was ended by {name}{', as it is where memory runs out' if name == 'SIGKILL' else ''}"
-    return f"its process ended with code {code}"
 
 
 @contextmanager

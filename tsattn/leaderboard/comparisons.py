@@ -55,9 +55,11 @@ def compare_all(
         ``percent_low`` and ``percent_high``, the same relative to the error of the reference; ``p``, and ``holm``,
         corrected; ``detectable``, ``percent_detectable``, the smallest difference that is found in 80 of 100 cases
         where Holm's procedure is strictest; ``blocks`` and ``block_length`` of the bootstrap, and ``seed_freedom``, the
-        degrees of freedom of what is known of the luck of seeds; ``verdict``: ``better``, ``worse`` or ``tie``, ``one
-        seed`` where nothing is known of that luck, so that the interval is one of these models alone and there is no
-        p-value, or ``no interval`` where there are fewer than two blocks, or the windows are not the same.
+        degrees of freedom of what is known of the luck of seeds; ``loss`` and ``reference_loss``, by which both were
+        trained, and ``is_other_loss``, whether these differ, which alone can make a difference; ``verdict``:
+        ``better``, ``worse`` or ``tie``, ``one seed`` where nothing is known of that luck, so that the interval is one
+        of these models alone and there is no p-value, or ``no interval`` where there are fewer than two blocks, or the
+        windows are not the same.
     """
 
     def known(seed: int) -> bool:
@@ -172,6 +174,13 @@ def _compared(
     for name in ("difference", "low", "high", "detectable"):
         percent = "percent" if name == "difference" else f"percent_{name}"
         frame[percent] = 100 * frame[name].astype(float) / frame["reference"].astype(float)
+    losses = {
+        pair.names: [board.loss(pair.dataset, pair.horizon, one) for one in (pair.arm, pair.reference)]
+        for pair in pairs
+    }
+    of_rows = [losses[names] for names in frame[COMPARISON[:5]].itertuples(index=False, name=None)]
+    frame["loss"], frame["reference_loss"] = ([one[side] for one in of_rows] for side in (0, 1))
+    frame["is_other_loss"] = (frame["loss"] != frame["reference_loss"]) & (frame["reference_loss"] != "")
     frame["verdict"] = [_verdict(*values) for values in zip(*(frame[name] for name in _JUDGED), strict=True)]
     return frame.sort_values("against", ascending=False, kind="stable", ignore_index=True)  # standard, then ridge
 

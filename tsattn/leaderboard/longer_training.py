@@ -11,9 +11,10 @@ from tsattn.experiments import Experiment, RunFolder
 from tsattn.predictors import named_predictor
 from tsattn.predictors.ensemble import Ensemble
 
-__all__ = ["check_longer", "earlier_seconds", "last_checkpoint"]
+__all__ = ["LENGTH", "check_longer", "earlier_seconds", "last_checkpoint"]
 
-_LENGTH = ("max_steps", "val_check_interval")
+LENGTH = ("max_steps", "val_check_interval")
+"""What alone may differ, of the options of the Trainer."""
 
 
 def check_longer(name: str, longer: Experiment, shorter: Experiment) -> None:
@@ -27,7 +28,7 @@ def check_longer(name: str, longer: Experiment, shorter: Experiment) -> None:
     Raises:
         UserError: where anything but the length differs, or decides the steps by the length.
     """
-    (steps, interval), (before, _) = ([one.trainer[key] for key in _LENGTH] for one in (longer, shorter))
+    (steps, interval), (before, _) = ([one.trainer[key] for key in LENGTH] for one in (longer, shorter))
     is_longer = isinstance(steps, int) and isinstance(before, int) and 0 < before < steps
     is_validated_later = isinstance(interval, int) and is_longer and interval > before
     if _but_for_length(longer) != _but_for_length(shorter) or not is_validated_later:
@@ -44,7 +45,7 @@ def check_longer(name: str, longer: Experiment, shorter: Experiment) -> None:
 
 def _but_for_length(experiment: Experiment) -> Mapping[str, Any]:
     content = experiment.to_dict()
-    content["trainer"] = {name: value for name, value in content["trainer"].items() if name not in _LENGTH}
+    content["trainer"] = {name: value for name, value in content["trainer"].items() if name not in LENGTH}
     return content
 
 

@@ -137,8 +137,8 @@ def _computed(scores: OriginScores, entry: Entry) -> str:
     try:
         if not scores.compute(entry):
             return "another process has it"
-    except UserError as error:
-        return f"failed: {error}"
+    except Exception as error:
+        return f"failed: {error if isinstance(error, UserError) else f'{type(error).__name__}: {error}'}"
     return ", ".join(f"{error:.4f}" for error in scores.known(entry))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pandas as pd
+import yaml
 from numpy.typing import NDArray
 
 from tsattn.errors import UserError
@@ -130,6 +131,11 @@ class Standings:
         """The rows of an arm in a table, a row a seed; none where it was not run."""
         return self.done.iloc[self._rows.get((dataset, horizon, arm), [])]
 
+    def loss(self, dataset: str, horizon: int, arm: RankedArm) -> str:
+        """What an arm was trained by in a table: ``mae``; empty of one that is fitted in closed form, or not there."""
+        runs = self.runs(dataset, horizon, arm)
+        return " and ".join(sorted({_loss(text) for text in runs.loc[runs["seed"].notna(), "experiment"]} - {""}))
+
     def origin_errors(self, keys: Sequence[str], metric: str) -> OriginErrors:
         """Errors of runs on the same windows.
 
@@ -161,3 +167,10 @@ class Standings:
             np.bincount(places, windows[name], len(origins)).astype(np.float64) for name in (column, "count")
         )
         return OriginErrors(sums[None], counts, origins)
+
+
+@lru_cache(maxsize=4096)
+def _loss(experiment: str) -> str:
+    """That of an experiment, by its text."""
+    values = yaml.load(experiment, yaml.CSafeLoader) or {}
+    return str(values.get("model", {}).get("loss") or "")

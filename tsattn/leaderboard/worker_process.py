@@ -20,7 +20,7 @@ from tsattn.leaderboard.study_work import StudyWork, run_study_entry
 from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.training.quiet_lightning import quiet_lightning
 
-__all__ = ["BUSY", "LocalWorkers"]
+__all__ = ["BUSY", "LocalWorkers", "why_ended"]
 
 BUSY = 75  # the exit code of one whose entry another process has
 _PATIENCE = 60.0  # seconds that processes have to keep what they have done
@@ -76,6 +76,20 @@ class LocalWorkers:
                 process.kill()
                 process.join()
         self._running.clear()
+
+
+def why_ended(code: int | str) -> str:
+    """Why a worker ended without a result.
+
+    Args:
+        code: the exit code of its process, or what is said of it already.
+    """
+    if isinstance(code, str):
+        return code
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"its process was ended by {name}{', as it is where memory runs out' if name == 'SIGKILL' else ''}"
+    return f"its process ended with code {code}"
 
 
 def _run(task: Work | StudyWork, path: str) -> None:

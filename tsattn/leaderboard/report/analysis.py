@@ -98,9 +98,9 @@ class Analysis:
         return own.iloc[0] if len(own) else None
 
     def verdict(self, dataset: str, arm: RankedArm, against: str, metric: str = "mse") -> str:
-        """What an arm is beside another over all horizons of a data set: ``tie``, or ``better at 96, 336``, and at
-        which horizons nothing can be told (``one seed at 192, no interval at 720``); nothing where they were not
-        compared.
+        """What an arm is beside another over all horizons of a data set: ``tie``, or ``better at 96, 336``, after which
+        ``(another loss)`` says that the two were trained by different ones, and at which horizons nothing can be told
+        (``one seed at 192, no interval at 720``); nothing where they were not compared.
 
         Args:
             dataset: of the comparisons.
@@ -114,10 +114,11 @@ class Analysis:
         parts = []
         for word in ("better", "worse"):
             found = own[own["verdict"] == word]
+            loss = " (another loss)" if found["is_other_loss"].any() else ""
             if len(found) == len(own) > 1:
-                parts.append(f"{word} throughout")
+                parts.append(f"{word} throughout{loss}")
             elif len(found):
-                parts.append(f"{word} at {_horizons(found)}")
+                parts.append(f"{word} at {_horizons(found)}{loss}")
         parts = ["; ".join(parts) or ("tie" if (own["verdict"] == "tie").any() else "")]
         for word in ("one seed", "no interval"):
             found = own[own["verdict"] == word]

@@ -47,6 +47,11 @@ def difference_section(analysis: Analysis) -> Section:
         Column(
             "verdict", "better or worse where Holm's p-value is below 0.05 and the interval is off 0", has_filter=True
         ),
+        Column(
+            "loss",
+            "that training reduced; where that of standard attention is another, this alone can make a difference",
+            has_filter=True,
+        ),
         Column("difference", "relative to the error of what it is compared with", is_number=True),
         Column("95 % interval", "of the relative difference, uncorrected", is_number=True),
         Column("absolute", "difference of the errors", is_number=True),
@@ -60,6 +65,7 @@ def difference_section(analysis: Analysis) -> Section:
         [
             *_named_cells(row),
             _verdict_cell(row),
+            _loss_cell(row),
             percent_cell(row.percent),
             number_cell(row.percent_low, _interval(row)),
             number_cell(row.difference, f"{row.difference:+.4f}".replace("-", MINUS)),
@@ -102,6 +108,7 @@ def confirmation_section(analysis: Analysis) -> Section | None:
     ]
     columns = [
         *_COMPARED,
+        Column("loss", "that training reduced, where it differs beside that of standard attention", has_filter=True),
         Column("other seeds", "relative difference that was found", is_number=True),
         Column("fresh seeds", "relative difference", is_number=True),
         Column("95 % interval", "with the fresh seeds", is_number=True),
@@ -112,7 +119,7 @@ def confirmation_section(analysis: Analysis) -> Section | None:
     by_key = {tuple(row): number for number, row in enumerate(fresh[COMPARISON].itertuples(index=False, name=None))}
     for row in each_row(chosen):
         place = by_key.get(tuple(getattr(row, name) for name in COMPARISON))
-        cells = [*_named_cells(row), percent_cell(row.percent)]
+        cells = [*_named_cells(row), _loss_cell(row), percent_cell(row.percent)]
         if place is None:
             rows.append([*cells, *(Cell(DASH) for _ in range(3)), Cell("no run with a fresh seed", mark="warning")])
             continue
@@ -197,7 +204,7 @@ def compared_in_short(own: pd.DataFrame) -> str:
     else:
         sentence = (
             f"Of {len(judged)} comparisons of an attention with standard attention (MSE and MAE){that} {ties} are "
-            f"ties, {listed(words)}."
+            f"ties, {listed(words)}{_of_other_losses(judged)}."
         )
     sentence += why
     mse = judged[(judged["verdict"] == "tie") & (judged["metric"] == "mse")]["percent_detectable"]
@@ -208,6 +215,17 @@ def compared_in_short(own: pd.DataFrame) -> str:
             f"sharpest comparison, {median} in the median one, {most} in the least sharp."
         )
     return sentence
+
+
+def _of_other_losses(judged: pd.DataFrame) -> str:
+    """How many of the differences are between arms that were trained by different losses."""
+    decided = judged[judged["verdict"] != "tie"]
+    count = int(decided["is_other_loss"].sum())
+    if not count:
+        return ""
+    which = "all of these" if count == len(decided) > 1 else "it is" if len(decided) == 1 else f"{count} of these"
+    which = which if which == "it is" else f"{which} {'is' if count == 1 else 'are'}"
+    return f"; {which} between arms that were trained by different losses, which alone can make the difference"
 
 
 def _rank_caption(ranking: Ranking) -> str:
@@ -228,6 +246,11 @@ def _named_cells(row: object) -> list[Cell]:
     if values[3] in ABLATIONS:
         cells[3] = Cell(str(values[3]), note="ablation")
     return cells
+
+
+def _loss_cell(row: object) -> Cell:
+    loss, reference, is_other = (getattr(row, name) for name in ("loss", "reference_loss", "is_other_loss"))
+    return Cell(f"{loss} / {reference}", mark="warning") if is_other else Cell(loss or DASH)
 
 
 def _verdict_cell(row: object) -> Cell:
