@@ -210,7 +210,9 @@ class Board:
 
     def estimates(self) -> Estimates:
         """How long entries take."""
-        return Estimates(self.folder, (*self._whole.entries, *self._plan.entries))
+        entries = (*self._whole.entries, *self._plan.entries)
+        studies = [(study, self._selected(study.name)) for study in (*self._whole.studies, *self._plan.studies)]
+        return Estimates(self.folder, entries, [(study, done) for study, done in studies if done is not None])
 
     def left(self) -> list[Entry]:
         """The entries that are to be run here."""

@@ -23,6 +23,13 @@ _ALIKE = (
     (),
 )
 
+_ALIKE_STUDIES = (
+    ("dataset", "predictor", "attention"),
+    ("dataset", "predictor"),
+    ("predictor", "attention"),
+    ("predictor",),
+)
+
 
 class Estimates:
     """Seconds of entries to come.
@@ -30,16 +37,29 @@ class Estimates:
     Args:
         folder: whose journal says how long entries took.
         entries: planned, done and to come.
+        studies: that are done, each with what `tsattn.leaderboard.study_work.run_study_entry` wrote down of it.
     """
 
-    def __init__(self, folder: WorkingFolder, entries: Iterable[Entry]) -> None:
+    def __init__(
+        self,
+        folder: WorkingFolder,
+        entries: Iterable[Entry],
+        studies: Iterable[tuple[StudyEntry, Mapping[str, Any]]],
+    ) -> None:
         walls = {note["key"]: note["wall"] for note in folder.notes() if note["event"] == "done"}
         self._seen: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+        self._trials: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+        for study, content in studies:
+            complete = [
+                one for one in content.get("trials", ()) if one["state"] == "complete"
+            ]  # a pruned one is shorter
+            of_a_fold = [one["seconds"] / max(1, study.folds) for one in complete if one.get("seconds") is not None]
+            for alike in _ALIKE_STUDIES:
+                self._trials[_kind(alike, _labels(study))] += of_a_fold
         for entry in entries:
-            record = folder.record(entry.key) if entry.key else None
-            if record is not None and record.row["status"] == "done":
-                # of one that was done elsewhere the fit alone is known
-                self.add(entry, walls.get(entry.key, record.row["seconds"]))
+            fit = _fit_alone(folder, entry)
+            if fit is not None:  # that alone is known of one that was done elsewhere
+                self.add(entry, walls.get(entry.key, fit))
 
     def add(self, entry: Entry, seconds: float) -> None:
         """Count one that is done."""
@@ -51,15 +71,12 @@ class Estimates:
         return self._median(entry.labels)
 
     def of_study(self, study: StudyEntry, horizon: int) -> float | None:
-        """That of a study, whose trials take as long as entries do."""
-        labels = {
-            "dataset": study.dataset,
-            "horizon": horizon,
-            "predictor": study.predictor,
-            "attention": study.attention,
-        }
-        median = self._median(labels)
-        return None if median is None else median * study.trials * max(1, study.folds)
+        """That of a study, from trials of like studies, or else from entries, which take as long as one fold does."""
+        kinds = [_kind(alike, _labels(study)) for alike in _ALIKE_STUDIES]
+        of_a_fold = next((statistics.median(self._trials[kind]) for kind in kinds if self._trials.get(kind)), None)
+        if of_a_fold is None:
+            of_a_fold = self._median({**_labels(study), "horizon": horizon})
+        return None if of_a_fold is None else of_a_fold * study.trials * max(1, study.folds)
 
     def _median(self, labels: Mapping[str, Any]) -> float | None:
         for alike in _ALIKE:
@@ -67,6 +84,20 @@ class Estimates:
             if seen:
                 return statistics.median(seen)
         return None
+
+
+def _fit_alone(folder: WorkingFolder, entry: Entry) -> float | None:
+    """The seconds of a result without those of its members, which are entries of their own; None if it is not done."""
+    record = folder.record(entry.key) if entry.key else None
+    if record is None or record.row["status"] != "done":
+        return None
+    members = (folder.record(key) for key in entry.members)
+    before = sum(one.row["seconds"] for one in members if one is not None and one.row["status"] == "done")
+    return max(0.0, record.row["seconds"] - before)
+
+
+def _labels(study: StudyEntry) -> dict[str, Any]:
+    return {"dataset": study.dataset, "predictor": study.predictor, "attention": study.attention}
 
 
 def _kind(names: tuple[str, ...], labels: Mapping[str, Any]) -> tuple[Any, ...]:

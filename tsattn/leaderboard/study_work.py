@@ -116,6 +116,7 @@ def _studied(work: StudyWork, folder: WorkingFolder) -> dict[str, Any]:
                 "error": one.values[0] if one.values else None,
                 "errors": one.user_attrs.get("errors"),
                 "reason": one.user_attrs.get(REASON),
+                "seconds": round(one.duration.total_seconds(), 2) if one.duration else None,
             }
             for one in study.trials
         ],
