@@ -22,6 +22,7 @@ from tsattn.predictors import Predictor, build_predictor, complete_predictor
 from tsattn.predictors.fitted import load_predictor
 from tsattn.training import ForecastingModule, Training
 from tsattn.training.mixed_targets import MixedTargets
+from tsattn.training.train import all_fits
 
 MIXED = {"kind": "ensemble", "members": ["ridge", NETWORK]}
 
@@ -93,12 +94,16 @@ def network_steps(fit: dict[str, Any], member: int) -> int:
 
 def test_the_student_alone_is_kept(tmp_path: Path) -> None:
     result = run(described(tmp_path, distilled(MIXED)), tmp_path / "run", refit=True, test=False)
-    steps = {"member_1_seed_0": network_steps(result.fit, 1), "student": network_steps(result.fit, 2)}
+    steps = {"teacher.member_1_seed_0": network_steps(result.fit, 1), "student": network_steps(result.fit, 2)}
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["refit"] == {"rows": "all", "steps": steps}
     predictor = result.fitted.predictor
     assert {name.split(".")[0] for name in predictor.state_dict()} == {"student"}
     ridge, network, student = result.fit["members"]
-    assert ("every" in ridge[0], network[0]["member"], student[0]["member"]) == (True, "member_1_seed_0", "student")
+    assert ("every" in ridge[0], network[0]["member"], student[0]["member"]) == (
+        True,
+        "teacher.member_1_seed_0",
+        "student",
+    )
     loaded = load_predictor(tmp_path / "run" / "checkpoints" / "best.ckpt").predictor
     (batch,) = [next(iter(result.data.eval_dataloader("val")))]
     assert torch.equal(loaded(batch), predictor(batch))
@@ -132,6 +137,42 @@ def test_a_run_that_is_killed_while_the_student_learns_ends_as_an_unbroken_one(
         assert torch.equal(weight, expected[name]), name
     # hidden patches and dropout of the rest of the student's training are those of the first
     assert again.fit["members"][-1][0]["validation_error"] == whole.fit["members"][-1][0]["validation_error"]
+
+
+def test_as_members_of_an_ensemble_each_keeps_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lasts = {"max_steps": 4, "val_check_interval": 2}
+    members = [NETWORK, distilled(MIXED), distilled("persistence", 1.0)]
+    experiment = described(tmp_path, {"kind": "ensemble", "members": members}, trainer=lasts)
+    whole = run(experiment, tmp_path / "whole", test=False, refit=True)
+    networks = [
+        *("member_0_seed_0", "member_1_seed_0.teacher.member_1_seed_0"),
+        *("member_1_seed_0.student", "member_2_seed_0.student"),
+    ]
+    fits = all_fits(whole.fit)
+    assert [fit["member"] for fit in fits if "training" in fit] == networks
+    refitted = json.loads((tmp_path / "whole" / "metrics.json").read_text())["refit"]["steps"]
+    assert refitted == {fit["member"]: fit["best_step"] for fit in fits if "training" in fit}
+    assert sorted(path.name for path in (tmp_path / "whole" / "members").iterdir()) == sorted(networks)
+
+    trainings: list[MixedTargets] = []
+    puts = MixedTargets.on_train_batch_start
+
+    def stop_in_the_second_student(
+        self: MixedTargets, trainer: Trainer, module: Any, batch: Batch, number: int
+    ) -> None:
+        if self not in trainings:
+            trainings.append(self)
+        if len(trainings) == 2 and trainer.global_step == 3:
+            raise RuntimeError("killed")
+        puts(self, trainer, module, batch, number)
+
+    monkeypatch.setattr(MixedTargets, "on_train_batch_start", stop_in_the_second_student)
+    with pytest.raises(RuntimeError, match="killed"):
+        run(experiment, tmp_path / "broken", test=False)
+    monkeypatch.undo()
+    expected = whole.fitted.predictor.state_dict()
+    for name, weight in resume(tmp_path / "broken").fitted.predictor.state_dict().items():
+        assert torch.equal(weight, expected[name]), name
 
 
 def test_the_teacher_moves_the_student_and_the_key(tmp_path: Path) -> None:

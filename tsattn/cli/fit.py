@@ -22,6 +22,7 @@ from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import load_predictor
 from tsattn.training.processes import first_process_only
 from tsattn.training.progress import LossBar
+from tsattn.training.train import all_fits
 
 __all__ = ["fit"]
 
@@ -73,8 +74,7 @@ def _start(options: Namespace) -> WarmStart | None:
 
 
 def _say_result(result: Result) -> None:
-    fits = [result.fit] if "members" not in result.fit else [fit for fits in result.fit["members"] for fit in fits]
-    trained = [_trained(fit) for fit in fits if "training" in fit]
+    trained = [_trained(fit) for fit in all_fits(result.fit) if "training" in fit]
     if trained:
         _say("\n" + "\n".join(trained))
     if result.refitted is not None:

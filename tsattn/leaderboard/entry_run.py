@@ -31,6 +31,7 @@ from tsattn.leaderboard.records import Record
 from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.predictors import Predictor
 from tsattn.predictors.ensemble import Ensemble
+from tsattn.training.train import all_fits
 
 __all__ = ["Work", "finished_members", "provenance", "run_entry"]
 
@@ -199,14 +200,9 @@ def _by_window(errors: ErrorTable) -> pa.Table:
     return pa.table({name: pa.array(values) for name, values in columns.items()})
 
 
-def _fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What is known of each fit: of the members of an ensemble, or of the whole."""
-    return [fit for fits in facts["members"] for fit in fits] if "members" in facts else [facts]
-
-
 def _seconds(place: RunFolder, facts: Mapping[str, Any]) -> float:
     """Seconds of all fits, those of earlier processes and of members that were fitted before among them."""
-    before = sum(fit.get("earlier_fit_seconds") or 0.0 for fit in _fits(facts))
+    before = sum(fit.get("earlier_fit_seconds") or 0.0 for fit in all_fits(facts))
     return float(place.fit_seconds + before)
 
 
@@ -222,7 +218,7 @@ def _trained_windows(facts: Mapping[str, Any], data: ForecastDataModule, predict
     """Which share of the training windows was seen: those of a trained member, if there is one."""
     if not predictor.needs_fit:
         return "none"
-    fits = _fits(facts)
+    fits = all_fits(facts)
     trained = next((fit for fit in fits if "training" in fit), None)
     if trained is not None:
         seen, all_windows = trained["training"]["steps"] * data.batch_size, len(data.windows("train"))

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,9 +149,9 @@ class NeuralForecast(PeerPredictor):
                 raise UserError(f"{name} has no effect on {self.name}: leave it out")
         check_one_device(training.trainer.arguments, f"{self.name} is trained on one device")
         own = self.arguments["arguments"] or {}
-        planned = (
-            training if "max_steps" not in own else training.of_member(training.member, max_steps=own["max_steps"])
-        )
+        planned = training
+        if "max_steps" in own:
+            planned = replace(training, trainer=training.trainer.fresh().with_max_steps(own["max_steps"]))
         plan = plan_training(data.with_context(data.context_length), planned)
         if plan.steps is None:
             raise UserError(

@@ -34,7 +34,7 @@ from tsattn.training.stopping import FiniteLoss, StopAt, StopEarly
 from tsattn.training.throughput import Throughput
 from tsattn.training.trainer_options import TrainerOptions, build_trainer, listed
 
-__all__ = ["Training", "TrainingFiles", "check_training", "chosen_lengths", "plan_training", "train"]
+__all__ = ["Training", "TrainingFiles", "all_fits", "check_training", "chosen_lengths", "plan_training", "train"]
 
 logger = logging.getLogger("tsattn")
 
@@ -105,7 +105,7 @@ class Training:
         """The training of a part: with files, a seed and options of its own.
 
         Args:
-            name: of the part, a name of a folder.
+            name: of the part, a name of a folder; that of a part of a part has both, with a dot between them.
             seed_offset: added to the seed.
             **options: take the place of `options`; ``max_steps`` that of the Trainer's.
         """
@@ -113,7 +113,8 @@ class Training:
         trainer = self.trainer.fresh()
         trainer = trainer if steps is None else trainer.with_max_steps(steps)
         seed = None if self.seed is None else self.seed + seed_offset
-        return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=name)
+        member = f"{self.member}.{name}" if self.member else name
+        return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=member)
 
     def at_length(self, facts: Mapping[str, Any]) -> Training:
         """The same, which stops where validation had its least error in an earlier fit, with what closed forms chose.
@@ -122,7 +123,7 @@ class Training:
             facts: what that fit gave: ``best_step`` or ``chosen``, or those of the members of an ensemble under
                 ``members``.
         """
-        choices = {fit.get("member", ""): fit["chosen"] for fit in _fits(facts) if "chosen" in fit}
+        choices = {fit.get("member", ""): fit["chosen"] for fit in all_fits(facts) if "chosen" in fit}
         return replace(self, lengths=chosen_lengths(facts), choices=choices)
 
 
@@ -132,12 +133,14 @@ def chosen_lengths(facts: Mapping[str, Any]) -> dict[str, int]:
     Args:
         facts: what the fit gave: ``best_step``, or those of the members of an ensemble under ``members``.
     """
-    return {fit.get("member", ""): fit["best_step"] for fit in _fits(facts) if "best_step" in fit}
+    return {fit.get("member", ""): fit["best_step"] for fit in all_fits(facts) if "best_step" in fit}
 
 
-def _fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The facts of each fit: those of the members of an ensemble, by seed, or of the whole."""
-    return [facts] if "members" not in facts else [fit for fits in facts["members"] for fit in fits]
+def all_fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The facts of each fit: of the members of an ensemble, by seed, of what these are made of, or of the whole."""
+    if "members" not in facts:
+        return [facts]
+    return [one for fits in facts["members"] for fit in fits for one in all_fits(fit)]
 
 
 def train(module: ForecastingModule, data: ForecastDataModule, training: Training) -> dict[str, Any]:
