@@ -227,6 +227,38 @@ def test_it_says_what_its_pretraining_has_seen(
     assert lines == ["the pretraining of known saw the training part of the public data set weather"]
 
 
+@pytest.mark.usefixtures("undrawn", "short_ridge")
+def test_a_context_of_its_own_is_said_and_written_down(
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ["--data=CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=12", "--data.prediction_length=6"]
+    for name, own, context, words in (
+        ("its", {}, 24, "24 (that of small)"),
+        ("named", {"context_length": 12}, 12, "12"),
+    ):
+        backbone = json.dumps({"kind": "chronos", "weights": small_weights(), **own})
+        assert main(["fit", *data, f"--model.backbone={backbone}", "--run", str(tmp_path / name)]) == 0
+        assert f"context {words}, horizon 6" in capsys.readouterr().out.splitlines()[0]
+        assert json.loads((tmp_path / name / "metrics.json").read_text())["context_length"] == context
+
+
+def test_the_context_of_a_forecaster_is_that_of_every_member() -> None:
+    small = {"kind": "chronos", "weights": small_weights()}
+    ensemble = {"kind": "ensemble", "members": [small, "persistence"], "weights": [3, 1]}
+    frame = pd.DataFrame({"y": np.random.default_rng(0).normal(size=90).cumsum()})
+    sizes = {"context_length": 9, "prediction_length": 4}
+    found = Forecaster(ensemble, **sizes).fit(frame).predict()["predictions"]
+    alone = [Forecaster(kind, **sizes).fit(frame).predict()["predictions"] for kind in (small, "persistence")]
+    np.testing.assert_allclose(found, 0.75 * alone[0] + 0.25 * alone[1], rtol=1e-6)
+
+
+def test_a_context_that_is_too_long_is_said_to_be_its_own(toy_csv: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["--data=CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=12", "--data.prediction_length=6"]
+    assert main(["fit", *data, "--model.backbone=chronos-tiny"]) == 2
+    said = capsys.readouterr().err
+    assert "chronos-tiny has a context_length of its own: context_length 512 is longer than the " in said
+
+
 def test_what_it_cannot_do_is_refused(tmp_path: Path) -> None:
     small = {"kind": "chronos", "weights": small_weights()}
     with pytest.raises(UserError, match=r"small forecasts quantiles from 0.1 to 0.9: 0.05 lies outside"):

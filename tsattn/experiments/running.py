@@ -171,7 +171,7 @@ def fit_experiment(
             recording.check_data(fingerprint(data))
         parts = CalibratedRun.of(data, experiment.model["calibrate"], experiment.output)
         predictor.check_fit(parts.fit_data, training)
-        _say_data(data, hooks.say)
+        _say_data(data, predictor, hooks.say)
         if not predictor.is_trained:
             hooks.say(predictor.summary)
         with own_random_state(seed):
@@ -310,11 +310,12 @@ def _open(
         say(f"going on with {path}{after}" if recording.goes_on else f"run folder: {path}")
 
 
-def _say_data(data: ForecastDataModule, say: Callable[[str], None]) -> None:
+def _say_data(data: ForecastDataModule, predictor: Predictor, say: Callable[[str], None]) -> None:
     task = data.task
     assert task is not None
+    own = "" if predictor.context_length == task.context_length else f" (that of {predictor.name})"
     say(
-        f"{task.data}: {extent(data)}, context {task.context_length}, "
+        f"{task.data}: {extent(data)}, context {predictor.context_length}{own}, "
         f"horizon {task.prediction_length}, {len(data.windows('train'))} training windows"
     )
 
@@ -357,7 +358,7 @@ def _write(result: Result, recording: Recording, execution: Execution, draws: bo
     metrics = {
         "key": result.key,
         "data": task.data,
-        "context_length": task.context_length,
+        "context_length": result.fitted.predictor.context_length,
         "prediction_length": task.prediction_length,
         **({"test_windows": result.errors.scores()["windows"]} if result.errors is not None else {}),
         "test": {name: _finite(table.scores()) for name, table in result.tables.items()},

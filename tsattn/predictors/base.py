@@ -170,7 +170,16 @@ class Predictor(nn.Module, ABC):
             raise UserError(f"{self.name} is fitted without weights: leave out the weights of columns, series and rows")
         for part in ("train", "val") if self.needs_fit else ("val",):
             if part in data.parts:
-                data.windows(part, self.context_length)
+                self._check_windows(data, part)
+
+    def _check_windows(self, data: ForecastDataModule, part: str) -> None:
+        """Refuse a part that has no window, saying whose context is too long where that is not the one of the data."""
+        try:
+            data.windows(part, self.context_length)
+        except UserError as error:
+            if self.task is None or self.context_length == self.task.context_length:
+                raise
+            raise UserError(f"{self.name} has a context_length of its own: {error}") from error
 
     @abstractmethod
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:

@@ -99,6 +99,14 @@ class Ensemble(Predictor):
         members = [Member.of(member).description for member in whole["members"]]
         return {**whole, "members": members, "weights": weights}
 
+    @override
+    def with_context(self, context_length: int) -> Predictor:
+        members = [
+            {**build_predictor(member.predictor).with_context(context_length).description, **member.options}
+            for member in self.described
+        ]
+        return type(self)(**{**self.arguments, "members": members})
+
     @property
     @override
     def context_length(self) -> int:
