@@ -150,7 +150,7 @@ def test_series_of_their_own_scales_are_named_by_number() -> None:
     loaded, facts = program(fitted("persistence", scaler=scaler))
     assert facts["series"] == ["north", "south"]
     assert facts["inputs"]["series"] == {"shape": ["batch"], "dtype": "int64"}
-    found = loaded(context=raw(2)[:, -1:], series=torch.tensor([1, 0]))
+    found = loaded(context=raw(2), series=torch.tensor([1, 0]))
     torch.testing.assert_close(found, raw(2)[:, -1:].expand(-1, T, -1), rtol=1e-6, atol=1e-5)
 
 
@@ -173,6 +173,30 @@ def test_an_ensemble_is_one_program() -> None:
     one.predictor.members[2][0].weight.normal_()  # type: ignore[union-attr, index]
     loaded, _ = program(one)
     torch.testing.assert_close(loaded(context=raw(5)), by_hand(one, raw(5)), rtol=1e-5, atol=1e-4)
+
+
+def test_a_ridge_that_chose_its_context_keeps_to_it() -> None:
+    ridge = {"kind": "ridge", "context_length": [6, L], "alpha": [1.0, 10.0]}
+    one = fitted({"kind": "ensemble", "members": [ridge, "persistence"]})
+    inner = one.predictor.members[0][0]  # type: ignore[union-attr, index]
+    inner.weight.normal_()
+    inner.weight[:-6] = 0
+    inner.chosen_context.fill_(6)
+    loaded, _ = program(one)
+    torch.testing.assert_close(loaded(context=raw(5)), by_hand(one, raw(5)), rtol=1e-5, atol=1e-4)
+    inner.chosen_context.fill_(L)
+    assert inner.fitted_length == L, "what was exported is a copy"
+
+
+@pytest.mark.parametrize("kind", ["persistence", {"kind": "seasonal_naive", "season_length": 3}])
+def test_what_a_naive_forecast_repeats_has_the_value_before_it_where_it_is_missing(kind: Any) -> None:
+    one = fitted(kind)
+    loaded, facts = program(one)
+    assert facts["inputs"]["context"]["shape"] == ["batch", L, 2]
+    context, known = raw(2), raw(2)
+    context[:, -3:, 0] = torch.nan
+    known[:, -3:, 0] = known[:, -4:-3, 0]
+    torch.testing.assert_close(loaded(context=context), by_hand(one, known), rtol=1e-5, atol=1e-5)
 
 
 def test_what_cannot_be_exported_is_refused_in_a_sentence() -> None:

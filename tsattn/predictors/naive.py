@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["Persistence", "SeasonalNaive", "WindowMean"]
+__all__ = ["Persistence", "Repeated", "SeasonalNaive", "WindowMean"]
 
 
 class _Unfitted(Predictor):
@@ -31,7 +31,7 @@ class _Unfitted(Predictor):
         return {}
 
 
-class _Repeated(_Unfitted):
+class Repeated(_Unfitted):
     """The last steps of the context, again and again (missing ones have the value before them)."""
 
     @override
@@ -42,7 +42,7 @@ class _Repeated(_Unfitted):
         return last[:, steps]
 
 
-class SeasonalNaive(_Repeated):
+class SeasonalNaive(Repeated):
     """The last season of the context for each season of the horizon.
 
     Args:
@@ -63,7 +63,7 @@ class SeasonalNaive(_Repeated):
         return self.task.season_length if self._own_length is None else self._own_length
 
 
-class Persistence(_Repeated):
+class Persistence(Repeated):
     """The last value of the context for every step."""
 
     @property

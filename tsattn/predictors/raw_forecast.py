@@ -19,6 +19,8 @@ from tsattn.batch import Batch
 from tsattn.constants import EXACT
 from tsattn.errors import UserError
 from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.naive import Repeated
+from tsattn.predictors.ridge import Ridge
 from tsattn.scaler import Units
 
 __all__ = ["RawForecast"]
@@ -65,7 +67,13 @@ class RawForecast(nn.Module):
         task = self.predictor.task
         assert task is not None
         self.task = task
-        self.length = self.predictor.context_length
+        parts = [*self.predictor.modules()]
+        for part in parts:
+            if isinstance(part, Ridge):
+                part.fix_length()
+        # a missing step that is repeated has the value before it, which lies before all that is looked at
+        looks_back = any(isinstance(part, Repeated) for part in parts)
+        self.length = max(self.predictor.context_length, task.context_length if looks_back else 0)
         scaler, past = fitted.scaler, len(task.past_covariates)
         self.past_units = Units([scaler.covariate_mean[:past]], [scaler.covariate_scale[:past]])
         self.future_units = Units([scaler.covariate_mean[past:]], [scaler.covariate_scale[past:]])

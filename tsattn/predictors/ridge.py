@@ -67,6 +67,7 @@ class Ridge(Predictor):
         if select != SELECTORS[0] and not self.chooses:
             raise UserError(f"select: {select} needs a list to choose from: several of alpha or of context_length")
         self.select = select
+        self._fixed_length: int | None = None
 
     @classmethod
     @override
@@ -86,7 +87,13 @@ class Ridge(Predictor):
     @property
     def fitted_length(self) -> int:
         """L of the map: the context that was chosen, the longest before."""
+        if self._fixed_length is not None:
+            return self._fixed_length
         return int(self.get_buffer("chosen_context")) if self.chooses else self.context_length
+
+    def fix_length(self) -> None:
+        """Keep the context that was chosen as a number, which a graph needs: no fit changes it any more."""
+        self._fixed_length = self.fitted_length
 
     @property
     @override
