@@ -92,8 +92,8 @@ def _fit_alone(folder: WorkingFolder, entry: Entry) -> float | None:
     if record is None or record.row["status"] != "done":
         return None
     members = (folder.record(key) for key in entry.members)
-    before = sum(one.row["seconds"] for one in members if one is not None and one.row["status"] == "done")
-    return max(0.0, record.row["seconds"] - before)
+    before = sum(float(one.row["seconds"]) for one in members if one is not None and one.row["status"] == "done")
+    return max(0.0, float(record.row["seconds"]) - before)
 
 
 def _labels(study: StudyEntry) -> dict[str, Any]:
