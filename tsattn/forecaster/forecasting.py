@@ -38,7 +38,7 @@ class Forecasting(ABC):
         arguments: all of them, as plain data.
         predictor: what they describe, not fitted.
         result: of its last fit; None before.
-        copula: how the steps of sample paths hang together; None as long as nobody asked.
+        copula: how the steps of sample paths hang together; None as long as it was not needed.
     """
 
     arguments: dict[str, Any]
@@ -105,8 +105,9 @@ class Forecasting(ABC):
         The values of each step have the quantiles of `predict` (between the levels and beyond them they go on as those
         of a normal distribution do; a distribution has all), and the steps of a path the correlation that was found
         between those of the validation windows, see `tsattn.predictors.step_copula`. A model that knows no validation
-        windows takes the windows in the rows given, which it logs. Chronos-T5 draws its own paths. Channels and series
-        are drawn by themselves.
+        windows, that of a run, takes the windows in the rows given, which it logs, and a model of too few windows logs
+        that its steps are nearly independent. Chronos-T5 draws its own paths. Channels and series are drawn by
+        themselves.
 
         Args:
             frame: as for `predict`.
@@ -126,10 +127,15 @@ class Forecasting(ABC):
         with quiet(frame is None):
             panel, fitted = self._now.panel_of(frame, "the frame", future)
         where = self._now.execution(), self.arguments["eval_batch_size"]
-        if self.copula is None and self.result is not None:
-            self.copula = copula_of_result(self.result, *where)
-        frames = sample_frame(fitted, self.copula, panel, steps, paths, seed, *where)
+        frames = sample_frame(fitted, self._step_copula(), panel, steps, paths, seed, *where)
         return self._now.kind_of(frame, panel).give(frames)
+
+    def _step_copula(self) -> StepCopula | None:
+        """How the steps of paths hang together; None where it must be found in what is forecast."""
+        if self.copula is None and self.result is not None:
+            where = self._now.execution(), self.arguments["eval_batch_size"]
+            self.copula = copula_of_result(self.result, *where)
+        return self.copula
 
     def cross_validate(
         self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False, level: Any = None

@@ -12,9 +12,9 @@ Shape letters: B windows, T horizon, C channels, N paths.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from torch import Tensor
 __all__ = ["StepCopula"]
 
 _LEAST = 1e-6  # eigenvalue
+_LEAST_WINDOWS, _WINDOWS_A_STEP = 20, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +34,11 @@ class StepCopula:
 
     Attributes:
         correlation: `(T, T)` float64.
+        windows: that it was found in, each channel of a window being one; None where that is not known.
     """
 
     correlation: NDArray[np.float64]
+    windows: int | None = None
 
     @classmethod
     def of(cls, scores: NDArray[np.float64]) -> Self:
@@ -61,7 +64,26 @@ class StepCopula:
         values, vectors = np.linalg.eigh((1 - shrinkage) * correlation + shrinkage * identity)
         fitted = (vectors * np.maximum(values, _LEAST)) @ vectors.T
         deviation = np.sqrt(np.diag(fitted))
-        return cls(fitted / np.outer(deviation, deviation))
+        return cls(fitted / np.outer(deviation, deviation), len(scores))
+
+    @property
+    def needed_windows(self) -> int:
+        """The fewest windows that say how so many steps hang together.
+
+        Of an autoregression, with windows that begin a step apart, totals over the horizon then vary at least four
+        fifths as much as they should; with fewer the shrinkage makes steps ever more independent.
+        """
+        return max(_LEAST_WINDOWS, _WINDOWS_A_STEP * len(self.correlation))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All of it, as arrays by name."""
+        windows = {} if self.windows is None else {"windows": np.array([self.windows], np.int64)}
+        return {"correlation": self.correlation, **windows}
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The copula of what `arrays` gave."""
+        return cls(arrays["correlation"], int(arrays["windows"][0]) if "windows" in arrays else None)
 
     def levels(self, generators: Sequence[np.random.Generator], steps: int, channels: int, paths: int) -> Tensor:
         """Levels `(B, steps, C, N)` of paths: over the paths of each step one lies in each N-th of (0, 1).
