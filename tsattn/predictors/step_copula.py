@@ -5,7 +5,8 @@ over all windows, as normal scores, have a correlation of T x T, which is a Gaus
 
 Source: Pinson et al., *From Probabilistic Forecasts to Statistical Scenarios of Short-term Wind Power Production*
 (2009). Draws of each step are reordered by the ranks of the copula, so that their marginals stay those of the forecast:
-the Schaake shuffle of Clark et al. (2004), whose template is drawn here instead of taken from the past.
+the Schaake shuffle of Clark et al. (2004), whose template is drawn here instead of taken from the past. Few paths have
+too few ranks to hang together by, and take the draws of the copula as they are.
 
 Shape letters: B windows, T horizon, C channels, N paths.
 """
@@ -25,6 +26,8 @@ from torch import Tensor
 __all__ = ["StepCopula"]
 
 _LEAST = 1e-6  # eigenvalue
+# paths: where a level lies within its N-th is drawn for each step by itself, which tells in the steps of fewer
+_LEAST_RANKED = 100
 _LEAST_WINDOWS, _WINDOWS_A_STEP = 20, 2
 
 
@@ -86,7 +89,7 @@ class StepCopula:
         return cls(arrays["correlation"], int(arrays["windows"][0]) if "windows" in arrays else None)
 
     def levels(self, generators: Sequence[np.random.Generator], steps: int, channels: int, paths: int) -> Tensor:
-        """Levels `(B, steps, C, N)` of paths: over the paths of each step one lies in each N-th of (0, 1).
+        """Levels `(B, steps, C, N)` of paths: of 100 paths or more, at each step one lies in each N-th of (0, 1).
 
         Horizons longer than T are drawn in stretches of T that do not hang together. Channels do not, either.
 
@@ -102,6 +105,9 @@ class StepCopula:
         drawn = np.empty((len(generators), stretches * T, channels, paths))
         for window, generator in zip(drawn, generators, strict=True):
             normal = generator.standard_normal((stretches, channels, paths, T)) @ root
-            ranks = normal.argsort(2).argsort(2) + generator.random(normal.shape)
-            window[:] = (ranks / paths).transpose(0, 3, 1, 2).reshape(window.shape)
+            if paths < _LEAST_RANKED:
+                levels = special.ndtr(normal)
+            else:
+                levels = (normal.argsort(2).argsort(2) + generator.random(normal.shape)) / paths
+            window[:] = levels.transpose(0, 3, 1, 2).reshape(window.shape)
         return torch.from_numpy(drawn[:, :steps].clip(1e-12, 1 - 1e-12))
