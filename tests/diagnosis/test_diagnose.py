@@ -251,6 +251,10 @@ def test_empty_targets_are_said_to_be_refused_where_they_are() -> None:
     one = long.assign(y=long["y"].where(long["unique_id"] != "b"))[["unique_id", "ds", "y"]]
     assert said(one) == {("b", "y"): "every value is missing; the series is left out"}
     assert {*fit(one).predict()["unique_id"]} == {"a", "c"}
+    none = one.assign(y=np.nan)
+    assert said(none) == {("", "y"): f"{refused}: a target needs some"}
+    with pytest.raises(UserError, match="every target of every series is missing"):
+        fit(none)
     wide = clean().pivot_table(index="ds", columns="unique_id", values="y").assign(z=np.nan).iloc[:400]
     assert said(wide) == {("", "z"): "every value is missing: the column is left out"}
     assert {*fit(wide).predict()["unique_id"]} == {"a", "b", "c"}

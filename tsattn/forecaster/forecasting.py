@@ -24,7 +24,6 @@ from tsattn.forecaster.sample_paths import copula_of_result, sample_frame
 from tsattn.forecaster.scores import residual_figure, score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import Predictor
-from tsattn.predictors.calibrated import with_levels
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.step_copula import StepCopula
 
@@ -165,9 +164,10 @@ class Forecasting(ABC):
         windows = whole_number("windows", windows)
         step = T if step is None else whole_number("step", step)
         panel, now = self._now.reader.read(frame, "the frame"), self._now
+        calibrates = level is not None and bool(self.arguments["calibrate"])
         forecasts = rolling_forecasts(
             *(panel, T, windows, step),
-            lambda seen: fitted_beside(self.arguments, self.predictor, seen),
+            lambda seen: fitted_beside(self.arguments, self.predictor, seen, calibrates=calibrates),
             lambda seen, fitted: now.frames(seen, T, fitted, level, batch_size),
             refit=refit or not self.predictor.needs_fit,
         )
@@ -223,7 +223,7 @@ class Forecasting(ABC):
                 stacklevel=3,
             )
         unseen = UnseenWindows.of(panel, now.series, fitted.predictor.task, step)
-        return with_levels(fitted, unseen.panel.ids, level), unseen
+        return now.with_levels(fitted, unseen.panel, level), unseen
 
     def plot(self, forecast: Any, ids: Any = None, *, history: Any = None) -> Figure:
         """Forecasts with their intervals, after the end of what was observed before.

@@ -111,10 +111,10 @@ def check_marginals(predictor: Predictor) -> None:
         UserError: saying what is needed.
     """
     if not has_marginals(predictor):
-        raise UserError(
-            f"{predictor.name} was built for a point forecast, of which no path can be drawn: ask it for quantiles, "
-            "such as [0.1, 0.5, 0.9], or for a distribution"
-        )
+        what = f"{predictor.name} was built for a point forecast, of which no path can be drawn"
+        if not predictor.emits_quantiles:
+            raise UserError(f"{what}, calibrated or not: take a predictor of quantiles or of a distribution")
+        raise UserError(f"{what}: ask it for quantiles, such as [0.1, 0.5, 0.9], or for a distribution")
 
 
 def marginals_of(predictor: Predictor, made: Tensor, batch: Batch) -> Marginals:
