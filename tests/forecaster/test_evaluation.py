@@ -120,6 +120,15 @@ def test_what_mase_and_smape_leave_out_is_counted() -> None:
     assert by_series["mase_left_out"].tolist() == [0, windows * T]
 
 
+@pytest.mark.parametrize("name", ["windows", "forecaster", "mse_original_by_channel", "coverage_80_by_channel"])
+def test_ids_in_a_column_of_the_name_of_a_score_are_refused(name: str) -> None:
+    frame = frame_of({"a": 100}).rename(columns={"unique_id": name})
+    forecaster = Forecaster("persistence", id_column=name, context_length=L, prediction_length=T)
+    with pytest.raises(UserError, match=f"column {name} of the series would be one of the scores, too: rename it"):
+        forecaster.evaluate(frame, by="series")
+    assert len(forecaster.evaluate(frame, by="step").reset_index()) == 2 * T
+
+
 def test_the_columns_of_a_wide_frame_are_series() -> None:
     naive = Forecaster("seasonal_naive", context_length=24, prediction_length=T, quantiles=None)
     stamps = pd.date_range("2024-01-01", periods=100, freq="h", tz="Europe/Berlin")

@@ -17,6 +17,7 @@ al., 2025), with which the tests compare.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from tsattn.evaluation.intervals import central_intervals
 
-__all__ = ["BY_CHANNEL", "SCORES", "is_count", "reduce_totals"]
+__all__ = ["BY_CHANNEL", "SCORES", "is_count", "is_score", "reduce_totals"]
 
 BY_CHANNEL = "_by_channel"
 _LEFT_OUT = "_left_out"
@@ -77,6 +78,12 @@ Array = NDArray[np.float64]
 def is_count(name: str) -> bool:
     """Whether a score is a whole number."""
     return name == "windows" or name.endswith(_LEFT_OUT)
+
+
+def is_score(name: str) -> bool:
+    """Whether a column of scores has this name, of any level."""
+    name = name.removesuffix(BY_CHANNEL)
+    return name in SCORES or re.fullmatch(r"(below|coverage)_\d+(\.\d+)?", name) is not None
 
 
 def reduce_totals(totals: Mapping[str, Array], levels: Sequence[float] = ()) -> dict[str, Array]:

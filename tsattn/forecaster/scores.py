@@ -22,6 +22,7 @@ from tsattn.evaluation import ErrorTable, measure, scores_by
 from tsattn.evaluation.measure import ScoredBatch
 from tsattn.evaluation.reductions import BY_CHANNEL
 from tsattn.evaluation.residuals import ResidualRecorder
+from tsattn.evaluation.scores_by import check_group
 from tsattn.figures import plot_residuals
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import build_predictor
@@ -65,8 +66,10 @@ def score_panel(
         With `by`, a row a predictor and group.
 
     Raises:
-        UserError: if there is no window with an observed target.
+        UserError: if there is no window with an observed target, or ids in a column of the name of a score.
     """
+    if by is not None:
+        check_group(by, unseen.panel.id_name)
     with tempfile.TemporaryDirectory() as folder:
         # rows that may be too many for memory
         path = Path(folder) if by in ("series", "origin") else None
