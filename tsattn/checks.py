@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tsattn.errors import UserError, one_of, shown
-from tsattn.task import check_quantiles
+from tsattn.task import check_quantiles, rounded_level
 
 __all__ = [
     "ACCELERATORS",
@@ -90,7 +90,7 @@ def calibration_share(value: Any) -> float | None:
 
 
 def levels(quantiles: Any) -> tuple[float, ...]:
-    """Quantile levels; none for None.
+    """Quantile levels, rounded as `rounded_level` does; none for None.
 
     Raises:
         UserError: for what is no list of numbers, or levels that `check_quantiles` refuses.
@@ -99,7 +99,7 @@ def levels(quantiles: Any) -> tuple[float, ...]:
     some: list[Any] = [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [None]
     if not all(isinstance(level, Real) and not isinstance(level, bool) for level in some):
         raise UserError(f"quantiles must be a list of numbers, such as [0.1, 0.5, 0.9], not {shown(repr(quantiles))}")
-    return check_quantiles(some)
+    return check_quantiles(map(rounded_level, some))
 
 
 def check_accelerator(name: Any) -> None:

@@ -9,9 +9,10 @@ from itertools import pairwise
 from tsattn.errors import UserError, one_of, shown
 from tsattn.plain_data import PlainData
 
-__all__ = ["DISTRIBUTIONS", "MEDIAN", "Output", "Task", "check_quantiles"]
+__all__ = ["DISTRIBUTIONS", "MEDIAN", "Output", "Task", "check_quantiles", "rounded_level"]
 
 MEDIAN = 0.5
+_LEVEL_DIGITS = 9  # more than anybody asks for, and fewer than a float64 is exact to
 DISTRIBUTIONS = ("normal", "student_t", "negative_binomial")
 """What a network may forecast in the place of a point or of quantiles of its own."""
 
@@ -101,6 +102,11 @@ class Output(PlainData):
     def median(self) -> int | None:
         """The place of the median, the point forecast, among the quantiles; None without quantiles."""
         return self.quantiles.index(MEDIAN) if self.quantiles else None
+
+
+def rounded_level(level: float) -> float:
+    """A quantile level without what arithmetic on it is off by: 3 * 0.1 is 0.3."""
+    return round(float(level), _LEVEL_DIGITS)
 
 
 def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:

@@ -225,6 +225,82 @@ def test_empty_columns_and_what_cannot_be_read() -> None:
         diagnose(clean(), prediction_length=0)
 
 
+OWN: dict[str, Any] = {"context_length": 24, "prediction_length": 12}
+
+
+def said(frame: pd.DataFrame, kind: str = "missing", **roles: Any) -> dict[tuple[Any, str], str]:
+    """The sentences of a kind, by series and column."""
+    found = diagnose(frame, **OWN, **roles).query("kind == @kind")
+    return dict(zip(zip(found["series"], found["column"], strict=True), found["sentence"], strict=True))
+
+
+def fit(frame: pd.DataFrame, backbone: Any = "ridge", **roles: Any) -> tsattn.Forecaster:
+    return tsattn.Forecaster(backbone, **OWN, **roles, max_steps=1, accelerator="cpu").fit(frame)
+
+
+def test_empty_targets_are_said_to_be_refused_where_they_are() -> None:
+    long = clean(z=np.nan).drop(columns="kind")
+    refused = "every value is missing; the reader refuses that"
+    assert said(long, target=["y", "z"]) == {("", "z"): f"{refused}: leave it out of the targets"}
+    with pytest.raises(UserError, match="every value of z of series a is missing"):
+        fit(long, target=["y", "z"])
+    partly = long.assign(z=long["y"].where(long["unique_id"] != "b"))
+    assert said(partly, target=["y", "z"]) == {("b", "z"): refused}
+    with pytest.raises(UserError, match="every value of z of series b is missing"):
+        fit(partly, target=["y", "z"])
+    one = long.assign(y=long["y"].where(long["unique_id"] != "b"))[["unique_id", "ds", "y"]]
+    assert said(one) == {("b", "y"): "every value is missing; the series is left out"}
+    assert {*fit(one).predict()["unique_id"]} == {"a", "c"}
+    none = one.assign(y=np.nan)
+    assert said(none) == {("", "y"): f"{refused}: a target needs some"}
+    with pytest.raises(UserError, match="every target of every series is missing"):
+        fit(none)
+    wide = clean().pivot_table(index="ds", columns="unique_id", values="y").assign(z=np.nan).iloc[:400]
+    assert said(wide) == {("", "z"): "every value is missing: the column is left out"}
+    assert {*fit(wide).predict()["unique_id"]} == {"a", "b", "c"}
+    assert said(wide, target=["a", "z"]) == {("", "z"): f"{refused}: leave it out of the targets"}
+    with pytest.raises(UserError, match="every value of z is missing"):
+        fit(wide, target=["a", "z"])
+    covariate = {"target": "y", "past_covariates": ["z"]}
+    assert said(long, **covariate) == {("", "z"): f"{refused}: leave the covariate out"}
+    with pytest.raises(UserError, match="every value of covariate z is missing"):
+        fit(long, **covariate)
+
+
+def test_more_gaps_than_are_filled_are_said_to_be_refused() -> None:
+    frame = clean()[["unique_id", "ds", "y"]]
+    half = frame.drop(index=range(5, 254))  # 249 of 500
+    assert said(half, "gap")["a", "ds"].endswith("; they are filled as missing")
+    assert len(fit(half).predict()) == 36
+    more = frame.drop(index=range(5, 256))
+    refused = "; that is 50.2% of its time stamps, and the reader refuses more than 50%: check its dates"
+    assert refused in said(more, "gap")["a", "ds"]
+    with pytest.raises(UserError, match=r"filling 50% of them is more than max_filled 0\.5 allows"):
+        fit(more)
+    far = frame.assign(ds=frame["ds"].where(frame.index != ROWS - 1, pd.Timestamp("2124-01-01")))
+    assert "that is 99.9% of its time stamps" in said(far, "gap")["a", "ds"]
+
+
+@pytest.mark.parametrize(("step", "is_refused"), [(1, True), (12, True), (13, False)])
+def test_values_of_the_future_that_predict_needs_are_said_to_be_refused(step: int, is_refused: bool) -> None:
+    frame = clean(promotion=promotion).drop(columns="kind").astype({"promotion": float})
+    last = frame.groupby("unique_id").cumcount(ascending=False) < 20
+    frame.loc[last, "y"] = np.nan
+    place = ROWS - 20 + step - 1  # of series a
+    frame.loc[[3, place], "promotion"] = np.nan
+    roles = {"future_covariates": ["promotion"], "target": "y"}
+    sentence = said(frame, **roles)["a", "promotion"]
+    refused = "they are masked, but for 1 among the steps to forecast after the last target: `predict` refuses these"
+    assert (refused in sentence) == is_refused
+    assert sentence.endswith("they are masked") != is_refused
+    network = fit(frame, {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2}, **roles)
+    if is_refused:
+        with pytest.raises(UserError, match=f"series a has no value at .*, step {step} of the 12 to forecast"):
+            network.predict()
+    else:
+        assert len(network.predict()) == 36
+
+
 def test_it_is_a_public_name_and_many_series_take_no_loop_of_calendars() -> None:
     assert tsattn.diagnose is diagnose
     stamps = pd.date_range("2020-01-01", periods=60, freq="D")

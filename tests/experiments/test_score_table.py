@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tsattn.experiments.score_table import score_table
+import pandas as pd
+
+from tsattn.experiments.score_table import group_table, score_table
 
 
 class Table:
@@ -33,6 +35,16 @@ def test_the_quantiles_of_a_point_forecast_are_blank_and_the_best_is_marked() ->
     assert [line.endswith("*") for line in table].count(True) == 1
     plain = score_table("toy", {"persistence": tables["persistence"]}).splitlines()
     assert "WQL" not in plain[2]
+
+
+def test_what_mase_leaves_out_is_said_where_it_stands() -> None:
+    mine = {**POINT, **QUANTILES, "mase_left_out": 14}
+    tables: dict[str, Any] = {"mine": Table(**mine), "persistence": Table(**POINT, mase_left_out=14)}
+    assert score_table("toy", tables).splitlines()[-1].startswith("MASE leaves out 14 targets of series without")
+    assert "leaves out" not in score_table("toy", {"mine": Table(**POINT, **QUANTILES, mase_left_out=0)})
+    assert "MASE" not in score_table("toy", {"persistence": tables["persistence"]})
+    index = pd.MultiIndex.from_product([["mine", "naive"], [1, 2]], names=["forecaster", "step"])
+    assert "leaves out 28 targets" in group_table("by step", pd.DataFrame([mine] * 4, index), "mine")
 
 
 def test_what_is_not_finite_is_not_the_best() -> None:

@@ -85,3 +85,13 @@ def test_wrong_numbers_of_a_call_are_refused_before_a_frame_is_read(fitted: Fore
         with pytest.raises(UserError, match=f"{name.strip()} must be at least 1, not 0"):
             call(0)
     assert fitted.predict(horizon=np.int64(3)).groupby("unique_id").size().eq(3).all()
+
+
+def test_levels_are_rounded_to_what_they_mean() -> None:
+    forecaster = Forecaster(**{**SMALL, "quantiles": np.arange(0.1, 0.95, 0.1)})
+    levels = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    assert forecaster.arguments["quantiles"] == forecaster.experiment.output.quantiles == levels
+    one_less = [1 - 0.9, 0.1 + 0.2, 1.1 - 0.6, 0.7]  # the median, too, is what it means
+    assert Forecaster(**{**SMALL, "quantiles": one_less}).arguments["quantiles"] == (0.1, 0.3, 0.5, 0.7)
+    with pytest.raises(UserError, match="quantiles must lie between 0 and 1"):
+        Forecaster(**{**SMALL, "quantiles": [1e-12, 0.5]})

@@ -60,7 +60,20 @@ def test_what_is_asked_without_calibration_is_told() -> None:
     with pytest.raises(UserError, match=r"intervals of any level need calibrate=True .*where the model is fitted$"):
         forecaster.predict(level=80)
     with pytest.raises(UserError, match="intervals of any level need calibrate=True"):
-        Forecaster("persistence", prediction_length=T, calibrate=True).predict(frame_of({"one": 60}), level=80)
+        Forecaster("persistence", prediction_length=T).predict(frame_of({"one": 60}), level=80)
+
+
+def test_what_a_fit_calibrates_is_asked_for_after_it() -> None:
+    frame = frame_of({"a": 200})
+    naive = Forecaster("seasonal_naive", context_length=24, prediction_length=T, calibrate=True)
+    for ask in (lambda: naive.predict(frame, level=80), lambda: naive.evaluate(frame, level=80)):
+        with pytest.raises(UserError, match=r"calibrated by a fit: call fit\(frame\) first$"):
+            ask()
+    assert "0.9" in naive.cross_validate(frame, 2, level=80).columns
+    assert "0.9" in naive.fit(frame).predict(level=80).columns
+    # and points have no paths, whether their intervals are calibrated or not
+    with pytest.raises(UserError, match="no path can be drawn, calibrated or not: take a predictor of quantiles"):
+        naive.sample()
 
 
 def test_too_few_windows_for_a_level_are_told(ridge: Forecaster) -> None:

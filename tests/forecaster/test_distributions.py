@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,28 @@ def test_backbones_have_a_distribution_or_refuse_it(kind: str) -> None:
         return
     parameters = build_backbone(kind, TASK, output)(Batch(torch.randn(3, 28, 2)))
     assert parameters.shape == (3, 7, 2, 3)
+
+
+def test_an_ensemble_of_counts_forecasts_counts() -> None:
+    network = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2, "patch_len": 7, "stride": 7}
+    sizes = {"context_length": 28, "prediction_length": 7, "max_steps": 5}
+    members = [{**network, "learning_rate": rate} for rate in (0.001, 0.02)]
+    ensemble = {"kind": "ensemble", "members": members}
+    forecaster = Forecaster(ensemble, **sizes, distribution="negative_binomial").fit(counts())
+    columns = ["predictions", "0.1", "0.5", "0.9"]
+    found = forecaster.predict()[columns].to_numpy()
+    assert (found == found.round()).all()
+    assert forecaster.fitted is not None
+    alone = []
+    for copies in forecaster.fitted.predictor.members:
+        member = copy.copy(forecaster)
+        member.fitted = replace(forecaster.fitted, predictor=copies[0])
+        alone.append(member.predict()[columns].to_numpy())
+    assert (alone[0] != alone[1]).any()
+    assert abs(found - np.mean(alone, 0)).max() <= 0.5 + 1e-4
+    paths = forecaster.sample(num_samples=20)["y"]
+    assert (paths == paths.round()).all()
+    assert paths.min() == 0
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)

@@ -103,6 +103,32 @@ def test_groups_are_those_of_the_rows_and_come_to_the_whole(fitted: Forecaster) 
         fitted.evaluate(new, by="day")  # type: ignore[arg-type]
 
 
+def test_what_mase_and_smape_leave_out_is_counted() -> None:
+    """Of a series that was constant before what is scored, and of zeros that are forecast as zero."""
+    frame = frame_of({"a": 200, "flat": 200})
+    frame.loc[frame["unique_id"] == "flat", "y"] = 0.0
+    forecaster = Forecaster("persistence", context_length=L, prediction_length=T, quantiles=None)
+    scores = forecaster.evaluate(frame, step=T)
+    windows = len(range(L, 200 - T + 1, T))
+    assert scores["windows"].eq(2 * windows).all()
+    assert scores["mase_left_out"].eq(windows * T).all()
+    assert scores["smape_left_out"].eq(windows * T).all()
+    own = forecaster.evaluate(frame[frame["unique_id"] == "a"], step=T)
+    assert own["mase_by_channel"].tolist() == pytest.approx(scores["mase_by_channel"].tolist())
+    assert not {"mase_left_out", "smape_left_out"} & {*own.columns}
+    by_series = forecaster.evaluate(frame, step=T, by="series").loc["persistence"]
+    assert by_series["mase_left_out"].tolist() == [0, windows * T]
+
+
+@pytest.mark.parametrize("name", ["windows", "forecaster", "mse_original_by_channel", "coverage_80_by_channel"])
+def test_ids_in_a_column_of_the_name_of_a_score_are_refused(name: str) -> None:
+    frame = frame_of({"a": 100}).rename(columns={"unique_id": name})
+    forecaster = Forecaster("persistence", id_column=name, context_length=L, prediction_length=T)
+    with pytest.raises(UserError, match=f"column {name} of the series would be one of the scores, too: rename it"):
+        forecaster.evaluate(frame, by="series")
+    assert len(forecaster.evaluate(frame, by="step").reset_index()) == 2 * T
+
+
 def test_the_columns_of_a_wide_frame_are_series() -> None:
     naive = Forecaster("seasonal_naive", context_length=24, prediction_length=T, quantiles=None)
     stamps = pd.date_range("2024-01-01", periods=100, freq="h", tz="Europe/Berlin")

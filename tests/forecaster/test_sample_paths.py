@@ -94,15 +94,41 @@ def test_beyond_the_horizon_each_path_goes_on_from_itself(walker: Forecaster) ->
 
 
 def test_a_saved_model_draws_the_same(walker: Forecaster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    drawn = walker.sample(num_samples=4)
+    walker.copula = None  # as it is before the first path is drawn
     walker.save(tmp_path / "model")
     loaded = tsattn.load(tmp_path / "model")
+    drawn = walker.sample(num_samples=4)
+    caplog.clear()
     pd.testing.assert_frame_equal(loaded.sample(num_samples=4), drawn)
+    assert "hang together" not in caplog.text  # the validation windows of the fit are enough
+    walker.save(tmp_path / "again")
+    pd.testing.assert_frame_equal(tsattn.load(tmp_path / "again").sample(num_samples=4), drawn)
     loaded.copula = None  # that of a run has none
     caplog.clear()
     again = loaded.sample(wandering(), num_samples=4)
     assert "how steps hang together is found in the rows given" in caplog.text
     assert len(again) == len(drawn)
+
+
+def test_too_few_windows_are_said_where_they_are_drawn_by(
+    walker: Forecaster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    few = "7 steps of a path hang together is found in 2 windows, and takes 20 or more"
+    forecaster = Forecaster("nlinear", **SIZES, quantiles=LEVELS, max_steps=2)
+    forecaster.fit(wandering(70)).save(tmp_path / "model")
+    loaded = tsattn.load(tmp_path / "model")
+    for one in (forecaster, loaded):
+        caplog.clear()
+        one.sample(num_samples=2)
+        assert few in caplog.text
+    # folders of before hold the ends of series alone, in which there is one window each
+    loaded.copula = None
+    caplog.clear()
+    loaded.sample(num_samples=2)
+    assert few in caplog.text
+    caplog.clear()
+    walker.sample(num_samples=2)
+    assert "hang together" not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["student_t", "negative_binomial"])

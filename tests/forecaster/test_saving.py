@@ -32,6 +32,7 @@ def test_a_saved_model_forecasts_and_scores_the_same(fitted: Forecaster, saved: 
     pd.testing.assert_frame_equal(loaded.predict(frame_of()), fitted.predict(frame_of()))
     pd.testing.assert_frame_equal(loaded.evaluate(frame_of(more=20)), fitted.evaluate(frame_of(more=20)))
     assert sorted(path.name for path in saved.iterdir()) == [
+        "copula.safetensors",
         "forecaster.json",
         "history.safetensors",
         "model.safetensors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy import special, stats
 
 from tsattn.predictors.step_copula import StepCopula
@@ -48,10 +49,10 @@ def test_few_windows_say_little() -> None:
 
 
 def test_each_path_has_a_share_of_its_own_of_every_step() -> None:
-    levels = StepCopula(WANTED).levels(generators(3), T, 2, 40)
-    assert levels.shape == (3, T, 2, 40)
-    places = (levels.sort(-1).values * 40).floor()
-    assert bool((places == places.new_tensor(range(40))).all())  # one in each 40th: exact quantiles
+    levels = StepCopula(WANTED).levels(generators(3), T, 2, 100)
+    assert levels.shape == (3, T, 2, 100)
+    places = (levels.sort(-1).values * 100).floor()
+    assert bool((places == places.new_tensor(range(100))).all())  # one in each 100th: exact quantiles
 
 
 def test_paths_hang_together_as_the_copula_says() -> None:
@@ -60,6 +61,16 @@ def test_paths_hang_together_as_the_copula_says() -> None:
     alone = StepCopula(np.eye(T)).levels(generators(1), T, 1, 5000)[0, :, 0]
     np.testing.assert_allclose(np.corrcoef(alone), np.eye(T), atol=0.06)
     assert stats.spearmanr(levels[0], levels[1]).statistic > 0.7
+
+
+@pytest.mark.parametrize("paths", [1, 2, 5, 99, 100])
+def test_few_paths_hang_together_as_many_do(paths: int) -> None:
+    count = 8000 // paths
+    levels = StepCopula(WANTED).levels(generators(count), T, 1, paths)[:, :, 0]
+    normal = special.ndtri(levels.transpose(1, 2).flatten(0, 1).numpy())  # paths of all windows
+    np.testing.assert_allclose(np.corrcoef(normal.T), WANTED, atol=0.03)
+    assert normal.sum(1).std() == pytest.approx(np.sqrt(WANTED.sum()), rel=0.03)
+    assert stats.kstest(normal[:, 2], "norm").pvalue > 0.001
 
 
 def test_draws_of_a_window_do_not_depend_on_the_others_nor_its_steps_on_later_ones() -> None:

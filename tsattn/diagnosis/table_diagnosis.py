@@ -88,18 +88,25 @@ def diagnose(
     prediction_length = whole_number("prediction_length", prediction_length)
     with quiet():
         table = reader.table(frame)
-        findings = [*_findings(table, context_length, prediction_length)]
+        findings = [*_findings(table, reader, context_length, prediction_length)]
     order = [*KINDS]
     return as_frame(sorted(findings, key=lambda finding: order.index(finding.kind)))
 
 
-def _findings(table: Table, context_length: int, prediction_length: int) -> Iterator[Finding]:
+def _findings(table: Table, reader: TableReader, context_length: int, prediction_length: int) -> Iterator[Finding]:
+    targets = table.roles.target
     table, empty = without_empty_columns(table)
+    is_left_out = table.roles.is_wide and reader.target is None and bool(table.roles.target)
     for column in empty:
-        sentence = "every value is missing: a target is left out, and a covariate refused"
+        if column in targets and is_left_out:
+            sentence = "every value is missing: the column is left out"
+        else:
+            advice = "leave it out of the targets" if table.roles.target else "a target needs some"
+            advice = advice if column in targets else "leave the covariate out"
+            sentence = f"every value is missing; the reader refuses that: {advice}"
         yield Finding("", column, "missing", len(table.frame), "everywhere", sentence)
     rows, given = given_rows(table)
-    yield from time_findings(rows)
+    yield from time_findings(rows, reader.max_filled)
     yield from value_findings(rows, context_length, prediction_length)
     yield from category_findings(table.frame, rows, given)
     yield from leakage_findings(rows, prediction_length)

@@ -19,8 +19,13 @@ __all__ = ["time_findings"]
 _RUN = 4  # stamps off the grid that follow each other at one step, from which on it is a frequency
 
 
-def time_findings(rows: GivenRows) -> Iterator[Finding]:
-    """Repeated and missing time stamps, those off the grid, and series or parts of series of another frequency."""
+def time_findings(rows: GivenRows, max_filled: float) -> Iterator[Finding]:
+    """Repeated and missing time stamps, those off the grid, and series or parts of series of another frequency.
+
+    Args:
+        rows: as they are given.
+        max_filled: the share of the rows of a series that the reader fills where time stamps are missing.
+    """
     column = shown(rows.roles.time)
     for one in rows.repeated:
         what = "with other values" if one.differs else "with the same values"
@@ -44,7 +49,7 @@ def time_findings(rows: GivenRows) -> Iterator[Finding]:
             yield Finding(label, column, "frequency", lengths[series], str(time[0]), sentence)
             continue
         yield from _off_grid(rows, label, column, part)
-        yield from _gaps(rows, label, column, part)
+        yield from _gaps(rows, label, column, part, max_filled)
 
 
 def _off_grid(rows: GivenRows, label: object, column: str, part: slice) -> Iterator[Finding]:
@@ -79,7 +84,7 @@ def _regular_runs(time: Times, off: NDArray[np.bool_]) -> list[tuple[int, int]]:
     return found
 
 
-def _gaps(rows: GivenRows, label: object, column: str, part: slice) -> Iterator[Finding]:
+def _gaps(rows: GivenRows, label: object, column: str, part: slice, max_filled: float) -> Iterator[Finding]:
     own = np.flatnonzero(rows.on_grid[part]) + part.start
     if len(own) < 2:
         return
@@ -98,8 +103,14 @@ def _gaps(rows: GivenRows, label: object, column: str, part: slice) -> Iterator[
         return
     total, places = int(missing.sum()), np.flatnonzero(missing)
     first, longest = int(places[0]), int(missing.max())
+    share, what = total / (total + len(own)), "they are filled as missing"
+    if share > max_filled:
+        what = (
+            f"that is {share:.1%} of its time stamps, and the reader refuses more than {max_filled:.0%}: check its "
+            "dates and frequency, or give a larger max_filled"
+        )
     sentence = (
         f"{number_of(total, 'time stamp')} missing in {number_of(len(places), 'gap')}, the longest of "
-        f"{number_of(longest, 'step')}; they are filled as missing"
+        f"{number_of(longest, 'step')}; {what}"
     )
     yield Finding(label, column, "gap", total, f"after {rows.time[own[first]]}", sentence)

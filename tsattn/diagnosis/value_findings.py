@@ -22,6 +22,8 @@ _FEWEST = 20  # differences, below which nothing is said of their spread
 _APART = 1000.0  # times the scale of another series
 _NORMAL = 1.4826, 1.2533  # of a normal distribution, the standard deviation over MAD and over mean absolute deviation
 
+_MASKED = "they are masked"
+
 Array = NDArray[np.float64]
 
 
@@ -29,7 +31,7 @@ def value_findings(rows: GivenRows, context_length: int, prediction_length: int)
     """Missing values, constants, outliers, series that are too short, and scales that lie far apart."""
     yield from _short(rows, context_length, prediction_length)
     for series in range(len(rows.names)):
-        yield from _of_series(rows, series)
+        yield from _of_series(rows, series, prediction_length)
     yield from _constant_covariates(rows)
     yield from _scales(rows)
 
@@ -73,14 +75,16 @@ def _far(values: Array, lag: int) -> Array:
     return far
 
 
-def _of_series(rows: GivenRows, series: int) -> Iterator[Finding]:
+def _of_series(rows: GivenRows, series: int, prediction_length: int) -> Iterator[Finding]:
     part = rows.rows(series)
     end = part.start + (rows.last_target(series) if rows.roles.future else part.stop - part.start)
     given = slice(part.start, max(end, part.start))
+    is_empty = bool(np.isnan(rows.values[part]).all())
     for channel, column in enumerate(rows.roles.target):
         label = rows.label(series, channel)
         values = rows.values[given, channel]
-        yield from _missing(rows, label, column, values, given.start)
+        every = "the series is left out" if is_empty else "the reader refuses that"
+        yield from _missing(rows, label, column, values, given.start, every)
         known = values[~np.isnan(values)]
         if len(known) > 1 and (known == known[0]).all():
             sentence = (
@@ -103,10 +107,18 @@ def _of_series(rows: GivenRows, series: int) -> Iterator[Finding]:
     for names, columns, rows_of in ((rows.roles.past, rows.past, given), (rows.roles.future, rows.known, part)):
         for number, column in enumerate(names):
             label = rows.label(series) if not rows.roles.is_wide else ""
-            yield from _missing(rows, label, column, columns[rows_of, number], rows_of.start)
+            ahead = 0
+            if columns is rows.known and end > part.start:
+                steps = rows.coordinates[end : part.stop] - rows.coordinates[end - 1]
+                needed = rows.on_grid[end : part.stop] & (steps <= prediction_length)
+                ahead = int(np.isnan(columns[end : part.stop, number][needed]).sum())
+            yield from _missing(rows, label, column, columns[rows_of, number], rows_of.start, _MASKED, ahead)
 
 
-def _missing(rows: GivenRows, label: Any, column: str, values: Array, start: int) -> Iterator[Finding]:
+def _missing(
+    rows: GivenRows, label: Any, column: str, values: Array, start: int, every: str, ahead: int = 0
+) -> Iterator[Finding]:
+    """Missing values of a column, of which there may be all, and those that `predict` needs after the last target."""
     lacking = np.isnan(values)
     count = int(lacking.sum())
     if not count:
@@ -115,11 +127,16 @@ def _missing(rows: GivenRows, label: Any, column: str, values: Array, start: int
     longest = int(np.diff(edges)[::2].max())
     where = str(rows.time[start + int(lacking.argmax())])
     if count == len(values):
-        sentence = "every value is missing: the series is left out, or refused"
+        sentence = f"every value is missing; {every}"
     else:
         sentence = (
             f"{count} of {number_of(len(values), 'value')} missing ({count / len(values):.1%}), at most {longest} in a "
-            "row; they are masked"
+            f"row; {_MASKED}"
+        )
+    if ahead:
+        sentence += (
+            f", but for {ahead} among the steps to forecast after the last target: `predict` refuses these, give one "
+            "for each step"
         )
     yield Finding(label, column, "missing", count, where, sentence)
 

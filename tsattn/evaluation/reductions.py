@@ -7,8 +7,8 @@ the data; a score that is a percentage or a multiple has no scale.
 
 Nothing undefined is averaged away in silence: a denominator of zero makes a score NaN, and one channel without an
 observed target all scores by channel. Single targets that have no sMAPE (zero, and forecast as zero) or no MASE (the
-seasonal error of their history is zero or unknown) are left out of it as in fev, and counted: ``smape_left_out``,
-``mase_left_out``.
+seasonal error of the rows before the part is zero or unknown) are left out of it as in fev, and counted:
+``smape_left_out``, ``mase_left_out``.
 
 Source: Hyndman & Koehler, *Another look at measures of forecast accuracy* (2006); Gneiting & Ranjan, *Comparing
 Density Forecasts Using Threshold- and Quantile-Weighted Scoring Rules* (2011); the definitions of fev 0.10 (Shchur et
@@ -17,6 +17,7 @@ al., 2025), with which the tests compare.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from tsattn.evaluation.intervals import central_intervals
 
-__all__ = ["BY_CHANNEL", "SCORES", "is_count", "reduce_totals"]
+__all__ = ["BY_CHANNEL", "SCORES", "is_count", "is_score", "reduce_totals"]
 
 BY_CHANNEL = "_by_channel"
 _LEFT_OUT = "_left_out"
@@ -40,8 +41,9 @@ SCORES = {
     "wape": "weighted absolute percentage error: absolute errors over absolute targets, in original units",
     "smape": "symmetric mean absolute percentage error, 2 |y - f| / (|y| + |f|), from 0 to 2, in original units",
     "smape_left_out": "observed targets without sMAPE: zero, and forecast as zero",
-    "mase": "mean absolute scaled error: absolute errors over the seasonal error of the history that they follow",
-    "mase_left_out": "observed targets without MASE: the seasonal error of their history is zero or unknown",
+    "mase": "mean absolute scaled error: absolute errors over the seasonal error of the rows before the part that "
+    "is scored",
+    "mase_left_out": "observed targets without MASE: that seasonal error is zero or unknown",
     "crps_scaled": "continuous ranked probability score, on the scale that is trained on: the mean over the levels of "
     "twice the pinball loss, which fev calls MQL",
     "crps_original": "continuous ranked probability score in original units",
@@ -76,6 +78,12 @@ Array = NDArray[np.float64]
 def is_count(name: str) -> bool:
     """Whether a score is a whole number."""
     return name == "windows" or name.endswith(_LEFT_OUT)
+
+
+def is_score(name: str) -> bool:
+    """Whether a column of scores has this name, of any level."""
+    name = name.removesuffix(BY_CHANNEL)
+    return name in SCORES or re.fullmatch(r"(below|coverage)_\d+(\.\d+)?", name) is not None
 
 
 def reduce_totals(totals: Mapping[str, Array], levels: Sequence[float] = ()) -> dict[str, Array]:

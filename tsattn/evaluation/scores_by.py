@@ -11,10 +11,12 @@ import pandas as pd
 from tsattn.data import Panel
 from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.error_table import ErrorTable
+from tsattn.evaluation.reductions import is_score
 
-__all__ = ["BY", "check_by", "scores_by"]
+__all__ = ["BY", "check_by", "check_group", "scores_by"]
 
 BY = ("series", "step", "origin")
+_FORECASTER = "forecaster"
 
 
 def check_by(by: str) -> str:
@@ -26,6 +28,20 @@ def check_by(by: str) -> str:
     if by not in BY:
         raise UserError(f"scores are given by one of {one_of(BY)}, not {shown(by)}")
     return by
+
+
+def check_group(by: str, id_name: str) -> None:
+    """Refuse scores by series whose ids are in a column of the name of another column of the scores.
+
+    Args:
+        by: one of `BY`.
+        id_name: of the column of ids.
+
+    Raises:
+        UserError: saying which column to rename.
+    """
+    if check_by(by) == "series" and (id_name == _FORECASTER or is_score(id_name)):
+        raise UserError(f"column {shown(id_name)} of the series would be one of the scores, too: rename it")
 
 
 def scores_by(tables: Mapping[str, ErrorTable], by: str, panel: Panel) -> pd.DataFrame:
@@ -47,7 +63,7 @@ def scores_by(tables: Mapping[str, ErrorTable], by: str, panel: Panel) -> pd.Dat
     key = "channel" if check_by(by) == "series" and panel.is_wide else by
     frames = {name: table.scores_by(key) for name, table in tables.items()}
     group = panel.id_name if by == "series" else by
-    frame = pd.concat(frames, names=["forecaster", group])
+    frame = pd.concat(frames, names=[_FORECASTER, group])
     zone = panel.time.tz if by == "origin" and isinstance(panel.time, pd.DatetimeIndex) else None
     if zone is None:
         return frame

@@ -24,7 +24,7 @@ __all__ = ["ErrorTotals", "completed", "group_scores", "scores_of", "total_names
 def total_names(levels: Sequence[float]) -> tuple[str, ...]:
     """The M names of the totals: ``windows``, those of `sum_names`, ``mase_sum`` and ``mase_count``.
 
-    ``mase_sum`` adds up absolute errors over the seasonal error of the history that they follow, and ``mase_count``
+    ``mase_sum`` adds up absolute errors over the seasonal error of the rows before the part, and ``mase_count``
     the observed targets for which that is known and above 0.
     """
     return ("windows", *sum_names(levels), "mase_sum", "mase_count")

@@ -17,7 +17,7 @@ from tsattn.descriptions import difference
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable, scores_by
 from tsattn.evaluation.residuals import ResidualRecorder, Residuals
-from tsattn.evaluation.scores_by import check_by
+from tsattn.evaluation.scores_by import check_by, check_group
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.measuring import calibrated_on, tables_beside_baselines
 from tsattn.experiments.schema import user_errors
@@ -104,12 +104,14 @@ def measure_again(
         residuals: whether to keep residuals, and totals by step, for a figure.
 
     Raises:
-        UserError: for another `by`.
+        UserError: for another `by`, or ids in a column of the name of a score.
     """
     if by is not None:
         check_by(by)
     fitted, data, execution = reopened(experiment, checkpoint, "validate" if part == "val" else "test")
     assert data.panel is not None
+    if by is not None:
+        check_group(by, data.panel.id_name)
     recorder = ResidualRecorder(data.panel) if residuals else None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) if by in ("series", "origin") else None  # for rows that are too many for memory

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from tsattn.errors import number_of
 from tsattn.evaluation import ErrorTable
 
 __all__ = ["group_table", "score_table"]
@@ -28,7 +29,8 @@ def score_table(title: str, tables: Mapping[str, ErrorTable]) -> str:
     scores = {name: table.scores() for name, table in tables.items()}
     best = min((one["mse_scaled"] for one in scores.values() if math.isfinite(one["mse_scaled"])), default=None)
     marked = {name for name, one in scores.items() if one["mse_scaled"] == best}
-    return "\n".join([*_lines(title, scores, marked), "", "* lowest scaled MSE"])
+    notes = _left_out(max(map(_without_mase, scores.values()), default=0), scores)
+    return "\n".join([*_lines(title, scores, marked), "", "* lowest scaled MSE", *notes])
 
 
 def group_table(title: str, frame: pd.DataFrame, name: str) -> str:
@@ -46,7 +48,21 @@ def group_table(title: str, frame: pd.DataFrame, name: str) -> str:
     scores = {str(label): {str(key): value for key, value in row.items()} for label, row in own.iterrows()}
     marked = {label for label, is_marked in zip(scores, np.broadcast_to(is_best, len(own)), strict=True) if is_marked}
     lines = _lines(title, scores, marked, str(own.index.name))
-    return "\n".join([*lines, "", f"* the scaled MSE of {name} is below that of every baseline"])
+    notes = _left_out(sum(map(_without_mase, scores.values())), scores)
+    return "\n".join([*lines, "", f"* the scaled MSE of {name} is below that of every baseline", *notes])
+
+
+def _without_mase(scores: Mapping[str, float]) -> float:
+    return scores.get("mase_left_out", 0)
+
+
+def _left_out(count: float, scores: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """What stands under a table with MASE of targets that it leaves out."""
+    if not count or not any("wql" in one for one in scores.values()):
+        return []
+    return [
+        f"MASE leaves out {number_of(int(count), 'target')} of series without a seasonal error, such as constant ones"
+    ]
 
 
 def _lines(title: str, scores: Mapping[str, Mapping[str, float]], marked: set[str], head: str = "") -> list[str]:

@@ -33,6 +33,7 @@ from tsattn.forecaster.predicting import Predicting
 from tsattn.optim import BETAS
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.marginals import has_marginals
 from tsattn.predictors.step_copula import StepCopula
 from tsattn.scaler import Scaler
 from tsattn.task import Task
@@ -143,7 +144,8 @@ class Forecaster(Forecasting, NetworkViews):
         predictor: what forecasts, not fitted.
         fitted: the predictor of the last `fit` and its scaler; None before.
         result: of the last `fit`; None before, and for a model that was loaded.
-        copula: how the steps of its forecasts hang together, once `sample` has found it in the validation windows.
+        copula: how the steps of its forecasts hang together, once `sample` or `save` has found it in the validation
+            windows.
         series: those of the last `fit` (their ends alone, once saved and loaded); None before, and for a run's model.
 
     Raises:
@@ -345,7 +347,8 @@ class Forecaster(Forecasting, NetworkViews):
         """Write weights (safetensors) and everything else that is needed (JSON) into a new folder.
 
         The end of each series comes along, so that `predict` works where the folder is loaded. The model of a run has
-        none: it needs a frame there, too.
+        none: it needs a frame there, too. How the steps of paths hang together comes along, too: unless `sample` has
+        found it before, it is found now, by forecasting the validation windows, 1000 of them at most.
 
         Raises:
             UserError: if the folder exists already and may not be overwritten, or cannot be written.
@@ -353,7 +356,8 @@ class Forecaster(Forecasting, NetworkViews):
         path, fitted = folder_path(folder), self._now.known
         series = None if self.series is None else self.series.last_rows(fitted.predictor.context_length)
         arguments = saved_arguments(self.arguments)
-        saved = model_folder.SavedModel(arguments, fitted, series, self.copula)
+        copula = self._step_copula() if has_marginals(fitted.predictor) else None
+        saved = model_folder.SavedModel(arguments, fitted, series, copula)
         model_folder.write(path, saved, overwrite=overwrite)
 
     def _fit(

@@ -24,7 +24,6 @@ from tsattn.forecaster.sample_paths import copula_of_result, sample_frame
 from tsattn.forecaster.scores import residual_figure, score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import Predictor
-from tsattn.predictors.calibrated import with_levels
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.step_copula import StepCopula
 
@@ -38,7 +37,7 @@ class Forecasting(ABC):
         arguments: all of them, as plain data.
         predictor: what they describe, not fitted.
         result: of its last fit; None before.
-        copula: how the steps of sample paths hang together; None as long as nobody asked.
+        copula: how the steps of sample paths hang together; None as long as it was not needed.
     """
 
     arguments: dict[str, Any]
@@ -105,8 +104,9 @@ class Forecasting(ABC):
         The values of each step have the quantiles of `predict` (between the levels and beyond them they go on as those
         of a normal distribution do; a distribution has all), and the steps of a path the correlation that was found
         between those of the validation windows, see `tsattn.predictors.step_copula`. A model that knows no validation
-        windows takes the windows in the rows given, which it logs. Chronos-T5 draws its own paths. Channels and series
-        are drawn by themselves.
+        windows, that of a run, takes the windows in the rows given, which it logs, and a model of too few windows logs
+        that its steps are nearly independent. Chronos-T5 draws its own paths. Channels and series are drawn by
+        themselves.
 
         Args:
             frame: as for `predict`.
@@ -126,10 +126,15 @@ class Forecasting(ABC):
         with quiet(frame is None):
             panel, fitted = self._now.panel_of(frame, "the frame", future)
         where = self._now.execution(), self.arguments["eval_batch_size"]
-        if self.copula is None and self.result is not None:
-            self.copula = copula_of_result(self.result, *where)
-        frames = sample_frame(fitted, self.copula, panel, steps, paths, seed, *where)
+        frames = sample_frame(fitted, self._step_copula(), panel, steps, paths, seed, *where)
         return self._now.kind_of(frame, panel).give(frames)
+
+    def _step_copula(self) -> StepCopula | None:
+        """How the steps of paths hang together; None where it must be found in what is forecast."""
+        if self.copula is None and self.result is not None:
+            where = self._now.execution(), self.arguments["eval_batch_size"]
+            self.copula = copula_of_result(self.result, *where)
+        return self.copula
 
     def cross_validate(
         self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False, level: Any = None
@@ -159,9 +164,10 @@ class Forecasting(ABC):
         windows = whole_number("windows", windows)
         step = T if step is None else whole_number("step", step)
         panel, now = self._now.reader.read(frame, "the frame"), self._now
+        calibrates = level is not None and bool(self.arguments["calibrate"])
         forecasts = rolling_forecasts(
             *(panel, T, windows, step),
-            lambda seen: fitted_beside(self.arguments, self.predictor, seen),
+            lambda seen: fitted_beside(self.arguments, self.predictor, seen, calibrates=calibrates),
             lambda seen, fitted: now.frames(seen, T, fitted, level, batch_size),
             refit=refit or not self.predictor.needs_fit,
         )
@@ -217,7 +223,7 @@ class Forecasting(ABC):
                 stacklevel=3,
             )
         unseen = UnseenWindows.of(panel, now.series, fitted.predictor.task, step)
-        return with_levels(fitted, unseen.panel.ids, level), unseen
+        return now.with_levels(fitted, unseen.panel, level), unseen
 
     def plot(self, forecast: Any, ids: Any = None, *, history: Any = None) -> Figure:
         """Forecasts with their intervals, after the end of what was observed before.

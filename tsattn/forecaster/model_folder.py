@@ -40,7 +40,7 @@ class SavedModel:
         arguments: those of `Forecaster`.
         fitted: the predictor and its scaler.
         series: the ends of those that were fitted; None where the folder has none.
-        copula: of the steps of its forecasts; None where it was not asked for.
+        copula: of the steps of its forecasts; None where it is not known, or paths are not drawn by it.
     """
 
     arguments: dict[str, Any]
@@ -72,7 +72,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             save_file({"values": conformal.pop("values")}, partial / _CONFORMAL)
             files.append(_CONFORMAL)
         if saved.copula is not None:
-            save_arrays({"correlation": saved.copula.correlation}, partial / _COPULA)
+            save_arrays(saved.copula.arrays(), partial / _COPULA)
             files.append(_COPULA)
         content = {
             "format": _FORMAT,
@@ -117,7 +117,7 @@ def read(folder: Path) -> SavedModel:
         if content["history"] is not None:
             series = FittedSeries.restored(content["history"], load_arrays(folder / _HISTORY))
         has_copula = _COPULA in content["sha256"]
-        copula = StepCopula(load_arrays(folder / _COPULA)["correlation"]) if has_copula else None
+        copula = StepCopula.restored(load_arrays(folder / _COPULA)) if has_copula else None
         arguments = content["arguments"]
         if version == 1:  # which knew backbones alone
             weights = {f"backbone.{name}": tensor for name, tensor in weights.items()}

@@ -51,17 +51,22 @@ def run_on(
     return run(experiment, folder, data=data, test="test" in data.parts, refit=refit, hooks=hooks)
 
 
-def fitted_beside(arguments: Mapping[str, Any], predictor: Predictor, panel: Panel) -> FittedPredictor:
+def fitted_beside(
+    arguments: Mapping[str, Any], predictor: Predictor, panel: Panel, *, calibrates: bool = False
+) -> FittedPredictor:
     """A predictor of these series, none of which are for testing, beside that of a Forecaster.
 
     Args:
         arguments: of the Forecaster.
         predictor: what they describe.
         panel: the series.
+        calibrates: whether what needs no fit has one all the same, which calibrates its intervals.
     """
     whole = {**arguments, **dict.fromkeys(SPLIT), "progress": False}
     experiment = experiment_of(whole, predictor)
-    return run_on(experiment, panel, whole, copies=True).fitted if predictor.needs_fit else built_for(experiment, panel)
+    if predictor.needs_fit or calibrates:
+        return run_on(experiment, panel, whole, copies=True).fitted
+    return built_for(experiment, panel)
 
 
 def built_for(experiment: Experiment, panel: Panel) -> FittedPredictor:

@@ -144,5 +144,15 @@ class Predicting:
         """The same of a panel, see `forecast_frames`."""
         assert fitted.predictor.task is not None
         panel = panel.for_task(fitted.predictor.task, "the frame")
-        fitted = with_levels(fitted, panel.ids, level)
+        fitted = self.with_levels(fitted, panel, level)
         return forecast_frames(fitted, panel, horizon, batch_size, self.execution())
+
+    def with_levels(self, fitted: FittedPredictor, panel: Panel, level: Any) -> FittedPredictor:
+        """A fitted predictor with its quantiles calibrated, see `tsattn.predictors.calibrated.with_levels`.
+
+        Raises:
+            UserError: as that, and before the fit that calibrates.
+        """
+        if level is not None and fitted.conformal is None and self.experiment.model["calibrate"]:
+            raise UserError("intervals of any level are calibrated by a fit: call fit(frame) first")
+        return with_levels(fitted, panel.ids, level)

@@ -17,7 +17,7 @@ from torch import Tensor
 from tsattn.batch import Batch
 from tsattn.data import Panel, WindowDataset, scaled_series
 from tsattn.data.batch_order import spread
-from tsattn.errors import UserError
+from tsattn.errors import UserError, number_of
 from tsattn.experiments import Result
 from tsattn.forecaster.frames import future_frame
 from tsattn.predictors.any_horizon import AnyHorizon
@@ -121,6 +121,7 @@ def sample_frame(
     if not _draws(fitted.predictor):
         check_marginals(fitted.predictor)
         copula = _copula_of_panel(fitted, panel, execution, batch_size) if copula is None else copula
+        _warn_of_few(copula)
     calibrated = _calibrated(fitted, panel)
     frames = _frames(calibrated, copula, panel, horizon, paths, seed, execution, batch_size)
     return pd.concat([*frames], ignore_index=True)
@@ -157,8 +158,8 @@ def _frame(drawn: Tensor, units: Units, batch: Batch, predictor: Predictor, pane
     task = predictor.task
     assert task is not None
     values = units.restore(drawn, batch.series_id)
-    if predictor.forecasts_counts:  # whole numbers but for what a scaled float is off by
-        values = values.round()
+    if predictor.forecasts_counts:  # a scaled float is off a little, and between quantiles there is no whole number
+        values = values.round().clamp(min=0)
     frame = future_frame([values.mean(-1)], task, Output(), panel, first).drop(columns="predictions")
     T, N = values.shape[1], values.shape[-1]
     series = len(frame) // T  # or channels
@@ -166,6 +167,18 @@ def _frame(drawn: Tensor, units: Units, batch: Batch, predictor: Predictor, pane
     numbers = np.tile(np.arange(N).repeat(T), series)
     by_row = values.permute(0, 2, 3, 1)  # (B, C, N, T)
     return frame.take(rows).assign(**{_SAMPLE: numbers}, y=by_row.numpy().ravel()).reset_index(drop=True)
+
+
+def _warn_of_few(copula: StepCopula) -> None:
+    """Say where too few windows tell how the steps of a path hang together."""
+    if copula.windows is None or copula.windows >= copula.needed_windows or len(copula.correlation) == 1:
+        return
+    logger.warning(
+        "how the %d steps of a path hang together is found in %s, and takes %d or more: the steps are drawn as nearly "
+        "independent, so that totals over the horizon may vary too little; keep more rows for validation, or give "
+        "longer series to a model that came without them",
+        *(len(copula.correlation), number_of(copula.windows, "window"), copula.needed_windows),
+    )
 
 
 def _calibrated(fitted: FittedPredictor, panel: Panel) -> FittedPredictor:

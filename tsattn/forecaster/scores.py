@@ -22,6 +22,7 @@ from tsattn.evaluation import ErrorTable, measure, scores_by
 from tsattn.evaluation.measure import ScoredBatch
 from tsattn.evaluation.reductions import BY_CHANNEL
 from tsattn.evaluation.residuals import ResidualRecorder
+from tsattn.evaluation.scores_by import check_group
 from tsattn.figures import plot_residuals
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import build_predictor
@@ -35,6 +36,7 @@ COLUMNS = ("mse_original", "mae_original", "rmse_original", "mase", "smape", "wa
 """The scores of any forecast; their names in the table end in ``_by_channel``."""
 
 _QUANTILE_COLUMNS = ("wql", "crps_original")
+_LEFT_OUT = ("mase_left_out", "smape_left_out")
 
 
 def score_panel(
@@ -60,11 +62,14 @@ def score_panel(
     Returns:
         a row a predictor; columns ``windows`` and those of `COLUMNS`, for quantiles ``wql_by_channel``,
         ``crps_original_by_channel`` and ``coverage_80_by_channel`` and so on; coverage is NaN for forecasts of points.
+        Where targets are left out of MASE or sMAPE, ``mase_left_out`` and ``smape_left_out`` say how many.
         With `by`, a row a predictor and group.
 
     Raises:
-        UserError: if there is no window with an observed target.
+        UserError: if there is no window with an observed target, or ids in a column of the name of a score.
     """
+    if by is not None:
+        check_group(by, unseen.panel.id_name)
     with tempfile.TemporaryDirectory() as folder:
         # rows that may be too many for memory
         path = Path(folder) if by in ("series", "origin") else None
@@ -73,8 +78,9 @@ def score_panel(
             scores = pd.DataFrame.from_dict({name: table.scores() for name, table in tables.items()}, orient="index")
         else:
             scores = scores_by(tables, by, unseen.panel)
+    left_out = [score for score in _LEFT_OUT if scores[score].any()]
     wanted = ("windows", *(f"{score}{BY_CHANNEL}" for score in (*COLUMNS, *_QUANTILE_COLUMNS)))
-    found = [score for score in wanted if score in scores]
+    found = [*(score for score in wanted if score in scores), *left_out]
     return scores[[*found, *(name for name in scores if re.fullmatch(f"coverage_.*{BY_CHANNEL}", str(name)))]]
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from tsattn.errors import UserError, number_of, shown
 from tsattn.evaluation.intervals import central_intervals
-from tsattn.task import MEDIAN
+from tsattn.task import MEDIAN, rounded_level
 
 __all__ = [
     *("POINT", "ConformalScores", "Interval", "coverage", "highest_level", "intervals_of", "levels_of"),
@@ -37,7 +37,7 @@ Interval: TypeAlias = tuple[float | None, float | None]
 POINT: Interval = (MEDIAN, MEDIAN)
 """The interval of a point forecast."""
 
-_DIGITS = 9  # of a level, so that 80 is 0.1 and 0.9 exactly
+_DIGITS = 9  # of a share
 
 
 def levels_of(level: Any) -> tuple[float, ...]:
@@ -56,7 +56,7 @@ def levels_of(level: Any) -> tuple[float, ...]:
     if not given:
         raise UserError("level must be percent, such as [80, 95], not an empty list")
     tails = [(100 - float(percent)) / 200 for percent in given]
-    bounds = {round(bound, _DIGITS) for tail in tails for bound in (tail, 1 - tail)}
+    bounds = {rounded_level(bound) for tail in tails for bound in (tail, 1 - tail)}
     return tuple(sorted({*bounds, MEDIAN}))
 
 

@@ -113,6 +113,12 @@ class Ensemble(Predictor):
         """The longest that a member looks at; each takes the last steps that it needs."""
         return max(copy.context_length for copies in self._copies for copy in copies)
 
+    @property
+    @override
+    def forecasts_counts(self) -> bool:
+        """Whether all members forecast counts, so that their mean is rounded to one."""
+        return all(copy.forecasts_counts for copies in self._copies for copy in copies)
+
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         super().build(task, output, empty=empty)

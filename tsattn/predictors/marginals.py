@@ -18,7 +18,7 @@ from tsattn.layers import OutputDistribution
 from tsattn.predictors.base import Predictor
 from tsattn.predictors.network import NetworkPredictor
 
-__all__ = ["FamilyMarginals", "Marginals", "QuantileMarginals", "check_marginals", "marginals_of"]
+__all__ = ["FamilyMarginals", "Marginals", "QuantileMarginals", "check_marginals", "has_marginals", "marginals_of"]
 
 
 class Marginals(ABC):
@@ -97,20 +97,24 @@ class FamilyMarginals(Marginals):
         return scores
 
 
+def has_marginals(predictor: Predictor) -> bool:
+    """Whether forecasts say anything of the distribution of a step: they are two quantiles or more, or exact."""
+    assert predictor.output is not None, "build(task, output) comes first"
+    is_exact = isinstance(predictor, NetworkPredictor) and predictor.family is not None
+    return is_exact or len(predictor.output.quantiles) > 1
+
+
 def check_marginals(predictor: Predictor) -> None:
     """Refuse forecasts that say nothing of the distribution of a step.
 
     Raises:
         UserError: saying what is needed.
     """
-    output = predictor.output
-    assert output is not None, "build(task, output) comes first"
-    is_exact = isinstance(predictor, NetworkPredictor) and predictor.family is not None
-    if not is_exact and len(output.quantiles) < 2:
-        raise UserError(
-            f"{predictor.name} was built for a point forecast, of which no path can be drawn: ask it for quantiles, "
-            "such as [0.1, 0.5, 0.9], or for a distribution"
-        )
+    if not has_marginals(predictor):
+        what = f"{predictor.name} was built for a point forecast, of which no path can be drawn"
+        if not predictor.emits_quantiles:
+            raise UserError(f"{what}, calibrated or not: take a predictor of quantiles or of a distribution")
+        raise UserError(f"{what}: ask it for quantiles, such as [0.1, 0.5, 0.9], or for a distribution")
 
 
 def marginals_of(predictor: Predictor, made: Tensor, batch: Batch) -> Marginals:
