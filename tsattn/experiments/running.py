@@ -167,7 +167,7 @@ def fit_experiment(
         assert data.task is not None
         predictor.build(data.task, experiment.output, empty=True)
         hooks.built(predictor, data)
-        training = _training(experiment, options, recording, hooks, goes_on, seed, data)
+        training = _training(experiment, options, recording, replace(hooks, checkpoint=checkpoint), goes_on, seed, data)
         if recording is not None:
             recording.check_data(fingerprint(data))
         parts = CalibratedRun.of(data, experiment.model["calibrate"], experiment.output)

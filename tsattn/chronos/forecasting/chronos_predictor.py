@@ -36,6 +36,7 @@ __all__ = ["ChronosPredictor"]
 
 logger = logging.getLogger("tsattn")
 
+_BACKBONE = "backbone."  # what the names of a state begin with
 _LEARNED_FROM = 512  # training windows that conversion and calibration see
 
 
@@ -199,10 +200,31 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             self._prepare(module.backbone, data, training)
         return module
 
+    @override
+    def _started(self, training: Training) -> ChronosNetwork | None:
+        """Built from what its own state says, so that the weights that it began with may be gone."""
+        from tsattn.training.checkpoint_io import load_checkpoint  # what is only loaded needs no Lightning
+
+        state = training.start
+        if state is None and training.checkpoint is not None:
+            state = load_checkpoint(training.checkpoint)["state_dict"]
+        if state is None:
+            return None
+        assert self.task is not None
+        assert self.output is not None
+        with torch.device("meta"):
+            network = ChronosNetwork(self.task, self.output, **self.arguments)
+        network.load_state_dict(
+            {name.removeprefix(_BACKBONE): part for name, part in state.items() if name.startswith(_BACKBONE)}
+        )
+        return network
+
     def _prepare(self, network: ChronosNetwork, data: ForecastDataModule, training: Training) -> None:
-        """Convert and calibrate on training windows, where either learns from them."""
+        """Convert and calibrate on training windows, where either learns from them, unless it has done so before."""
         self._say_limits(network.forecasts, training.say)
         self._find_covariates(network.forecasts)
+        if training.start is not None or training.checkpoint is not None:
+            return
         learns = self.options.calibrate or self.options.convert == "rotate"
         if self.options.attention is None or not learns:
             return
