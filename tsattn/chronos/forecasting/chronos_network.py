@@ -145,16 +145,17 @@ class ChronosNetwork(Backbone):
         """Take weights that are open already, if there are any, where nothing is fitted."""
         self._forecasts = opened
 
-    def prepare(self, series: Sequence[Tensor], seed: int) -> None:
+    def prepare(self, series: Sequence[Tensor], seed: int, held_out: Sequence[Tensor] | None = None) -> None:
         """Convert and calibrate on series of the training part.
 
         Args:
             series: each `(length,)`, missing values as NaN.
             seed: of what is drawn.
+            held_out: series that calibration is checked on; by default a part of the others.
         """
         adapted = opened(self.options, series, seed)
         if self.options.calibrate:
-            adapted.calibrate(series, steps=self.options.calibrate, seed=seed)
+            adapted.calibrate(series, steps=self.options.calibrate, seed=seed, held_out=held_out)
         self._take(adapted)
 
     @override

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from tsattn import descriptions
 from tsattn.batch import Batch
+from tsattn.chronos.converting.context_windows import HELD_OUT
 from tsattn.chronos.forecasting.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
 from tsattn.chronos.forecasting.chronos_options import ChronosOptions
@@ -230,15 +231,27 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             return
         forecasts = network.forecasts
         assert isinstance(forecasts, PipelineForecasts)
+        windows = self._windows(forecasts, data)
+        # whole windows, since the channels of one are often alike
+        last = max(1, len(windows) // HELD_OUT) if self.options.calibrate and len(windows) > 1 else 0
+        border = len(windows) - last
+        series = [row for window in windows[:border] for row in window]
+        latest = [row for window in windows[border:] for row in window]
+        training.say(f"{self.name}: attention learns from {len(series)} training series")
+        network.prepare(series, training.seed or 0, latest or None)
+
+    def _windows(self, forecasts: PipelineForecasts, data: ForecastDataModule) -> list[list[Tensor]]:
+        """Training windows in the order of time, each with the rows of its channels that hold a value."""
         every = -(-len(data.windows("train", self.context_length)) // _LEARNED_FROM)
-        series = []
+        windows = []
         for batch in data.eval_dataloader("train", self.context_length, every=every):
             rows = forecasts.rows(batch)
-            known = [rows.past] if rows.target is None else [rows.past, rows.target]
-            series += [row for row in torch.cat(known, -1).flatten(0, 1) if bool(row.isfinite().any())]
-        seed = training.seed or 0
-        training.say(f"{self.name}: attention learns from {len(series)} training series")
-        network.prepare(series, seed)
+            known = torch.cat([rows.past] if rows.target is None else [rows.past, rows.target], -1)
+            assert batch.time is not None
+            for time, window in zip(batch.time[:, -1].tolist(), known, strict=True):
+                windows.append((time, [row for row in window if bool(row.isfinite().any())]))
+        windows.sort(key=lambda window: window[0])
+        return [rows for _, rows in windows if rows]
 
     def _check_context(self) -> None:
         most = self.forecasts.context_length
