@@ -60,6 +60,29 @@ def test_decoders_refuse_series_that_end_too_early() -> None:
         adapted.calibrate(series(*[6] * 5))
 
 
+@pytest.mark.parametrize(
+    ("prepared", "prediction_length"),
+    [({"convert": "copy", "calibrate": 1}, 2), ({"convert": "rotate", "trained": "all"}, 2), ({"calibrate": 1}, 3)],
+    ids=["calibrated", "rotated", "long enough"],
+)
+def test_a_fit_says_how_long_windows_must_be_for_a_decoder(prepared: dict[str, Any], prediction_length: int) -> None:
+    index = pd.date_range("2024-01-01", periods=200, freq="h")
+    frame = pd.DataFrame({"y": series(200)[0].numpy()}, index=index)
+    described = {
+        "kind": "chronos",
+        "weights": weights_of("t5"),
+        "attention": {"kind": "mlr", "ranks": [4, 4]},
+        **prepared,
+    }
+    sizes: dict[str, Any] = {"context_length": 4, "prediction_length": prediction_length, "max_steps": 1}
+    made = Forecaster({**described, "where": "decoder"}, **sizes, val_rows=30, test_rows=40)
+    if prediction_length == 3:
+        made.fit(frame)
+        return
+    with pytest.raises(UserError, match=r"context_length \+ prediction_length must be more than 6, .*; they have 6"):
+        made.fit(frame)
+
+
 def test_the_same_seed_gives_the_same_weights() -> None:
     results = []
     for seed in (0, 0, 1):
