@@ -2,8 +2,9 @@
 
 Chronos-T5 divides a series by the mean of its absolute values, so that its forecasts depend on the level: it is given
 original units. The others take mean and deviation away themselves: they are given the scale of the batch, since single
-precision has no digits left for the changes of a series far from 0. Of a context of one number they divide by a
-number of their own, which is meant in original units: there these are kept, counted from that number.
+precision has no digits left for the changes of a series far from 0. Where the context of a channel or covariate is one
+number they divide by a number of their own, which is meant in original units: there these are kept, counted from that
+number.
 
 Shape letters: B windows, C channels, L context, T horizon, P past-only and F known-future covariates.
 """
@@ -76,9 +77,12 @@ class ChannelRows:
             ahead = _channels(batch.future_covariates, batch.future_covariates_observed)
         contexts = [part[..., start:L] for part in (past, known, ahead) if part is not None]
         start += first_seen(torch.cat(contexts, 1).isfinite().flatten(0, 1))
-        known, ahead = (
-            None if part is None else _from_constant(part[..., start:], L - start) for part in (known, ahead)
-        )
+        if known is not None:
+            scale = None if batch.units is None else batch.units.past_covariate_scale
+            known = _from_constant(known[..., start:], L - start, scale)
+        if ahead is not None:
+            scale = None if batch.units is None else batch.units.future_covariate_scale
+            ahead = _from_constant(ahead[..., start:], L - start, scale)
         return cls(past[..., start:], spread, units, target, known, ahead)
 
     @property
@@ -123,14 +127,19 @@ def _most(context: Tensor) -> Tensor:
     return context.nan_to_num(nan=-torch.inf).amax(-1, keepdim=True)
 
 
-def _from_constant(covariates: Tensor, length: int) -> Tensor:
-    """Covariates `(B, P, L)` counted from what each is throughout the first `length` steps, where it is one number.
+def _from_constant(covariates: Tensor, length: int, scale: Tensor | None) -> Tensor:
+    """Covariates `(B, P, L)` whose first `length` steps are one number, as channels are: in original units from it on.
 
-    A model takes the mean away and divides by the deviation. Of a flag that is 0 throughout these are 0 and 0; of the
-    same flag as it is scaled, what rounding makes of them.
+    Args:
+        covariates: on the scale of the batch, as the others are left.
+        length: of the context.
+        scale: `(B, P)` which leads to original units; None where it is not known.
     """
     context = covariates[..., :length]
-    return torch.where(is_constant(context), covariates - _least(context), covariates)
+    counted = covariates - _least(context)
+    if scale is not None:
+        counted = (counted.to(EXACT) * scale[..., None]).to(covariates.dtype)
+    return torch.where(is_constant(context), counted, covariates)
 
 
 def _channels(values: Tensor, observed: Tensor | None, units: WindowUnits | None = None) -> Tensor:
