@@ -27,15 +27,27 @@ class WindowUnits:
     Args:
         mean: `(B, C)` of each window and channel, kept in float64 (float32 on a machine whose device has no other).
         scale: `(B, C)`.
+        past_covariate_scale: `(B, P)` of the past covariates, whose mean none needs; None where it is not known.
+        future_covariate_scale: `(B, F)` of the future covariates.
     """
 
-    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+    def __init__(
+        self,
+        mean: Tensor,
+        scale: Tensor,
+        past_covariate_scale: Tensor | None = None,
+        future_covariate_scale: Tensor | None = None,
+    ) -> None:
         self.mean = mean.to(EXACT)
         self.scale = scale.to(EXACT)
+        self.past_covariate_scale = past_covariate_scale
+        self.future_covariate_scale = future_covariate_scale
 
     def map(self, function: Callable[[Tensor], Tensor]) -> WindowUnits:
-        """With a function applied to both tensors."""
-        return WindowUnits(function(self.mean), function(self.scale))
+        """With a function applied to each tensor."""
+        covariates = (self.past_covariate_scale, self.future_covariate_scale)
+        known = (None if part is None else function(part) for part in covariates)
+        return WindowUnits(function(self.mean), function(self.scale), *known)
 
     def restore(self, scaled: Tensor) -> Tensor:
         """Values `(B, T, C)` of the scale of a batch in original units, in the precision of the units."""

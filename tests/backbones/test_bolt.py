@@ -143,6 +143,29 @@ def test_a_configuration_and_a_description_give_each_other(feed_forward: str) ->
         assert value == (sizes_of_none[name] if description[name] is None else description[name]), name
 
 
+@pytest.mark.parametrize("length", [3, 16, 17, 60, 64])
+@pytest.mark.parametrize("stride", [5, 7, 12, 16])
+def test_the_last_patch_ends_at_the_last_step_whatever_the_stride(length: int, stride: int) -> None:
+    backbone = build_backbone({"kind": "chronos_bolt", "stride": stride}, Task("toy", length, 3, ("a",), "h", 24))
+    assert isinstance(backbone, ChronosBolt)
+    patches, seen = backbone._patches(torch.arange(float(length))[None], None)
+    assert patches.shape[1] == backbone.max_patches
+    *ends, window = backbone.token_ends(backbone.max_patches + 1) or []
+    assert window == "window"
+    assert patches[0, :, -1].tolist() == [length - 1 + int(end) for end in ends]
+    assert {*patches[seen].tolist()} == {*map(float, range(length))}, "every step is in a patch"
+    assert seen.any(-1).all(), "and no patch is empty"
+
+
+def test_other_strides_are_not_exchanged() -> None:
+    config = theirs(chronos={"input_patch_stride": 3}).config.to_dict()
+    with pytest.raises(UserError, match="where the stride divides patch_len 4, not 3"):
+        bolt_description(config)
+    description = complete_backbone({"kind": "chronos_bolt", "stride": 12})
+    with pytest.raises(UserError, match="where the stride divides patch_len 16, not 12"):
+        bolt_config(description, 64, 4, (0.5,))
+
+
 @torch.no_grad()
 def test_an_unlimited_window_and_one_level_change_nothing() -> None:
     backbone = ours(theirs())

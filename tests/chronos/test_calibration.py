@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import forecast, series, tiny_pipeline
+from tsattn import Forecaster
 from tsattn.chronos import adapt
 from tsattn.chronos.calibration import output_errors
 from tsattn.chronos.converting.context_windows import ContextWindows
@@ -56,6 +60,29 @@ def test_decoders_refuse_series_that_end_too_early() -> None:
         adapted.calibrate(series(*[6] * 5))
 
 
+@pytest.mark.parametrize(
+    ("prepared", "prediction_length"),
+    [({"convert": "copy", "calibrate": 1}, 2), ({"convert": "rotate", "trained": "all"}, 2), ({"calibrate": 1}, 3)],
+    ids=["calibrated", "rotated", "long enough"],
+)
+def test_a_fit_says_how_long_windows_must_be_for_a_decoder(prepared: dict[str, Any], prediction_length: int) -> None:
+    index = pd.date_range("2024-01-01", periods=200, freq="h")
+    frame = pd.DataFrame({"y": series(200)[0].numpy()}, index=index)
+    described = {
+        "kind": "chronos",
+        "weights": weights_of("t5"),
+        "attention": {"kind": "mlr", "ranks": [4, 4]},
+        **prepared,
+    }
+    sizes: dict[str, Any] = {"context_length": 4, "prediction_length": prediction_length, "max_steps": 1}
+    made = Forecaster({**described, "where": "decoder"}, **sizes, val_rows=30, test_rows=40)
+    if prediction_length == 3:
+        made.fit(frame)
+        return
+    with pytest.raises(UserError, match=r"context_length \+ prediction_length must be more than 6, .*; they have 6"):
+        made.fit(frame)
+
+
 def test_the_same_seed_gives_the_same_weights() -> None:
     results = []
     for seed in (0, 0, 1):
@@ -80,6 +107,43 @@ def test_windows_that_are_held_out_are_not_learned_from() -> None:
         generator = torch.Generator().manual_seed(0)
         learned = {float(x) for x in training.draw(200, generator)[:, -1]}
         assert learned.isdisjoint(float(x) for x in held_out.draw(200, generator)[:, -1])
+
+
+def test_what_is_held_out_can_be_given() -> None:
+    """Here it is what the layers learn from, and so they come nearer than on other series."""
+    errors = []
+    for held_out in (data(), [100 + one.flip(0).exp() for one in data()]):
+        adapted = adapt(tiny_pipeline("bolt"), {"kind": "swa", "window_size": 3})
+        errors.append(adapted.calibrate(data(), steps=3, batch_size=4, held_out=held_out)["before"].tolist())
+    assert errors[0] != errors[1]
+    with pytest.raises(UserError, match="data must be a list of series"):
+        adapted.calibrate(data(), held_out=[])
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+def test_a_fit_holds_out_the_latest_windows_with_all_their_channels(
+    channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A channel that is held out in all windows would be one that nothing is learnt of."""
+    seen: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(
+        "tsattn.chronos.calibration.calibrate", lambda adapted, data, held_out, **_: seen.append((data, held_out))
+    )
+    steps = np.arange(300.0)
+    frame = pd.DataFrame(
+        {f"c{number}": 1000 * number + steps for number in range(channels)},
+        index=pd.date_range("2024-01-01", periods=300, freq="h"),
+    )
+    swapped = {"kind": "chronos", "weights": weights_of("t5"), "attention": "swa", "calibrate": 1}
+    Forecaster(swapped, context_length=20, prediction_length=6, val_rows=30, test_rows=40).fit(frame)
+    ((learnt, held_out),) = seen
+    assert len(held_out) == len(learnt) // 4
+    ends: list[dict[int, list[int]]] = [{channel: [] for channel in range(channels)} for _ in range(2)]
+    for part, rows in zip(ends, (learnt, held_out), strict=True):
+        for row in rows:
+            part[round(float(row[-1])) // 1000].append(round(float(row[-1])) % 1000)
+    for channel in range(channels):
+        assert max(ends[0][channel]) < min(ends[1][channel])
 
 
 @pytest.mark.parametrize(

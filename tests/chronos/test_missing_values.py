@@ -93,6 +93,23 @@ def test_a_covariate_that_never_changes_says_nothing(rows: int) -> None:
     np.testing.assert_allclose(numbers(found), own(past[-rows:]), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("scaling", ["series", "global"])
+@pytest.mark.parametrize("amplitude", [1.0, 100.0])
+def test_a_covariate_that_changes_ahead_alone_is_seen_in_original_units(amplitude: float, scaling: str) -> None:
+    """As a promotion that begins now: the model divides by 1e-5, so that its answer depends on the unit."""
+    past, future = frame(200, "a"), frame(4, "a")
+    past["x"] = 7 + (np.arange(200) < 20).astype(float)
+    future["ds"] = pd.date_range(past.ds.iloc[-1], periods=5, freq="D")[1:]
+    future["x"] = 7 + amplitude * np.array([0.0, 1.0, 1.0, 0.0])
+    described = {"kind": "chronos", "weights": weights_of("chronos2"), "context_length": 48}
+    made = Forecaster(described, prediction_length=4, scaling=scaling, future_covariates=["x"])
+    found = made.predict(pd.concat([past, future.assign(y=np.nan)]))
+    expected = own(past[-48:], future)
+    np.testing.assert_allclose(numbers(found), expected, rtol=1e-5, atol=1e-4)
+    same = future.assign(x=7.0)
+    assert np.abs(expected - own(past[-48:], same)).max() > 1e-2, "and it counts"
+
+
 def test_training_sees_missing_covariates_too() -> None:
     from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
 

@@ -221,6 +221,17 @@ def test_files_that_are_damaged_are_refused(content: bytes, tmp_path: Path) -> N
         open_pipeline(folder)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_that_are_not_finite_are_refused(family: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    model = tiny_pipeline(family).inner_model
+    with torch.no_grad():
+        next(model.encoder.parameters()).view(-1)[3] = torch.nan
+    model.save_pretrained(folder)
+    with pytest.raises(UserError, match="model is damaged: it holds weights that are not finite"):
+        open_pipeline(folder)
+
+
 def test_decoders_alone_are_refused(tmp_path: Path) -> None:
     folder = changed(tmp_path / "model", "t5", lambda config: config["chronos_config"].update(model_type="causal"))
     with pytest.raises(UserError, match="decoders only cannot be adapted"):

@@ -71,7 +71,8 @@ def test_forecasts_are_the_pipelines_own(family: str, horizon: int) -> None:
     predictor = built(family, toy_task(90, horizon, 1))
     expected = own(family, contexts, horizon)
     found = predictor(windows(contexts, 90, mean=38.0, scale=4.0))[:, :, 0] * 4 + 38
-    torch.testing.assert_close(found.float(), expected, rtol=1e-6, atol=1e-6 * float(expected.abs().max()))
+    # of Chronos-2 19 steps on, the pipeline's own rounding at a level of 40
+    torch.testing.assert_close(found.float(), expected, rtol=1e-6, atol=3e-6 * float(expected.abs().max()))
     assert (found.diff(dim=-1) >= 0).all()
 
 

@@ -199,7 +199,7 @@ def test_a_closed_form_that_was_killed_is_fitted_again(
     [
         (["--model.learning_rate=1"], "--model.learning_rate would do nothing: ridge is not trained; valid are --mod"),
         (["--trainer.max_steps", "5"], "--trainer.max_steps would do nothing: ridge is not trained"),
-        (["--ckpt_path=best.ckpt"], "a checkpoint to go on from is that of one network, and ridge is none"),
+        (["--ckpt_path=best.ckpt"], "a checkpoint to go on from is that of one trained network, and ridge is none"),
         (["--model.quantiles=[0.1, 0.5, 0.9]"], "predictor ridge forecasts points only"),
         (["--model.backbone.alpha=0"], "alpha must be a number above 0, not 0"),
     ],

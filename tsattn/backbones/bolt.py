@@ -55,7 +55,9 @@ class ChronosBolt(Backbone):
         task: the sizes to build for. Contexts may be shorter.
         output: the quantiles to forecast; none for a point forecast.
         patch_len: steps of a patch; the context is padded to whole patches at the front.
-        stride: steps from one patch to the next; `patch_len` by default.
+        stride: steps from one patch to the next; `patch_len` by default. Where it does not divide `patch_len` the
+            context is padded to whole strides, so that the last patch ends at the last step, and weights are not those
+            of chronos-forecasting, whose patches then begin at the first step and leave the last ones out.
         d_model: D, the width of the tokens.
         num_layers: blocks of the encoder.
         num_decoder_layers: blocks of the decoder.
@@ -114,7 +116,7 @@ class ChronosBolt(Backbone):
         self.is_point = not output.quantiles
         width = d_model // num_heads if head_dim is None else head_dim
         d_ff = 4 * d_model if d_ff is None else d_ff
-        padded = -(-task.context_length // patch_len) * patch_len
+        padded = task.context_length + self._lacking(task.context_length)
         self.max_patches = (padded - patch_len) // self.stride + 1
 
         self.special = nn.Embedding(2 if reg_token else 1, d_model)
@@ -197,11 +199,17 @@ class ChronosBolt(Backbone):
 
     def _patches(self, series: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor]:
         """`(R, N, patch_len)` values, 0 where missing, and whether they were observed."""
-        lacking = -series.shape[-1] % self.patch_len
+        lacking = self._lacking(series.shape[-1])
         observed = torch.ones_like(series, dtype=torch.bool) if observed is None else observed
         series = F.pad(series.masked_fill(~observed, 0), (lacking, 0))
         observed = F.pad(observed, (lacking, 0))
         return series.unfold(-1, self.patch_len, self.stride), observed.unfold(-1, self.patch_len, self.stride)
+
+    def _lacking(self, length: int) -> int:
+        """Steps with which a context is padded, so that a patch ends at its last step."""
+        if self.patch_len % self.stride == 0:
+            return -length % self.patch_len
+        return max(self.patch_len - length, (self.patch_len - length) % self.stride)
 
     @torch.no_grad()
     def _initialise(self) -> None:

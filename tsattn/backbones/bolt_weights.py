@@ -81,7 +81,7 @@ def bolt_description(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
         the description of the backbone, and ``context_length``, ``prediction_length`` and ``quantiles``.
 
     Raises:
-        UserError: for a configuration of another model, or a function of hidden layers that is not here.
+        UserError: for a configuration of another model, or a function of hidden layers or a stride that is not here.
     """
     chronos = config.get("chronos_config")
     if not isinstance(chronos, Mapping) or "input_patch_size" not in chronos or "quantiles" not in chronos:
@@ -99,6 +99,7 @@ def bolt_description(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
         **{ours: there[theirs] for ours, theirs in _SAME_OF_CHRONOS.items()},
         "feed_forward": f"{'gated-' if words[0] == 'gated' else ''}{_ACTIVATIONS[activation]}",
     }
+    _check_stride(description)
     sizes = {name: chronos[name] for name in ("context_length", "prediction_length")}
     return description, {**sizes, "quantiles": tuple(chronos["quantiles"])}
 
@@ -113,6 +114,9 @@ def bolt_config(
         context_length: the most past steps that it sees.
         prediction_length: steps that it forecasts at once.
         quantiles: the levels that it forecasts.
+
+    Raises:
+        UserError: for a stride that is another one there.
     """
     prefix, _, activation = description["feed_forward"].rpartition("-")
     function = next(name for name, own in _ACTIVATIONS.items() if own == activation)
@@ -122,6 +126,7 @@ def bolt_config(
         "d_ff": description["d_ff"] or 4 * description["d_model"],
         "stride": description["stride"] or description["patch_len"],
     }
+    _check_stride(whole)
     return {
         **{theirs: whole[ours] for ours, theirs in _SAME.items()},
         "feed_forward_proj": f"{prefix}-{function}" if prefix else function,
@@ -138,6 +143,16 @@ def bolt_config(
             "quantiles": [*quantiles],
         },
     }
+
+
+def _check_stride(description: Mapping[str, Any]) -> None:
+    """Refuse patches that lie elsewhere here than in chronos-forecasting, which leaves the last steps out."""
+    patch_len, stride = description["patch_len"], description["stride"]
+    if patch_len % stride:
+        raise UserError(
+            "weights are exchanged with chronos-forecasting where the stride divides "
+            f"patch_len {patch_len}, not {stride}"
+        )
 
 
 def _names(sizes: tuple[int, int, bool]) -> Iterator[tuple[str, str]]:

@@ -31,6 +31,7 @@ def calibrate(
     batch_size: int = 32,
     learning_rate: float = 0.005,
     seed: int = 0,
+    held_out: Any = None,
 ) -> pd.DataFrame:
     """Train the swapped attentions, layer by layer, to give the outputs of those that they replace.
 
@@ -47,6 +48,7 @@ def calibrate(
         learning_rate: by about how much a step of Adam changes a weight at the height of the rate, as a share of the
             root mean square of its tensor.
         seed: of the windows.
+        held_out: series like `data` that windows are held out of, in place of a part of `data`.
 
     Returns:
         Columns `layer`, `before`, `after`: the relative error of the outputs on the windows held out (see
@@ -57,9 +59,9 @@ def calibrate(
     """
     steps, batch_size = whole_number("steps", steps), whole_number("batch_size", batch_size)
     rate = positive_number("learning_rate", learning_rate)
-    training, held_out = _windows(adapted, data)
+    training, checked = _windows(adapted, data, held_out)
     generator = torch.Generator().manual_seed(seed)
-    check = _calls(adapted, held_out.draw(HELD_OUT_WINDOWS, torch.Generator().manual_seed(seed)))
+    check = _calls(adapted, checked.draw(HELD_OUT_WINDOWS, torch.Generator().manual_seed(seed)))
     # in float32, whatever the model is in, and apart from it until all is well
     students = _students(adapted)
     before = _errors(students, check)
@@ -112,11 +114,13 @@ def _students(adapted: AdaptedChronos) -> dict[str, SwappedAttention]:
     return students
 
 
-def _windows(adapted: AdaptedChronos, data: Any) -> tuple[ContextWindows, ContextWindows]:
+def _windows(adapted: AdaptedChronos, data: Any, held_out: Any) -> tuple[ContextWindows, ContextWindows]:
     if adapted.original is None:
         raise UserError("calibration needs the original, which a folder of an adapted model does not hold")
     length = window_length(adapted.family, adapted.original, adapted.sites)
-    return ContextWindows.of(data, length).split()
+    if held_out is None:
+        return ContextWindows.of(data, length).split()
+    return ContextWindows.of(data, length), ContextWindows.of(held_out, length)
 
 
 def _calls(adapted: AdaptedChronos, windows: Tensor) -> dict[str, AttentionCall]:

@@ -126,12 +126,17 @@ def rebuilt(record: dict[str, Any]) -> AdaptedChronos:
 
 
 def add_biases(model: nn.Module, names: Iterable[str]) -> None:
-    """Give layers the biases that weights of these names fill: those that take the mean off rotated keys."""
+    """Give layers the biases that weights of these names fill: those that take the mean off rotated keys.
+
+    They are trained where the weights of their layers are.
+    """
     for name in names:
         parent, _, last = name.rpartition(".")
         held = model.get_submodule(parent)
         if last == "bias" and getattr(held, last, True) is None:
-            held.register_parameter(last, nn.Parameter(torch.empty_like(held.weight[:, 0])))  # type: ignore[index]
+            weight: Any = held.weight
+            bias = nn.Parameter(torch.empty_like(weight[:, 0]), requires_grad=weight.requires_grad)
+            held.register_parameter(last, bias)
 
 
 def _plain(description: Any) -> Any:

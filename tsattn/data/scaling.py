@@ -233,6 +233,8 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
         static=None if panel.static is None else torch.from_numpy(panel.static),
         transform=transform,
         weights=None if weights is None or weight is None else torch.from_numpy((weights / weight).astype(np.float32)),
+        past_covariate_scale=None if panel.past_covariates is None else torch.from_numpy(past_units[1]),
+        future_covariate_scale=None if panel.future_covariates is None else torch.from_numpy(future_units[1]),
     )
 
 

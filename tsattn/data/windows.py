@@ -42,6 +42,8 @@ class Series:
         static: `(S, K)` int64 numbers of categories; None without.
         transform: of the targets, whose transformed values `values`, `mean` and `scale` are then of; None without.
         weights: `(rows, C)` float32 how much each target counts in a training; None: all alike.
+        past_covariate_scale: `(P,)` float64, the original units of one on the scale of `past_covariates`; None without.
+        future_covariate_scale: `(F,)` float64, of `future_covariates`.
     """
 
     values: Tensor
@@ -57,6 +59,8 @@ class Series:
     static: Tensor | None = None
     transform: SeriesTransform | None = None
     weights: Tensor | None = None
+    past_covariate_scale: Tensor | None = None
+    future_covariate_scale: Tensor | None = None
 
     def __len__(self) -> int:
         """S, the number of series."""
@@ -166,8 +170,14 @@ class Series:
             future_covariates_observed=known_mask,
             static=None if self.static is None else self.static[numbers],
             series_id=numbers,
-            units=WindowUnits(self._of_series(self.mean, numbers), self._of_series(self.scale, numbers)),
+            units=self._window_units(numbers),
         )
+
+    def _window_units(self, numbers: Tensor) -> WindowUnits:
+        """The units of windows of these series `(B,)`."""
+        covariates = (self.past_covariate_scale, self.future_covariate_scale)
+        known = (None if part is None else part.expand(len(numbers), -1) for part in covariates)
+        return WindowUnits(self._of_series(self.mean, numbers), self._of_series(self.scale, numbers), *known)
 
     def _of_series(self, units: Tensor, numbers: Tensor) -> Tensor:
         """Rows of `units (S, C)`; those of a single series are a view, which costs nothing."""

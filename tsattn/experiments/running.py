@@ -148,8 +148,9 @@ def fit_experiment(
     # one that nobody names is drawn, so that members of an ensemble differ in theirs
     seed = random.SystemRandom().getrandbits(32) if experiment.seed is None else experiment.seed
     predictor = build_predictor(experiment.model["backbone"])
-    if hooks.checkpoint is not None and not goes_on and not isinstance(predictor, NetworkPredictor):
-        raise UserError(f"a checkpoint to go on from is that of one network, and {predictor.name} is none")
+    is_network = isinstance(predictor, NetworkPredictor) and predictor.is_trained
+    if hooks.checkpoint is not None and not goes_on and not is_network:
+        raise UserError(f"a checkpoint to go on from is that of one trained network, and {predictor.name} is none")
     where = folder(data, predictor) if callable(folder) else folder
     if where is not None and not goes_on and is_first_process():
         where.check_new()
@@ -166,7 +167,7 @@ def fit_experiment(
         assert data.task is not None
         predictor.build(data.task, experiment.output, empty=True)
         hooks.built(predictor, data)
-        training = _training(experiment, options, recording, hooks, goes_on, seed, data)
+        training = _training(experiment, options, recording, replace(hooks, checkpoint=checkpoint), goes_on, seed, data)
         if recording is not None:
             recording.check_data(fingerprint(data))
         parts = CalibratedRun.of(data, experiment.model["calibrate"], experiment.output)
@@ -189,8 +190,7 @@ def fit_experiment(
             _open(recording, "cpu", None, hooks.say)
             recording.folder.note("fit_seconds", round(seconds, 3))
             # else the training of a network has written it
-            is_written = isinstance(predictor, NetworkPredictor) and predictor.is_trained
-            if not is_written or "val" not in data.parts:
+            if not is_network or "val" not in data.parts:
                 save_predictor(recording.folder.best, fitted, global_step=0)
         execution = Execution(options)
         facts = {**facts, **_validated(predictor, parts.fit_data, execution, facts, experiment.selection)}

@@ -30,7 +30,7 @@ class WarmStart:
             statistics that are there, to which those of new series are added.
 
     Raises:
-        UserError: for a predictor that is no network.
+        UserError: for a predictor that is no network, or of which nothing is trained.
     """
 
     fitted: FittedPredictor
@@ -41,6 +41,11 @@ class WarmStart:
         if not isinstance(predictor, NetworkPredictor):
             raise UserError(
                 f"only a network starts from weights that it has, and {predictor.name} is none: fit it anew"
+            )
+        if not predictor.is_trained:
+            raise UserError(
+                f"nothing of {predictor.name} is trained, so that no training goes on from it: fit it anew, or give "
+                "trained (all, attention or lora)"
             )
 
     @property

@@ -131,5 +131,9 @@ class NetworkPredictor(Predictor):
         assert data.scaler is not None
         module = ForecastingModule(self.description, **training.options)
         with torch.device("meta") if empty else nullcontext():
-            module.build(self.task, data.scaler)
+            module.build(self.task, data.scaler, None if empty else self._started(training))
         return module
+
+    def _started(self, training: Training) -> Backbone | None:
+        """The network with the weights that a training starts from, where a new one costs more than to fill it."""
+        return None

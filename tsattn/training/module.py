@@ -138,9 +138,8 @@ class ForecastingModule(LightningModule):
         if self.has_own_loss:
             given = {"compile_mode": compile_mode, "activation_checkpointing": activation_checkpointing}
             refuse_beside_own_loss(self.description["kind"], loss=loss, mup=mup, **given)
-        self.mup = mup
+        self.mup, self.compile_mode = mup, compile_mode
         self.activation_checkpointing = activation_checkpointing
-        self.compile_mode = compile_mode
         self._runs_compiled = self.starts_warm = False
         self.task: Task | None = None
         self.scaler: Scaler | None = None
@@ -153,12 +152,13 @@ class ForecastingModule(LightningModule):
         """Kind of backbone and attention, e.g. ``transformer_mlr``: what tables and run folders call it."""
         return network_name(self.description)
 
-    def build(self, task: Task, scaler: Scaler) -> None:
+    def build(self, task: Task, scaler: Scaler, backbone: Backbone | None = None) -> None:
         """Build the backbone for a task; once built, only the same sizes will do, and task and scaler stay.
 
         Args:
             task: the sizes to build for.
             scaler: of the data, which takes forecasts back to original units.
+            backbone: built for the task already; None builds a new one.
 
         Raises:
             UserError: for other sizes, or a backbone whose activations cannot be computed anew, or not compiled.
@@ -167,7 +167,7 @@ class ForecastingModule(LightningModule):
             if _sizes(self.task) != _sizes(task):
                 raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
             return
-        backbone = build_backbone(self.description, task, self.output)
+        backbone = build_backbone(self.description, task, self.output) if backbone is None else backbone
         if self.activation_checkpointing:
             encoders = [part for part in backbone.modules() if isinstance(part, Encoder | T5Stack)]
             if not encoders:

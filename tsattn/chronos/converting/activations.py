@@ -14,7 +14,7 @@ from tsattn.chronos.converting.context_windows import ContextWindows
 from tsattn.chronos.models.families import AttentionSite, ChronosFamily
 from tsattn.chronos.swapped.swapped_attention import real_keys
 
-__all__ = ["AttentionCall", "InputMoments", "attention_calls", "input_moments", "window_length"]
+__all__ = ["AttentionCall", "InputMoments", "attention_calls", "input_moments", "reads_future", "window_length"]
 
 BATCH = 32
 MOMENT_WINDOWS = 256

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tsattn.errors import UserError
 
-__all__ = ["ContextWindows"]
+__all__ = ["HELD_OUT", "ContextWindows"]
 
 HELD_OUT = 5  # one series in so many, or the last part of so many of each series
 

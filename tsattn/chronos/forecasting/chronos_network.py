@@ -16,6 +16,7 @@ from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
 from tsattn.chronos.adapted_chronos import AdaptedChronos
 from tsattn.chronos.adapting import adapt
+from tsattn.chronos.converting.activations import reads_future
 from tsattn.chronos.forecasting.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.forecasting.chronos_options import EVERY, ChronosOptions, plain_attention
 from tsattn.chronos.forecasting.native_bolt import NativeBolt
@@ -145,17 +146,31 @@ class ChronosNetwork(Backbone):
         """Take weights that are open already, if there are any, where nothing is fitted."""
         self._forecasts = opened
 
-    def prepare(self, series: Sequence[Tensor], seed: int) -> None:
+    def prepare(self, series: Sequence[Tensor], seed: int, held_out: Sequence[Tensor] | None = None) -> None:
         """Convert and calibrate on series of the training part.
 
         Args:
             series: each `(length,)`, missing values as NaN.
             seed: of what is drawn.
+            held_out: series that calibration is checked on; by default a part of the others.
+
+        Raises:
+            UserError: where a decoder learns from values to come, and the series have none.
         """
+        self._check_lengths(series)
         adapted = opened(self.options, series, seed)
         if self.options.calibrate:
-            adapted.calibrate(series, steps=self.options.calibrate, seed=seed)
+            adapted.calibrate(series, steps=self.options.calibrate, seed=seed, held_out=held_out)
         self._take(adapted)
+
+    def _check_lengths(self, series: Sequence[Tensor]) -> None:
+        (adapted,), horizon = self._adapted, self.forecasts.steps_at_once
+        longest = max(map(len, series), default=0)
+        if series and longest <= horizon and reads_future(adapted.family, adapted.sites):
+            raise UserError(
+                f"context_length + prediction_length must be more than {horizon}, the steps that the decoder of "
+                f"{self.options.weights} forecasts, for it to learn from training windows; they have {longest}"
+            )
 
     @override
     def own_loss(self, batch: Batch) -> Tensor:

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from tsattn import descriptions
 from tsattn.batch import Batch
+from tsattn.chronos.converting.context_windows import HELD_OUT
 from tsattn.chronos.forecasting.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
 from tsattn.chronos.forecasting.chronos_options import ChronosOptions
@@ -36,6 +37,7 @@ __all__ = ["ChronosPredictor"]
 
 logger = logging.getLogger("tsattn")
 
+_BACKBONE = "backbone."  # what the names of a state begin with
 _LEARNED_FROM = 512  # training windows that conversion and calibration see
 
 
@@ -199,24 +201,57 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             self._prepare(module.backbone, data, training)
         return module
 
+    @override
+    def _started(self, training: Training) -> ChronosNetwork | None:
+        """Built from what its own state says, so that the weights that it began with may be gone."""
+        from tsattn.training.checkpoint_io import load_checkpoint  # what is only loaded needs no Lightning
+
+        state = training.start
+        if state is None and training.checkpoint is not None:
+            state = load_checkpoint(training.checkpoint)["state_dict"]
+        if state is None:
+            return None
+        assert self.task is not None
+        assert self.output is not None
+        with torch.device("meta"):
+            network = ChronosNetwork(self.task, self.output, **self.arguments)
+        network.load_state_dict(
+            {name.removeprefix(_BACKBONE): part for name, part in state.items() if name.startswith(_BACKBONE)}
+        )
+        return network
+
     def _prepare(self, network: ChronosNetwork, data: ForecastDataModule, training: Training) -> None:
-        """Convert and calibrate on training windows, where either learns from them."""
+        """Convert and calibrate on training windows, where either learns from them, unless it has done so before."""
         self._say_limits(network.forecasts, training.say)
         self._find_covariates(network.forecasts)
+        if training.start is not None or training.checkpoint is not None:
+            return
         learns = self.options.calibrate or self.options.convert == "rotate"
         if self.options.attention is None or not learns:
             return
         forecasts = network.forecasts
         assert isinstance(forecasts, PipelineForecasts)
+        windows = self._windows(forecasts, data)
+        # whole windows, since the channels of one are often alike
+        last = max(1, len(windows) // HELD_OUT) if self.options.calibrate and len(windows) > 1 else 0
+        border = len(windows) - last
+        series = [row for window in windows[:border] for row in window]
+        latest = [row for window in windows[border:] for row in window]
+        training.say(f"{self.name}: attention learns from {len(series)} training series")
+        network.prepare(series, training.seed or 0, latest or None)
+
+    def _windows(self, forecasts: PipelineForecasts, data: ForecastDataModule) -> list[list[Tensor]]:
+        """Training windows in the order of time, each with the rows of its channels that hold a value."""
         every = -(-len(data.windows("train", self.context_length)) // _LEARNED_FROM)
-        series = []
+        windows = []
         for batch in data.eval_dataloader("train", self.context_length, every=every):
             rows = forecasts.rows(batch)
-            known = [rows.past] if rows.target is None else [rows.past, rows.target]
-            series += [row for row in torch.cat(known, -1).flatten(0, 1) if bool(row.isfinite().any())]
-        seed = training.seed or 0
-        training.say(f"{self.name}: attention learns from {len(series)} training series")
-        network.prepare(series, seed)
+            known = torch.cat([rows.past] if rows.target is None else [rows.past, rows.target], -1)
+            assert batch.time is not None
+            for time, window in zip(batch.time[:, -1].tolist(), known, strict=True):
+                windows.append((time, [row for row in window if bool(row.isfinite().any())]))
+        windows.sort(key=lambda window: window[0])
+        return [rows for _, rows in windows if rows]
 
     def _check_context(self) -> None:
         most = self.forecasts.context_length

@@ -35,12 +35,14 @@ class FamilyTask(ABC):
         takes_covariates: whether covariates are of use to it.
         token: what a token of its encoder is, in one word.
         draws_paths: whether it forecasts by paths.
+        depends_on_level: whether the same changes at another level are another forecast.
         most_rows: series that are forecast at once.
     """
 
     takes_covariates: bool = False
     token: str = "patch"
     draws_paths: bool = False
+    depends_on_level: bool = False
     most_rows: int = ROWS_AT_ONCE
 
     def steps_at_once(self, pipeline: Any) -> int:
@@ -113,6 +115,7 @@ class _T5Task(_ByChannel):
     token = "step"
     most_rows = 64
     draws_paths = True
+    depends_on_level = True
 
     @override
     def token_steps(self, pipeline: Any) -> int:
@@ -128,6 +131,7 @@ class _T5Task(_ByChannel):
 
     @override
     def paths(self, pipeline: Any, rows: ChannelRows, horizon: int, sampling: Sampling) -> Tensor:
+        _warn_of_level(pipeline, rows)
         parts = []
         with _silent():
             for part in torch.split(rows.by_channel, self.most_rows):
@@ -135,6 +139,13 @@ class _T5Task(_ByChannel):
                     parts.append(pipeline.predict(part.cpu(), prediction_length=horizon, num_samples=sampling.paths))
         drawn = torch.cat(parts).transpose(1, 2)  # (R, horizon, N)
         return drawn.reshape(*rows.past.shape[:2], *drawn.shape[1:])
+
+    @override
+    def quantiles(
+        self, pipeline: Any, rows: ChannelRows, horizon: int, levels: Sequence[float], sampling: Sampling
+    ) -> Tensor:
+        _warn_of_level(pipeline, rows)
+        return super().quantiles(pipeline, rows, horizon, levels, sampling)
 
     @override
     def of_contexts(
@@ -247,6 +258,18 @@ def _with_covariates(rows: ChannelRows, number: int, horizon: int) -> dict[str, 
         for place, row in enumerate(rows.future_covariates[number].cpu()):
             past[f"future {place}"], ahead[f"future {place}"] = row[:L], row[L : L + horizon]
     return {"target": rows.past[number].cpu(), "past_covariates": past, "future_covariates": ahead}
+
+
+def _warn_of_level(pipeline: Any, rows: ChannelRows) -> None:
+    """Warn of contexts that are not constant, but hardly more than that to Chronos-T5."""
+    centers = pipeline.tokenizer.centers
+    size = float(centers[1] - centers[0])  # of a token
+    if bool(((rows.spread > 0) & (rows.spread < size * rows.past.abs().nanmean(-1))).any()):
+        warnings.warn(
+            f"Chronos-T5 tells steps of {100 * size:.2g} % of the level of a series apart, and some series change by "
+            "less: take their level away before, or take Chronos-Bolt or Chronos-2, which do so themselves",
+            stacklevel=2,
+        )
 
 
 @contextlib.contextmanager

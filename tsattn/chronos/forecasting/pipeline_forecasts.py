@@ -91,4 +91,5 @@ class PipelineForecasts(ChronosForecasts):
 
     def rows(self, batch: Batch) -> ChannelRows:
         """The series of a batch as the model takes them."""
-        return ChannelRows.of(batch, self.context_length, covariates=self.task.takes_covariates)
+        task = self.task
+        return ChannelRows.of(batch, self.context_length, covariates=task.takes_covariates, level=task.depends_on_level)

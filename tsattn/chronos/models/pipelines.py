@@ -100,6 +100,8 @@ def _theirs(named: NamedWeights, device: str, dtype: str) -> Any:
             some = sorted(names)
             more = f" and {number_of(len(some) - 2, 'other')}" if len(some) > 2 else ""
             raise UserError(f"{where} is damaged: it {what}, {one_of(some[:2])}{more}")
+    if not all(bool(part.isfinite().all()) for part in model.parameters()):
+        raise UserError(f"{where} is damaged: it holds weights that are not finite")
     return pipeline
 
 

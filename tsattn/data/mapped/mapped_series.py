@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.batch import Batch, WindowUnits
+from tsattn.batch import Batch
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.windows import Series
@@ -64,6 +64,8 @@ class MappedSeries(Series):
             "scale": torch.from_numpy(np.array(scale, dtype=np.float64)),
             "static": None if panel.static is None else torch.from_numpy(np.array(panel.static)),
             "transform": transform,
+            "past_covariate_scale": None if panel.past_covariates is None else torch.from_numpy(past_units[1]),
+            "future_covariate_scale": None if panel.future_covariates is None else torch.from_numpy(future_units[1]),
             "_units": {"past_covariates": past_units, "future_covariates": future_units},
             "_weight": weight,
         }
@@ -117,7 +119,7 @@ class MappedSeries(Series):
                     made[name][rows] = torch.from_numpy(x[0]).to(device)
                     if made[_MASKS[name]] is not None:
                         made[_MASKS[name]][rows] = torch.from_numpy(known[0]).to(device)
-        for name in ("starts", "mean", "scale", "static"):
+        for name in ("starts", "mean", "scale", "static", "past_covariate_scale", "future_covariate_scale"):
             made[name] = None if (part := getattr(self, name)) is None else part.to(device)
         return Series(**made, transform=self.transform)
 
@@ -153,7 +155,7 @@ class MappedSeries(Series):
             **parts,
             static=None if self.static is None else self.static[numbers],
             series_id=numbers,
-            units=WindowUnits(self._of_series(self.mean, numbers), self._of_series(self.scale, numbers)),
+            units=self._window_units(numbers),
         )
 
     def _weights(self, first: NDArray[np.int64], length: int) -> Tensor:

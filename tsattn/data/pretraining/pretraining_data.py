@@ -214,5 +214,6 @@ def own_scale(batch: Batch) -> Batch:
     target = None if batch.target is None else scaled(batch.target)
     units = batch.units
     if units is not None:
-        units = WindowUnits(units.restore(mean)[:, 0], units.scale * spread[:, 0])
+        covariates = units.past_covariate_scale, units.future_covariate_scale
+        units = WindowUnits(units.restore(mean)[:, 0], units.scale * spread[:, 0], *covariates)
     return replace(batch, past=scaled(past), target=target, units=units)

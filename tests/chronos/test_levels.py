@@ -1,0 +1,89 @@
+"""Series far from 0: single precision has no digits for their changes there, and models that need no level get none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.chronos.saved_weights import weights_of
+from tests.chronos.tiny_models import series
+from tests.pretrained.small_models import small_weights
+from tests.toy_windows import toy_task
+from tsattn import Forecaster
+from tsattn.batch import Batch, WindowUnits
+from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
+from tsattn.predictors import Predictor, build_predictor
+from tsattn.task import Output
+
+LEVELS = (0.1, 0.5, 0.9)
+LEVEL = 1e8
+
+without_level = pytest.mark.parametrize("family", ["bolt", "chronos2"])
+
+
+def batch_at(level: float) -> Batch:
+    """Windows whose values in original units have that level and a spread of about 1."""
+    past = torch.stack(series(64, 64))[..., None]
+    units = WindowUnits(torch.full((2, 1), level), torch.ones(2, 1))
+    return Batch(past, torch.stack(series(4, 4))[..., None], units=units)
+
+
+def built(weights: str, **arguments: Any) -> Predictor:
+    predictor = build_predictor({"kind": "chronos", "weights": weights, **arguments})
+    predictor.build(toy_task(64, 4, 1), Output(LEVELS))
+    return predictor.eval()
+
+
+@without_level
+@pytest.mark.parametrize("attention", [None, "standard"])
+def test_forecasts_do_not_lose_digits_at_a_high_level(family: str, attention: str | None) -> None:
+    predictor = built(weights_of(family), attention=attention)
+    torch.testing.assert_close(predictor(batch_at(LEVEL)), predictor(batch_at(0.0)), rtol=1e-5, atol=1e-5)
+
+
+def test_an_adapted_file_forecasts_as_it_does_unadapted_at_any_level() -> None:
+    frame = pd.DataFrame(
+        {
+            "unique_id": "a",
+            "ds": pd.date_range("2024-01-01", periods=120, freq="h"),
+            "y": LEVEL + series(120)[0].double().numpy(),
+        }
+    )
+    weights = small_weights()
+    plain = Forecaster({"kind": "chronos", "weights": weights}, prediction_length=4).predict(frame)
+    same = {"kind": "chronos", "weights": weights, "attention": "standard"}
+    found = Forecaster(same, prediction_length=4).predict(frame)
+    columns = ["0.1", "0.5", "0.9"]
+    assert float((found[columns] - plain[columns]).abs().to_numpy().max()) < 1e-4
+
+
+@without_level
+def test_losses_do_not_depend_on_the_level(family: str) -> None:
+    network = ChronosNetwork(toy_task(64, 4, 1), Output(LEVELS), weights=weights_of(family), trained="all").eval()
+    torch.testing.assert_close(network.own_loss(batch_at(LEVEL)), network.own_loss(batch_at(0.0)))
+
+
+@without_level
+def test_a_context_of_one_number_is_forecast_in_original_units(family: str) -> None:
+    """The models divide by 1e-5 there, which the scale of the batch must not change."""
+    predictor = built(weights_of(family))
+    flat = Batch(torch.full((1, 64, 1), 0.3, dtype=torch.float64))
+    one, other = (
+        replace(flat, units=WindowUnits(torch.full((1, 1), mean), torch.full((1, 1), scale)))
+        for mean, scale in ((0.0, 1.0), (LEVEL, 1e3))
+    )
+    spread = predictor(one) - 0.3
+    assert spread.abs().max() > 1e-6
+    torch.testing.assert_close((predictor(other) - 0.3) * 1e3, spread, rtol=1e-5, atol=1e-9)
+
+
+def test_t5_keeps_the_level_and_says_what_it_cannot_see() -> None:
+    predictor = built(weights_of("t5"))
+    predictor(batch_at(0.0))
+    with pytest.warns(UserWarning, match="tells steps of 17 % of the level of a series apart, and some series change"):
+        predictor(batch_at(LEVEL))
+    predictor(Batch(torch.full((1, 64, 1), 5.0)))
