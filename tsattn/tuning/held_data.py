@@ -70,11 +70,11 @@ class HeldData:
             if fold is not None:
                 data = hold_out(data, fold)
             source = json.dumps([kind, {name: value for name, value in arguments.items() if name not in _SIZES}])
-            data.panel = self._panels.get(source)
             self._prepare(data, source)
+            if source not in self._panels:
+                self._panels[source] = data.source.load()
+            data.panel = self._panels[source]  # as it was read: `setup` leaves the categories of one split's training
             data.setup("fit")
-            assert data.panel is not None
-            self._panels[source] = data.panel
         self._held[key] = data  # the last used is the last to go
         while len(self._held) > _HELD:
             del self._held[next(iter(self._held))]
