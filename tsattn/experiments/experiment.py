@@ -162,8 +162,9 @@ class Experiment:
     def key(self) -> str:
         """A hash of all that decides the numbers of the result; the data are read for it.
 
-        Those are this description, the data (values, names and time stamps after reading, and how they are split), and
-        `RESULTS_VERSION`. Not among them: where files lie, logging, loader processes, the device, and threads.
+        Those are this description, the data (values, names and time stamps after reading, how they are split, and what
+        a data set says is done to each batch), and `RESULTS_VERSION`. Not among them: where files lie, logging, loader
+        processes, the device, and threads.
         """
         data, _ = self.made()
         data.prepare_data()
@@ -181,14 +182,14 @@ class Experiment:
         if trainer["devices"] in ("1", "auto", [0]):
             trainer["devices"] = 1
         trainer["precision"] = chosen_precision(self.trainer)
-        of_data = {name: getattr(data, name) for name in OF_DATA}
+        of_data = _known_before({name: getattr(data, name) for name in OF_DATA})
         splits = [astuple(split) for split in data.splits]
         content = {
             "version": RESULTS_VERSION,
             "model": {**_known_before(self.model), "backbone": _network_before(self.model["backbone"])},
             "trainer": trainer,
             "seed": self.seed,
-            "data": _known_before(of_data),
+            "data": {**of_data, **{name: getattr(data, name) for name in data.in_key}},
             "splits": splits,
             "fingerprint": data_fingerprint or fingerprint(data),
         }
