@@ -288,7 +288,7 @@ def test_a_study_of_an_earlier_version_goes_on(search: Search, tmp_path: Path) -
     del before["data"]["init_args"]["transform"], before["model"]["calibrate"]
     assert before != content
     study, _ = opened(tmp_path, search, identity={"config": before}, first=[{"x": 0.5}])
-    again, _ = opened(tmp_path, search, identity={"config": content})
+    again, _ = opened(tmp_path, search, identity={"config": content, "fingerprint": "f", "results": 1})
     assert [trial.number for trial in again.trials] == [trial.number for trial in study.trials] == [0]
     assert Experiment.of(before).to_dict() == content
 

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.tuning.cases import Toy, toy
-from tsattn.cli import main
+from tests.tuning.cases import RATES, Toy, toy
+from tsattn.cli import main, study_run
 from tsattn.data import CSVDataModule
 
 
@@ -82,6 +82,23 @@ def test_another_study_is_not_mixed_in(done: Toy, capsys: pytest.CaptureFixture[
         assert said in captured.err
         assert "name a new --study" in captured.err
     assert len(done.trials()) == 4
+
+
+def test_a_study_goes_on_with_the_same_data_and_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = toy(tmp_path, RATES, backbone="dlinear")
+    assert made.tune("--trials", "1") == 0
+    table = pd.read_csv(tmp_path / "toy.csv")
+    table.assign(wave=table["wave"] + 1e-6).to_csv(tmp_path / "toy.csv", index=False)
+    assert made.tune("--trials", "2") == 2
+    assert "another one: its data have changed since it was begun; name a new --study" in capsys.readouterr().err
+    table.to_csv(tmp_path / "toy.csv", index=False)
+    assert made.tune("--trials", "2") == 0
+    monkeypatch.setattr(study_run, "RESULTS_VERSION", study_run.RESULTS_VERSION + 1)
+    assert made.tune("--trials", "3") == 2
+    assert "another one: another version of tsattn began it, whose results" in capsys.readouterr().err
+    assert len(made.trials()) == 2
 
 
 def test_the_best_is_tested_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,11 @@ __all__ = ["JOURNAL", "open_storage", "open_study"]
 JOURNAL = "journal.log"
 _IDENTITY = "identity"
 _READY = "ready"
+# parts of the identity that studies of earlier versions have not, and what it means that one differs
+_CAME_LATER = {
+    "fingerprint": "its data have changed since it was begun",
+    "results": "another version of tsattn began it, whose results cannot be compared with those of this one",
+}
 _ATTEMPTS = 5  # to make the tables, which several processes may start to do at once
 _PATIENCE = 10.0  # seconds that another process has to fill a study it has made
 
@@ -94,7 +99,8 @@ def open_study(
         storage: where it is kept.
         name: of the study.
         search: says objectives, sampler and pruner.
-        identity: plain data that must be that of the study: ``config`` of an experiment, search space, validation.
+        identity: plain data that must be that of the study: ``config`` of an experiment, search space, validation,
+            ``fingerprint`` of the data, and version of the ``results``.
         first: what the first trials of a new study take.
         seed: of the sampler.
 
@@ -127,6 +133,7 @@ def open_study(
         study.set_user_attr(_READY, True)
     # a study that an earlier version began goes on, where what came since is as it was
     saved, identity = ({**one, "config": as_before(one["config"])} for one in (study.user_attrs[_IDENTITY], identity))
+    identity = {part: value for part, value in identity.items() if part in saved or part not in _CAME_LATER}
     if saved != identity:
         raise UserError(f"the study {name} is another one: {_difference(saved, identity)}; name a new --study")
     return study
@@ -147,7 +154,7 @@ def _difference(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
                 values.append("not there")
         one, other = values
         if one != other and not (isinstance(one, dict) and isinstance(other, dict)):
-            return f"its {path.replace('.', ' ', 1)} is {one}, but {other} is asked for"
+            return _CAME_LATER.get(path) or f"its {path.replace('.', ' ', 1)} is {one}, but {other} is asked for"
     return "its content differs"
 
 
