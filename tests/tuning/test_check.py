@@ -113,7 +113,10 @@ def test_tune_refuses_before_the_first_trial(
         ([*config, *search, "--trials", "0"], "--trials must be a whole number of at least 1, not 0"),
         ([*config, *search, "--timeout", "soon"], "--timeout must be a time like 90s, 30m, 2h or 1h30m, not soon"),
         ([*config, *search, "--cv", "1"], "--cv must be a whole number of at least 2, not 1"),
-        ([*config, *search, "--run", "x"], "tune has no --run and no --ckpt_path"),
+        *(
+            ([*config, *search, *words], "tune takes none of --run, --ckpt_path, --start, --resume, --refit: its")
+            for words in (["--run", "x"], ["--ckpt_path=x"], ["--start", "x"], ["--resume", "x"], ["--refit", "--test"])
+        ),
         ([*config, *search, "--triels", "3"], "unknown argument --triels"),
         (
             [*config, *search, "--trainer.devices", "2"],
