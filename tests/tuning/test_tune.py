@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from filelock import FileLock
 
 from tests.tuning.cases import RATES, Toy, toy
 from tsattn.cli import main, study_run
@@ -110,6 +111,28 @@ def test_the_best_is_tested_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert made.tune("--trials", "2", "--test") == 2
     assert "the best trial is tested once, and that was done" in capsys.readouterr().err
     assert len(made.trials()) == 1
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_one_of_several_workers_tests_the_best(
+    is_done: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = toy(tmp_path, RATES, backbone="dlinear")
+    lock = FileLock(made.study / ".test.lock")
+    tune = study_run.tune
+
+    def tune_beside_another(*given: Any) -> None:
+        tune(*given)
+        if is_done:
+            (made.study / "test").mkdir()
+        else:
+            lock.acquire()
+
+    monkeypatch.setattr(study_run, "tune", tune_beside_another)
+    assert made.tune("--trials", "1", "--test") == 0
+    assert "another worker tests the best trial, or has done so" in capsys.readouterr().out
+    assert not (made.study / "test" / "metrics.json").exists()
+    lock.release()
 
 
 def test_no_trial_asks_for_test_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

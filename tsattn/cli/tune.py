@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from tsattn.cli.output import say
 from tsattn.cli.sentence_parser import SentenceParser
 from tsattn.cli.slurm import slurm_script
 from tsattn.cli.words import prepare
@@ -82,11 +83,24 @@ def run(words: list[str]) -> int:
     with session(), _stopped_by_signals():
         experiment, _ = parse_command("fit", prepared[1:])
         tune(experiment, search, folder, options, shown)
-    if options.test:
-        from tsattn.cli.fit import fit
+    return _test_best(folder) if options.test else 0
 
-        typed = ["fit", "--config", str(folder / "best.yaml"), "--run", str(folder / "test")]
-        return fit(prepare(typed)[1:], typed)
+
+def _test_best(folder: Path) -> int:
+    """Train and test the best, which the first of several workers does; the exit code."""
+    from filelock import FileLock, Timeout
+
+    from tsattn.cli.fit import fit
+
+    run = folder / "test"
+    try:
+        with FileLock(folder / ".test.lock", timeout=0):
+            if not run.exists():
+                typed = ["fit", "--config", str(folder / "best.yaml"), "--run", str(run)]
+                return fit(prepare(typed)[1:], typed)
+    except Timeout:
+        pass
+    say(f"another worker tests the best trial, or has done so: {run}")
     return 0
 
 
