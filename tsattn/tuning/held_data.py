@@ -11,11 +11,11 @@ from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.schema import user_errors
 from tsattn.predictors import build_predictor
-from tsattn.training import Execution, TrainerOptions, Training
+from tsattn.training import TrainerOptions, Training
 from tsattn.training.trainer_options import check_one_device
 from tsattn.tuning.rolling import Fold, hold_out
 
-__all__ = ["HeldData", "check_one_trial", "device_type"]
+__all__ = ["HeldData", "check_one_trial"]
 
 # arguments of a DataModule that do not say what it reads
 _SIZES = (
@@ -98,9 +98,3 @@ def check_one_trial(experiment: Experiment) -> None:
         UserError: for more than one device.
     """
     check_one_device(experiment.trainer, "a trial runs on one device", "; run `tune` in several processes to use more")
-
-
-def device_type(experiment: Experiment) -> str:
-    """What an experiment computes on: ``cpu``, ``cuda`` and so on."""
-    _, trainer = experiment.made()
-    return Execution(TrainerOptions.of(trainer)).device.type
