@@ -44,6 +44,7 @@ def test_a_right_space_is_taken(made: Toy) -> None:
         ({"data.prediction_length": [6, 12]}, r"decides what is scored"),
         ({"data.train_fraction": [0.5]}, r"decides what is scored"),
         ({"trainer.limit_val_batches": [1, 2]}, r"decides what is scored"),
+        ({"seed_everything": [1, False]}, r"seed_everything cannot be False: a trial needs a seed, so that"),
         ({"model.calibrate": [False, 0.5]}, r"model.calibrate decides what is scored"),
         ({"trainer.limit_test_batches": [1]}, r"limit_test_batches cannot be set"),
     ],
@@ -113,6 +114,7 @@ def test_tune_refuses_before_the_first_trial(
         ([*config, *search, "--trials", "0"], "--trials must be a whole number of at least 1, not 0"),
         ([*config, *search, "--timeout", "soon"], "--timeout must be a time like 90s, 30m, 2h or 1h30m, not soon"),
         ([*config, *search, "--cv", "1"], "--cv must be a whole number of at least 2, not 1"),
+        ([*config, *search, "--seed_everything", "false"], "a trial needs a seed, so that its result can be had again"),
         *(
             ([*config, *search, *words], "tune takes none of --run, --ckpt_path, --start, --resume, --refit: its")
             for words in (["--run", "x"], ["--ckpt_path=x"], ["--start", "x"], ["--resume", "x"], ["--refit", "--test"])

@@ -92,9 +92,11 @@ class HeldData:
 
 
 def check_one_trial(experiment: Experiment) -> None:
-    """Refuse the Trainer of an experiment that cannot be a trial, whatever else a space changes.
+    """Refuse an experiment that cannot be a trial, whatever else a space changes.
 
     Raises:
-        UserError: for more than one device.
+        UserError: for more than one device, or no seed.
     """
     check_one_device(experiment.trainer, "a trial runs on one device", "; run `tune` in several processes to use more")
+    if experiment.seed is None:
+        raise UserError("a trial needs a seed, so that its result can be had again: seed_everything must not be false")
