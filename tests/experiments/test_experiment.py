@@ -60,6 +60,14 @@ def test_overrides(content: dict[str, Any], path: str, value: Any, found: Callab
     assert before == Experiment.of(content), "it is left as it was"
 
 
+def test_the_seed_of_a_description_is_the_same_wherever_its_files_lie(content: dict[str, Any], tmp_path: Path) -> None:
+    seeded = Experiment.of({**content, "seed_everything": True})
+    files = ["elsewhere/table.csv", tmp_path / "other.csv"]
+    assert {seeded.with_values({"seed_everything": True, "data.path": file}).seed for file in files} == {seeded.seed}
+    assert seeded.with_values({"seed_everything": True, "data.batch_size": 7}).seed != seeded.seed
+    assert seeded.with_values({"data.path": "here.csv"}).data["init_args"]["path"] == str(Path("here.csv").absolute())
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -64,7 +64,8 @@ class Experiment:
         model: ``backbone``, the description of the predictor, and how it is trained: ``learning_rate``, ``loss`` and so
             on, the arguments of `ForecastingModule`.
         trainer: the arguments of Lightning's Trainer.
-        seed: of weights, order and dropout; None draws from the generators as they are.
+        seed: of weights, order and dropout; None draws from the generators as they are. ``true`` in the YAML is one
+            that the description decides, wherever its files lie.
     """
 
     data: Mapping[str, Any]
@@ -89,11 +90,13 @@ class Experiment:
         Optimization(**{one.name: whole["model"][one.name] for one in fields(Optimization)})
         calibration_share(whole["model"]["calibrate"])
         files = whole["data"].get("init_args") or {}
-        # the description is read from anywhere
-        files.update({name: str(Path(files[name]).expanduser().absolute()) for name in _FILES if files.get(name)})
+        given = {name: files[name] for name in _FILES if files.get(name)}
         seed = whole["seed_everything"]
-        if seed is True:
+        if seed is True:  # wherever the files lie
+            files.update(dict.fromkeys(given))
             seed = int.from_bytes(hashlib.sha256(json.dumps(whole).encode()).digest()[:4], "big")
+        # the description is read from anywhere
+        files.update({name: str(Path(path).expanduser().absolute()) for name, path in given.items()})
         return cls(whole["data"], whole["model"], whole["trainer"], None if seed is False else seed)
 
     @classmethod
