@@ -87,6 +87,27 @@ def test_going_on_draws_what_would_have_been_drawn(
     assert len(set(taken[0])) == 14
 
 
+@pytest.mark.parametrize("has_drawn", [True, False])
+def test_going_on_after_an_interruption_draws_what_would_have_been_drawn(
+    has_drawn: bool, search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+    for name in ("whole", "interrupted"):
+        (tmp_path / name).mkdir()
+        study, storage = opened(tmp_path / name, search)
+        if name == "interrupted":
+            for _ in range(2):
+                run(study, storage, search, 2, monkeypatch)
+                trial = study.ask()
+                if has_drawn:
+                    trial.suggest_float("x", -1, 1)
+                worker_module.give_back(study, storage, study.trials[trial.number], "interrupted", counts=False)
+        run(study, storage, search, 14, monkeypatch)
+        taken.append([trial.params["x"] for trial in study.trials if trial.state == TrialState.COMPLETE])
+    assert taken[0] == taken[1]
+    assert len(set(taken[0])) == 14
+
+
 def test_progress_names_trial_best_and_what_is_left(
     search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
