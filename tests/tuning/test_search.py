@@ -149,6 +149,13 @@ def test_a_grid_holds_every_combination_once(tmp_path: Path) -> None:
     assert rates == pytest.approx([0.1, 0.2, 0.3])
 
 
+def test_a_grid_of_numbers_does_not_go_beyond_their_end(tmp_path: Path) -> None:
+    search = read(tmp_path, one(type="float", low=0.1, high=0.3, step=0.1))
+    (parameter,) = search.parameters.values()
+    assert parameter.values() == [0.1, 0.2, 0.3]
+    assert all(map(parameter.takes, parameter.values() or ()))
+
+
 def test_the_configuration_itself_is_found_in_the_space(tmp_path: Path) -> None:
     search, config = read(tmp_path, SEARCH), complete(CONFIG)
     taken = search.configured(config)
