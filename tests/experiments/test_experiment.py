@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import tests.experiments.golden as golden
-from tsattn import Experiment
+from tsattn import Experiment, run
 from tsattn.errors import UserError
 from tsattn.experiments import experiment as experiments
 
@@ -58,6 +58,14 @@ def test_overrides(content: dict[str, Any], path: str, value: Any, found: Callab
     assert not found(before)
     assert found(before.with_values({path: value}))
     assert before == Experiment.of(content), "it is left as it was"
+
+
+def test_the_seed_of_a_description_is_the_same_wherever_its_files_lie(content: dict[str, Any], tmp_path: Path) -> None:
+    seeded = Experiment.of({**content, "seed_everything": True})
+    files = ["elsewhere/table.csv", tmp_path / "other.csv"]
+    assert {seeded.with_values({"seed_everything": True, "data.path": file}).seed for file in files} == {seeded.seed}
+    assert seeded.with_values({"seed_everything": True, "data.batch_size": 7}).seed != seeded.seed
+    assert seeded.with_values({"data.path": "here.csv"}).data["init_args"]["path"] == str(Path("here.csv").absolute())
 
 
 @pytest.mark.parametrize(
@@ -174,6 +182,16 @@ class TestKey:
             assert replace(whole, model=older).key == whole.key
             masked = json.loads(json.dumps(whole.model).replace('"patch_mask": 0.0', '"patch_mask": 0.2'))
             assert replace(whole, model=masked).key != whole.key
+
+    def test_so_is_what_a_data_set_does_to_each_batch(self) -> None:
+        sizes = {"synthetic": 2, "seasonal": 0, "mixed": 0, "length": 64, "context_length": 32, "prediction_length": 8}
+        before = Experiment.of({"data": {"class_path": "PretrainingDataModule", "init_args": sizes}})
+        for name, value in (("shortened", 0.25), ("shortest", 4)):
+            other = before.with_values({f"data.{name}": value})
+            assert other.key != before.key
+            data, _ = before.made()
+            with pytest.raises(UserError, match=f"have {name} .*, and the experiment says {value}"):
+                run(other, data=data, test=False)
 
     def test_the_version_of_the_results_is_in_it(
         self, content: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -44,6 +44,8 @@ def test_a_right_space_is_taken(made: Toy) -> None:
         ({"data.prediction_length": [6, 12]}, r"decides what is scored"),
         ({"data.train_fraction": [0.5]}, r"decides what is scored"),
         ({"trainer.limit_val_batches": [1, 2]}, r"decides what is scored"),
+        ({"seed_everything": [1, False]}, r"seed_everything cannot be False: a trial needs a seed, so that"),
+        ({"model.calibrate": [False, 0.5]}, r"model.calibrate decides what is scored"),
         ({"trainer.limit_test_batches": [1]}, r"limit_test_batches cannot be set"),
     ],
 )
@@ -52,6 +54,37 @@ def test_what_the_configuration_cannot_take(parameters: dict[str, Any], said: st
         made.check({"parameters": parameters})
     assert "\n" not in str(error.value)
     assert str(error.value).startswith("search.yaml: ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds", "said"),
+    [
+        ({"trainer.limit_val_batches": 1}, None, "leave out trainer.limit_val_batches, which is 1; data.val_windows"),
+        ({"trainer.limit_val_batches": 0.5}, None, "leave out trainer.limit_val_batches, which is 0.5;"),
+        ({"trainer.fast_dev_run": True}, None, "leave out trainer.fast_dev_run, which is True;"),
+        ({"data.val_windows": 3}, ["dlinear", "ridge"], "only networks are scored on 3 .*: data.val_windows must be"),
+    ],
+)
+def test_trials_are_scored_on_the_same_windows(
+    changes: dict[str, Any], kinds: list[str] | None, said: str, made: Toy
+) -> None:
+    space = made.search({"parameters": {"model.backbone.kind": kinds} if kinds else {"data.eval_batch_size": [4, 8]}})
+    base = made.base().with_values(changes)
+    with session(), pytest.raises(UserError, match=said) as error:
+        check_search(space, base.to_dict(), HeldData().check)
+    assert "\n" not in str(error.value)
+
+
+def test_what_scores_the_same_windows_is_taken(made: Toy) -> None:
+    base = made.base().with_values({"model.backbone": "dlinear"})
+    for changes, kinds in (
+        ({"trainer.limit_val_batches": 1.0}, ["dlinear", "ridge"]),
+        ({"data.val_windows": 3}, ["dlinear", "nlinear"]),
+        ({"data.val_windows": 3}, ["ridge", "persistence"]),
+    ):
+        space = made.search({"parameters": {"model.backbone.kind": kinds}})
+        with session():
+            check_search(space, base.with_values(changes).to_dict(), HeldData().check)
 
 
 def test_a_value_that_needs_other_values_is_taken(made: Toy) -> None:
@@ -81,7 +114,11 @@ def test_tune_refuses_before_the_first_trial(
         ([*config, *search, "--trials", "0"], "--trials must be a whole number of at least 1, not 0"),
         ([*config, *search, "--timeout", "soon"], "--timeout must be a time like 90s, 30m, 2h or 1h30m, not soon"),
         ([*config, *search, "--cv", "1"], "--cv must be a whole number of at least 2, not 1"),
-        ([*config, *search, "--run", "x"], "tune has no --run and no --ckpt_path"),
+        ([*config, *search, "--seed_everything", "false"], "a trial needs a seed, so that its result can be had again"),
+        *(
+            ([*config, *search, *words], "tune takes none of --run, --ckpt_path, --start, --resume, --refit: its")
+            for words in (["--run", "x"], ["--ckpt_path=x"], ["--start", "x"], ["--resume", "x"], ["--refit", "--test"])
+        ),
         ([*config, *search, "--triels", "3"], "unknown argument --triels"),
         (
             [*config, *search, "--trainer.devices", "2"],

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
+import pandas as pd
 import pytest
 import torch
 
@@ -96,6 +98,29 @@ def test_what_a_training_notes_in_its_data_is_gone(results: list[Result], tmp_pa
     held.check(base.to_dict())  # plans a training, too
     assert held.of(base).training_batches is None
     assert held.of(base, Fold(0, 2)).scaler != before.scaler
+
+
+def test_each_fold_knows_the_categories_of_its_own_training_rows(results: list[Result], tmp_path: Path) -> None:
+    made = toy(tmp_path, backbone={**NETWORK, "linear_path": "none"})
+    table = pd.read_csv(tmp_path / "toy.csv")
+    rows = np.arange(len(table))
+    # training rows end at 300, 360 and 420 in the folds, at 420 without them
+    table["kind"] = np.select([rows < 310, rows < 370], [np.array(["a", "b"])[rows % 2], "c"], "d")
+    table.to_csv(tmp_path / "toy.csv", index=False)
+    base = made.base().with_values({"data.target": ["wave", "drift"], "data.future_covariates": ["kind"]})
+    held = HeldData()
+    held.check(base.to_dict())
+    for fold in [*range(3), None]:
+        split = None if fold is None else Fold(fold, 3)
+        panel, alone = held.of(base, split).panel, HeldData().of(base, split).panel
+        assert panel is not None
+        assert alone is not None
+        assert panel.covariate_categories == alone.covariate_categories
+        assert panel.covariate_categories["kind"] == ("a", "b", "c", "d")[: 4 if fold is None else 2 + fold]
+    errors = one_trial(base, made, held, folds=3).user_attrs["errors"]
+    for fold, error in enumerate(errors):
+        read_anew = run(base, data=HeldData().of(base, Fold(fold, 3)), test=False)
+        assert read_anew.fit["validation_error"] == error
 
 
 @pytest.mark.parametrize("backbone", [None, "ridge", ENSEMBLE], ids=str)

@@ -67,6 +67,33 @@ def test_a_space_is_read_as_it_is_written(tmp_path: Path) -> None:
     assert window.when == {kind.path: ("swa", "global_swa")}
 
 
+def test_dates_are_text(tmp_path: Path) -> None:
+    search = read(
+        tmp_path,
+        """
+        parameters:
+          trainer.default_root_dir: [2016-01-01, 2016-01-01 12:00:00]
+          trainer.callbacks:
+            type: categorical
+            choices: {2016-01-01: [{day: 2016-01-01}]}
+            when: {trainer.default_root_dir: 2016-01-01}
+          model.2016-01-01: [{2016-01-01: 2016-06-01}]
+          2016-01-01: [1]
+        """,
+    )
+    root, callbacks, *_ = search.parameters.values()
+    assert root.values() == ["2016-01-01", "2016-01-01 12:00:00"]
+    assert callbacks.choices == {"2016-01-01": [{"day": "2016-01-01"}]}
+    assert callbacks.when == {root.path: ("2016-01-01",)}
+    assert [*search.parameters] == [root.path, callbacks.path, "model.2016-01-01", "2016-01-01"]
+
+
+@pytest.mark.parametrize("value", ["!!binary aGVsbG8=", "!!set {a}", "[[!!set {a}]]"])
+def test_what_json_has_not_is_refused(value: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is neither a number, a text, true, false, null, a list nor a mapping"):
+        read(tmp_path, f"parameters:\n  model.loss: [{value}]\n")
+
+
 def test_conditions_decide_what_is_there(tmp_path: Path) -> None:
     search = read(tmp_path, SEARCH)
     kind, ranks = "model.backbone.attention.kind", "model.backbone.attention.ranks"
@@ -120,6 +147,13 @@ def test_a_grid_holds_every_combination_once(tmp_path: Path) -> None:
     assert len(grid) == len({str(point) for point in grid}) == (1 + 3) * 3
     rates = sorted({point["model.learning_rate"] for point in grid})
     assert rates == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_a_grid_of_numbers_does_not_go_beyond_their_end(tmp_path: Path) -> None:
+    search = read(tmp_path, one(type="float", low=0.1, high=0.3, step=0.1))
+    (parameter,) = search.parameters.values()
+    assert parameter.values() == [0.1, 0.2, 0.3]
+    assert all(map(parameter.takes, parameter.values() or ()))
 
 
 def test_the_configuration_itself_is_found_in_the_space(tmp_path: Path) -> None:

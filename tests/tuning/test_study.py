@@ -18,6 +18,7 @@ from tests.tuning.cases import SEARCH, states, toy
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.tuning import Budget, open_storage, open_study, read_search, run_study
+from tsattn.tuning import storage as storage_module
 from tsattn.tuning import study as study_module
 from tsattn.tuning import worker as worker_module
 from tsattn.tuning.search import Search
@@ -82,6 +83,27 @@ def test_going_on_draws_what_would_have_been_drawn(
         for trials in budgets:
             run(*opened(tmp_path / name, search), search, trials, monkeypatch)
         taken.append([trial.params["x"] for trial in opened(tmp_path / name, search)[0].trials])
+    assert taken[0] == taken[1]
+    assert len(set(taken[0])) == 14
+
+
+@pytest.mark.parametrize("has_drawn", [True, False])
+def test_going_on_after_an_interruption_draws_what_would_have_been_drawn(
+    has_drawn: bool, search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+    for name in ("whole", "interrupted"):
+        (tmp_path / name).mkdir()
+        study, storage = opened(tmp_path / name, search)
+        if name == "interrupted":
+            for _ in range(2):
+                run(study, storage, search, 2, monkeypatch)
+                trial = study.ask()
+                if has_drawn:
+                    trial.suggest_float("x", -1, 1)
+                worker_module.give_back(study, storage, study.trials[trial.number], "interrupted", counts=False)
+        run(study, storage, search, 14, monkeypatch)
+        taken.append([trial.params["x"] for trial in study.trials if trial.state == TrialState.COMPLETE])
     assert taken[0] == taken[1]
     assert len(set(taken[0])) == 14
 
@@ -192,6 +214,32 @@ def test_the_later_of_two_last_trials_gives_way(
     assert states(study.trials) == {"COMPLETE": 2, "FAIL": 1}
 
 
+@URLS
+def test_the_later_of_two_last_trials_leaves_its_values_in_the_queue(
+    url: str | None, search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, storage = opened(tmp_path, search, url, first=[{"x": 0.1}, {"x": 0.2}, {"x": 0.3}])
+    ask = study.ask
+    others: list[optuna.Trial] = []
+
+    def ask_beside_another() -> optuna.Trial:
+        if not others:  # another process was a moment faster
+            others.append(ask())
+        return ask()
+
+    def poll(_: float) -> None:
+        study.tell(others[0], others[0].suggest_float("x", -1, 1))
+
+    monkeypatch.setattr(study, "ask", ask_beside_another)
+    monkeypatch.setattr(time, "sleep", poll)
+    run(study, storage, search, 1, monkeypatch)
+    assert states(study.trials) == {"COMPLETE": 1, "FAIL": 1, "WAITING": 2}
+    assert study.trials[1].user_attrs["reason"] == "another process ran the last one"
+    run(study, storage, search, 3, monkeypatch)
+    done = [trial.params["x"] for trial in study.trials if trial.state == TrialState.COMPLETE]
+    assert sorted(done) == [0.1, 0.2, 0.3]
+
+
 def test_a_process_taken_for_dead_changes_nothing_any_more(
     search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,19 +309,32 @@ def test_a_study_of_an_earlier_version_goes_on(search: Search, tmp_path: Path) -
     del before["data"]["init_args"]["transform"], before["model"]["calibrate"]
     assert before != content
     study, _ = opened(tmp_path, search, identity={"config": before}, first=[{"x": 0.5}])
-    again, _ = opened(tmp_path, search, identity={"config": content})
+    again, _ = opened(tmp_path, search, identity={"config": content, "fingerprint": "f", "results": 1})
     assert [trial.number for trial in again.trials] == [trial.number for trial in study.trials] == [0]
     assert Experiment.of(before).to_dict() == content
 
 
 def test_a_study_whose_maker_died_is_filled(search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tsattn.tuning import storage as storage_module
-
     monkeypatch.setattr(storage_module, "_PATIENCE", 0.1)
     optuna.create_study(study_name="one", storage=open_storage(None, tmp_path), directions=["minimize"])
     study, _ = opened(tmp_path, search, first=[{"x": 0.5}])
     assert [trial.system_attrs["fixed_params"] for trial in study.trials] == [{"x": 0.5}]
     assert opened(tmp_path, search, first=[{"x": 0.5}])[0].trials[0].number == 0
+
+
+@URLS
+def test_numbers_that_are_close_are_not_one(
+    url: str | None, search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = [{"x": 0.5}, {"x": 0.500001}, {"x": 0.500002}]
+    study, storage = opened(tmp_path, search, url, first=close)
+    assert [trial.system_attrs["fixed_params"] for trial in study.trials] == close
+    # as if its maker had died over them
+    monkeypatch.setattr(storage_module, "_READY", "another word")
+    monkeypatch.setattr(storage_module, "_PATIENCE", 0.1)
+    study, storage = opened(tmp_path, search, url, first=[*close, {"x": 0.500003}])
+    run(study, storage, search, 4, monkeypatch)
+    assert [trial.params["x"] for trial in study.trials] == [0.5, 0.500001, 0.500002, 0.500003]
 
 
 def test_a_journal_that_was_cut_off_is_mended(search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

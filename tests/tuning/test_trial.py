@@ -51,6 +51,18 @@ def test_what_is_recorded(tmp_path: Path) -> None:
     assert min(trial.intermediate_values.values()) == facts["error"]
 
 
+def test_the_memory_of_a_trial_on_the_host_is_that_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_: 0)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
+    with run_sizes.peak_memory("cpu") as peak:
+        assert peak() > 50_000_000
+    with run_sizes.peak_memory("cuda") as peak:
+        assert peak() == 0
+
+
 def test_flops_are_those_of_a_pass_of_one_window(tmp_path: Path) -> None:
     made = toy(tmp_path)
     narrow, _ = asked(RATE, made)

@@ -11,9 +11,10 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from filelock import FileLock
 
-from tests.tuning.cases import Toy, toy
-from tsattn.cli import main
+from tests.tuning.cases import RATES, Toy, toy
+from tsattn.cli import main, study_run
 from tsattn.data import CSVDataModule
 
 
@@ -84,6 +85,23 @@ def test_another_study_is_not_mixed_in(done: Toy, capsys: pytest.CaptureFixture[
     assert len(done.trials()) == 4
 
 
+def test_a_study_goes_on_with_the_same_data_and_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = toy(tmp_path, RATES, backbone="dlinear")
+    assert made.tune("--trials", "1") == 0
+    table = pd.read_csv(tmp_path / "toy.csv")
+    table.assign(wave=table["wave"] + 1e-6).to_csv(tmp_path / "toy.csv", index=False)
+    assert made.tune("--trials", "2") == 2
+    assert "another one: its data have changed since it was begun; name a new --study" in capsys.readouterr().err
+    table.to_csv(tmp_path / "toy.csv", index=False)
+    assert made.tune("--trials", "2") == 0
+    monkeypatch.setattr(study_run, "RESULTS_VERSION", study_run.RESULTS_VERSION + 1)
+    assert made.tune("--trials", "3") == 2
+    assert "another one: another version of tsattn began it, whose results" in capsys.readouterr().err
+    assert len(made.trials()) == 2
+
+
 def test_the_best_is_tested_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = toy(tmp_path)
     assert made.tune("--trials", "1", "--test") == 0
@@ -93,6 +111,28 @@ def test_the_best_is_tested_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert made.tune("--trials", "2", "--test") == 2
     assert "the best trial is tested once, and that was done" in capsys.readouterr().err
     assert len(made.trials()) == 1
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_one_of_several_workers_tests_the_best(
+    is_done: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = toy(tmp_path, RATES, backbone="dlinear")
+    lock = FileLock(made.study / ".test.lock")
+    tune = study_run.tune
+
+    def tune_beside_another(*given: Any) -> None:
+        tune(*given)
+        if is_done:
+            (made.study / "test").mkdir()
+        else:
+            lock.acquire()
+
+    monkeypatch.setattr(study_run, "tune", tune_beside_another)
+    assert made.tune("--trials", "1", "--test") == 0
+    assert "another worker tests the best trial, or has done so" in capsys.readouterr().out
+    assert not (made.study / "test" / "metrics.json").exists()
+    lock.release()
 
 
 def test_no_trial_asks_for_test_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tsattn.experiments import Experiment
 from tsattn.experiments.run_folder import versions
-from tsattn.tuning import HeldData, Search, best_trial, device_type, error_word
+from tsattn.experiments.run_sizes import device_type
+from tsattn.tuning import HeldData, Search, best_trial, error_word
 from tsattn.tuning.report import front, importances, plot_front, plot_history, plot_importances, trial_table
 
 if TYPE_CHECKING:

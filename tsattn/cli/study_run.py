@@ -13,7 +13,8 @@ from optuna import Study
 from tsattn.cli.output import say
 from tsattn.cli.study_folder import write_study
 from tsattn.errors import UserError
-from tsattn.experiments import Experiment
+from tsattn.experiments import RESULTS_VERSION, Experiment
+from tsattn.experiments.fingerprint import fingerprint
 from tsattn.tuning import (
     Budget,
     HeldData,
@@ -58,7 +59,10 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
     storage = open_storage(options.storage, folder)
     as_it_is = search.configured(base.to_dict())
     first = search.grid() if search.sampler == "grid" else [as_it_is] if as_it_is else []
-    identity = {"config": base.to_dict(), "search": dict(search.content), "cv": options.cv}
+    identity = {
+        **{"config": base.to_dict(), "search": dict(search.content), "cv": options.cv},
+        **{"fingerprint": fingerprint(held.of(base)), "results": RESULTS_VERSION},
+    }
     study = open_study(
         storage,
         folder.resolve().name,

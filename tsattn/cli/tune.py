@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from tsattn.cli.output import say
 from tsattn.cli.sentence_parser import SentenceParser
 from tsattn.cli.slurm import slurm_script
 from tsattn.cli.words import prepare
@@ -23,6 +24,7 @@ __all__ = ["STORAGE", "run"]
 
 STORAGE = "TSATTN_STORAGE"  # the variable of the environment that may hold the URL of the storage
 _SEARCHES = "search/*.yaml"
+_OF_FIT_ALONE = ("--run", "--ckpt_path", "--start", "--resume", "--refit")
 _SEEN = (
     "warning: everybody on this machine can see a password on a command line, which is why it is written nowhere else; "
     f"give the URL in {STORAGE}, or the password in PGPASSWORD or a passfile"
@@ -31,8 +33,8 @@ _SEEN = (
 _DESCRIPTION = """\
 Search for better values of a configuration. Trials are measured on the validation part, never on the test part.
 
-Any option of `fit` changes the configuration that is searched around. Run the same command again to go on with a study,
-and in several processes, or on several machines with one --storage, to share it."""
+Options of a configuration, as --model.loss, change the one that is searched around. Run the same command again to go on
+with a study, and in several processes, or on several machines with one --storage, to share it."""
 
 _ENDING = """\
 The study folder holds best.yaml, which `fit --config` takes; trials.csv; study.json; and figures."""
@@ -49,8 +51,11 @@ def run(words: list[str]) -> int:
         raise UserError(f"tune needs a search space: --search NAME, a file or one of {one_of(config_names(_SEARCHES))}")
     if not rest:
         raise UserError(f"tune needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
-    if any(word.partition("=")[0] in ("--run", "--ckpt_path") for word in rest):
-        raise UserError("tune has no --run and no --ckpt_path: its results lie in --study, and trials start afresh")
+    if any(word.partition("=")[0] in _OF_FIT_ALONE for word in rest):
+        raise UserError(
+            f"tune takes none of {one_of(_OF_FIT_ALONE)}: its results lie in --study, trials start afresh, and "
+            "`fit --config best.yaml` trains the best of them"
+        )
     if "://" in (options.study or ""):
         raise UserError("--study is a folder; the URL of a database is for --storage")
     prepared = prepare(["fit", *rest])
@@ -78,11 +83,24 @@ def run(words: list[str]) -> int:
     with session(), _stopped_by_signals():
         experiment, _ = parse_command("fit", prepared[1:])
         tune(experiment, search, folder, options, shown)
-    if options.test:
-        from tsattn.cli.fit import fit
+    return _test_best(folder) if options.test else 0
 
-        typed = ["fit", "--config", str(folder / "best.yaml"), "--run", str(folder / "test")]
-        return fit(prepare(typed)[1:], typed)
+
+def _test_best(folder: Path) -> int:
+    """Train and test the best, which the first of several workers does; the exit code."""
+    from filelock import FileLock, Timeout
+
+    from tsattn.cli.fit import fit
+
+    run = folder / "test"
+    try:
+        with FileLock(folder / ".test.lock", timeout=0):
+            if not run.exists():
+                typed = ["fit", "--config", str(folder / "best.yaml"), "--run", str(run)]
+                return fit(prepare(typed)[1:], typed)
+    except Timeout:
+        pass
+    say(f"another worker tests the best trial, or has done so: {run}")
     return 0
 
 

@@ -69,12 +69,15 @@ class ForecastDataModule(LightningDataModule):
             trained model) they are obeyed, nothing is fitted again.
         panel: the series in original units. Set by `setup`.
         parts: the parts that must have windows.
+        in_key: of a class, names of further arguments that change a result and neither series nor split, as what is
+            done to each batch: they are part of an experiment's key.
         training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
         scored_windows: what ``auto`` comes to in a training, set before it; None for all windows.
     """
 
     name: str
     parts: tuple[str, ...] = ("train", "val", "test")
+    in_key: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -64,7 +64,8 @@ class Experiment:
         model: ``backbone``, the description of the predictor, and how it is trained: ``learning_rate``, ``loss`` and so
             on, the arguments of `ForecastingModule`.
         trainer: the arguments of Lightning's Trainer.
-        seed: of weights, order and dropout; None draws from the generators as they are.
+        seed: of weights, order and dropout; None draws from the generators as they are. ``true`` in the YAML is one
+            that the description decides, wherever its files lie.
     """
 
     data: Mapping[str, Any]
@@ -89,11 +90,13 @@ class Experiment:
         Optimization(**{one.name: whole["model"][one.name] for one in fields(Optimization)})
         calibration_share(whole["model"]["calibrate"])
         files = whole["data"].get("init_args") or {}
-        # the description is read from anywhere
-        files.update({name: str(Path(files[name]).expanduser().absolute()) for name in _FILES if files.get(name)})
+        given = {name: files[name] for name in _FILES if files.get(name)}
         seed = whole["seed_everything"]
-        if seed is True:
+        if seed is True:  # wherever the files lie
+            files.update(dict.fromkeys(given))
             seed = int.from_bytes(hashlib.sha256(json.dumps(whole).encode()).digest()[:4], "big")
+        # the description is read from anywhere
+        files.update({name: str(Path(path).expanduser().absolute()) for name, path in given.items()})
         return cls(whole["data"], whole["model"], whole["trainer"], None if seed is False else seed)
 
     @classmethod
@@ -162,8 +165,9 @@ class Experiment:
     def key(self) -> str:
         """A hash of all that decides the numbers of the result; the data are read for it.
 
-        Those are this description, the data (values, names and time stamps after reading, and how they are split), and
-        `RESULTS_VERSION`. Not among them: where files lie, logging, loader processes, the device, and threads.
+        Those are this description, the data (values, names and time stamps after reading, how they are split, and what
+        a data set says is done to each batch), and `RESULTS_VERSION`. Not among them: where files lie, logging, loader
+        processes, the device, and threads.
         """
         data, _ = self.made()
         data.prepare_data()
@@ -181,14 +185,14 @@ class Experiment:
         if trainer["devices"] in ("1", "auto", [0]):
             trainer["devices"] = 1
         trainer["precision"] = chosen_precision(self.trainer)
-        of_data = {name: getattr(data, name) for name in OF_DATA}
+        of_data = _known_before({name: getattr(data, name) for name in OF_DATA})
         splits = [astuple(split) for split in data.splits]
         content = {
             "version": RESULTS_VERSION,
             "model": {**_known_before(self.model), "backbone": _network_before(self.model["backbone"])},
             "trainer": trainer,
             "seed": self.seed,
-            "data": _known_before(of_data),
+            "data": {**of_data, **{name: getattr(data, name) for name in data.in_key}},
             "splits": splits,
             "fingerprint": data_fingerprint or fingerprint(data),
         }

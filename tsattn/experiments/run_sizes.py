@@ -12,12 +12,14 @@ import torch
 
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
+from tsattn.experiments.experiment import Experiment
 from tsattn.ops import executed_flops
 from tsattn.peers.base import PeerPredictor
 from tsattn.predictors import Predictor, build_predictor
+from tsattn.training import Execution, TrainerOptions
 from tsattn.training.random_state import own_random_state
 
-__all__ = ["forward_flops", "peak_memory", "predictor_sizes"]
+__all__ = ["device_type", "forward_flops", "peak_memory", "predictor_sizes"]
 
 
 def predictor_sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:
@@ -50,10 +52,20 @@ def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
         return executed_flops(lambda: whole.eval()(window))
 
 
+def device_type(experiment: Experiment) -> str:
+    """What an experiment computes on: ``cpu``, ``cuda`` and so on."""
+    _, trainer = experiment.made()
+    return Execution(TrainerOptions.of(trainer)).device.type
+
+
 @contextlib.contextmanager
-def peak_memory() -> Iterator[Callable[[], int]]:
-    """What gives the most bytes held since here: on a CUDA device if there is one, else by the process."""
-    if torch.cuda.is_available():
+def peak_memory(device: str) -> Iterator[Callable[[], int]]:
+    """What gives the most bytes held since here: on a CUDA device where that computes, else by the process.
+
+    Args:
+        device: the type of what computes, see `device_type`.
+    """
+    if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         yield torch.cuda.max_memory_allocated
         return

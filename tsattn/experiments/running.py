@@ -217,8 +217,8 @@ def fit_experiment(
 
 def _check_described(data: ForecastDataModule, made: ForecastDataModule) -> None:
     """Refuse data that are not those that an experiment describes."""
-    for name in OF_DATA:
-        one, other = getattr(data, name), getattr(made, name)
+    for name in (*OF_DATA, *made.in_key):
+        one, other = getattr(data, name, None), getattr(made, name)
         if one != other:
             raise UserError(f"the data that are given have {name} {one}, and the experiment says {other}")
 

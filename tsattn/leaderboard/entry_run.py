@@ -24,7 +24,7 @@ from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
 from tsattn.experiments.measuring import measured
 from tsattn.experiments.reopened import reopened
 from tsattn.experiments.run_folder import EARLIER_SECONDS
-from tsattn.experiments.run_sizes import peak_memory, predictor_sizes
+from tsattn.experiments.run_sizes import device_type, peak_memory, predictor_sizes
 from tsattn.leaderboard.longer_training import earlier_seconds, last_checkpoint
 from tsattn.leaderboard.provenance import cpu_name, library_versions
 from tsattn.leaderboard.records import Record
@@ -85,7 +85,7 @@ def run_entry(work: Work, folder: WorkingFolder) -> Record:
 
 def _done(work: Work, experiment: Experiment, folder: WorkingFolder, kept: float) -> Record:
     place = RunFolder(folder.run(work.key))
-    with peak_memory() as peak:
+    with peak_memory(device_type(experiment)) as peak:
         is_new = not place.metrics.exists()
         if is_new:
             if kept:  # noted before it goes on: one that is killed between its end and its record has it, too

@@ -4,7 +4,7 @@ Nothing here reads the test part. A trial is a run without its test, so that it 
 """
 
 from tsattn.tuning.check import check_search, comparable
-from tsattn.tuning.held_data import HeldData, check_one_trial, device_type
+from tsattn.tuning.held_data import HeldData, check_one_trial
 from tsattn.tuning.rolling import Fold, hold_out
 from tsattn.tuning.search import Parameter, Search
 from tsattn.tuning.search_file import read_search
@@ -23,7 +23,6 @@ __all__ = [
     "check_search",
     "comparable",
     "counted",
-    "device_type",
     "error_word",
     "hold_out",
     "open_storage",

@@ -22,7 +22,7 @@ __all__ = ["check_search", "comparable"]
 _DATA = tuple(f"data.init_args.{name}" for name in ("context_length", "batch_size", "eval_batch_size", "num_workers"))
 _SCORED = (
     *("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run"),
-    *("model.quantiles", "model.selection", "model.distribution"),
+    *("model.quantiles", "model.selection", "model.distribution", "model.calibrate"),
 )
 _DRAWS = 8  # combinations in which a value is tried before it is called impossible
 
@@ -30,8 +30,8 @@ _DRAWS = 8  # combinations in which a value is tried before it is called impossi
 def comparable(experiment: Experiment) -> Experiment:
     """An experiment to search around: what its trials are compared by is written out, whatever they change.
 
-    All of them are scored on all validation windows, by the error that this one is chosen by, also where a trial is
-    trained on another loss.
+    All of them are scored on the same validation windows, which are all of them unless `val_windows` is a number, by
+    the error that this one is chosen by, also where a trial is trained on another loss.
 
     Args:
         experiment: as it was asked for.
@@ -59,8 +59,10 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
         build: makes data and predictor of a configuration, or raises `UserError`.
 
     Raises:
-        UserError: naming file, path and value, and what is wrong with it.
+        UserError: naming file, path and value, and what is wrong with it; or naming what the configuration says of
+            validation, where trials would be scored on different windows by it.
     """
+    _check_limits(config["trainer"])
     known = list(paths(config))
     for path in search.parameters:
         if path not in known and not path.startswith(f"{BACKBONE}."):
@@ -77,6 +79,35 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
             reason = _impossible(search, config, {**search.needed(path), path: probe}, build, rng)
             if reason is not None:
                 raise UserError(f"{search.file}: {path} cannot be {probe!r}: {reason}")
+    _check_windows(search, config)
+
+
+def _check_limits(trainer: Mapping[str, Any]) -> None:
+    """Refuse to validate on some batches: only networks obey, and other sizes of a batch hold other windows."""
+    limit = trainer.get("limit_val_batches")
+    for name, value, is_whole in (
+        ("limit_val_batches", limit, limit is None or (isinstance(limit, float) and limit == 1.0)),
+        ("fast_dev_run", trainer.get("fast_dev_run"), not trainer.get("fast_dev_run")),
+    ):
+        if not is_whole:
+            raise UserError(
+                f"trials must be scored on the same validation windows: leave out trainer.{name}, which is {value}; "
+                "data.val_windows may be a number of them"
+            )
+
+
+def _check_windows(search: Search, config: Mapping[str, Any]) -> None:
+    """Refuse a number of validation windows where predictors are searched for of which some are scored on all."""
+    windows = (config["data"].get("init_args") or {}).get("val_windows", "all")
+    for path in (BACKBONE, f"{BACKBONE}.kind"):
+        if isinstance(windows, int) and path in search.parameters:
+            values = [{**search.needed(path), path: probe} for probe in search.parameters[path].probes()]
+            kinds = [named_predictor(search.applied(config, one)["model"]["backbone"]) for one in values]
+            if len({issubclass(cls, NetworkPredictor) for _, cls, _ in kinds}) > 1:
+                raise UserError(
+                    f"{search.file}: {path} is searched for, and only networks are scored on {windows} validation "
+                    "windows, the others on all: data.val_windows must be all"
+                )
 
 
 def _decides_what_is_scored(path: str) -> bool:

@@ -11,11 +11,11 @@ from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.schema import user_errors
 from tsattn.predictors import build_predictor
-from tsattn.training import Execution, TrainerOptions, Training
+from tsattn.training import TrainerOptions, Training
 from tsattn.training.trainer_options import check_one_device
 from tsattn.tuning.rolling import Fold, hold_out
 
-__all__ = ["HeldData", "check_one_trial", "device_type"]
+__all__ = ["HeldData", "check_one_trial"]
 
 # arguments of a DataModule that do not say what it reads
 _SIZES = (
@@ -70,11 +70,11 @@ class HeldData:
             if fold is not None:
                 data = hold_out(data, fold)
             source = json.dumps([kind, {name: value for name, value in arguments.items() if name not in _SIZES}])
-            data.panel = self._panels.get(source)
             self._prepare(data, source)
+            if source not in self._panels:
+                self._panels[source] = data.source.load()
+            data.panel = self._panels[source]  # as it was read: `setup` leaves the categories of one split's training
             data.setup("fit")
-            assert data.panel is not None
-            self._panels[source] = data.panel
         self._held[key] = data  # the last used is the last to go
         while len(self._held) > _HELD:
             del self._held[next(iter(self._held))]
@@ -92,15 +92,11 @@ class HeldData:
 
 
 def check_one_trial(experiment: Experiment) -> None:
-    """Refuse the Trainer of an experiment that cannot be a trial, whatever else a space changes.
+    """Refuse an experiment that cannot be a trial, whatever else a space changes.
 
     Raises:
-        UserError: for more than one device.
+        UserError: for more than one device, or no seed.
     """
     check_one_device(experiment.trainer, "a trial runs on one device", "; run `tune` in several processes to use more")
-
-
-def device_type(experiment: Experiment) -> str:
-    """What an experiment computes on: ``cpu``, ``cuda`` and so on."""
-    _, trainer = experiment.made()
-    return Execution(TrainerOptions.of(trainer)).device.type
+    if experiment.seed is None:
+        raise UserError("a trial needs a seed, so that its result can be had again: seed_everything must not be false")

@@ -79,7 +79,8 @@ class Parameter:
             return list(range(int(self.low), int(self.high) + 1, int(self.step or 1)))
         if self.step is None:
             return None
-        return [self.low + i * self.step for i in range(round((self.high - self.low) / self.step) + 1)]
+        steps = range(round((self.high - self.low) / self.step) + 1)
+        return [min(self.low + i * self.step, self.high) for i in steps]  # rounding may lead above the end
 
     def probes(self) -> list[Any]:
         """What stands for all when the space is checked: every option, or the ends of a range and its middle."""

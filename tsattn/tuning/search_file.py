@@ -23,6 +23,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,26 @@ def read_search(path: Path) -> Search:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     try:
-        return _search(path.name, content)
+        return _search(path.name, _plain(content))
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """What YAML says as JSON has it: dates as text, as in a configuration.
+
+    Raises:
+        UserError: for what neither has.
+    """
+    if isinstance(value, Mapping):
+        return {_plain(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [*map(_plain, value)]
+    if isinstance(value, date):  # or a time on one
+        return str(value)
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    raise UserError(f"{value!r} is neither a number, a text, true, false, null, a list nor a mapping")
 
 
 def _search(file: str, content: Any) -> Search:
@@ -90,7 +108,7 @@ def _search(file: str, content: Any) -> Search:
         constraints=_constraints(content.get("constraints") or {}),
         sampler=content.get("sampler", SAMPLERS[0]),
         pruner=content.get("pruner", PRUNERS[0]),
-        content=json.loads(json.dumps(content, default=str)),
+        content=json.loads(json.dumps(content)),
     )
     if search.sampler == "grid":
         search.grid()

@@ -30,6 +30,11 @@ __all__ = ["JOURNAL", "open_storage", "open_study"]
 JOURNAL = "journal.log"
 _IDENTITY = "identity"
 _READY = "ready"
+# parts of the identity that studies of earlier versions have not, and what it means that one differs
+_CAME_LATER = {
+    "fingerprint": "its data have changed since it was begun",
+    "results": "another version of tsattn began it, whose results cannot be compared with those of this one",
+}
 _ATTEMPTS = 5  # to make the tables, which several processes may start to do at once
 _PATIENCE = 10.0  # seconds that another process has to fill a study it has made
 
@@ -94,7 +99,8 @@ def open_study(
         storage: where it is kept.
         name: of the study.
         search: says objectives, sampler and pruner.
-        identity: plain data that must be that of the study: ``config`` of an experiment, search space, validation.
+        identity: plain data that must be that of the study: ``config`` of an experiment, search space, validation,
+            ``fingerprint`` of the data, and version of the ``results``.
         first: what the first trials of a new study take.
         seed: of the sampler.
 
@@ -119,14 +125,22 @@ def open_study(
         time.sleep(0.2)
     if _READY not in study.user_attrs:  # new, or its maker died over it
         study.set_user_attr(_IDENTITY, identity)
+        # compared as text: Optuna's own way to leave out what is there takes 20240101 for 20240102
+        there = {_text(one.system_attrs.get("fixed_params", one.params)) for one in study.get_trials(deepcopy=False)}
         for params in first:
-            study.enqueue_trial(params, skip_if_exists=True)
+            if _text(params) not in there:
+                study.enqueue_trial(params)
         study.set_user_attr(_READY, True)
     # a study that an earlier version began goes on, where what came since is as it was
     saved, identity = ({**one, "config": as_before(one["config"])} for one in (study.user_attrs[_IDENTITY], identity))
+    identity = {part: value for part, value in identity.items() if part in saved or part not in _CAME_LATER}
     if saved != identity:
         raise UserError(f"the study {name} is another one: {_difference(saved, identity)}; name a new --study")
     return study
+
+
+def _text(params: Mapping[str, Any]) -> str:
+    return json.dumps(params, sort_keys=True)
 
 
 def _difference(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
@@ -140,7 +154,7 @@ def _difference(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
                 values.append("not there")
         one, other = values
         if one != other and not (isinstance(one, dict) and isinstance(other, dict)):
-            return f"its {path.replace('.', ' ', 1)} is {one}, but {other} is asked for"
+            return _CAME_LATER.get(path) or f"its {path.replace('.', ' ', 1)} is {one}, but {other} is asked for"
     return "its content differs"
 
 

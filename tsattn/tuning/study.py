@@ -88,8 +88,7 @@ def run_study(
         trial = study.ask()
         with claimed(trial):
             if _is_surplus(study, trial, most):
-                trial.set_user_attr(REASON, "another process ran the last one")
-                study.tell(trial, state=TrialState.FAIL)
+                _leave(study, storage, trial, "another process ran the last one")
                 continue
             _run(study, storage, trial, base, search=search, held=held, folds=folds)
         say(_progress(study, trial.number, most))
@@ -117,6 +116,16 @@ def _is_surplus(study: Study, trial: Trial, most: float) -> bool:
     others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
     earlier = sum(other.state == TrialState.RUNNING and other.number < trial.number for other in others)
     return counted(others) + earlier >= most
+
+
+def _leave(study: Study, storage: BaseStorage, trial: Trial, reason: str) -> None:
+    """Fail a trial that was not begun; values that were queued are queued again."""
+    frozen = _frozen(study, trial)
+    if frozen.params or "fixed_params" in frozen.system_attrs:
+        give_back(study, storage, frozen, reason, counts=False)
+    else:
+        trial.set_user_attr(REASON, reason)
+        study.tell(trial, state=TrialState.FAIL)
 
 
 def _run(

@@ -17,10 +17,10 @@ from optuna_integration import PyTorchLightningPruningCallback
 from tsattn.data import ForecastDataModule
 from tsattn.errors import DivergedError, UserError
 from tsattn.experiments import Experiment, Hooks, run
-from tsattn.experiments.run_sizes import peak_memory, predictor_sizes
+from tsattn.experiments.run_sizes import device_type, peak_memory, predictor_sizes
 from tsattn.predictors import Predictor, named_predictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.tuning.held_data import HeldData, device_type
+from tsattn.tuning.held_data import HeldData
 from tsattn.tuning.rolling import Fold
 from tsattn.tuning.search import Search
 from tsattn.tuning.worker import REASON
@@ -60,14 +60,16 @@ def run_trial(
     started = time.perf_counter()
     prunes = search.pruner != "none" and len(search.objectives) == 1
 
-    with _pruned_by_failure(trial), peak_memory() as peak:
+    with _pruned_by_failure(trial), contextlib.ExitStack() as measuring:
         experiment = search.experiment(base, taken)
+        device = device_type(experiment)
+        peak = measuring.enter_context(peak_memory(device))
 
         def built(predictor: Predictor, data: ForecastDataModule) -> None:
             if not sizes:
                 needed = "flops" in (*search.objectives, *search.constraints)
                 sizes.update(predictor_sizes(predictor, data, flops_needed=needed))
-                _note(trial, seed=experiment.seed, device=device_type(experiment), **sizes)
+                _note(trial, seed=experiment.seed, device=device, **sizes)
                 _constrain(trial, search, sizes)
 
         # the curve of an ensemble's member is not that of the ensemble

@@ -21,7 +21,17 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-__all__ = ["BEAT", "GRACE", "REASON", "RETRIES", "STORAGE_ERRORS", "claimed", "give_back", "retry_dead_trials"]
+__all__ = [
+    "BEAT",
+    "GRACE",
+    "REASON",
+    "RETRIES",
+    "RETRY_OF",
+    "STORAGE_ERRORS",
+    "claimed",
+    "give_back",
+    "retry_dead_trials",
+]
 
 STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
 BEAT = 20.0  # seconds between signs of life
@@ -29,6 +39,7 @@ GRACE = 180.0  # seconds without one, after which a process elsewhere is taken f
 RETRIES = 2  # a trial that has ended so many processes more is not tried again
 
 REASON = "reason"
+RETRY_OF = "retry_of"  # the number of the trial whose place one takes
 _WORKER = "worker"
 _ALIVE = "alive"
 _RETRIED = "retries"
@@ -98,7 +109,7 @@ def give_back(study: Study, storage: BaseStorage, trial: FrozenTrial, reason: st
                 params=trial.params,
                 distributions=trial.distributions,
                 system_attrs={name: value for name, value in trial.system_attrs.items() if name == "fixed_params"},
-                user_attrs={_RETRIED: retries, "retry_of": trial.number},
+                user_attrs={_RETRIED: retries, RETRY_OF: trial.number},
             )
         )
     return True

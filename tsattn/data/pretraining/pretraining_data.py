@@ -58,6 +58,8 @@ class PretrainingDataModule(ForecastDataModule):
         UserError: for series too short for a window, or a share that is none.
     """
 
+    in_key = ("shortened", "shortest")
+
     def __init__(
         self,
         context_length: int = 512,
