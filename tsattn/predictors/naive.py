@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["Persistence", "Repeated", "SeasonalNaive", "WindowMean"]
+__all__ = ["Persistence", "RepeatedSteps", "SeasonalNaive", "WindowMean"]
 
 
 class _Unfitted(Predictor):
@@ -31,7 +31,7 @@ class _Unfitted(Predictor):
         return {}
 
 
-class Repeated(_Unfitted):
+class RepeatedSteps(_Unfitted):
     """The last steps of the context, again and again (missing ones have the value before them)."""
 
     @override
@@ -42,7 +42,7 @@ class Repeated(_Unfitted):
         return last[:, steps]
 
 
-class SeasonalNaive(Repeated):
+class SeasonalNaive(RepeatedSteps):
     """The last season of the context for each season of the horizon.
 
     Args:
@@ -63,7 +63,7 @@ class SeasonalNaive(Repeated):
         return self.task.season_length if self._own_length is None else self._own_length
 
 
-class Persistence(Repeated):
+class Persistence(RepeatedSteps):
     """The last value of the context for every step."""
 
     @property

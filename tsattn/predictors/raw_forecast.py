@@ -19,7 +19,7 @@ from tsattn.batch import Batch
 from tsattn.constants import EXACT
 from tsattn.errors import UserError
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.naive import Repeated
+from tsattn.predictors.naive import RepeatedSteps
 from tsattn.predictors.ridge import Ridge
 from tsattn.scaler import Units
 
@@ -72,7 +72,7 @@ class RawForecast(nn.Module):
             if isinstance(part, Ridge):
                 part.fix_length()
         # a missing step that is repeated has the value before it, which lies before all that is looked at
-        looks_back = any(isinstance(part, Repeated) for part in parts)
+        looks_back = any(isinstance(part, RepeatedSteps) for part in parts)
         self.length = max(self.predictor.context_length, task.context_length if looks_back else 0)
         scaler, past = fitted.scaler, len(task.past_covariates)
         self.past_units = Units([scaler.covariate_mean[:past]], [scaler.covariate_scale[:past]])
