@@ -81,8 +81,9 @@ def test_a_closed_form_takes_the_place_of_a_network(
     assert fit(config, run, "--model.backbone", kind) == 0
     said = capsys.readouterr().out.splitlines()
     how = f"{48 * 6} parameters, in closed form" if kind == "ridge" else "nothing to fit"
+    own = {"seasonal_naive": "24 (that of seasonal_naive)", "persistence": "1 (that of persistence)"}
     assert said[:3] == [
-        "toy: 2 channels, context 48, horizon 6, 227 training windows",
+        f"toy: 2 channels, context {own.get(kind, '48')}, horizon 6, 227 training windows",
         f"ridge (context 48): {how}" if kind == "ridge" else f"{kind}: {how}",
         f"run folder: {run}",
     ]

@@ -192,7 +192,10 @@ def test_quantiles_are_compared_by_their_crps(tmp_path: Path, capsys: pytest.Cap
             {"model.backbone.members.0.alfa": [1.0]},
             "cannot be 1.0: member ridge of the ensemble has no argument 'alfa'",
         ),
-        ({"model.backbone.members.0.context_length": [24, 900]}, "context_length cannot be 900: context_length 900"),
+        (
+            {"model.backbone.members.0.context_length": [24, 900]},
+            "context_length cannot be 900: ridge has a context_length of its own: context_length 900",
+        ),
         (
             {"model.backbone.weights": [[1, 1], [1]]},
             "cannot be .*weights must be as many as the members, 2, not 1",
