@@ -18,6 +18,7 @@ if not __package__:  # run as a file, which finds what lies beside it but not th
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from benchmarks.paper.claims import Claim, PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
@@ -188,7 +189,7 @@ def _cost_claim(chosen: pd.DataFrame, cost: str, of: str, unit: str) -> Claim:
 
 def _figure(chosen: pd.DataFrame, solved: pd.DataFrame) -> Figure:
     dimensions = sorted(chosen["dimensions"].unique())
-    figure = Figure(figsize=(10, 4.2 * max(1, len(dimensions))), layout="constrained")
+    figure = Figure(figsize=(11, 4.2 * max(1, len(dimensions))), layout="constrained")
     axes = figure.subplots(max(1, len(dimensions)), 2, squeeze=False, sharey="row")
     arms = list(dict.fromkeys(chosen["arm"]))
     for d, line in zip(dimensions, axes, strict=False):
@@ -204,9 +205,14 @@ def _figure(chosen: pd.DataFrame, solved: pd.DataFrame) -> Figure:
                 ax.plot(part["cost"], part["error"], ".", color=colour, ms=4, alpha=0.6)
             _draw_solved(ax, solved[solved["dimensions"] == d], float(chosen["error"].min()))
             ax.set(xscale="log", yscale="log", xlabel=label, title=f"d = {d}")
+            if cost == "width":
+                ax.set_xticks(sorted(chosen["width"].unique()))
+                ax.xaxis.set_major_formatter(ScalarFormatter())
+                ax.xaxis.set_minor_locator(NullLocator())
             ax.spines[["top", "right"]].set_visible(False)
         line[0].set_ylabel("error of the last value, over d")
-    axes[0, 1].legend(frameon=False, fontsize=8)
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 
