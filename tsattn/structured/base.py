@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.structured.blocks import BlockProduct, broadcast, with_head_axes
+from tsattn.structured.evaluation import applied
 
 __all__ = ["StructuredMatrix", "Transposed"]
 
@@ -55,7 +57,11 @@ class StructuredMatrix(ABC):
     def matmul(self, x: Tensor) -> Tensor:
         """`M x` for every head: maps `(..., N, in)` to `(..., *heads, N, out)`."""
         axes = max(len(factor.heads) for product in self.products for factor in product.factors)
-        return self.apply(with_head_axes(x, axes))
+
+        def by_factors(vectors: Tensor) -> Tensor:
+            return self.apply(with_head_axes(vectors, axes))
+
+        return applied(by_factors, x, self.flops(1) // 2, math.prod(self.heads) * self.shape[-2])
 
     def matmul_transposed(self, x: Tensor) -> Tensor:
         """`M^T x` for every head: maps `(..., N, out)` to `(..., *heads, N, in)`."""

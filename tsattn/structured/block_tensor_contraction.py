@@ -5,6 +5,7 @@ Source: Kuang et al. (ICML 2025), section 3.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from typing_extensions import override
 
 from tsattn.errors import UserError
 from tsattn.structured.base import StructuredMatrix
-from tsattn.structured.blocks import BlockProduct
+from tsattn.structured.blocks import BlockFactor, BlockProduct
+from tsattn.structured.evaluation import applied
 from tsattn.structured.level import Level, LevelShape, fit_levels
 
 __all__ = ["MLBTC", "MultiLevel"]
@@ -44,12 +46,24 @@ class MultiLevel(StructuredMatrix):
         W is `sum_l p_l r_l` for MLR, `b c s` for BTT. The product with `outer_transposed(y)` is `y M x`, so the two
         make a key and a query.
         """
-        return concatenate([level.right_factor.matmul(x) for level in self.levels])
+        return _applied([(level.right_factor, 1.0) for level in self.levels], x)
 
     def outer_transposed(self, x: Tensor) -> Tensor:
         """`alpha diag(L^T) P_L^T x` of all levels, concatenated: maps `(..., N, out)` to `(..., *heads, N, W)`."""
-        mapped = [(level, level.left_factor.T.matmul(x)) for level in self.levels]
-        return concatenate([y if level.scale == 1 else level.scale * y for level, y in mapped])
+        return _applied([(level.left_factor.T, level.scale) for level in self.levels], x)
+
+
+def _applied(factors: Sequence[tuple[BlockFactor, float]], x: Tensor) -> Tensor:
+    """Each factor times its scale applied to `(..., N, D)`, one behind the other: `(..., *heads, N, W)`."""
+
+    def by_factors(vectors: Tensor) -> Tensor:
+        mapped = [(factor.matmul(vectors), scale) for factor, scale in factors]
+        return concatenate([y if scale == 1 else scale * y for y, scale in mapped])
+
+    heads = math.prod(factors[0][0].heads)
+    widths = [factor.target.blocks * factor.target.size for factor, _ in factors]
+    multiply_adds = heads * sum(factor.multiply_adds for factor, _ in factors)
+    return applied(by_factors, x, multiply_adds, heads * sum(widths))
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
