@@ -51,7 +51,5 @@ def applied(apply: Callable[[Tensor], Tensor], x: Tensor, multiply_adds: int, ou
     if not torch.compiler.is_compiling() and x.shape[:-1].numel() < _LEAST_VECTORS * D:
         return apply(x)
     formed = apply(torch.eye(D, dtype=x.dtype, device=x.device))  # (*heads, D, W)
-    heads, W = formed.shape[:-2], formed.shape[-1]
     y = x @ formed.movedim(-2, 0).reshape(D, outputs)
-    y = y.unflatten(-1, (*heads, W))
-    return y.movedim(x.dim() - 2, -2)
+    return y.reshape(*x.shape[:-1], *formed.shape[:-2], formed.shape[-1]).movedim(x.dim() - 2, -2)
