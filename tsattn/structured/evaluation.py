@@ -45,10 +45,10 @@ def applied(apply: Callable[[Tensor], Tensor], x: Tensor, multiply_adds: int, ou
         outputs: heads times W.
     """
     D = x.shape[-1]
-    if _by_factors.get() or D * outputs > _MOST_FLOPS * multiply_adds:
+    if D * outputs > _MOST_FLOPS * multiply_adds:
         return apply(x)
-    # a graph is one for any number of vectors
-    if not torch.compiler.is_compiling() and x.shape[:-1].numel() < _LEAST_VECTORS * D:
+    # a graph is one for any number of vectors, and cannot ask for a context variable
+    if not torch.compiler.is_compiling() and (_by_factors.get() or x.shape[:-1].numel() < _LEAST_VECTORS * D):
         return apply(x)
     formed = apply(torch.eye(D, dtype=x.dtype, device=x.device))  # (*heads, D, W)
     y = x @ formed.movedim(-2, 0).reshape(D, outputs)
