@@ -26,7 +26,7 @@ from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.ops.flops import executed_flops
 from tsattn.ops.masks import real_positions
-from tsattn.structured.evaluation import by_factors
+from tsattn.structured.formed_maps import by_factors
 
 __all__ = [
     "AttentionCost",

@@ -13,7 +13,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tsattn.ops.native.operators import FLOP_FORMULAS
-from tsattn.structured.evaluation import by_factors
+from tsattn.structured.formed_maps import by_factors
 
 __all__ = ["executed_flops"]
 

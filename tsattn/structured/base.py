@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.structured.blocks import BlockProduct, broadcast, with_head_axes
-from tsattn.structured.evaluation import applied
+from tsattn.structured.formed_maps import applied
 
 __all__ = ["StructuredMatrix", "Transposed"]
 

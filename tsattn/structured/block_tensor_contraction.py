@@ -17,7 +17,7 @@ from typing_extensions import override
 from tsattn.errors import UserError
 from tsattn.structured.base import StructuredMatrix
 from tsattn.structured.blocks import BlockFactor, BlockProduct
-from tsattn.structured.evaluation import applied
+from tsattn.structured.formed_maps import applied
 from tsattn.structured.level import Level, LevelShape, fit_levels
 
 __all__ = ["MLBTC", "MultiLevel"]

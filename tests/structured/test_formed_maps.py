@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.structured.cases import CASES, Case, factors_of, generator
 from tsattn.attention import build_attention
 from tsattn.ops import executed_flops
-from tsattn.structured import MultiLevel, evaluation
-from tsattn.structured.evaluation import applied, by_factors
+from tsattn.structured import MultiLevel, formed_maps
+from tsattn.structured.formed_maps import applied, by_factors
 
 SUMS = [case for case in CASES if isinstance(case.random((), generator(0)), MultiLevel)]
 MAPS = [
@@ -25,8 +25,8 @@ MAPS = [
 def test_both_ways_give_the_same_values_and_gradients(
     case: Case, name: str, heads: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "_MOST_FLOPS", 1e9)
-    monkeypatch.setattr(evaluation, "_LEAST_VECTORS", 1)
+    monkeypatch.setattr(formed_maps, "_MOST_FLOPS", 1e9)
+    monkeypatch.setattr(formed_maps, "_LEAST_VECTORS", 1)
     factors = [factor.requires_grad_() for factor in factors_of(case.random(heads, generator(0)))]
     matrix = case.rebuild(*factors)
     width = matrix.shape[-2 if name in ("matmul_transposed", "outer_transposed") else -1]
