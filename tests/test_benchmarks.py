@@ -170,6 +170,18 @@ def test_dropout_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert stop.value.code == 2
 
 
+def test_both_ways_to_apply_structured_matrices_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("structured_maps", ["--dry-run", "--out", str(tmp_path)], monkeypatch) == 0
+    rows = pd.DataFrame(json.loads((tmp_path / "structured_maps.json").read_text())["rows"])
+    assert list(rows.case.str.contains("training step")) == [False, False, True] * 3
+    assert (rows[["factors_ms", "formed_ms", "package_ms"]] > 0).all(axis=None)
+    # the flops of the formed map differ, so that it is one way beside another that is measured
+    assert (rows.flops_formed_over_factors.dropna() > 1).all()
+    with pytest.raises(SystemExit) as stop:
+        run("structured_maps", ["--dry-run"], monkeypatch)
+    assert stop.value.code == 2
+
+
 def test_a_wrong_contender_is_seen() -> None:
     contenders = part("contenders")
     problem = contenders.Problem(70, 1, 8, causal=True)

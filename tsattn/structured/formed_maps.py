@@ -13,26 +13,35 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
-__all__ = ["applied", "by_factors"]
+__all__ = ["applied", "by_factors", "by_formed_maps"]
 
 _LEAST_VECTORS = 4
 """Vectors beside the length of one, from which on forming a matrix costs next to nothing."""
 
 _MOST_FLOPS = 4.0
-"""Flops of the formed matrix over those of its factors up to which it is formed: on one thread of an Intel Xeon with
-AVX-512 its product came to 7 to 10 times as many flops a second, forward and backward."""
+"""Flops of the formed matrix over those of its factors up to which it is formed. On one thread of an Intel Xeon with
+AVX-512 it took .2 to .7 of their time up to here, .75 at 5.4 and as long at 8 (`benchmarks/structured_maps.py`)."""
 
-_by_factors: ContextVar[bool] = ContextVar("by_factors", default=False)
+_formed: ContextVar[bool | None] = ContextVar("formed", default=None)  # None: by whichever way takes less time
 
 
 @contextlib.contextmanager
-def by_factors() -> Iterator[None]:
-    """Apply factor by factor inside: what is counted there are the flops of the structure."""
-    token = _by_factors.set(True)
+def _each_formed(formed: bool) -> Iterator[None]:
+    token = _formed.set(formed)
     try:
         yield
     finally:
-        _by_factors.reset(token)
+        _formed.reset(token)
+
+
+def by_factors() -> contextlib.AbstractContextManager[None]:
+    """Apply factor by factor inside: what is counted there are the flops of the structure."""
+    return _each_formed(False)
+
+
+def by_formed_maps() -> contextlib.AbstractContextManager[None]:
+    """Form every matrix inside, whatever its size."""
+    return _each_formed(True)
 
 
 def applied(apply: Callable[[Tensor], Tensor], x: Tensor, multiply_adds: int, outputs: int) -> Tensor:
@@ -45,11 +54,18 @@ def applied(apply: Callable[[Tensor], Tensor], x: Tensor, multiply_adds: int, ou
         outputs: heads times W.
     """
     D = x.shape[-1]
-    if D * outputs > _MOST_FLOPS * multiply_adds:
-        return apply(x)
-    # a graph is one for any number of vectors, and cannot ask for a context variable
-    if not torch.compiler.is_compiling() and (_by_factors.get() or x.shape[:-1].numel() < _LEAST_VECTORS * D):
+    if not _is_formed(x, multiply_adds, outputs):
         return apply(x)
     formed = apply(torch.eye(D, dtype=x.dtype, device=x.device))  # (*heads, D, W)
     y = x @ formed.movedim(-2, 0).reshape(D, outputs)
     return y.reshape(*x.shape[:-1], *formed.shape[:-2], formed.shape[-1]).movedim(x.dim() - 2, -2)
+
+
+def _is_formed(x: Tensor, multiply_adds: int, outputs: int) -> bool:
+    D = x.shape[-1]
+    is_small = D * outputs <= _MOST_FLOPS * multiply_adds
+    if torch.compiler.is_compiling():  # a graph is one for any number of vectors, and cannot ask for a context variable
+        return is_small
+    if (formed := _formed.get()) is not None:
+        return formed
+    return is_small and x.shape[:-1].numel() >= _LEAST_VECTORS * D
