@@ -13,8 +13,9 @@ from typing_extensions import override
 from benchmarks.paper.text_windows import SYMBOLS, check_text_task
 from tsattn.attention import attention_per_layer, build_attention
 from tsattn.attention.caches import Cache
+from tsattn.attention.closed_forms import pattern_cost
 from tsattn.attention.cost import closed_form
-from tsattn.attention.patterns import SlidingWindowPattern
+from tsattn.attention.patterns import GlobalSlidingWindowPattern, Pattern, SlidingWindowPattern
 from tsattn.backbones.base import Backbone, check_sizes
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
@@ -146,8 +147,8 @@ def forward_flops(backbone: Mapping[str, Any], T: int) -> int:
     """Flops of a forward pass over T characters, in closed form, without looking characters up and the read-out.
 
     Queries, keys and scores are those of `tsattn.attention.cost`. Besides there are values and outputs, the mixing of
-    as many values as are weighed, and the token-wise networks. One multiply-add is 2 flops; no later token is counted
-    as left out, but what lies beyond a window is.
+    as many values as are weighed, and the token-wise networks. One multiply-add is 2 flops; of all arms alike only
+    pairs that a token may see are counted, so that closed forms, which count a square whole, are halved.
 
     Args:
         backbone: a description with ``d_model``, ``num_layers`` and ``attention``.
@@ -159,8 +160,25 @@ def forward_flops(backbone: Mapping[str, Any], T: int) -> int:
     total = 0
     for description in attention_per_layer(backbone["attention"], layers):
         attention = build_attention(description, d_model=D, num_heads=heads, max_length=T, causal=True)
-        made = closed_form(attention, T)
-        pattern = attention.pattern
-        seen = min(T, pattern.window_size) if isinstance(pattern, SlidingWindowPattern) else T
-        total += made.projection_flops + made.score_flops + 2 * T * (2 * D * D + seen * D + 2 * D * hidden)
+        projection = closed_form(attention, T).projection_flops
+        scores = heads * _causal_multiply_adds(attention.pattern, attention.projection.width, T)
+        mixed = D * _pairs(attention.pattern, T)
+        total += projection + 2 * (scores + mixed) + 2 * T * (2 * D * D + 2 * D * hidden)
     return total
+
+
+def _pairs(pattern: Pattern, T: int) -> int:
+    """How many pairs have a weight."""
+    seen = min(T, pattern.window_size) if isinstance(pattern, SlidingWindowPattern) else T
+    return T * seen - seen * (seen - 1) // 2
+
+
+def _causal_multiply_adds(pattern: Pattern, width: int, T: int) -> int:
+    """To form the scores of a head."""
+    if isinstance(pattern, SlidingWindowPattern):
+        return _pairs(pattern, T) * width
+    if isinstance(pattern, GlobalSlidingWindowPattern):
+        parts = (pattern.global_part, pattern.global_rank), (pattern.window_part, pattern.window_rank)
+        return sum(_causal_multiply_adds(part, rank, T) for part, rank in parts)
+    whole = pattern_cost(pattern, width=width, tokens=T, causal=True, max_length=T).multiply_adds
+    return (whole + T * width) // 2  # of each square of n tokens n (n + 1) / 2 pairs

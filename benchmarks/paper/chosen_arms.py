@@ -51,6 +51,8 @@ RULE = (
     "p-value, corrected for all comparisons of these claims (Holm)"
 )
 
+_THEIRS = f"the rates are those of the paper, so that an arm that is worse {BEHIND} decides, too, and that is said"
+
 INTERVALS = (
     "The intervals of the table and the figure are each of one comparison; the verdicts on claims are corrected for "
     "the number of all their comparisons."
@@ -99,11 +101,13 @@ class Question:
         text: that they are.
         arms: attentions, of which in each table the one with the least validation error is taken.
         others: what it is compared with, likewise.
+        is_of_paper: whether the paper says so.
     """
 
     text: str
     arms: Sequence[str]
     others: Sequence[str]
+    is_of_paper: bool = True
 
 
 def best_of(chosen: pd.DataFrame, attentions: Sequence[str], metric: str) -> dict[Table, str]:
@@ -147,8 +151,8 @@ def answered(
         chosen: from `chosen_arms`.
         questions: of the experiment, all of them.
         metric: of the errors, by which the best of several arms is chosen on the validation part, too.
-        is_grid_ours: whether the rates are no part of what is claimed, so that nothing is said of an arm that is worse
-            and has a rate at the edge of them.
+        is_grid_ours: whether the rates are no part of what is claimed, so that nothing is decided by an arm that is
+            worse and has a rate at the edge of them; else that is said alone.
     """
     asked = []
     for question in questions:
@@ -172,13 +176,15 @@ def answered(
             lacks = (left[TABLES] == [pair.dataset, pair.horizon]).all(axis=1)
             lacks &= left["attention"].isin([*question.arms, *question.others])  # one of them may be the best yet
             verdict, words = _verdict(row, bool(known["is_whole"].all()) and not lacks.any())
-            behind = {True: 1, False: 0}.get(verdict) if is_grid_ours else None
+            behind = {True: 1, False: 0}.get(verdict)
             if behind is not None and known["is_edge"].iloc[behind]:
-                verdict, words = None, f"{words}, where the rate of {names[behind]} is at the edge of those tried"
+                verdict = None if is_grid_ours else verdict
+                words = f"{words}, where the rate of {names[behind]} is at the edge of those tried"
             verdicts.append(verdict)
             said.append(f"{table_name(pair.dataset, pair.horizon)}: {words}{forms}")
-        rule = f"{RULE}; nothing is decided by an arm that is worse {BEHIND}" if is_grid_ours else RULE
-        claims.append(Claim(question.text, "; ".join(said) or "no such runs", most(verdicts), rule))
+        rule = f"{RULE}; nothing is decided by an arm that is worse {BEHIND}" if is_grid_ours else f"{RULE}; {_THEIRS}"
+        found_here = "; ".join(said) or "no such runs"
+        claims.append(Claim(question.text, found_here, most(verdicts), rule, is_of_paper=question.is_of_paper))
     return claims
 
 

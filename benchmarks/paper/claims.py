@@ -19,26 +19,31 @@ from tsattn.leaderboard.report.markdown_text import markdown_table
 from tsattn.leaderboard.report.parts import Cell, Column, ReportTable
 from tsattn.leaderboard.whole_files import write_text, write_whole
 
-__all__ = ["Claim", "PaperReport", "how_made", "paragraph", "table_of", "write_report"]
+__all__ = ["ASKED_BY", "Claim", "PaperReport", "how_made", "paragraph", "table_of", "write_report"]
+
+ASKED_BY = {True: "the paper", False: "ours"}
+"""Whose a claim is, as tables say it."""
 
 _WORDS = {True: "**holds**", False: "**does not hold**", None: "not decided"}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper.
+    """One claim, of the paper or of ours.
 
     Attributes:
-        text: what the paper says.
+        text: what is claimed.
         found: what the runs came to, with its spread.
         holds: whether they agree; None where that is not decided.
         rule: by what that is decided.
+        is_of_paper: False where the paper says nothing of it, and we ask.
     """
 
     text: str
     found: str
     holds: bool | None
     rule: str
+    is_of_paper: bool = True
 
 
 @dataclass(frozen=True)
@@ -48,13 +53,12 @@ class PaperReport:
     Attributes:
         title: of the report.
         about: paragraphs that say what was done.
-        claims: of the paper.
+        claims: of the paper, and of ours.
         table: a row an arm, as the report shows it and ``table.csv`` holds it.
         legend: what the columns of the table are.
         figure: of it.
         caption: of the figure.
         differs: what is not as in the paper.
-        asked_by: who makes the claims, as their table says it.
     """
 
     title: str
@@ -65,7 +69,6 @@ class PaperReport:
     figure: Figure
     caption: str
     differs: Sequence[str]
-    asked_by: str = "the paper"
 
 
 def paragraph(doc: str | None) -> str:
@@ -90,8 +93,8 @@ def write_report(folder: Path, report: PaperReport, made: str, left: str = "") -
         left: which runs are still to be made; empty where none is.
     """
     claims = pd.DataFrame(
-        [(one.text, one.found, _WORDS[one.holds], one.rule) for one in report.claims],
-        columns=[report.asked_by, "here", "", "decided by"],
+        [(one.text, ASKED_BY[one.is_of_paper], one.found, _WORDS[one.holds], one.rule) for one in report.claims],
+        columns=["claim", "of", "here", "", "decided by"],
     )
     parts = [
         f"# {report.title}",

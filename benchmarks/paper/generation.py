@@ -208,7 +208,7 @@ def _speed_claim(table: pd.DataFrame, machine: str) -> Claim:
         "not hold; else it is not decided"
     )
     text = f"MLR attention, which holds fewer keys, writes more slowly than standard attention ({machine})."
-    return Claim(text, "; ".join(said), most(slower), rule)
+    return Claim(text, "; ".join(said), most(slower), rule, is_of_paper=False)
 
 
 def _shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -257,6 +257,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=5, help="for the turns of a round, if 5 are done")
     parser.add_argument("--again", action="store_true", help="measure anew what was measured here already")
     parser.add_argument("--dry-run", action="store_true", help="list what would be measured, and end")
+    parser.add_argument("--report-only", action="store_true", help="make the report of what was measured")
     parser.add_argument("--output", type=Path, default=_FOLDER, metavar="DIR")
     options = parser.parse_args(words)
     lengths = sorted(set(options.lengths))
@@ -268,21 +269,24 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error(f"--seconds must be at least 0, not {options.seconds:g}")
     torch.set_num_threads(1)
     settings = {"width": options.width, "seconds": options.seconds, "layers": _LAYERS}
-    files = MachineFiles.here(options.output, settings)
-    rows = files.rows()
-    done = set() if rows.empty or options.again else set(rows["T"])
-    if options.again and not options.dry_run:
-        files.remove()
-    for T in lengths:
-        print(f"T {T}: {'measured' if T in done else 'to be measured'}", flush=True)
-        if T not in done and not options.dry_run:
-            began = time.monotonic()
-            files.add(
-                measured(T, options.width, Timing(options.seconds), anew=lengths[0] == T), time.monotonic() - began
-            )
-    if options.dry_run:
-        return 0
+    if not options.report_only:
+        files = MachineFiles.here(options.output, settings)
+        rows = files.rows()
+        done = set() if rows.empty or options.again else set(rows["T"])
+        if options.again and not options.dry_run:
+            files.remove()
+        for T in lengths:
+            print(f"T {T}: {'measured' if T in done else 'to be measured'}", flush=True)
+            if T not in done and not options.dry_run:
+                began = time.monotonic()
+                found = measured(T, options.width, Timing(options.seconds), anew=lengths[0] == T)
+                files.add(found, time.monotonic() - began)
+        if options.dry_run:
+            return 0
     rows, known = all_machines(options.output, settings)
+    if rows.empty:
+        print(f"error: nothing was measured in {options.output}: run it without --report-only", file=sys.stderr)
+        return 2
     command = f"python benchmarks/paper/generation.py --lengths {' '.join(map(str, lengths))} --width {options.width}"
     write_outcome(
         options.output,

@@ -65,7 +65,8 @@ _LEARNS = (
 _LOWER = (
     "at most widths of heads of a rank below d: of all arms of a higher rank {} that which validation chose has a "
     "lower error with every seed, and the interval of 95 % of the difference of mean logarithms excludes 0; nothing is "
-    f"decided by what has the higher error {BEHIND}"
+    f"decided by what has the higher error {BEHIND}, nor at a width beside which nothing stands; intervals are not "
+    "corrected for the number of widths"
 )
 
 
@@ -178,6 +179,7 @@ def _cost_claim(chosen: pd.DataFrame, cost: str, of: str, unit: str) -> Claim:
         found = f"{name}: {_heads(heads)} come to {said(heads)} with {most_cost:,.0f}"
         if cheaper.empty:
             words.append(f"{found}, and nothing has so few")
+            verdicts.append(None)
             continue
         best = best_arm(cheaper)
         verdicts.append(is_better(best, heads))

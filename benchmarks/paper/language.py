@@ -42,7 +42,7 @@ _RULE = (
     "holds: at most widths whose flops lie within those of the other, two at least, the loss is below the line through "
     "its losses by log flops, by an interval of 95 % of the mean over seeds (Student's t), and above it at none; the "
     f"reverse does not hold; else it is not decided, nor by what lies above {BEHIND}, at that width or at one of the "
-    "two between which the line is drawn"
+    "two between which the line is drawn; an interval is of one width, and not corrected for how many there are"
 )
 
 
@@ -81,9 +81,10 @@ def report(records: Records) -> PaperReport:
             "pieces; the paper has 6 layers and pieces of 1024 tokens of OpenWebText, and trains so long that "
             "far context pays: a few hundred steps teach little but the use of near characters.",
             "Bytes in the place of tokens of several characters.",
-            "All logits are scaled by 1 / sqrt(r) of the head, and queries and keys are not normalised; the paper's "
-            "MLR attention scales those of a level by 1 / r_l, divides by the number of levels that a pair shares, and "
-            "normalises queries and keys.",
+            "Logits are scaled by 1 / sqrt(r) of the head, those of the two parts of global attention with sliding "
+            "windows by that of each part, whose weights are averaged, which the authors add; queries and keys are not "
+            "normalised. The paper's MLR attention scales the logits of a level by 1 / r_l, divides by the number of "
+            "levels that a pair shares, and normalises queries and keys.",
             f"The learning rate is the best of those tried, among which {listed(chosen['learning_rate'])} were chosen.",
         ],
     )

@@ -30,7 +30,12 @@ def write_outcome(
     is_part = runs is not None and runs[0] < runs[1]
     write_report(folder, report, made, f"{runs[0]} of {number_of(runs[1], 'run')} are made" if is_part and runs else "")
     claims = [
-        {"claim": one.text, "found": one.found, "holds": None if one.holds is None else bool(one.holds)}
+        {
+            "claim": one.text,
+            "is_of_paper": one.is_of_paper,
+            "found": one.found,
+            "holds": None if one.holds is None else bool(one.holds),
+        }
         for one in report.claims
     ]
     content: dict[str, Any] = {"title": report.title, "claims": claims, "seconds": round(float(seconds), 1)}

@@ -18,6 +18,7 @@ from typing import Any
 if not __package__:  # run as a file, which finds what lies beside it but not the folder above
     sys.path[0] = str(Path(__file__).parents[2])
 
+from benchmarks.paper.claims import ASKED_BY
 from benchmarks.paper.outcomes import CLAIMS_FILE
 from tsattn.errors import UserError, number_of
 from tsattn.leaderboard.whole_files import write_text
@@ -64,9 +65,14 @@ def overview(results: Path) -> str:
         raise UserError(f"no experiment has a {CLAIMS_FILE} in {results}: run one, as by `make paper`")
     order = [*EXPERIMENTS]
     names = sorted(found, key=lambda name: (_place(name, order), name))
-    counts = [one["holds"] for content in found.values() for one in content["claims"]]
-    said = ", ".join(f"{counts.count(holds)} {words}" for holds, words in _COUNTED.items())
-    lines = ["| claim | here |  | experiment | hours |", "| --- | --- | --- | --- | --- |"]
+    claims = [one for content in found.values() for one in content["claims"]]
+    counts = [
+        f"Of {number_of(len(verdicts), 'claim')} {of}: "
+        + ", ".join(f"{verdicts.count(holds)} {words}" for holds, words in _COUNTED.items())
+        for is_of_paper, of in ((True, "of the paper"), (False, "of ours, on what the paper leaves open"))
+        if (verdicts := [one["holds"] for one in claims if one["is_of_paper"] == is_of_paper])
+    ]
+    lines = ["| claim | of | here |  | experiment | hours |", "| --- | --- | --- | --- | --- | --- |"]
     for name in names:
         content = found[name]
         where = f"[{content['title']}]({name}/report.md)"
@@ -74,9 +80,9 @@ def overview(results: Path) -> str:
             where += f", a part: {content['decided']:,} of {number_of(content['planned'], 'run')}"
         for number, one in enumerate(content["claims"]):
             hours = "" if number else f"{content['seconds'] / 3600:.1f}"
-            cells = [one["claim"], one["found"], _WORDS[one["holds"]], where, hours]
+            cells = [one["claim"], ASKED_BY[one["is_of_paper"]], one["found"], _WORDS[one["holds"]], where, hours]
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    parts = [_HEAD, f"Of {number_of(len(counts), 'claim')}: {said}.", "\n".join(lines)]
+    parts = [_HEAD, f"{'. '.join(counts)}.", "\n".join(lines)]
     parts.append("Hours are by the clock, of the whole experiment, on the machines that its report names.")
     lacking = [f"{what} (`{name}.py`)" for name, what in EXPERIMENTS.items() if name not in found]
     if lacking:

@@ -71,8 +71,8 @@ def chosen_by_validation(
 
     Returns:
         rows of `runs`, with ``candidates``, how many there were; ``is_edge``, whether the first of these columns has
-        the least or greatest number of those tried; and ``is_whole``, whether all seeds of the runs were tried with
-        every candidate, and none is left, so that no later run can change the choice.
+        the least or greatest number of those tried, as one alone has; and ``is_whole``, whether all seeds of the runs
+        were tried with every candidate, and none is left, so that no later run can change the choice.
     """
     parts = []
     seeds = runs["seed"].nunique()
@@ -87,9 +87,8 @@ def chosen_by_validation(
         means = whole.groupby([*candidate], dropna=False)[error].transform("mean")
         best = whole[means == means.min()]
         tried = part[candidate[0]]
-        is_edge = False
-        if pd.api.types.is_numeric_dtype(tried) and tried.min() < tried.max():
-            is_edge = best[candidate[0]].iloc[0] in (tried.min(), tried.max())
+        is_number = pd.api.types.is_numeric_dtype(tried)
+        is_edge = is_number and best[candidate[0]].iloc[0] in (tried.min(), tried.max())
         is_whole = len(part) == len(planned) and bool((groups["seed"].nunique() == seeds).all())
         parts.append(best.assign(candidates=len(groups), is_edge=is_edge, is_whole=is_whole))
     if not parts:

@@ -12,10 +12,12 @@ import yaml
 
 from tsattn.leaderboard.records import Record, Records
 
-__all__ = ["PROMPT_DIMENSIONS", "closed_form", "forecasts", "made_up", "prompt_runs", "records_of"]
+__all__ = ["AROUND", "PROMPT_DIMENSIONS", "closed_form", "forecasts", "made_up", "prompt_runs", "records_of"]
 
 PROMPT_DIMENSIONS = 8
 
+AROUND = (0.0002, 0.005)
+"""Learning rates about that of .001, which validation likes less."""
 
 _TABLE = ("dataset", "horizon")
 
@@ -62,7 +64,7 @@ def forecasts(
     attention: str,
     factor: float,
     *,
-    rate: float = 0.001,
+    rate: float | None = None,
     steps: int = 10,
     validation: float | None = None,
     seeds: int = 3,
@@ -72,7 +74,19 @@ def forecasts(
     windows: int = 320,
     **values: Any,
 ) -> list[Record]:
-    """Runs whose errors in all windows are those of a standard one by a factor, and a little by their seed."""
+    """Runs whose errors in all windows are those of a standard one by a factor, and a little by their seed.
+
+    Without a rate, that which validation prefers among three.
+    """
+    if rate is None:
+        best = factor if validation is None else validation
+        named = {"steps": steps, "seeds": seeds, "description": description, "dataset": dataset, "horizon": horizon}
+        tried = {0.001: best, **dict.fromkeys(AROUND, 9 * best)}
+        return [
+            one
+            for rate, found in tried.items()
+            for one in forecasts(attention, factor, rate=rate, validation=found, windows=windows, **named, **values)
+        ]
     backbone = {"kind": "transformer", "d_model": 64, "attention": dict(description or {"kind": attention})}
     experiment = {
         "data": {"init_args": {"context_length": 32, "batch_size": 8}},
@@ -106,13 +120,24 @@ def prompt_runs(
     *,
     heads: int = 8,
     width: int = 16,
-    rate: float = 0.001,
+    rate: float | None = None,
     validation: float | None = None,
     flops: float = 1000.0,
     status: str = "done",
     **description: Any,
 ) -> list[Record]:
-    """The seeds of an arm with one learning rate; errors are those over d."""
+    """The seeds of an arm with one learning rate; errors are those over d.
+
+    Without a rate, with that which validation prefers among three.
+    """
+    if rate is None:
+        named = {"heads": heads, "width": width, "flops": flops, "status": status, **description}
+        tried = {0.001: validation, **dict.fromkeys(AROUND, 9 * max(errors) + 9)}
+        return [
+            one
+            for rate, found in tried.items()
+            for one in prompt_runs(name, kind, errors, rate=rate, validation=found, **named)
+        ]
     attention = {"kind": kind, **({"ranks": [1, 1], "blocks": [1, 2]} if kind == "bilinear_mlr" else {}), **description}
     experiment = {
         "data": {"init_args": {"dimensions": PROMPT_DIMENSIONS, "batch_size": 64, "curriculum": 0.06}},

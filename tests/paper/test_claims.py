@@ -84,12 +84,12 @@ def test_a_report_is_written_of_records(tmp_path: Path) -> None:
     made = how_made(runs_of(records), "python x.py", "in_context_small")
     write_report(tmp_path, in_context.report(records), made)
     text = (tmp_path / "report.md").read_text()
-    assert "| Where heads have a rank below d, they fail, and BTT of the same width learns. | d 8, width 16" in text
+    assert "| Where heads have a rank below d, they fail, and BTT of the same width learns. | the paper | d 8" in text
     assert "| **holds** |" in text
     assert "| not decided |" in text
     assert "![" in text
     assert (
-        "7 of 8 runs done, 1 failed, 0.0 hours of training in all, on a CPU (cpu); tsattn 0.1.0, torch 2.13.0" in text
+        "19 of 22 runs done, 3 failed, 0.0 hours of training in all, on a CPU (cpu); tsattn 0.1.0, torch 2.13.0" in text
     )
     assert "- failed: made_up, 8: w16_8_0.001 btt_2, seed 1: training diverged" in text
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
@@ -107,7 +107,7 @@ def test_a_bar_in_a_claim_ends_no_cell(tmp_path: Path) -> None:
     table = pd.DataFrame({"arm": ["mlr"]})
     claim = Claim("MLR `8|8` learns.", "it does", True, "a < b")
     write_report(tmp_path, PaperReport("Bars", [], [claim], table, "", Figure(), "", []), "by hand")
-    assert r"| MLR `8\|8` learns. | it does | **holds** | a < b |" in (tmp_path / "report.md").read_text()
+    assert r"| MLR `8\|8` learns. | the paper | it does | **holds** | a < b |" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -39,14 +39,14 @@ def test_all_that_is_there_is_listed_in_order(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out == f"report: {tmp_path / 'report.md'}\n"
     text = (tmp_path / "report.md").read_text()
     assert [line for line in text.splitlines() if line.startswith("| ")][2:] == [
-        "| a | numbers of a | **holds** | [Regression](in_context/report.md) | 1.5 |",
-        "| b | numbers of b | **does not hold** | [Regression](in_context/report.md) |  |",
-        "| ranks 32\\|8 | numbers of ranks 32\\|8 | not decided | [Time](wall_clock/report.md) | 0.0 |",
-        "| c | numbers of c | **does not hold** | [Forms](mlbtc/report.md) | 1.5 |",
-        "| d | numbers of d | **does not hold** | [Prompts](mlbtc_prompts/report.md) | 1.5 |",
-        "| e | numbers of e | not decided | [Another](other/report.md) | 1.5 |",
+        "| a | the paper | numbers of a | **holds** | [Regression](in_context/report.md) | 1.5 |",
+        "| b | the paper | numbers of b | **does not hold** | [Regression](in_context/report.md) |  |",
+        "| ranks 32\\|8 | the paper | numbers of ranks 32\\|8 | not decided | [Time](wall_clock/report.md) | 0.0 |",
+        "| c | the paper | numbers of c | **does not hold** | [Forms](mlbtc/report.md) | 1.5 |",
+        "| d | the paper | numbers of d | **does not hold** | [Prompts](mlbtc_prompts/report.md) | 1.5 |",
+        "| e | the paper | numbers of e | not decided | [Another](other/report.md) | 1.5 |",
     ]
-    assert "Of 6 claims: 1 held, 3 refuted, 2 not decided." in text
+    assert "Of 6 claims of the paper: 1 held, 3 refuted, 2 not decided." in text
     assert "Not run at their small size yet: forecasts of ETTh1 (`etth1.py`), language models (`language.py`)" in text
     assert all((tmp_path / name / "report.md").is_file() for name in ("in_context", "other"))
 
@@ -84,7 +84,7 @@ def test_json_says_what_was_decided(tmp_path: Path) -> None:
     outcome(tmp_path, "Time", claim("a", None), seconds=1.23)
     assert json.loads((tmp_path / "claims.json").read_text()) == {
         "title": "Time",
-        "claims": [{"claim": "a", "found": "numbers of a", "holds": None}],
+        "claims": [{"claim": "a", "is_of_paper": True, "found": "numbers of a", "holds": None}],
         "seconds": 1.2,
     }
 

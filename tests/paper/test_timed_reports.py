@@ -63,8 +63,14 @@ def test_writing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert generation.main([*words, "--dry-run"]) == 0
     assert capsys.readouterr().out == "T 4: to be measured\nT 8: to be measured\n"
     assert not [*tmp_path.iterdir()]
+    assert generation.main([*words, "--report-only"]) == 2
+    assert f"nothing was measured in {tmp_path}: run it without --report-only" in capsys.readouterr().err
     assert generation.main(words) == 0
     torch.set_num_threads(threads)
+    made = (tmp_path / "report.md").read_text()
+    (tmp_path / "report.md").unlink()
+    assert generation.main([*words, "--report-only"]) == 0
+    assert (tmp_path / "report.md").read_text() == made
     names = [*generation.attentions_of(8)]
     table = pd.read_csv(tmp_path / "table.csv")
     assert table["arm"].tolist() == [*names, "standard, anew", *names]
