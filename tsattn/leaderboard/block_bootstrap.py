@@ -27,12 +27,19 @@ of these at all horizons together to know how far pairs lie apart, pairs are dra
 times the variance of the N differences around their means at H horizons, of `N - H` degrees of freedom. That holds
 however alike the runs of a pair are.
 
+Where too little is known of the pairs of two arms alone, or they have not as many parameters, but the same seeds, pairs
+are taken out of an analysis of variance of two ways, arms and seeds, over all attentions of a predictor at a horizon:
+what is left of their runs is drawn for both arms, apart. Seeds may do to all arms alike what they will, as by the order
+of the batches, and need do nothing; what they do to one arm alone is taken for as large in all. It has as many degrees
+of freedom as runs are left without the means of arms and of seeds, (A - 1) (S - 1) of A arms with S seeds each.
+
 Elsewhere seeds of both arms are drawn apart, from how far the runs of each arm lie from its mean, of all attentions of
 a predictor, as in an analysis of variance of one way: a few seeds of each together tell what luck does. Its factor is
 `N / (N - A)` of N runs of A arms and horizons (Davison and Hinkley 1997, *Bootstrap Methods and their Application*,
 section 3.2), its degrees of freedom are `N - A`. That takes the luck of all attentions for alike, which it need not be:
 one attention may train far less steadily than the others. Where an F test at the 10 % level says that the runs of an
-arm lie further apart than those of the others, its luck is its own, of all its horizons, with the few degrees of
+arm lie further apart than those of the others (or, of two ways, from the mean of the others of the same seed), its luck
+is its own, of all its horizons, with the few degrees of
 freedom that these have. What that test overlooks is little: of two seeds at two horizons, beside three arms whose
 luck is a tenth, 3 cases of 100. Where no arm has two seeds nothing is known about others, and what comes out holds for
 these models alone.
@@ -57,6 +64,7 @@ __all__ = ["Deviations", "Resample", "ResampledRuns", "SeedLuck", "block_length"
 
 _OBSERVED = 0.9  # the share of draws that must hold an observed target
 _FEWEST = 2.0  # blocks, below which there is no spread to speak of
+_NOTHING = 1e-9  # a share of a run that rounding leaves
 _UNLIKE = 0.1  # the level of the test by which an arm has a luck of its own
 
 Array = NDArray[np.float64]
@@ -255,6 +263,32 @@ class SeedLuck:
         squares = sum(float(((arm.means - arm.mean) ** 2).sum()) for arm in several)
         return cls(apart * np.sqrt(len(apart) / freedom), float(freedom), math.sqrt(squares / freedom))
 
+    @classmethod
+    def crossed(cls, tables: Sequence[Sequence[tuple[ResampledRuns, Sequence[int]]]]) -> SeedLuck | None:
+        """What is left of runs without what their arm and their seed do, in an analysis of variance of two ways.
+
+        Args:
+            tables: the arms of each, whose luck is alike, with their seeds; what a seed does is another in each table.
+
+        Returns:
+            None where nothing is left.
+        """
+        parts, squares, freedom = [], 0.0, 0.0
+        for arms in tables:
+            labels = np.array([(arm, seed) for arm, (_, seeds) in enumerate(arms) for seed in seeds])
+            if not len(labels):
+                continue
+            design = np.concatenate([column[:, None] == np.unique(column) for column in labels.T], axis=1).astype(float)
+            left = np.eye(len(labels)) - design @ np.linalg.pinv(design)
+            left = left[np.diag(left) > _NOTHING]  # not those that their arm, or their seed, has alone
+            parts.append(left @ np.concatenate([runs.resampled for runs, _ in arms]))
+            squares += float(((left @ np.concatenate([runs.means for runs, _ in arms])) ** 2).sum())
+            freedom += len(labels) - float(np.linalg.matrix_rank(design))
+        if not freedom:
+            return None
+        apart = np.concatenate(parts)
+        return cls(apart * np.sqrt(len(apart) / freedom), freedom, math.sqrt(squares / freedom))
+
     def times(self, level: float) -> SeedLuck:
         """Of errors that these are shares of."""
         return SeedLuck(self.apart * level, self.freedom, self.spread * level)
@@ -288,7 +322,7 @@ def deviations(
         arm: its runs.
         reference: others, whose seeds are others too, though they may have the same numbers.
         resample: what both were drawn by.
-        luck: of the seeds of the arm, or of pairs of both; None where nothing is known of it.
+        luck: of the seeds of the arm, or of pairs of both arms as they are; None where nothing is known of it.
         reference_luck: of the seeds of the reference, the same one where it is known of both together; None where it
             has none of its own, as closed forms and pairs have, or nothing is known of it.
         rng: what draws seeds and the chi-squared mixture.

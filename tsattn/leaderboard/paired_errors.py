@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,18 +64,40 @@ class _Runs:
         """Those of some seeds; all of what has none."""
         return self.runs.only([self.seeds.index(seed) for seed in seeds]) if self.seeds else self.runs
 
+    @property
+    def relative(self) -> _Runs:
+        """As shares of their mean."""
+        return replace(self, runs=self.runs.relative_to(self.runs.mean))
+
+    def beside(self, others: Sequence[_Runs]) -> tuple[ResampledRuns, int] | None:
+        """The differences from the mean of other runs of the same seed, and of how many these are the means at least;
+        None of fewer than two.
+        """
+        known = {seed: [one.of([seed]) for one in others if seed in one.seeds] for seed in self.seeds}
+        shared = [seed for seed, runs in known.items() if runs]
+        if len(shared) < 2:
+            return None
+        means = [np.mean([runs.means for runs in known[seed]], axis=0) for seed in shared]
+        resampled = [np.mean([runs.resampled for runs in known[seed]], axis=0) for seed in shared]
+        mean_of_others = ResampledRuns(np.concatenate(means), np.concatenate(resampled))
+        return self.of(shared).less(mean_of_others), min(len(known[seed]) for seed in shared)
+
 
 @dataclass(frozen=True)
 class _Lucks:
     """What seeds do to arms whose luck is taken to be alike.
 
     Attributes:
-        common: of all of them; None where none has two seeds.
+        common: of all of them; None where too few runs tell.
         own: of those whose runs lie further apart than those of the others.
     """
 
     common: SeedLuck | None
     own: Mapping[RankedArm, SeedLuck]
+
+    def both(self, arm: RankedArm, reference: RankedArm) -> tuple[SeedLuck | None, SeedLuck | None]:
+        """Of two arms; the same one where neither has its own."""
+        return self.own.get(arm, self.common), self.own.get(reference, self.common)
 
     @classmethod
     def of(cls, known: Sequence[tuple[RankedArm, ResampledRuns]]) -> _Lucks:
@@ -86,6 +109,28 @@ class _Lucks:
             if own is not None and others is not None and own.exceeds(others):
                 found[arm] = own
         return cls(SeedLuck.of([runs for _, runs in known]), found)
+
+    @classmethod
+    def crossed(cls, tables: Sequence[Mapping[RankedArm, _Runs]]) -> _Lucks:
+        """Of pairs: from the runs of all arms at each horizon, relative to their mean, without what a seed does to all
+        arms alike.
+        """
+        found = {}
+        for arm in dict.fromkeys(one for table in tables for one in table):
+            others = [[runs for one, runs in table.items() if one != arm] for table in tables]
+            beside = [
+                one
+                for table, rest in zip(tables, others, strict=True)
+                if arm in table and (one := table[arm].beside(rest)) is not None
+            ]
+            own = SeedLuck.of([runs for runs, _ in beside])
+            of_others = SeedLuck.crossed([[(one.runs, one.seeds) for one in rest] for rest in others])
+            if own is None or of_others is None:
+                continue
+            # a mean of k others has a kth of the variance of one
+            if own.exceeds(of_others.times(math.sqrt(1 + 1 / min(count for _, count in beside)))):
+                found[arm] = own
+        return cls(SeedLuck.crossed([[(one.runs, one.seeds) for one in table.values()] for table in tables]), found)
 
 
 class PairedErrors:
@@ -116,6 +161,7 @@ class PairedErrors:
         self._runs: dict[tuple[int, RankedArm, str], _Runs | None] = {}
         self._resamples: dict[tuple[int, int], Resample] = {}
         self._spreads: dict[tuple[str, str], _Lucks] = {}
+        self._crossed: dict[tuple[str, str], _Lucks] = {}
 
     def compared(self, pair: Pair) -> Iterator[tuple[dict[str, object], Deviations | None]]:
         """A row for each metric; nothing where an arm has no run of the seeds that are used."""
@@ -123,15 +169,16 @@ class PairedErrors:
             arm, reference = (self._resampled(pair.horizon, one, metric) for one in (pair.arm, pair.reference))
             if arm is None or reference is None:
                 continue
-            common = sorted(set(arm.seeds) & set(reference.seeds))
-            luck_of_pairs = self._luck_of_pairs(pair, metric) if any(map(self.is_used, common)) else None
-            used, other_used = ((common if luck_of_pairs else one.seeds) for one in (arm, reference))
+            pairs, apart = self._luck_of_pairs(pair, metric), self._lucks(pair, metric)
+            is_paired = pairs is not None or apart is not None
+            common = set(arm.seeds) & set(reference.seeds)
+            used, other_used = (sorted(common) if is_paired else one.seeds for one in (arm, reference))
             runs, others = arm.of(filter(self.is_used, used)), reference.of(filter(self.is_used, other_used))
             if not len(runs) or not len(others):
                 continue
             row: dict[str, object] = dict(zip(COMPARISON, (*pair.names, metric), strict=True))
             difference = runs.mean - others.mean
-            row |= {"seeds": len(runs), "reference_seeds": len(others), "is_paired": luck_of_pairs is not None}
+            row |= {"seeds": len(runs), "reference_seeds": len(others), "is_paired": is_paired}
             row |= {"mean": runs.mean, "reference": others.mean, "difference": difference}
             resample = self._resample(pair.horizon, len(arm.errors.counts))
             row |= {"blocks": resample.blocks, "block_length": resample.length}
@@ -139,11 +186,12 @@ class PairedErrors:
             if not arm.errors.has_windows_of(reference.errors) or not resample.has_spread:
                 yield row, None
                 continue
-            luck, other_luck = luck_of_pairs, None
-            if luck_of_pairs is not None:
-                luck = luck_of_pairs.times(others.mean)
+            luck: SeedLuck | None
+            other_luck: SeedLuck | None
+            if pairs is not None:
+                luck, other_luck = pairs.times(others.mean), None
             else:
-                luck, other_luck = (
+                luck, other_luck = apart or (
                     self._luck(one, metric) if known.seeds else None
                     for one, known in ((pair.arm, arm), (pair.reference, reference))
                 )
@@ -158,7 +206,7 @@ class PairedErrors:
                 continue
             row["low"], row["high"] = around.interval(difference)
             row["seed_freedom"] = min((one.freedom for one in (luck, other_luck) if one is not None), default=0.0)
-            is_luck_known = luck_of_pairs is not None or all(
+            is_luck_known = pairs is not None or all(
                 known is not None or not one.seeds for known, one in ((luck, arm), (other_luck, reference))
             )
             if is_luck_known:
@@ -195,23 +243,53 @@ class PairedErrors:
                     and known.seeds
                 ]
             )
-        known_lucks = self._spreads[place]
-        return known_lucks.own.get(arm, known_lucks.common)
+        return self._spreads[place].both(arm, arm)[0]
 
     def _luck_of_pairs(self, pair: Pair, metric: str) -> SeedLuck | None:
-        """Of the differences of runs of one seed, relative to the reference; None where too little is known of it, or
-        one seed means other weights to begin with, as there are not as many.
+        """Of the differences of runs of one seed, relative to the reference; None where too little is known of it, no
+        seed that is used is that of both, or one seed means other weights to begin with, as there are not as many.
         """
         found = []
         for horizon in self._horizons if self._begins_with_the_same_weights(pair) else ():
             arm, reference = (self._resampled(horizon, one, metric) for one in (pair.arm, pair.reference))
             if arm is not None and reference is not None and arm.errors.has_windows_of(reference.errors):
                 common = sorted(set(arm.seeds) & set(reference.seeds))
+                if horizon == pair.horizon and not any(map(self.is_used, common)):
+                    return None
                 others = reference.of(common)
                 if len(common) > 1:
                     found.append(arm.of(common).less(others).relative_to(others.mean))
         luck = SeedLuck.of(found)
         return luck if luck is not None and luck.freedom >= _PAIRED_FREEDOM else None
+
+    def _lucks(self, pair: Pair, metric: str) -> tuple[SeedLuck, SeedLuck] | None:
+        """Of both arms without what a seed does to all arms alike, relative to the error; None where too little is
+        known of it, or the arms are not alike, or their seeds are others.
+        """
+        name = self.alike(pair.arm)
+        known = [self._resampled(pair.horizon, one, metric) for one in (pair.arm, pair.reference)]
+        seeds = [{*filter(self.is_used, one.seeds)} for one in known if one is not None]
+        if self.alike(pair.reference) != name or len(seeds) < 2 or seeds[0] != seeds[1] or not seeds[0]:
+            return None
+        if (name, metric) not in self._crossed:
+            tables = [self._alike(name, horizon, metric) for horizon in self._horizons]
+            self._crossed[name, metric] = _Lucks.crossed(tables)
+        common = self._crossed[name, metric].common
+        if common is None or common.freedom < _PAIRED_FREEDOM:
+            return None
+        luck, other_luck = self._crossed[name, metric].both(pair.arm, pair.reference)
+        return None if luck is None or other_luck is None else (luck, other_luck)
+
+    def _alike(self, name: str, horizon: int, metric: str) -> dict[RankedArm, _Runs]:
+        """Arms that draw and are alike, with their runs relative to the error, which are over the same windows."""
+        found: dict[RankedArm, _Runs] = {}
+        for one in self.board.arms_of(self.dataset, horizon):
+            known = self._resampled(horizon, one, metric) if self.alike(one) == name else None
+            if known is not None and known.seeds:
+                first = next(iter(found.values()), known)
+                if known.errors.has_windows_of(first.errors):
+                    found[one] = known.relative
+        return found
 
     def _begins_with_the_same_weights(self, pair: Pair) -> bool:
         """Whether one seed draws as many for both."""
