@@ -75,7 +75,10 @@ def _of_pairs(
             errors = OriginErrors(np.ones((seeds, 1)), np.ones(1), np.zeros(1))
             tables.append({arm: _Runs(_runs(one), errors, range(seeds)) for arm, one in zip(arms, means, strict=True)})
         reference, arm = (tables[0][one].runs for one in arms[:2])
-        luck, other = _Lucks.crossed(tables).both(arms[1], arms[0])
+        lucks = _Lucks.crossed(tables)
+        if lucks.common is None:
+            lucks = _Lucks.of([(arm, runs.runs) for table in tables for arm, runs in table.items()])
+        luck, other = lucks.both(arms[1], arms[0])
         around = deviations(arm, reference, resample, luck, other, rng)
         low, high = around.interval(arm.mean - reference.mean)
         found += not low <= 0 <= high
@@ -100,6 +103,19 @@ def test_pairs_of_all_arms_find_what_seeds_would_hide() -> None:
     assert _of_pairs((0.01,) * 4, 3, 200, shift=0.04) >= 0.8
     # were seeds no part of what is left, runs would lie sqrt(.01^2 + .02^2) apart
     assert _of_pairs((0.0224,) * 4, 3, 200, of_seeds=0.0, shift=0.04) <= 0.6
+    assert _of_pairs((0.01,) * 4, 3, 200, of_seeds=0.0, shift=0.04) >= 0.8, "without pairs, where seeds do nothing"
+
+
+def test_seeds_that_do_nothing_that_could_be_told_make_no_pairs() -> None:
+    rng = np.random.default_rng(1)
+    errors = OriginErrors(np.ones((3, 1)), np.ones(1), np.zeros(1, int))
+    for of_seeds, at_least, at_most in ((0.0, 0.05, 0.2), (0.05, 0.95, 1.0)):
+        paired = 0
+        for _ in range(200):
+            means = 1 + of_seeds * rng.standard_normal(3) + 0.01 * rng.standard_normal((4, 3))
+            table = {arm: _Runs(_runs(one), errors, range(3)) for arm, one in zip(ARMS, means, strict=True)}
+            paired += _Lucks.crossed([table]).common is not None
+        assert at_least <= paired / 200 <= at_most
 
 
 def test_what_is_left_of_runs_is_that_of_least_squares() -> None:

@@ -29,9 +29,9 @@ however alike the runs of a pair are.
 
 Where too little is known of the pairs of two arms alone, or they have not as many parameters, but the same seeds, pairs
 are taken out of an analysis of variance of two ways, arms and seeds, over all attentions of a predictor at a horizon:
-what is left of their runs is drawn for both arms, apart. Seeds may do to all arms alike what they will, as by the order
-of the batches, and need do nothing; what they do to one arm alone is taken for as large in all. It has as many degrees
-of freedom as runs are left without the means of arms and of seeds, (A - 1) (S - 1) of A arms with S seeds each.
+what is left of their runs is drawn for both arms, apart, if an F test at the 10 % level says that seeds do something to
+all arms alike, as by the order of the batches. What they do to one arm alone is taken for as large in all. Its degrees
+of freedom are those that runs have beside the means of arms and of seeds, (A - 1) (S - 1) of A arms with S seeds each.
 
 Elsewhere seeds of both arms are drawn apart, from how far the runs of each arm lie from its mean, of all attentions of
 a predictor, as in an analysis of variance of one way: a few seeds of each together tell what luck does. Its factor is
@@ -300,6 +300,20 @@ class SeedLuck:
         if not others.spread:
             return self.spread > 0
         return bool(fdtrc(self.freedom, others.freedom, (self.spread / others.spread) ** 2) < _UNLIKE)
+
+    def is_more_than(self, left: SeedLuck) -> bool:
+        """Whether an F test at the 10 % level says that seeds do something to all arms alike.
+
+        Args:
+            left: of the same runs, what is left of them without that, see `crossed`.
+        """
+        from scipy.special import fdtrc
+
+        freedom = self.freedom - left.freedom
+        squares = max(0.0, self.freedom * self.spread**2 - left.freedom * left.spread**2)
+        if freedom <= 0 or not left.spread:
+            return squares > 0
+        return bool(fdtrc(freedom, left.freedom, squares / freedom / left.spread**2) < _UNLIKE)
 
     def of_mean(self, seeds: int, rng: np.random.Generator) -> Array:
         """`(R,)` by how much the mean of so many seeds differs from that of all there could be."""

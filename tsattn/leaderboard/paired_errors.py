@@ -113,8 +113,12 @@ class _Lucks:
     @classmethod
     def crossed(cls, tables: Sequence[Mapping[RankedArm, _Runs]]) -> _Lucks:
         """Of pairs: from the runs of all arms at each horizon, relative to their mean, without what a seed does to all
-        arms alike.
+        arms alike; of none where that is nothing that could be told.
         """
+        apart = SeedLuck.of([one.runs for table in tables for one in table.values()])
+        common = SeedLuck.crossed([[(one.runs, one.seeds) for one in table.values()] for table in tables])
+        if apart is None or common is None or not apart.is_more_than(common):
+            return cls(None, {})
         found = {}
         for arm in dict.fromkeys(one for table in tables for one in table):
             others = [[runs for one, runs in table.items() if one != arm] for table in tables]
@@ -130,7 +134,7 @@ class _Lucks:
             # a mean of k others has a kth of the variance of one
             if own.exceeds(of_others.times(math.sqrt(1 + 1 / min(count for _, count in beside)))):
                 found[arm] = own
-        return cls(SeedLuck.crossed([[(one.runs, one.seeds) for one in table.values()] for table in tables]), found)
+        return cls(common, found)
 
 
 class PairedErrors:

@@ -156,12 +156,12 @@ def method_section(analysis: Analysis) -> Section:
             "Scores are errors over all test windows, summed and divided by the number of observed targets, on the "
             "scale of the training part. Weights and arms are chosen on validation; the test is read once.",
             "Paired differences: errors of two arms in the same windows are differenced. What the luck of a seed does "
-            "is learnt relative to the error, from all horizons of a data set together. Where both arms are of one "
-            "predictor and have the same seeds, runs of one seed are pairs, too: their own, where these are enough and "
-            "both arms have as many parameters, else by an analysis of variance of the arms and the seeds of all "
-            "attentions of the predictor. Elsewhere seeds are exchangeable within each arm. Luck is taken to be alike "
-            "for all attentions of the predictor, but for one whose runs lie further apart than those of the others by "
-            "an F test at the 10 % level: that has its own.",
+            "is learnt relative to the error, from all horizons of a data set together. Where both arms have as "
+            "many parameters and the same seeds, and enough of these, runs of one seed are pairs, too; so they are, by "
+            "an analysis of variance of arms and seeds, where both are of one predictor with the same seeds, and an F "
+            "test at the 10 % level says that these do something to all its attentions alike. Elsewhere seeds are "
+            "exchangeable within each arm. Luck is taken to be alike for all attentions of the predictor, but for one "
+            "whose runs lie further apart than those of the others by an F test at the 10 % level: that has its own.",
             f"Intervals and p-values come from {resamples} resamples: circular blocks of origins, at least a horizon "
             "long since windows overlap, and for each resample other seeds. Deviations are widened for what few "
             "blocks and few seeds are known to miss, and have the tails of Student's t. A horizon of 720 steps fits "
