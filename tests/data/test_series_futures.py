@@ -126,3 +126,45 @@ def test_the_future_of_many_series_is_that_of_each(frequency: str, tz: str | Non
     times = panel.future_times(numbers, 5)
     assert times.tolist() == [stamp for number in numbers for stamp in panel.future_time(number, 5)]
     assert times.tz == panel.time.tz
+
+
+@pytest.mark.parametrize(
+    ("first", "frequency", "zone", "last"),
+    [
+        ("2017-09-06", "D", "America/Sao_Paulo", "2017-10-15"),  # midnight is skipped
+        ("2017-08-06", "W-SUN", "America/Sao_Paulo", "2017-10-15"),
+        ("2017-01-15", "MS", "America/Sao_Paulo", "2017-10-15"),
+        ("2017-01-01", "MS", "America/Asuncion", "2017-10-01"),
+        ("2023-03-20", "D", "Africa/Cairo", "2023-04-28"),
+        ("2024-02-20 02:30", "D", "Europe/Berlin", "2024-03-31"),
+        ("2017-09-06 01:00", "D", "America/Sao_Paulo", "2017-10-15"),  # which is the usual time here
+    ],
+)
+def test_the_usual_time_of_day_returns_after_a_day_that_skips_it(
+    first: str, frequency: str, zone: str, last: str
+) -> None:
+    """Of series that end on that day, and of others that end with them but have another time of day."""
+    start = pd.Timestamp(first)
+    wall = pd.date_range(start.replace(day=1) if frequency == "MS" else start, periods=60, freq=frequency)
+    wall += start - wall[0]
+    stamps = wall.tz_localize(zone, nonexistent="shift_forward")
+    end = [str(day) for day in wall.date].index(last) + 1
+    noons = (wall[:end].normalize() + pd.Timedelta(12, "h")).tz_localize(zone)
+    parts = [("a", stamps[:end]), ("b", noons), ("c", stamps[: end - 1]), ("d", stamps[: end + 1])]
+    frame = pd.concat([pd.DataFrame({"unique_id": name, "ds": index, "y": 1.0}) for name, index in parts])
+    panel = panel_from_frame(frame, frequency=frequency)
+    times = panel.future_times(np.arange(4), 3)
+    assert times[:3].tolist() == stamps[end : end + 3].tolist()
+    assert {stamp.hour for stamp in times[3:6]} == {12}
+    assert times[6:9].tolist() == stamps[end - 1 : end + 2].tolist()
+    assert times[9:].tolist() == stamps[end + 1 : end + 4].tolist()
+    assert panel.future_time(0, 3).tolist() == times[:3].tolist()
+
+
+def test_a_series_of_one_row_on_a_day_that_skips_midnight_goes_on_as_the_others() -> None:
+    """At midnight, or at one o'clock where that is the usual time: its own stamp does not tell."""
+    for hour in (0, 1):
+        wall = pd.date_range(f"2017-09-06 {hour:02}:00", periods=60)
+        stamps = wall.tz_localize("America/Sao_Paulo", nonexistent="shift_forward")
+        parts = [pd.DataFrame({"unique_id": n, "ds": part, "y": 1.0}) for n, part in enumerate([stamps, stamps[39:40]])]
+        assert panel_from_frame(pd.concat(parts)).future_time(1, 2).tolist() == stamps[40:42].tolist()

@@ -18,7 +18,7 @@ from pandas.tseries.frequencies import to_offset
 from tsattn.data.frequency import PHASED, Times, one_time, try_infer_frequency
 from tsattn.errors import UserError, shown
 
-__all__ = ["OFF_GRID", "Grid", "counts", "normalise_frequency", "usual_frequency"]
+__all__ = ["OFF_GRID", "Grid", "counts", "normalise_frequency", "usual_frequency", "wall_times"]
 
 OFF_GRID = -1  # the phase of a stamp that is on no grid of the frequency
 
@@ -187,7 +187,7 @@ class Grid:
             phases = coordinates * self.step
             return coordinates, np.subtract(time, phases, out=phases)
         assert isinstance(stamps, pd.DatetimeIndex)
-        wall = _wall_times(stamps)
+        wall = wall_times(stamps)
         anchor, rest = wall // self._unit, wall % self._unit
         if not len(self._anchors):
             return np.zeros(len(stamps), np.int64), np.full(len(stamps), OFF_GRID)
@@ -215,7 +215,7 @@ class Grid:
         return pd.DatetimeIndex(index.tz_localize(self.tz, ambiguous=is_summer, nonexistent="shift_forward"))
 
 
-def _wall_times(stamps: pd.DatetimeIndex) -> NDArray[np.int64]:
+def wall_times(stamps: pd.DatetimeIndex) -> NDArray[np.int64]:
     """Stamps in nanoseconds of the clock on the wall, `(rows,)`.
 
     The first moment after a change of clocks stands for the time of day of the other stamps, where the change skips it:
