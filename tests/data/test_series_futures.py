@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch import Trainer
 
 from tests.data.many_series import COLUMNS, LENGTHS, L, T, everything, long_frame, prepared
-from tsattn.data import FrameDataModule, FutureWindows, panel_from_frame
+from tsattn.data import FrameDataModule, FutureWindows, panel_from_frame, scaled_series
 from tsattn.errors import UserError
 from tsattn.forecaster import future_frame
 from tsattn.task import Output, Task
@@ -74,6 +74,24 @@ def test_covariates_of_whole_multiples_of_the_horizon_repeat_the_last_ones() -> 
     price = batch.future_covariates[0, L:, 0].double() * data.scaler.covariate_scale[1] + data.scaler.covariate_mean[1]
     ahead = frame[frame.unique_id == "b"].price[-T - 1 :].tolist()
     np.testing.assert_allclose(price, ahead + ahead[-1:] * (T - 1), atol=1e-4)
+
+
+def test_what_rows_that_have_come_lack_is_imputed_as_in_a_window() -> None:
+    """The windows beyond a cut are those of the whole series there, where covariates may be missing."""
+    frame = long_frame({"a": 60, "b": 50, "c": 2 * T})
+    frame = frame.reset_index(drop=True)
+    frame.loc[[60 - T - 1, 60 - T, 60 - 1, 60 + 50 - T, 60 + 50 - 2], "price"] = np.nan
+    frame.loc[frame["unique_id"] == "c", "price"] = np.nan  # there is no number before it
+    data = prepared(frame, **COLUMNS)
+    ends = data.panel.lengths - T
+    cut = replace(data.panel.until(ends), fills_ahead=True)
+    windows = FutureWindows(cut, scaled_series(cut, data.scaler), data.task, data.scaler)
+    found = windows.__getitems__([0, 1, 2])
+    expected = data.series.windows(torch.arange(3), torch.from_numpy(ends), L, T)
+    torch.testing.assert_close(found.future_covariates, expected.future_covariates, rtol=0, atol=0)
+    torch.testing.assert_close(found.future_covariates_observed, expected.future_covariates_observed)
+    with pytest.raises(UserError, match="price stops early"):
+        FutureWindows(data.panel.until(ends), windows.series, data.task, data.scaler)
 
 
 def test_a_future_covariate_that_stops_early_is_named_with_its_series() -> None:

@@ -57,6 +57,7 @@ class Panel:
         weights: `(rows, C)` float64 how much each target counts in a training; None: all alike.
         covariate_categories: by name, the categories of the covariates that are such, see `category_columns`.
         complete: those arrays of rows of which it is known that no number is missing; of others it is found out.
+        fills_ahead: whether what is missing in `ahead` is imputed, as of rows that are past by now; else it is refused.
     """
 
     ids: tuple[Any, ...]
@@ -80,6 +81,7 @@ class Panel:
     weights: NDArray[np.float64] | None = None
     covariate_categories: Categories = field(default_factory=dict)
     complete: frozenset[str] = frozenset()
+    fills_ahead: bool = False
 
     def __len__(self) -> int:
         """The number of series."""
@@ -155,7 +157,7 @@ class Panel:
         """The future covariates of the `horizon` steps after the last row of each series.
 
         Returns:
-            `(S, horizon, F)` finite values, or None without future covariates.
+            `(S, horizon, F)` values, finite unless `fills_ahead`; None without future covariates.
 
         Raises:
             UserError: naming the id and the first time stamp without a value.
@@ -167,6 +169,8 @@ class Panel:
         given = rows < self.ahead_starts[1:, None]
         values = np.full((len(self), horizon, len(self.future_names)), np.nan)
         values[given] = self.ahead[rows[given]]
+        if self.fills_ahead:
+            return values
         lacking = np.flatnonzero(np.isnan(self.ahead).all(axis=0))  # all of them if there are no rows ahead
         if lacking.size:
             names = one_of(shown(self.future_names[column]) for column in lacking)
