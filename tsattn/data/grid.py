@@ -18,7 +18,7 @@ from pandas.tseries.frequencies import to_offset
 from tsattn.data.frequency import PHASED, Times, one_time, try_infer_frequency
 from tsattn.errors import UserError, shown
 
-__all__ = ["OFF_GRID", "Grid", "counts", "normalise_frequency", "usual_frequency", "wall_times"]
+__all__ = ["OFF_GRID", "Grid", "counts", "normalise_frequency", "regularity", "usual_frequency", "wall_times"]
 
 OFF_GRID = -1  # the phase of a stamp that is on no grid of the frequency
 
@@ -133,6 +133,28 @@ def _usual_frequency(index: pd.DatetimeIndex) -> str:
     if usual % 7 == 0:
         return str(to_offset(f"{usual // 7}W-{_WEEKDAYS[_mode(weekdays)]}").freqstr)
     return str(to_offset(f"{usual}D").freqstr)
+
+
+def regularity(index: Times) -> str:
+    """What is to be said of rising time stamps, or steps, that are on no grid: how they are to be.
+
+    No grid lies on the 29th or 30th of months, which not all of them have.
+    """
+    advice = "time stamps must be regular, though some may be missing"
+    if not isinstance(index, pd.DatetimeIndex) or len(index) < 3:
+        return advice
+    days = wall_times(index) // _DAY
+    in_month, months = _days_of_month(days), days.view("M8[D]").astype("M8[M]")
+    numbers: NDArray[np.int64] = months.astype(np.int64)
+    usual, step = _mode(in_month), _mode(np.diff(numbers))
+    lengths = ((months + 1).astype("M8[D]") - months.astype("M8[D]")).astype(np.int64)
+    if usual not in (29, 30) or step < 1 or 3 * (in_month == np.minimum(usual, lengths)).sum() <= 2 * len(days):
+        return advice
+    rhythm = {1: "monthly", 3: "quarterly", 12: "yearly"}.get(step, f"{step} months apart")
+    return (
+        f"they look {rhythm} on day {usual}, which not every month has: date all of them on the first or on the last "
+        "day of their months"
+    )
 
 
 class Grid:
