@@ -67,6 +67,16 @@ def test_a_column_called_like_time_stamps_beside_an_index_of_them(
         assert panel.time.tolist() == stamps.tolist()
 
 
+def test_a_long_table_has_its_time_in_a_column_whatever_its_index() -> None:
+    frame = long_frame({"a": 9})
+    indexed = frame.set_axis(pd.date_range("2000-01-01", periods=9, name="read"))
+    assert_same(panel_from_frame(indexed), panel_from_frame(frame))
+    renamed = {"unique_id": "shop", "ds": "date"}
+    options = {"id_column": "shop", "target": "y"}
+    again = panel_from_frame(indexed.rename(columns=renamed), **options)
+    assert_same(again, panel_from_frame(frame.rename(columns=renamed), **options))
+
+
 @pytest.mark.parametrize("name", ["date", "ds", "timestamp", "sales"])
 @pytest.mark.parametrize("index_name", [None, "ds", "when"])
 def test_the_values_of_a_series_may_be_called_like_time_stamps(name: str, index_name: str | None) -> None:

@@ -81,7 +81,7 @@ def plain_frame(
         the frame, and the column of time stamps if it was named or was the index.
 
     Raises:
-        UserError: for two columns of one name, and an index of time stamps beside a column that is called as they are.
+        UserError: for two columns of one name, and a wide table with time stamps both as its index and in a column.
     """
     frame = table.set_axis([str(name) for name in table.columns], axis=1)
     columns = frame.columns
@@ -92,7 +92,9 @@ def plain_frame(
     wanted = {*TIME_COLUMNS} if time_column is None else {time_column}
     index = frame.index
     is_time = isinstance(index, pd.DatetimeIndex | pd.PeriodIndex)
-    rival = next((name for name in _time_names(columns) if name in columns), None)
+    # a long table has its time in a column, whatever its index
+    is_long = id_column is not None or _usual_names(columns) is not None
+    rival = None if is_long else next((name for name in TIME_COLUMNS if name in columns), None)
     is_alone = False  # the column that is called like time stamps: values then, if the index has them
     if is_time and time_column in columns:
         levels = []  # the index is no column
@@ -121,14 +123,8 @@ def plain_frame(
     return frame.reset_index(drop=True), time_column
 
 
-def _time_names(columns: Collection[str]) -> tuple[str, ...]:
-    """The names that a column of time stamps may have in a table of these columns, the first that is there is it."""
-    usual = _usual_names(columns)
-    return (*([] if usual is None else usual[1:2]), *TIME_COLUMNS)
-
-
 def _usual_names(columns: Collection[str]) -> tuple[str, str, str] | None:
-    """Those of the long tables that has such an id."""
+    """The columns of a long table that need no naming, of the kind that these are; None of others."""
     return next((names for names in _LONG_TABLES if names[0] in columns), None)
 
 
@@ -181,7 +177,8 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
     usual = _usual_names(columns)
     if id_column is None and usual is not None:
         id_column = usual[0]
-    time = named.time_column or next((name for name in _time_names(columns) if name in columns), None)
+    times = (*([] if usual is None else usual[1:2]), *TIME_COLUMNS)
+    time = named.time_column or next((name for name in times if name in columns), None)
     if time is None and len(columns) and is_nameless(frame.columns[0]) and _is_text(frame.iloc[:, 0]):
         time = str(frame.columns[0])  # as pandas saves an index of time stamps
     if time is None:
