@@ -110,3 +110,12 @@ def test_wide_panels_go_on(toy_frame: pd.DataFrame) -> None:
     gap[300:310] = np.nan
     assert_same_panel(appended(one, other), panel_from_frame(gap))
     assert_same_panel(appended(panel_from_frame(toy_frame[:310]), other), whole)
+
+
+def test_later_rows_of_a_series_that_ends_where_clocks_skip_its_time_of_day() -> None:
+    wall = pd.date_range("2024-02-20 02:30", periods=60, freq="D")
+    stamps = wall.tz_localize("Europe/Berlin", nonexistent="shift_forward")
+    frame = pd.DataFrame({"unique_id": "a", "ds": stamps, "y": np.arange(60.0)})
+    end = [str(day) for day in wall.date].index("2024-03-31") + 1
+    whole = appended(panel_from_frame(frame[:end]), panel_from_frame(frame[end + 2 :]))
+    assert whole.time.tolist() == stamps.tolist()

@@ -49,6 +49,28 @@ def test_a_rhythm_is_found_filled_and_continued(
         assert panel.future_time(0, 10).tolist() == whole[-10:].tolist()
 
 
+@pytest.mark.parametrize("frequency", [None, "MS", "ME"])
+@pytest.mark.parametrize(
+    ("first", "months", "rhythm"),
+    [
+        ("2020-01-30", 1, "monthly on day 30"),
+        ("2020-01-29", 1, "monthly on day 29"),
+        ("2020-02-29", 3, "quarterly on day 29"),
+        ("2000-06-29", 12, "yearly on day 29"),
+        ("2000-01-30", 24, "24 months apart on day 30"),
+    ],
+)
+def test_dates_that_not_every_month_has_are_named(first: str, months: int, rhythm: str, frequency: str | None) -> None:
+    """And those of the advice are taken."""
+    stamps = pd.DatetimeIndex([pd.Timestamp(first) + pd.DateOffset(months=months * row) for row in range(30)])
+    for given in (stamps, stamps.delete([4, 9])):
+        message = refusal(frame_of(given), frequency=frequency)
+        assert f"they look {rhythm}, which not every month has" in message
+    for moved in (stamps - pd.offsets.MonthBegin(), stamps + pd.offsets.MonthEnd(0)):
+        panel = panel_from_frame(frame_of(moved))
+        assert panel.time.tolist() == moved.tolist()
+
+
 @pytest.mark.parametrize(
     ("frequency", "season"), [("SMS-15", 24), ("SME-15", 24), ("100ms", 10), ("ms", 1000), ("1", 1), ("5", 1)]
 )

@@ -46,6 +46,48 @@ def test_index_of_time_stamps_is_understood(name: str | None) -> None:
         assert_same(panel_from_frame(indexed, time_column="Time"), panel_from_frame(frame))
 
 
+@pytest.mark.parametrize("name", ["date", "ds", "timestamp"])
+@pytest.mark.parametrize("index_name", [None, "ds", "when"])
+@pytest.mark.parametrize("as_period", [False, True])
+def test_a_column_called_like_time_stamps_beside_an_index_of_them(
+    name: str, index_name: str | None, as_period: bool
+) -> None:
+    stamps = pd.date_range("2024-01-01", periods=9, freq="D", name=index_name)
+    index = stamps.to_period("D") if as_period else stamps
+    frame = pd.DataFrame({name: range(9), "x": 2.0}, index=index)
+    message = refusal(frame)
+    assert f"time stamps as its index and a column {name}" in message
+    assert f"time_column '{name}'" in message
+    late = frame.assign(**{name: (stamps + pd.Timedelta(30, "D")).to_numpy()})
+    assert "rename that column" in refusal(late)
+    assert panel_from_frame(late, time_column=name).time[0] == pd.Timestamp("2024-01-31")
+    for same in (stamps.to_numpy(), stamps.strftime("%Y-%m-%d").to_numpy(), index.to_numpy()):
+        panel = panel_from_frame(frame.assign(**{name: same}))
+        assert (panel.time_name, panel.channels) == (name, ("x",))
+        assert panel.time.tolist() == stamps.tolist()
+
+
+def test_a_long_table_has_its_time_in_a_column_whatever_its_index() -> None:
+    frame = long_frame({"a": 9})
+    indexed = frame.set_axis(pd.date_range("2000-01-01", periods=9, name="read"))
+    assert_same(panel_from_frame(indexed), panel_from_frame(frame))
+    renamed = {"unique_id": "shop", "ds": "date"}
+    options = {"id_column": "shop", "target": "y"}
+    again = panel_from_frame(indexed.rename(columns=renamed), **options)
+    assert_same(again, panel_from_frame(frame.rename(columns=renamed), **options))
+
+
+@pytest.mark.parametrize("name", ["date", "ds", "timestamp", "sales"])
+@pytest.mark.parametrize("index_name", [None, "ds", "when"])
+def test_the_values_of_a_series_may_be_called_like_time_stamps(name: str, index_name: str | None) -> None:
+    """Its index is the time, as there is nothing else."""
+    stamps = pd.date_range("2024-01-01", periods=9, freq="D", name=index_name)
+    panel = panel_from_frame(pd.Series(np.arange(9.0) + 2000, index=stamps, name=name))
+    assert (panel.channels, panel.values[:, 0].tolist()) == ((name,), [*range(2000, 2009)])
+    assert panel.time.tolist() == stamps.tolist()
+    assert panel.time_name != name
+
+
 def test_target_picks_channels_of_a_wide_frame(caplog: pytest.LogCaptureFixture) -> None:
     panel = panel_from_frame(wide_frame().assign(note="text", x2=1.0), target="x", past_covariates=["z"])
     assert panel.channels == ("x",)

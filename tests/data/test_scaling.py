@@ -8,11 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.preprocessing import StandardScaler
 
 from tests.wide_panels import wide_panel
 from tsattn.data import Series
 from tsattn.data import scaled_series as scaled_panel
-from tsattn.data.moments import moments
+from tsattn.data.moments import moments, series_moments
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 
@@ -49,6 +50,30 @@ def test_constant_channel_has_scale_one(value: float) -> None:
     assert mean == pytest.approx((value,))
     assert scale == (1.0,)
     assert scaled_series(frame, mean, scale).values.abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_small_change_far_from_zero_is_none_of_rounding(channels: int) -> None:
+    """Whatever the number of rows, in one block or several, of all series or of each."""
+    values = 1e8 + np.random.default_rng(0).normal(0, 1e-3, (100_000, channels))
+    names = [f"x{number}" for number in range(channels)]
+    expected = pytest.approx(values.std(axis=0), rel=1e-6)
+    assert moments([values], names)[1] == expected
+    assert moments(np.array_split(values, 3), names)[1] == expected
+    assert series_moments(values, np.array([0, len(values)]))[1][0] == expected
+
+
+@pytest.mark.parametrize("value", [0.1, 1e8 + 0.1, -1 / 3])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_long_constant_has_scale_one(value: float, channels: int) -> None:
+    values = np.full((300_000, channels), value)
+    for blocks in ([values], np.array_split(values, 7)):
+        assert moments(blocks, "abc"[:channels])[1] == (1.0,) * channels
+
+
+def test_scales_are_those_of_scikit_learn_bit_for_bit(toy_frame: pd.DataFrame) -> None:
+    values = toy_frame.to_numpy()
+    assert moments([values], toy_frame.columns)[1] == tuple(StandardScaler().fit(values).scale_)
 
 
 def test_channel_without_a_training_value_is_refused() -> None:

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch import Trainer
 
 from tests.data.many_series import COLUMNS, LENGTHS, L, T, everything, long_frame, prepared
-from tsattn.data import FrameDataModule, FutureWindows, panel_from_frame
+from tsattn.data import FrameDataModule, FutureWindows, panel_from_frame, scaled_series
 from tsattn.errors import UserError
 from tsattn.forecaster import future_frame
 from tsattn.task import Output, Task
@@ -76,6 +76,24 @@ def test_covariates_of_whole_multiples_of_the_horizon_repeat_the_last_ones() -> 
     np.testing.assert_allclose(price, ahead + ahead[-1:] * (T - 1), atol=1e-4)
 
 
+def test_what_rows_that_have_come_lack_is_imputed_as_in_a_window() -> None:
+    """The windows beyond a cut are those of the whole series there, where covariates may be missing."""
+    frame = long_frame({"a": 60, "b": 50, "c": 2 * T})
+    frame = frame.reset_index(drop=True)
+    frame.loc[[60 - T - 1, 60 - T, 60 - 1, 60 + 50 - T, 60 + 50 - 2], "price"] = np.nan
+    frame.loc[frame["unique_id"] == "c", "price"] = np.nan  # there is no number before it
+    data = prepared(frame, **COLUMNS)
+    ends = data.panel.lengths - T
+    cut = replace(data.panel.until(ends), fills_ahead=True)
+    windows = FutureWindows(cut, scaled_series(cut, data.scaler), data.task, data.scaler)
+    found = windows.__getitems__([0, 1, 2])
+    expected = data.series.windows(torch.arange(3), torch.from_numpy(ends), L, T)
+    torch.testing.assert_close(found.future_covariates, expected.future_covariates, rtol=0, atol=0)
+    torch.testing.assert_close(found.future_covariates_observed, expected.future_covariates_observed)
+    with pytest.raises(UserError, match="price stops early"):
+        FutureWindows(data.panel.until(ends), windows.series, data.task, data.scaler)
+
+
 def test_a_future_covariate_that_stops_early_is_named_with_its_series() -> None:
     frame = long_frame(LENGTHS, ahead=T)
     frame = frame.drop(index=frame.index[frame.unique_id == "c"][-1])
@@ -126,3 +144,45 @@ def test_the_future_of_many_series_is_that_of_each(frequency: str, tz: str | Non
     times = panel.future_times(numbers, 5)
     assert times.tolist() == [stamp for number in numbers for stamp in panel.future_time(number, 5)]
     assert times.tz == panel.time.tz
+
+
+@pytest.mark.parametrize(
+    ("first", "frequency", "zone", "last"),
+    [
+        ("2017-09-06", "D", "America/Sao_Paulo", "2017-10-15"),  # midnight is skipped
+        ("2017-08-06", "W-SUN", "America/Sao_Paulo", "2017-10-15"),
+        ("2017-01-15", "MS", "America/Sao_Paulo", "2017-10-15"),
+        ("2017-01-01", "MS", "America/Asuncion", "2017-10-01"),
+        ("2023-03-20", "D", "Africa/Cairo", "2023-04-28"),
+        ("2024-02-20 02:30", "D", "Europe/Berlin", "2024-03-31"),
+        ("2017-09-06 01:00", "D", "America/Sao_Paulo", "2017-10-15"),  # which is the usual time here
+    ],
+)
+def test_the_usual_time_of_day_returns_after_a_day_that_skips_it(
+    first: str, frequency: str, zone: str, last: str
+) -> None:
+    """Of series that end on that day, and of others that end with them but have another time of day."""
+    start = pd.Timestamp(first)
+    wall = pd.date_range(start.replace(day=1) if frequency == "MS" else start, periods=60, freq=frequency)
+    wall += start - wall[0]
+    stamps = wall.tz_localize(zone, nonexistent="shift_forward")
+    end = [str(day) for day in wall.date].index(last) + 1
+    noons = (wall[:end].normalize() + pd.Timedelta(12, "h")).tz_localize(zone)
+    parts = [("a", stamps[:end]), ("b", noons), ("c", stamps[: end - 1]), ("d", stamps[: end + 1])]
+    frame = pd.concat([pd.DataFrame({"unique_id": name, "ds": index, "y": 1.0}) for name, index in parts])
+    panel = panel_from_frame(frame, frequency=frequency)
+    times = panel.future_times(np.arange(4), 3)
+    assert times[:3].tolist() == stamps[end : end + 3].tolist()
+    assert {stamp.hour for stamp in times[3:6]} == {12}
+    assert times[6:9].tolist() == stamps[end - 1 : end + 2].tolist()
+    assert times[9:].tolist() == stamps[end + 1 : end + 4].tolist()
+    assert panel.future_time(0, 3).tolist() == times[:3].tolist()
+
+
+def test_a_series_of_one_row_on_a_day_that_skips_midnight_goes_on_as_the_others() -> None:
+    """At midnight, or at one o'clock where that is the usual time: its own stamp does not tell."""
+    for hour in (0, 1):
+        wall = pd.date_range(f"2017-09-06 {hour:02}:00", periods=60)
+        stamps = wall.tz_localize("America/Sao_Paulo", nonexistent="shift_forward")
+        parts = [pd.DataFrame({"unique_id": n, "ds": part, "y": 1.0}) for n, part in enumerate([stamps, stamps[39:40]])]
+        assert panel_from_frame(pd.concat(parts)).future_time(1, 2).tolist() == stamps[40:42].tolist()

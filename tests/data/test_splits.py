@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tsattn.data import ByShare, Split
@@ -15,11 +15,25 @@ SPLIT = Split(train_end=100, val_end=130, test_end=200)
 
 @pytest.mark.parametrize(
     ("rows", "train", "val", "ends"),
-    [(1000, 0.7, 0.1, (700, 800, 1000)), (2284, 0.7, 0.1, (1598, 1826, 2284)), (10, 0.5, 0.25, (5, 7, 10))],
+    [
+        (1000, 0.7, 0.1, (700, 800, 1000)),
+        (2284, 0.7, 0.1, (1598, 1826, 2284)),
+        (10, 0.5, 0.25, (5, 7, 10)),
+        (90, 0.7, 0.1, (63, 72, 90)),
+        (50, 0.58, 0.28, (29, 43, 50)),
+        (99, 0.7, 0.1, (69, 78, 99)),
+    ],
 )
 def test_by_share_leaves_the_rest_for_testing(rows: int, train: float, val: float, ends: tuple[int, ...]) -> None:
     split = ByShare(train, val).split(range(rows))
     assert (split.train_end, split.val_end, split.test_end) == ends
+
+
+@given(st.integers(1, 10**9), st.integers(1, 98), st.integers(1, 98))
+def test_shares_in_percent_are_rounded_as_fractions(rows: int, train: int, val: int) -> None:
+    assume(train + val < 99)
+    split = ByShare(train / 100, val / 100).split(range(rows))
+    assert (split.train_end, split.val_end - split.train_end) == (rows * train // 100, rows * val // 100)
 
 
 @pytest.mark.parametrize(

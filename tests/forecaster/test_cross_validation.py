@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.forecaster.toys import SMALL, T, frame_of
+from tests.forecaster.toys import SMALL, T, frame_of, promotions
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -50,3 +50,17 @@ def test_cross_validation_says_which_windows_are_short(caplog: pytest.LogCapture
     with pytest.raises(UserError, match=r"no series is long enough for 20 windows: the longest has 50 rows, but 241"):
         forecaster.cross_validate(frame_of({"a": 50}), windows=20)
     assert forecaster.fitted is None, "cross-validation leaves the forecaster as it is"
+
+
+def test_cross_validation_fills_what_covariates_lack_in_rows_that_have_come() -> None:
+    """A number or a whole row may be missing in a horizon of the past; ahead of the data each step needs one."""
+    frame = promotions(120).drop(columns="region")
+    frame.loc[frame.index[[110, 111]], "promotion"] = np.nan
+    frame = frame.drop(index=frame.index[[230]])
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2, "future_covariates": ["promotion"]})
+    result = forecaster.cross_validate(frame, windows=2)
+    assert len(result) == 2 * 2 * T
+    assert np.isfinite(result["predictions"]).all()
+    assert result["y"].isna().sum() == 1, "of the row that is not there"
+    with pytest.raises(UserError, match="stops early"):
+        forecaster.fit(frame[frame["ds"] < "2023-04-20"]).predict(future=frame[frame["ds"] >= "2023-04-20"])

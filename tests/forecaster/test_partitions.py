@@ -21,7 +21,7 @@ from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.forecaster import partition_forecasts
 from tsattn.forecaster.partition_forecasts import forecast_folder
-from tsattn.forecaster.partitions import find_partitions
+from tsattn.forecaster.partitions import find_partitions, partition_table
 
 OUTPUTS = {"one.parquet", "more/two.parquet", "region=north/forecast.parquet", "region=south/forecast.parquet"}
 
@@ -54,6 +54,37 @@ def test_the_forecasts_are_those_of_all_rows_at_once(fitted: Forecaster, source:
     assert {"region"} == set(found.columns) - set(expected.columns)
     pd.testing.assert_frame_equal(found[expected.columns], expected, rtol=1e-6)
     assert found["region"].dropna().unique().tolist() == ["north", "south"]
+
+
+@pytest.mark.parametrize("names", [("007", "012"), ("7", "12"), ("7", "a"), ("7", "012")])
+@pytest.mark.parametrize("repeats", [False, True])
+def test_folders_named_after_ids(names: tuple[str, str], repeats: bool, tmp_path: Path) -> None:
+    """They are those of the table: numbers only where all are plain ones, text where one is written otherwise."""
+    ids = [*map(int, names)] if names == ("7", "12") else [*names]
+    table = frame_of({"a": 90, "b": 101}).replace({"unique_id": {"a": ids[0], "b": ids[1]}})
+    for name, own in zip(names, ids, strict=True):
+        folder = tmp_path / "in" / f"unique_id={name}"
+        folder.mkdir(parents=True)
+        rows = table[table["unique_id"] == own]
+        (rows if repeats else rows.drop(columns="unique_id")).to_parquet(folder / "rows.parquet", index=False)
+    tables = [partition_table(tmp_path / "in", one) for one in find_partitions(tmp_path / "in")]
+    assert sorted({name for one in tables for name in one["unique_id"].to_pylist()}, key=str) == sorted(ids, key=str)
+    assert sum(map(len, tables)) == len(table)
+
+
+def test_forecasts_of_folders_named_after_ids_are_those_of_the_fitted_series(tmp_path: Path) -> None:
+    """A series that is fitted keeps its scale: it is not taken for a new one, scaled by the rows given of it."""
+    table = frame_of({"007": 90, "012": 101})
+    changed = table.assign(y=table["y"].where(table.groupby("unique_id").cumcount() < 80, 3 * table["y"]))
+    fitted = Forecaster("ridge", context_length=24, prediction_length=6).fit(table)
+    for name, rows in changed.groupby("unique_id"):
+        (tmp_path / "in" / f"unique_id={name}").mkdir(parents=True)
+        rows.drop(columns="unique_id").to_parquet(tmp_path / "in" / f"unique_id={name}" / "rows.parquet", index=False)
+    forecast_folder(fitted, tmp_path / "in", tmp_path / "out")
+    for name, expected in fitted.predict(changed).groupby("unique_id"):
+        file = tmp_path / "out" / f"unique_id={name}" / "forecast.parquet"
+        found = pd.read_parquet(file, partitioning=None)["predictions"]
+        np.testing.assert_allclose(found, expected["predictions"], rtol=1e-9)
 
 
 def test_what_is_done_is_kept_and_what_has_changed_is_done_anew(

@@ -185,12 +185,13 @@ def _extents(
     ids: Sequence[Any],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Coordinates after the last row of the one and of the first row of the other, and phases, of all series."""
-    edges = panel.time[panel.starts[1:] - 1], later_time[later.starts[:-1]]
-    grid = _grid(panel, later, later_time)
+    # split together: of stamps that clocks have moved, the others tell the usual time of day
+    edges = panel.time[panel.starts[1:] - 1].append(later_time[later.starts[:-1]])
+    coordinates, found = _grid(panel, later, later_time).split(edges)
     ends, begins = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
     phase, other = np.full(len(ids), -2), np.full(len(ids), -2)
-    ends[first], phase[first] = grid.split(edges[0])
-    begins[second], other[second] = grid.split(edges[1])
+    ends[first], phase[first] = coordinates[: len(panel)], found[: len(panel)]
+    begins[second], other[second] = coordinates[len(panel) :], found[len(panel) :]
     wrong = np.flatnonzero((phase != other) & (phase > -2) & (other > -2))
     if wrong.size:
         raise UserError(

@@ -131,16 +131,23 @@ def is_steps(frequency: str) -> bool:
     return frequency.isdecimal()
 
 
-def future_index(last: Any, frequency: str, length: int) -> Times:
+def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | None = None) -> Times:
     """The `length` time stamps, or steps, after `last`.
 
     Of months, quarters and years that are written as a later day than their first, it is that day again.
+
+    Args:
+        last: a time stamp, or a step.
+        frequency: a pandas frequency, or that of steps.
+        length: how many come after it.
+        wall: what clocks would show at `last` if no change of clocks had skipped that; by default what they show. Days
+            and longer steps go on from there.
     """
     if is_steps(frequency):
         return pd.Index(int(last) + int(frequency) * np.arange(1, length + 1))
     offset = to_offset(frequency)
-    if offset.rule_code.split("-")[0] in PHASED and not offset.is_on_offset(last):
-        wall = last.tz_localize(None)
+    wall = last.tz_localize(None) if wall is None else wall
+    if offset.rule_code.split("-")[0] in PHASED and not offset.is_on_offset(wall):
         start = offset.base.rollback(wall.normalize())
         later = pd.date_range(start, periods=length + 1, freq=frequency)[1:] + (wall - start)
         is_summer = np.zeros(length, dtype=bool)
@@ -148,7 +155,7 @@ def future_index(last: Any, frequency: str, length: int) -> Times:
     if last.tz is None or (isinstance(offset, pd.offsets.Tick) and offset.rule_code != "D"):
         return pd.date_range(last, periods=length + 1, freq=frequency)[1:]
     # days and longer steps are those of the clock on the wall, which may skip or repeat one of them
-    later = pd.date_range(last.tz_localize(None), periods=length + 1, freq=frequency)[1:]
+    later = pd.date_range(wall, periods=length + 1, freq=frequency)[1:]
     is_summer = np.zeros(length, dtype=bool)
     return later.tz_localize(last.tz, ambiguous=is_summer, nonexistent="shift_forward")
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from tsattn.batch import Batch
@@ -69,6 +70,7 @@ class FutureWindows(Dataset[Batch]):
                 task.context_length,
             )
         self._ahead = scaled_ahead(ahead, scaler)
+        self._lacks_some = self._ahead is not None and bool(self._ahead.isnan().any())
 
     def __len__(self) -> int:
         return len(self.series)
@@ -87,7 +89,16 @@ class FutureWindows(Dataset[Batch]):
         known, mask = batch.future_covariates, batch.future_covariates_observed
         if known is not None and self._ahead is not None:
             ahead = self._ahead[numbers]
-            known = torch.cat([known, ahead], 1)
-            mask = None if mask is None else torch.cat([mask, torch.ones_like(ahead, dtype=torch.bool)], 1)
+            if mask is None and self._lacks_some:
+                mask = torch.ones_like(known, dtype=torch.bool)
+            mask = None if mask is None else torch.cat([mask, ~ahead.isnan()], 1)
+            known = torch.cat([known, _filled(ahead, known[:, -1:]) if self._lacks_some else ahead], 1)
         time = torch.cat([batch.time, torch.from_numpy(stamps)], 1)
         return replace(batch, time=time, future_covariates=known, future_covariates_observed=mask)
+
+
+def _filled(ahead: Tensor, before: Tensor) -> Tensor:
+    """Steps `(B, T, F)`, each missing number replaced by the last known one; at first by that `before (B, 1, F)`."""
+    steps = torch.arange(1, ahead.shape[1] + 1)[:, None]
+    last = torch.where(ahead.isnan(), 0, steps).cummax(1).values
+    return torch.cat([before, ahead], 1).gather(1, last)

@@ -18,7 +18,7 @@ from pandas.tseries.frequencies import to_offset
 from tsattn.data.frequency import PHASED, Times, one_time, try_infer_frequency
 from tsattn.errors import UserError, shown
 
-__all__ = ["OFF_GRID", "Grid", "counts", "normalise_frequency", "usual_frequency"]
+__all__ = ["OFF_GRID", "Grid", "counts", "normalise_frequency", "regularity", "usual_frequency", "wall_times"]
 
 OFF_GRID = -1  # the phase of a stamp that is on no grid of the frequency
 
@@ -135,6 +135,28 @@ def _usual_frequency(index: pd.DatetimeIndex) -> str:
     return str(to_offset(f"{usual}D").freqstr)
 
 
+def regularity(index: Times) -> str:
+    """What is to be said of rising time stamps, or steps, that are on no grid: how they are to be.
+
+    No grid lies on the 29th or 30th of months, which not all of them have.
+    """
+    advice = "time stamps must be regular, though some may be missing"
+    if not isinstance(index, pd.DatetimeIndex) or len(index) < 3:
+        return advice
+    days = wall_times(index) // _DAY
+    in_month, months = _days_of_month(days), days.view("M8[D]").astype("M8[M]")
+    numbers: NDArray[np.int64] = months.astype(np.int64)
+    usual, step = _mode(in_month), _mode(np.diff(numbers))
+    lengths = ((months + 1).astype("M8[D]") - months.astype("M8[D]")).astype(np.int64)
+    if usual not in (29, 30) or step < 1 or 3 * (in_month == np.minimum(usual, lengths)).sum() <= 2 * len(days):
+        return advice
+    rhythm = {1: "monthly", 3: "quarterly", 12: "yearly"}.get(step, f"{step} months apart")
+    return (
+        f"they look {rhythm} on day {usual}, which not every month has: date all of them on the first or on the last "
+        "day of their months"
+    )
+
+
 class Grid:
     """Coordinates and phases of time stamps, or of steps.
 
@@ -187,7 +209,7 @@ class Grid:
             phases = coordinates * self.step
             return coordinates, np.subtract(time, phases, out=phases)
         assert isinstance(stamps, pd.DatetimeIndex)
-        wall = _wall_times(stamps)
+        wall = wall_times(stamps)
         anchor, rest = wall // self._unit, wall % self._unit
         if not len(self._anchors):
             return np.zeros(len(stamps), np.int64), np.full(len(stamps), OFF_GRID)
@@ -215,7 +237,7 @@ class Grid:
         return pd.DatetimeIndex(index.tz_localize(self.tz, ambiguous=is_summer, nonexistent="shift_forward"))
 
 
-def _wall_times(stamps: pd.DatetimeIndex) -> NDArray[np.int64]:
+def wall_times(stamps: pd.DatetimeIndex) -> NDArray[np.int64]:
     """Stamps in nanoseconds of the clock on the wall, `(rows,)`.
 
     The first moment after a change of clocks stands for the time of day of the other stamps, where the change skips it:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data.frequency import Times, is_steps, try_infer_frequency
-from tsattn.data.grid import OFF_GRID, Grid, counts, normalise_frequency, usual_frequency
+from tsattn.data.grid import OFF_GRID, Grid, counts, normalise_frequency, regularity, usual_frequency
 from tsattn.data.time_numbers import times_like
 from tsattn.errors import UserError, number_of, shown
 
@@ -305,7 +305,7 @@ def _irregular(
     place = f" comes {index[row] - index[row - 1]} after the row before, but" if row else ""
     return UserError(
         f"{given.place(run.start + row)}: time stamp {index[row]}{given.label(number)}{place} is not on the grid of "
-        f"frequency {frequency!r}{others}; time stamps must be regular, though some may be missing"
+        f"frequency {frequency!r}{others}; {regularity(index)}"
     )
 
 

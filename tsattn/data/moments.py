@@ -53,13 +53,13 @@ def moments(blocks: Iterable[NDArray[np.float64]], names: Sequence[str]) -> tupl
             mean[full] = np.where(
                 before[full] > 0, mean[full] + step[full] * (known / np.maximum(count, 1))[full], one.mean_
             )
-            scale = one.scale_ if number == 0 and full.all() else None
+            scale = np.sqrt(one.var_) if number == 0 and full.all() else None
     empty = np.flatnonzero(count == 0)
     if empty.size:
         raise UserError(f"channel {names[empty[0]]} has no value in the {rows} training rows")
     if scale is None:
         scale = np.sqrt(square / count)
-        scale = np.where(_is_constant(scale, mean), 1.0, scale)
+    scale = np.where(_is_constant(scale, mean), 1.0, scale)
     return tuple(mean.tolist()), tuple(scale.tolist())
 
 
@@ -90,7 +90,7 @@ def series_moments(
 
 
 def _is_constant(scale: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether what rounding leaves of a constant is all that there is of a standard deviation."""
+    """Whether what rounding leaves of a constant is all that there is of a standard deviation, of however many rows."""
     constant: NDArray[np.bool_] = ~(scale > 10 * np.finfo(np.float64).eps * np.abs(mean))
     return constant
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from tsattn.data.category_columns import Categories, category_names, with_categories
 from tsattn.data.file_views import FileView
-from tsattn.data.frequency import Times, future_index, one_time
+from tsattn.data.frequency import Times
+from tsattn.data.horizon_times import times_after
 from tsattn.data.row_ranges import columns_of, is_mapped, run_blocks, runs_of
 from tsattn.data.time_numbers import time_numbers, time_unit, times_of
 from tsattn.errors import UserError, one_of, shown
@@ -56,6 +57,7 @@ class Panel:
         weights: `(rows, C)` float64 how much each target counts in a training; None: all alike.
         covariate_categories: by name, the categories of the covariates that are such, see `category_columns`.
         complete: those arrays of rows of which it is known that no number is missing; of others it is found out.
+        fills_ahead: whether what is missing in `ahead` is imputed, as of rows that are past by now; else it is refused.
     """
 
     ids: tuple[Any, ...]
@@ -79,6 +81,7 @@ class Panel:
     weights: NDArray[np.float64] | None = None
     covariate_categories: Categories = field(default_factory=dict)
     complete: frozenset[str] = frozenset()
+    fills_ahead: bool = False
 
     def __len__(self) -> int:
         """The number of series."""
@@ -144,22 +147,17 @@ class Panel:
 
     def future_time(self, series: int, horizon: int) -> Times:
         """The `horizon` time stamps after the last row of a series, which is given by its number."""
-        return future_index(self.time[self.starts[series + 1] - 1], self.frequency, horizon)
+        return self.future_times(np.array([series]), horizon)
 
     def future_times(self, numbers: NDArray[np.int64], horizon: int) -> Times:
         """The same of some of the series, end to end."""
-        # most series end at a few time stamps: of many, a calendar is too slow to be asked for each
-        places, ends = pd.factorize(self.time[self.starts[1:][numbers] - 1])
-        first, *others = (future_index(end, self.frequency, horizon) for end in ends)
-        steps = places[:, None] * horizon + np.arange(horizon)
-        all_times = first.append(others).take(steps.ravel())
-        return one_time(all_times)
+        return times_after(self.time, self.starts, numbers, self.frequency, horizon)
 
     def future_for(self, horizon: int) -> NDArray[np.float64] | None:
         """The future covariates of the `horizon` steps after the last row of each series.
 
         Returns:
-            `(S, horizon, F)` finite values, or None without future covariates.
+            `(S, horizon, F)` values, finite unless `fills_ahead`; None without future covariates.
 
         Raises:
             UserError: naming the id and the first time stamp without a value.
@@ -171,6 +169,8 @@ class Panel:
         given = rows < self.ahead_starts[1:, None]
         values = np.full((len(self), horizon, len(self.future_names)), np.nan)
         values[given] = self.ahead[rows[given]]
+        if self.fills_ahead:
+            return values
         lacking = np.flatnonzero(np.isnan(self.ahead).all(axis=0))  # all of them if there are no rows ahead
         if lacking.size:
             names = one_of(shown(self.future_names[column]) for column in lacking)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -80,7 +81,7 @@ def plain_frame(
         the frame, and the column of time stamps if it was named or was the index.
 
     Raises:
-        UserError: for two columns of one name.
+        UserError: for two columns of one name, and a wide table with time stamps both as its index and in a column.
     """
     frame = table.set_axis([str(name) for name in table.columns], axis=1)
     columns = frame.columns
@@ -90,19 +91,52 @@ def plain_frame(
     levels = [name for name in frame.index.names if name in known and name is not None and name not in columns]
     wanted = {*TIME_COLUMNS} if time_column is None else {time_column}
     index = frame.index
-    if levels:
+    is_time = isinstance(index, pd.DatetimeIndex | pd.PeriodIndex)
+    # a long table has its time in a column, whatever its index
+    is_long = id_column is not None or _usual_names(columns) is not None
+    rival = None if is_long else next((name for name in TIME_COLUMNS if name in columns), None)
+    is_alone = False  # the column that is called like time stamps: values then, if the index has them
+    if is_time and time_column in columns:
+        levels = []  # the index is no column
+    if is_time and time_column is None and rival is not None:
+        if _are_times(frame[rival], index):
+            levels = []
+        elif len(columns) == 1:
+            is_alone = True
+        else:
+            raise UserError(
+                f"{source} has time stamps as its index and a column {shown(rival)} that differs from them; give "
+                f"time_column {shown(repr(rival))} if that is the time, or rename that column if the index is"
+            )
+    if levels and not is_alone:
         frame = frame.reset_index(level=levels)
-    elif not wanted & {*columns} and (time_column is None or index.name is None):
-        is_time = isinstance(index, pd.DatetimeIndex | pd.PeriodIndex)
+    elif is_alone or (not wanted & {*columns} and (time_column is None or index.name is None)):
         is_step = (
             allow_steps and _counts_steps(frame) and not {id_column, *(names[0] for names in _LONG_TABLES)} & {*columns}
         )
         if is_time or is_step:
             own = None if index.name is None or str(index.name) in columns else str(index.name)
-            time_column = time_column or own or NO_NAME
+            free = (name for name in (NO_NAME, *TIME_COLUMNS) if name not in columns)
+            time_column = time_column or own or next(free)
             stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
             frame = frame.set_axis(stamps.rename(time_column), axis=0).reset_index()
     return frame.reset_index(drop=True), time_column
+
+
+def _usual_names(columns: Collection[str]) -> tuple[str, str, str] | None:
+    """The columns of a long table that need no naming, of the kind that these are; None of others."""
+    return next((names for names in _LONG_TABLES if names[0] in columns), None)
+
+
+def _are_times(column: pd.Series, index: pd.Index) -> bool:
+    """Whether a column holds the time stamps of the index, maybe as text."""
+    stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else pd.DatetimeIndex(index)
+    if isinstance(column.dtype, pd.PeriodDtype):
+        column = column.dt.to_timestamp()
+    elif not pd.api.types.is_datetime64_any_dtype(column.dtype):
+        column = column.astype(str)
+    read = pd.DatetimeIndex(pd.to_datetime(column, utc=True, errors="coerce", format="ISO8601"))
+    return bool((read == (stamps.tz_localize("UTC") if stamps.tz is None else stamps)).all())
 
 
 def _counts_steps(frame: pd.DataFrame) -> bool:
@@ -140,7 +174,7 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
         UserError: if there is no column of time stamps, or no target in a long table.
     """
     columns, id_column, target = set(frame.columns), named.id_column, named.target
-    usual = next((names for names in _LONG_TABLES if names[0] in columns), None)
+    usual = _usual_names(columns)
     if id_column is None and usual is not None:
         id_column = usual[0]
     times = (*([] if usual is None else usual[1:2]), *TIME_COLUMNS)

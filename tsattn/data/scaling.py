@@ -323,7 +323,7 @@ def _each_row(units: NDArray[np.float64], panel: Panel) -> NDArray[np.float64]:
 
 
 def scaled_ahead(ahead: NDArray[np.float64] | None, scaler: Scaler) -> torch.Tensor | None:
-    """Future covariates after the end of the data, `(S, T, F)` finite numbers, as a float32 tensor on their scale."""
+    """Future covariates after the end of the data, `(S, T, F)`, as a float32 tensor on their scale; NaN stays NaN."""
     if ahead is None:
         return None
     mean, scale = _covariate_units(scaler, slice(-ahead.shape[-1], None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -56,7 +57,8 @@ def rolling_forecasts(
             counts = window + 1, windows, len(numbers), len(panel)
             logger.warning("window %d of %d has %d of %d series: the others are too short", *counts)
         whole = panel.take(numbers)
-        seen = whole.until(ends[numbers, window])
+        # what a covariate lacks after an origin is imputed, as in the windows of a training: these rows have come
+        seen = replace(whole.until(ends[numbers, window]), fills_ahead=True)
         with quiet(window > 0):  # the first has the shortest series
             if fitted is None or refit:
                 fitted = fit(seen)

@@ -144,6 +144,7 @@ class Forecasting(ABC):
         The last cutoff of each series is `prediction_length` rows before its end. The forecaster itself is left as it
         is: the models are trained here, and the last tenth of the rows before an origin chooses their weights, whatever
         split was given. A series that is too short for the first cutoff is new to a model that is not trained anew.
+        Future covariates that are missing after a cutoff are imputed and masked, as in a fit: these rows have come.
 
         Args:
             frame: the series.

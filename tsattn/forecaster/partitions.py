@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tsattn.data.csv_cells import whole_ids
 from tsattn.data.files import first_line
 from tsattn.data.roles import find_roles
 from tsattn.data.table_options import Columns
@@ -24,6 +26,7 @@ from tsattn.errors import UserError, shown
 __all__ = ["Partition", "check_whole_series", "find_partitions", "id_column", "partition_table", "series_hashes"]
 
 _ENDINGS = (".parquet", ".pq")
+_MISSING = "__HIVE_DEFAULT_PARTITION__"  # stands for a missing value in the name of a folder
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,14 @@ class Partition:
         files: its files inside the whole.
         keys: the columns that folders are named after.
         state: sizes and times of the files, by which a change is seen.
+        whole_keys: those of `keys` that hold whole numbers; the others hold text, such as the id ``007``.
     """
 
     name: str
     files: tuple[str, ...]
     keys: tuple[str, ...]
     state: str
+    whole_keys: tuple[str, ...] = ()
 
     @property
     def output(self) -> str:
@@ -72,7 +77,8 @@ def find_partitions(root: Path) -> list[Partition]:
             found.setdefault((folder if _keys(folder) else own).as_posix(), []).append(own.as_posix())
     if not found:
         raise UserError(f"the folder {root} has no Parquet file ({', '.join(_ENDINGS)})")
-    partitions = [_partition(root, name, files) for name, files in found.items()]
+    whole = _whole_keys(found.values())
+    partitions = [_partition(root, name, files, whole) for name, files in found.items()]
     outputs: dict[str, str] = {}
     for one in partitions:
         if one.output in outputs:
@@ -159,7 +165,10 @@ def _ids(root: Path, partition: Partition, column: str) -> NDArray[Any]:
 
 def _dataset(root: Path, partition: Partition) -> Any:
     files = [str(root / name) for name in partition.files]
-    hive = ds.partitioning(flavor="hive")
+    # what the files hold of these columns themselves is of the type that it has there
+    keys = [name for name in dict.fromkeys(partition.keys) if name not in pq.read_schema(files[0]).names]
+    kinds = [(name, pa.int64() if name in partition.whole_keys else pa.string()) for name in keys]
+    hive = ds.partitioning(pa.schema(kinds), flavor="hive")
     return ds.dataset(files, format="parquet", partitioning=hive, partition_base_dir=str(root))
 
 
@@ -172,12 +181,28 @@ def _readable(root: Path, partition: Partition) -> Iterator[None]:
         raise UserError(f"{root / partition.name} cannot be read, or is damaged: {first_line(error)}") from error
 
 
-def _partition(root: Path, name: str, files: list[str]) -> Partition:
-    return Partition(name, tuple(files), _keys(Path(files[0]).parent), _state(root, files))
+def _partition(root: Path, name: str, files: list[str], whole: frozenset[str]) -> Partition:
+    keys = _keys(Path(files[0]).parent)
+    return Partition(name, tuple(files), keys, _state(root, files), tuple(key for key in keys if key in whole))
 
 
 def _keys(folder: Path) -> tuple[str, ...]:
-    return tuple(part.partition("=")[0] for part in folder.parts if "=" in part)
+    return tuple(key for key, _ in _values(folder))
+
+
+def _values(folder: Path) -> list[tuple[str, str]]:
+    """The columns that a folder is named after, and their values."""
+    parts = (part.partition("=") for part in folder.parts if "=" in part)
+    return [(key, value) for key, _, value in parts]
+
+
+def _whole_keys(files: Iterable[Sequence[str]]) -> frozenset[str]:
+    """The columns whose values are plain whole numbers in the names of all folders, as ids in a CSV file must be."""
+    values: dict[str, set[str]] = {}
+    for names in files:
+        for key, value in _values(Path(names[0]).parent):
+            values.setdefault(key, set()).add(value)
+    return frozenset(key for key, texts in values.items() if whole_ids(texts - {_MISSING}))
 
 
 def _check_state(root: Path, partition: Partition) -> None:

@@ -94,7 +94,8 @@ class _CallThere:
     def __call__(self, batch: pa.Table) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = {"name": [], "result": []}
         for facts in batch["partition"].to_pylist():
-            one = Partition(facts["name"], tuple(facts["files"]), tuple(facts["keys"]), facts["state"])
+            lists = {name: tuple(facts[name]) for name in ("files", "keys", "whole_keys")}
+            one = Partition(name=facts["name"], state=facts["state"], **lists)
             with quiet(), quiet_lightning():
                 try:
                     result = self._function(one)

@@ -61,7 +61,7 @@ class UnseenWindows:
         if lacking == len(origins):
             raise UserError(
                 f"there is nothing to score: no series has {T} rows (prediction_length) after those that were fitted; "
-                "keep some from the fit (test_rows=...), or see cross_validate"
+                "keep some from the fit (val_rows=..., test_rows=...), or see cross_validate"
             )
         if lacking:
             logger.warning("%d of %d series have no window to score", lacking, len(origins))
