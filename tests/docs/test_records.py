@@ -48,7 +48,7 @@ def test_the_leaderboard_is_that_of_the_records_that_were_committed() -> None:
     said = "All comparisons of an attention with standard attention that have an interval are ties"
     found = {
         f"{said};": bool(re.search(r"All \d+ comparisons", readme)),
-        f"{said}, but for the MAE of `btt` on weather;": "ties, 3 worse; all of these are between arms that" in readme,
+        f"{said}, but for the MAE of `btt` on weather;": "ties, 2 worse; all of these are between arms that" in readme,
     }
     assert [words in " ".join(PAYS_OFF.split()) for words in found] == [*found.values()], "say what was found there"
     assert sum(found.values()) == 1
@@ -101,7 +101,7 @@ def test_what_pays_off_is_what_the_linked_records_say() -> None:
     for found, link in rows:
         record = set(re.findall(r"\d+(?:\.\d+)?", (DOCS / "concepts" / link).read_text("utf-8")))
         assert set(re.findall(r"\d+(?:\.\d+)?", found)) <= record, (found, link)
-    percents = [("ett", "4.0 % below"), ("ett", "7.2 % below")]
+    percents = [("ett", "0.2 % below"), ("ett", "4.0 % below"), ("ett", "7.2 % below")]
     percents += [("exchange_rate", "10.3 % above"), ("national_illness", "15.9 % below")]
     for suite, percent in percents:
         assert percent in " ".join(PAYS_OFF.split())
