@@ -28,6 +28,7 @@ from peer_speed.tables import row_of
 from tsattn.cli.benchmark import find_suite
 from tsattn.errors import UserError, number_of
 from tsattn.leaderboard.comparisons import Pair, compare_pairs
+from tsattn.leaderboard.own_seconds import own_seconds
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.wording import DASH, listed, percent, rough_percent, score_pair, with_spread
 from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm, Standings
@@ -303,11 +304,12 @@ def _about(done: pd.DataFrame) -> list[str]:
         ", ".join(f"{name} {value}" for name, value in json.loads(one).items()) for one in _unique(done["versions"])
     ]
     threads = [number_of(int(one), "thread") for one in _unique(done["threads"])]
-    seconds = done["seconds"].astype(float).sum()
+    seconds = own_seconds(done).sum()
+    machines, devices = listed(_unique(done["cpu"])) or DASH, listed(_unique(done["device"])) or DASH
+    commits = listed([str(one)[:10] for one in _unique(done["git"])]) or DASH
     return [
-        f"{number_of(len(done), 'run')}, {seconds / 3600:.1f} hours in all, on {listed(_unique(done['cpu'])) or DASH}, "
-        f"{listed(_unique(done['device'])) or DASH}, {listed(threads) or DASH}; {'; '.join(versions) or DASH}; git "
-        f"{listed([str(one)[:10] for one in _unique(done['git'])]) or DASH}."
+        f"{number_of(len(done), 'run')}, {seconds / 3600:.1f} hours of training, on {machines}, {devices}, "
+        f"{listed(threads) or DASH}; {'; '.join(versions) or DASH}; git {commits}."
     ]
 
 

@@ -10,6 +10,7 @@ from tests.leaderboard.invented import record
 from tsattn.errors import UserError
 from tsattn.leaderboard.record_table import add_records, keep_beside, record_table
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.suite_facts import SuiteFacts
 from tsattn.leaderboard.working_folder import WorkingFolder
 
 
@@ -34,7 +35,7 @@ def test_two_experiments_of_one_name_are_refused(at_once: bool, tmp_path: Path) 
                 keep_beside(folder, [], others)
         else:
             keep_beside(folder, [], others)
-    table = record_table("mine", [], folder, {})
+    table = record_table("mine", [], folder, {}, SuiteFacts())
     assert table.frame[["suite", "key"]].to_numpy().tolist() == ([] if at_once else [["mine", "zzz"]])
 
 
@@ -45,7 +46,7 @@ def test_the_same_run_of_two_is_one(tmp_path: Path) -> None:
     for _ in range(2):
         _, others = add_records(folder, tmp_path / "out", [source, source])
         keep_beside(folder, [], others)
-    assert len(record_table("mine", [], folder, {})) == 1
+    assert len(record_table("mine", [], folder, {}, SuiteFacts())) == 1
 
 
 def test_what_two_processes_have_kept_is_refused_too(tmp_path: Path) -> None:
@@ -56,4 +57,4 @@ def test_what_two_processes_have_kept_is_refused_too(tmp_path: Path) -> None:
             tmp_path / "work" / "added" / f"{key}.parquet"
         )
     with pytest.raises(UserError, match="two different experiments are called"):
-        record_table("mine", [], folder, {})
+        record_table("mine", [], folder, {}, SuiteFacts())

@@ -57,9 +57,12 @@ def run(words: list[str]) -> int:
     file = options.published or shipped_numbers()
     published = read_published(file) if file is not None else []
     records = Records.read(*options.records)
+    fresh = options.confirm or _fresh_of_one_suite(records)
+    if not fresh:
+        records = records.without_fresh_seeds()  # which confirm what their own suite finds, in its own report
     board = Standings(records)
-    _check_seeds(options.confirm, sorted({int(seed) for seed in board.done["seed"].dropna()}))
-    analysis = Analysis(board, published, options.confirm, origins=read_origins(options.records))
+    _check_seeds(fresh, sorted({int(seed) for seed in board.done["seed"].dropna()}))
+    analysis = Analysis(board, published, fresh, origins=read_origins(options.records))
     if options.readme is None or options.output is not None:
         folders = [_folder_of(source) for source in options.records]
         analysis = _with_pictures(analysis, records, options.runs, folders)
@@ -89,7 +92,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_seeds,
         default=(),
         metavar="SEEDS",
-        help="such as 4,5: find differences without these seeds, and see with them alone what is left",
+        help="such as 4,5: find differences without these seeds, and see with them alone what is left (default: the "
+        "fresh_seeds of the suite)",
     )
     parser.add_argument(
         "--runs",
@@ -113,6 +117,16 @@ def _seeds(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"\d+(,\d+)*", text.strip()):
         raise argparse.ArgumentTypeError(f"must be seeds such as 4,5, not {text}")
     return tuple(sorted({int(seed) for seed in text.split(",")}))
+
+
+def _fresh_of_one_suite(records: Records) -> tuple[int, ...]:
+    """The fresh seeds that are done, if the records are of one suite alone; none where all that are done are fresh."""
+    frame = records.frame
+    suites = set(frame["suite"])
+    known = {int(seed) for seed in frame.loc[frame["status"] == "done", "seed"].dropna()}
+    facts = records.suites.get(suites.pop()) if len(suites) == 1 else None
+    fresh = known & set(facts.fresh_seeds if facts is not None else ())
+    return tuple(sorted(fresh)) if fresh != known else ()
 
 
 def _check_seeds(fresh: tuple[int, ...], known: list[int]) -> None:

@@ -19,10 +19,11 @@ from tsattn.leaderboard.plan import Entry, Plan, StudyEntry
 from tsattn.leaderboard.planner import Planner
 from tsattn.leaderboard.provenance import git_state
 from tsattn.leaderboard.record_table import add_records, keep_beside, record_table
-from tsattn.leaderboard.records import Record
+from tsattn.leaderboard.records import RECORDS_FILE, Record, read_facts
 from tsattn.leaderboard.shards import Shard
 from tsattn.leaderboard.study_work import StudyWork
 from tsattn.leaderboard.suite import Suite
+from tsattn.leaderboard.suite_facts import SuiteFacts
 from tsattn.leaderboard.whole_files import write_whole
 from tsattn.leaderboard.worker_process import BUSY, why_ended
 from tsattn.leaderboard.working_folder import WorkingFolder
@@ -108,6 +109,7 @@ class Board:
         self._written = time.monotonic()
         self._elsewhere: set[str] = set()
         self._selected_before: dict[str, Any] = {}
+        self._horizons_before: Mapping[str, tuple[int, ...]] = {}
         self._git = ""
         self._jobs = options.jobs
 
@@ -125,6 +127,8 @@ class Board:
         file = self.output / SELECTED
         before = json.loads(file.read_text()) if file.exists() else {}
         self._selected_before = {name: one for name, one in before.items() if one["status"] == "done"}
+        if (self.output / RECORDS_FILE).exists():
+            self._horizons_before = read_facts(self.output).get(self.suite.name, SuiteFacts()).horizons
         new, others = add_records(self.folder, self.output, self.options.added, in_memory=dry)
         self._make_plan()
         keep_beside(self.folder, self._whole.entries, others, in_memory=dry)
@@ -198,7 +202,9 @@ class Board:
         with self.folder.held("records", _LOCK_PATIENCE):
             for left in self.output.glob("*.partial"):  # by a process that was killed over it
                 left.unlink(missing_ok=True)
-            table = record_table(self.suite.name, list(entries.values()), self.folder, self._failed_studies)
+            table = record_table(
+                self.suite.name, list(entries.values()), self.folder, self._failed_studies, self._facts()
+            )
             table.write(self.output)
             studies = {study.name: study for study in (*self._whole.studies, *self._plan.studies)}
             known = {name: self._selected(name) for name in sorted(studies)}
@@ -207,6 +213,16 @@ class Board:
                 text = json.dumps(content, indent=2) + "\n"
                 write_whole(self.output / SELECTED, lambda file: file.write(text.encode()))
         self._written = time.monotonic()
+
+    def _facts(self) -> SuiteFacts:
+        """Of what is run here, and of data sets that were run before."""
+        horizons: dict[str, set[int]] = {}
+        for entry in self._plan.entries:
+            horizons.setdefault(entry.dataset, set()).add(entry.horizon)
+        facts = SuiteFacts(
+            {name: tuple(sorted(some)) for name, some in horizons.items()}, self.suite.fresh_seeds, self.suite.caveats
+        )
+        return facts.with_horizons(self._horizons_before)
 
     def estimates(self) -> Estimates:
         """How long entries take."""

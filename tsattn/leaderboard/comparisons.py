@@ -12,7 +12,17 @@ from tsattn.leaderboard.block_bootstrap import Deviations
 from tsattn.leaderboard.paired_errors import COMPARISON, Pair, PairedErrors, Seeds, predictor_of
 from tsattn.leaderboard.standings import METRICS, RIDGE, STANDARD, RankedArm, Standings
 
-__all__ = ["COMPARISON", "LEVEL", "Pair", "adjusted", "compare_all", "compare_pairs", "confirm", "planned"]
+__all__ = [
+    "COMPARISON",
+    "LEVEL",
+    "Pair",
+    "adjusted",
+    "compare_all",
+    "compare_pairs",
+    "confirm",
+    "planned",
+    "verdict_of",
+]
 
 LEVEL = 0.05
 """Of significance, after correction."""
@@ -181,7 +191,7 @@ def _compared(
     of_rows = [losses[names] for names in frame[COMPARISON[:5]].itertuples(index=False, name=None)]
     frame["loss"], frame["reference_loss"] = ([one[side] for one in of_rows] for side in (0, 1))
     frame["is_other_loss"] = (frame["loss"] != frame["reference_loss"]) & (frame["reference_loss"] != "")
-    frame["verdict"] = [_verdict(*values) for values in zip(*(frame[name] for name in _JUDGED), strict=True)]
+    frame["verdict"] = [verdict_of(*values) for values in zip(*(frame[name] for name in _JUDGED), strict=True)]
     return frame.sort_values("against", ascending=False, kind="stable", ignore_index=True)  # standard, then ridge
 
 
@@ -205,7 +215,15 @@ _COLUMNS = [
 _JUDGED = ("difference", "low", "high", "holm")
 
 
-def _verdict(difference: float, low: float, high: float, holm: float) -> str:
+def verdict_of(difference: float, low: float, high: float, holm: float) -> str:
+    """What a comparison comes to: ``better``, ``worse``, ``tie``, ``one seed`` or ``no interval``, see `compare_all`.
+
+    Args:
+        difference: of the errors.
+        low: the end of its interval.
+        high: the other end.
+        holm: its corrected p-value; NaN without one.
+    """
     if np.isnan([difference, low, high]).any():
         return "no interval"
     if np.isnan(holm):

@@ -74,15 +74,24 @@ def rankings(board: Standings, table: pd.DataFrame) -> list[Ranking]:
     return [one for one in found if one is not None]
 
 
+def _whole_part(errors: pd.DataFrame, arms: Sequence[RankedArm]) -> tuple[list[RankedArm], pd.DataFrame]:
+    """The arms that are done in many tables, and the tables that have all of these: as many errors as can be."""
+    counts = errors.notna().sum().to_dict()
+    parts = []
+    for least in sorted({counts[arm] for arm in arms}):
+        kept = [arm for arm in arms if counts[arm] >= least]
+        parts.append((kept, errors[kept].dropna()))
+    able = [part for part in parts if len(part[0]) >= _FEWEST_ARMS and len(part[1]) >= _FEWEST_TABLES]
+    return max(able or parts, key=lambda part: part[1].size)
+
+
 def _ranking(what: str, arms: Sequence[RankedArm], table: pd.DataFrame) -> Ranking | None:
     names = pd.Series([RankedArm(*pair) for pair in table[["predictor", "attention"]].itertuples(index=False)])
     wanted = table.assign(arm=names.to_numpy())[names.isin(list(arms)).to_numpy()]
     errors = wanted.pivot_table(index=["dataset", "horizon"], columns="arm", values="mse", sort=False)
-    counts = errors.notna().sum()
-    if counts.empty:
+    if errors.empty:
         return None
-    kept = [arm for arm in arms if counts.get(arm, 0) == counts.max()]
-    whole = errors[kept].dropna()
+    kept, whole = _whole_part(errors, [arm for arm in arms if arm in errors.columns])
     if len(kept) < _FEWEST_ARMS or len(whole) < _FEWEST_TABLES:
         return None
     from scipy.stats import friedmanchisquare, studentized_range

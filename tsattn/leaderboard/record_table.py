@@ -8,6 +8,7 @@ from pathlib import Path
 from tsattn.errors import UserError
 from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.records import LABELS, RECORDS_FILE, Record, Records, called_twice, shown_number
+from tsattn.leaderboard.suite_facts import SuiteFacts
 from tsattn.leaderboard.working_folder import WorkingFolder
 
 __all__ = ["add_records", "keep_beside", "record_table"]
@@ -16,7 +17,7 @@ _ADDED = "added"
 
 
 def record_table(
-    suite: str, entries: Iterable[Entry], folder: WorkingFolder, failed_studies: Mapping[str, str]
+    suite: str, entries: Iterable[Entry], folder: WorkingFolder, failed_studies: Mapping[str, str], facts: SuiteFacts
 ) -> Records:
     """What is known of planned entries, and what was added of others.
 
@@ -25,6 +26,7 @@ def record_table(
         entries: planned.
         folder: with what was decided.
         failed_studies: by name, why a study has chosen nothing.
+        facts: what else there is to know of the suite.
 
     Raises:
         UserError: if two different experiments that were added are called the same, as none says which is meant.
@@ -38,7 +40,8 @@ def record_table(
         if record is not None:
             found[planned] = Record({**record.row, **labels}, record.windows)
     beside = _beside(folder, entries)
-    return Records.of([*found.values(), *(Record({**one.row, "suite": suite}, one.windows) for one in beside)])
+    others = (Record({**one.row, "suite": suite}, one.windows) for one in beside)
+    return Records.of([*found.values(), *others], {suite: facts})
 
 
 def _decided(entry: Entry, folder: WorkingFolder, failed_studies: Mapping[str, str]) -> Record | None:

@@ -19,9 +19,20 @@ import pyarrow.parquet as pq
 
 from tsattn.data.files import first_line
 from tsattn.errors import UserError, shown
+from tsattn.leaderboard.suite_facts import SuiteFacts, merged_facts
 from tsattn.leaderboard.whole_files import write_whole
 
-__all__ = ["LABELS", "RECORDS_FILE", "STATUSES", "WINDOWS_FILE", "Record", "Records", "called_twice", "shown_number"]
+__all__ = [
+    "LABELS",
+    "RECORDS_FILE",
+    "STATUSES",
+    "WINDOWS_FILE",
+    "Record",
+    "Records",
+    "called_twice",
+    "read_facts",
+    "shown_number",
+]
 
 RECORDS_FILE, WINDOWS_FILE = "records.parquet", "windows.parquet"
 STATUSES = ("done", "failed", "does not apply")
@@ -137,21 +148,26 @@ class Records:
     Args:
         table: with the columns of ``records.parquet``.
         windows: with those of ``windows.parquet``: rows of one key contiguous, and in order of their windows.
+        suites: what is known of suites besides their runs, by name; older files have nothing of it.
+
+    Attributes:
+        suites: the same.
     """
 
-    def __init__(self, table: pa.Table, windows: pa.Table) -> None:
+    def __init__(self, table: pa.Table, windows: pa.Table, suites: Mapping[str, SuiteFacts] | None = None) -> None:
         self._table = table
         self._windows = windows
+        self.suites = dict(suites or {})
 
     @classmethod
-    def of(cls, records: Iterable[Record]) -> Self:
+    def of(cls, records: Iterable[Record], suites: Mapping[str, SuiteFacts] | None = None) -> Self:
         """Records that were made one by one; of two of the same key and name the later is taken."""
         known = {_identity(record.row): record for record in records}
         ordered = [known[identity] for identity in sorted(known, key=_order)]
         table = pa.Table.from_pylist([dict(record.row) for record in ordered], schema=_SCHEMA)
         by_key = {record.row["key"]: record.windows for record in ordered if record.row["status"] == "done"}
         parts = [_with_key(key, part) for key, part in sorted(by_key.items())]
-        return cls(table, _joined(parts))
+        return cls(table, _joined(parts), suites)
 
     @classmethod
     def read(cls, *sources: str | Path) -> Self:
@@ -166,7 +182,8 @@ class Records:
             raise UserError(f"no records are named: valid is a folder with {RECORDS_FILE}, or that file")
         known: dict[tuple[Any, ...], Record] = {}
         results: dict[str, tuple[Record, Path]] = {}
-        for path in map(_records_file, sources):
+        files = [_records_file(source) for source in sources]
+        for path in files:
             for record in _read_records(path):
                 key, identity = record.row["key"], _identity(record.row)
                 if record.row["status"] == "done":
@@ -175,7 +192,7 @@ class Records:
                 former = known.get(identity)
                 if former is None or (former.row["status"] != "done" and record.row["status"] == "done"):
                     known[identity] = record
-        return cls.of(known.values())
+        return cls.of(known.values(), merged_facts(map(read_facts, files)))
 
     def __len__(self) -> int:
         """The number of entries."""
@@ -190,7 +207,16 @@ class Records:
     def without_seeds(self, seeds: Collection[int]) -> Self:
         """These, without the runs of some seeds."""
         is_one = pc.is_in(self._table["seed"], value_set=pa.array(sorted(seeds), pa.int64()))
-        return type(self)(self._table.filter(pc.invert(is_one)), self._windows)
+        return self._only(pc.invert(is_one))
+
+    def without_fresh_seeds(self) -> Self:
+        """These, without the runs of seeds that chose nothing in their own suite, and are there to confirm."""
+        fresh = {(name, seed) for name, facts in self.suites.items() for seed in facts.fresh_seeds}
+        rows = zip(self._table["suite"].to_pylist(), self._table["seed"].to_pylist(), strict=True)
+        return self._only(pa.array([row not in fresh for row in rows], pa.bool_()))
+
+    def _only(self, is_kept: pa.Array) -> Self:
+        return type(self)(self._table.filter(is_kept), self._windows, self.suites)
 
     def windows(self, key: str) -> pd.DataFrame:
         """The errors of the test windows of a key, in order.
@@ -215,7 +241,8 @@ class Records:
         Raises:
             UserError: if they cannot be written.
         """
-        metadata = {_METADATA: json.dumps({"format": _FORMAT})}
+        suites = {name: facts.to_dict() for name, facts in sorted(self.suites.items())}
+        metadata = {_METADATA: json.dumps({"format": _FORMAT, **({"suites": suites} if suites else {})})}
         # in this order every row that is read has its windows
         _write_parquet(Path(folder) / WINDOWS_FILE, self._windows.replace_schema_metadata(metadata))
         _write_parquet(Path(folder) / RECORDS_FILE, self._table.replace_schema_metadata(metadata))
@@ -314,6 +341,24 @@ def _read_records(path: Path) -> list[Record]:
     if not beside.is_file():
         raise UserError(f"the errors by window are missing: {beside} lies beside every {RECORDS_FILE}")
     return Records(table, _read_parquet(beside, dictionaries=["key"])).each()
+
+
+def read_facts(source: str | Path) -> dict[str, SuiteFacts]:
+    """What records say of suites besides their runs, by name.
+
+    Args:
+        source: a folder, or the file.
+
+    Raises:
+        UserError: if there are none.
+    """
+    path = _records_file(source)
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {first_line(error)}") from error
+    suites = _described(schema, path).get("suites", {})
+    return {name: SuiteFacts.of(content) for name, content in suites.items()}
 
 
 def _check_same(key: str, one: Record, home: Path, other: Record, place: Path) -> None:

@@ -79,6 +79,7 @@ class Standings:
         records: of one suite or several.
 
     Attributes:
+        suites: what the records say of suites besides their runs, by name.
         entries: a row an entry of the records, with what failed and what does not apply.
         done: those that are done.
 
@@ -88,6 +89,7 @@ class Standings:
 
     def __init__(self, records: Records) -> None:
         self._records = records
+        self.suites = records.suites
         self.entries = records.frame
         done = self.entries[self.entries["status"] == "done"]
         # suites may share a run
@@ -120,8 +122,11 @@ class Standings:
         return Standings(self._records.without_seeds(seeds)) if seeds else self
 
     def horizons(self, dataset: str) -> list[int]:
-        """Those of a data set at which anything was planned."""
-        return sorted({int(value) for value in self.entries.loc[self.entries["dataset"] == dataset, "horizon"]})
+        """Those of a data set at which anything was planned, whether or not it is done."""
+        planned = {horizon for facts in self.suites.values() for horizon in facts.horizons.get(dataset, ())}
+        return sorted(
+            planned | {int(value) for value in self.entries.loc[self.entries["dataset"] == dataset, "horizon"]}
+        )
 
     def arms_of(self, dataset: str, horizon: int) -> list[RankedArm]:
         """Those that are done in a table."""

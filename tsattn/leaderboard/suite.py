@@ -170,6 +170,8 @@ class Suite:
         first_seed: the seeds are this one and those after it.
         order: a permutation of `ORDER`.
         selection: how values are chosen; None takes them as they are written.
+        fresh_seeds: those that have no part in what reports find, and confirm it.
+        caveats: sentences that reports print.
     """
 
     name: str
@@ -182,6 +184,8 @@ class Suite:
     first_seed: int = 1
     order: tuple[str, ...] = ORDER
     selection: Selection | None = None
+    fresh_seeds: tuple[int, ...] = ()
+    caveats: tuple[str, ...] = ()
 
     def narrowed(
         self,

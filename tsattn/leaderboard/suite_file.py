@@ -9,6 +9,8 @@
     horizons: [96, 336, 192, 720]       # the most worth first
     seeds: {96: 5, 336: 5, 192: 3, 720: 3}   # or a number; anywhere below: at most so many
     first_seed: 1                       # the default
+    fresh_seeds: [4, 5]                 # have no part in what reports find, and confirm it; none by default
+    caveats: ["What every report should say."]
     order: [seed, horizon, dataset, predictor, attention]   # the default: what changes least first
     values: {data.context_length: 512}  # of all experiments, by their dotted paths
     attentions:
@@ -93,6 +95,8 @@ def _suite(name: str, content: Any) -> Suite:
         first_seed=whole_number("first_seed", content.get("first_seed", 1), least=0),
         order=_order(content.get("order", ORDER)),
         selection=_selection(content.get("selection"), horizons),
+        fresh_seeds=_fresh_seeds(content.get("fresh_seeds")),
+        caveats=_caveats(content.get("caveats")),
     )
     for name, limits in [
         *((part.name, part.limits) for part in suite.data.values()),
@@ -214,6 +218,20 @@ def _selection(given: Any, horizons: Sequence[int]) -> Selection | None:
         attentions=attentions,
         values=_values(given.get("values"), "values of the selection"),
     )
+
+
+def _fresh_seeds(given: Any) -> tuple[int, ...]:
+    found = [
+        whole_number("each of fresh_seeds", one, least=0) for one in (given and _listed(given, "fresh_seeds")) or ()
+    ]
+    return tuple(sorted(set(found)))
+
+
+def _caveats(given: Any) -> tuple[str, ...]:
+    found = (given and _listed(given, "caveats")) or []
+    if not all(isinstance(one, str) and one.strip() for one in found):
+        raise UserError(f"caveats must be a list of sentences, not {shown(given)}")
+    return tuple(" ".join(one.split()) for one in found)
 
 
 def _order(given: Any) -> tuple[str, ...]:

@@ -26,6 +26,8 @@ SUITE = {
     "attentions": "a mapping of names to attentions: a kind, a description, or a mapping (see below)",
     "values": "of all experiments, by the dotted paths of a configuration: `{data.context_length: 512}`",
     "first_seed": "the number of the first seed; 1 by default",
+    "fresh_seeds": "seeds that have no part in what reports find, and confirm it: `[4, 5]`; none by default",
+    "caveats": "sentences that every report of the records prints, a list",
     "order": "of the runs, what changes least first: a list of seed, horizon, dataset, predictor and attention",
     "selection": "how values are chosen on validation before the runs (see below); `none` by default",
 }

@@ -11,11 +11,12 @@ import pandas as pd
 
 from tsattn.errors import UserError
 from tsattn.leaderboard.comparisons import compare_all, confirm
+from tsattn.leaderboard.mean_comparisons import MeanPair, compare_means
 from tsattn.leaderboard.rank_tests import Ranking, rankings
 from tsattn.leaderboard.report.parts import ReportFigure
 from tsattn.leaderboard.report.published import PublishedScores
-from tsattn.leaderboard.standings import STANDARD, RankedArm, Standings
-from tsattn.leaderboard.summaries import choices, comparable, horizon_means, scores
+from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm, Standings
+from tsattn.leaderboard.summaries import ROLLING, choices, comparable, horizon_means, scores
 
 __all__ = ["Analysis"]
 
@@ -73,6 +74,24 @@ class Analysis:
         return self._found[0]
 
     @cached_property
+    def chosen_means(self) -> pd.DataFrame:
+        """What `compare_means` says of the arms that validation and rolling origins chose among those that hold a
+        trained attention, beside standard attention of the same predictor and the ridge.
+        """
+        pairs = []
+        known = {(name, arm) for name, horizon in self.deciding.tables for arm in self.deciding.arms_of(name, horizon)}
+        for dataset in self.deciding.datasets:
+            for by in ("validation", ROLLING):
+                best = self.chosen(dataset, by=by)
+                if best is None:
+                    continue
+                arm = RankedArm(best["predictor"], best["attention"])
+                for reference in (RankedArm(arm.predictor, STANDARD), RankedArm(RIDGE)):
+                    if reference != arm and (dataset, reference) in known:
+                        pairs.append(MeanPair(dataset, arm, reference))
+        return compare_means(self.deciding, pairs, self.resamples)
+
+    @cached_property
     def confirmation(self) -> pd.DataFrame | None:
         """The second of `confirm`; None where no seeds are there for it."""
         return self._found[1]
@@ -124,6 +143,22 @@ class Analysis:
             found = own[own["verdict"] == word]
             parts.append(f"{word} at {_horizons(found)}" if len(found) else "")
         return ", ".join(filter(None, parts))
+
+    def mean_verdict(self, dataset: str, arm: RankedArm, against: str) -> str:
+        """What the mean over horizons of a chosen arm is beside another: ``better``, ``worse``, ``tie``, after which
+        ``(another loss)`` says that the two were trained by different ones; or at which horizons nothing can be told,
+        ``no interval at 720``. Nothing of what is not among `chosen_means`.
+        """
+        found = self.chosen_means
+        own = found[(found["dataset"] == dataset) & (found["against"] == against)]
+        own = own[(own["predictor"] == arm.predictor) & (own["attention"] == arm.attention)]
+        if not len(own):
+            return ""
+        row = own.iloc[0]
+        if row["undecided"]:
+            return ", ".join(f"{why} at {', '.join(map(str, where))}" for why, where in row["undecided"].items())
+        loss = " (another loss)" if row["is_other_loss"] and row["verdict"] != "tie" else ""
+        return f"{row['verdict']}{loss}"
 
     @cached_property
     def against_standard(self) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
 
 from tsattn.leaderboard.rank_tests import Ranking
 from tsattn.leaderboard.report.inline_svg import PALETTE, figure_style, inline_svg, page_colour
@@ -140,6 +141,8 @@ def _cycled(values: Sequence[str], length: int) -> list[str]:
 
 def _tidy_scatter(ax: Axes) -> None:
     ax.set_xscale("log")
+    if math.dist(np.log10(ax.get_xlim()[:1]), np.log10(ax.get_xlim()[1:])) >= 1:  # powers of ten say enough
+        ax.xaxis.set_minor_formatter(NullFormatter())
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(True, lw=0.5)
     ax.set_axisbelow(True)

@@ -15,13 +15,14 @@ from tsattn.leaderboard.report.wording import (
     each_row,
     listed,
     number_cell,
+    p_value,
     percent,
     percent_cell,
     rough_percent,
 )
 from tsattn.leaderboard.standings import ABLATIONS, STANDARD
 
-__all__ = ["compared_in_short", "confirmation_section", "difference_section", "rank_section"]
+__all__ = ["compared_in_short", "confirmation_section", "confirmed_in_short", "difference_section", "rank_section"]
 
 _COMPARED = [
     Column("data set", has_filter=True),
@@ -69,8 +70,8 @@ def difference_section(analysis: Analysis) -> Section:
             percent_cell(row.percent),
             number_cell(row.percent_low, _interval(row)),
             number_cell(row.difference, f"{row.difference:+.4f}".replace("-", MINUS)),
-            number_cell(row.p, _p_value(row.p)),
-            number_cell(row.holm, _p_value(row.holm)),
+            number_cell(row.p, p_value(row.p)),
+            number_cell(row.holm, p_value(row.holm)),
             number_cell(row.percent_detectable, rough_percent(row.percent_detectable)),
             number_cell(row.seeds, f"{row.seeds} pairs" if row.is_paired else f"{row.seeds} / {row.reference_seeds}"),
             number_cell(row.blocks, f"{row.blocks:.1f}"),
@@ -97,7 +98,8 @@ def confirmation_section(analysis: Analysis) -> Section | None:
     chosen = found[found["verdict"].isin(["better", "worse"]) & (found["against"] == STANDARD)]
     if not len(chosen):
         none = (
-            f"The seeds other than {seeds} found no difference from standard attention, so there is nothing to confirm."
+            f"The seeds other than {seeds} found no difference from standard attention, so there is nothing to "
+            "confirm. How large one would have been found stands in the column detectable, comparison by comparison."
         )
         return Section("confirmation", "Confirmation", [none])
     text = [
@@ -130,7 +132,7 @@ def confirmation_section(analysis: Analysis) -> Section | None:
                 *cells,
                 percent_cell(one["percent"]),
                 number_cell(one["percent_low"], f"{percent(one['percent_low'])} to {percent(one['percent_high'])}"),
-                number_cell(one["holm"], _p_value(one["holm"])),
+                number_cell(one["holm"], p_value(one["holm"])),
                 Cell("yes", mark="better") if is_confirmed else Cell(f"no: {one['verdict']}", mark="tie"),
             ]
         )
@@ -138,6 +140,30 @@ def confirmation_section(analysis: Analysis) -> Section | None:
         "confirmation-table", f"Differences found without seeds {seeds}, and with them alone", columns, rows
     )
     return Section("confirmation", "Confirmation", text, [table])
+
+
+def confirmed_in_short(analysis: Analysis) -> str:
+    """Which differences between attentions fresh seeds confirmed, and how large they are with these; empty where
+    there are no such seeds.
+    """
+    fresh = analysis.confirmation
+    if fresh is None:
+        return ""
+    seeds = listed(analysis.fresh_seeds)
+    own = analysis.against_standard
+    chosen = own[own["verdict"].isin(["better", "worse"])]
+    first = f"Seeds {seeds} chose nothing, and confirm."
+    if not len(chosen):
+        return f"{first} The other seeds found no attention that differs from standard attention."
+    verdicts = fresh.set_index(COMPARISON)
+    said = []
+    for row in each_row(chosen):
+        key = tuple(getattr(row, name) for name in COMPARISON)
+        if key in verdicts.index and verdicts.loc[key, "verdict"] == row.verdict:
+            that = percent(verdicts.loc[key, "percent"])
+            said.append(f"{row.attention} on {row.dataset} at {row.horizon} ({row.metric.upper()} {that})")
+    number = f"Of {len(chosen)} differences from standard attention that the other seeds found they confirm"
+    return f"{first} {number} {len(said) or 'none'}{': ' if said else ''}{'; '.join(said)}."
 
 
 def rank_section(analysis: Analysis) -> Section:
@@ -229,7 +255,7 @@ def _of_other_losses(judged: pd.DataFrame) -> str:
 
 
 def _rank_caption(ranking: Ranking) -> str:
-    p = _p_value(ranking.p)
+    p = p_value(ranking.p)
     p = p if ranking.p < 0.001 else f"= {p}"
     sentence = f"Friedman's test: p {p}; critical difference {ranking.critical_difference:.2f}."
     if ranking.left_out:
@@ -261,7 +287,3 @@ def _verdict_cell(row: object) -> Cell:
 def _interval(row: object) -> str:
     low, high = (getattr(row, f"percent_{end}") for end in ("low", "high"))
     return DASH if pd.isna(low) else f"{percent(low)} to {percent(high)}"
-
-
-def _p_value(value: float) -> str:
-    return DASH if pd.isna(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"

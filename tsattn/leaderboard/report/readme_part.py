@@ -34,12 +34,14 @@ def readme_part(analysis: Analysis) -> str:
             continue
         arm = RankedArm(best["predictor"], best["attention"])
         baselines = [_pair(analysis.mean_of(dataset, RankedArm(name))) for name in _BASELINES]
-        standard = "is it" if arm.attention == STANDARD else analysis.verdict(dataset, arm, STANDARD) or "not compared"
+        standard = (
+            "is it" if arm.attention == STANDARD else analysis.mean_verdict(dataset, arm, STANDARD) or "not compared"
+        )
         lines.append(
             [
                 *(dataset, f"`{arm.predictor}`, `{arm.attention}`"),
                 f"**{score_pair(best['mse'], best['mae'])}**",
-                *(standard, analysis.verdict(dataset, arm, RIDGE) or "not compared"),
+                *(standard, analysis.mean_verdict(dataset, arm, RIDGE) or "not compared"),
                 *baselines,
                 f"{best['weight']:.2g}",
                 score_pair(best["without_mse"], best["without_mae"]),
@@ -87,12 +89,18 @@ def _caveats(analysis: Analysis) -> str:
     text = (
         f"Means over horizons ({over}) and up to {seeds} seeds, over all test windows, on the train-standardised "
         "scale, of models with a trained attention, alone or as a quarter or more of a mix. *Without it* is the same "
-        "without the trained member. A *tie* is a paired difference of the MSE, over blocks of time and over "
-        "seeds, that cannot be told from none after correction for every comparison. "
-        f"{compared_in_short(analysis.against_standard)}"
+        "without the trained member. A *tie* is a paired difference of the mean MSE, over blocks of time and over "
+        "seeds, that cannot be told from none after correction for the comparisons of this table. "
+        f"At single horizons: {_uncapitalised(compared_in_short(analysis.against_standard))}"
     )
     text += f" Not done at all horizons yet: {listed(lacking)}." if lacking else ""
+    caveats = dict.fromkeys(one for facts in board.suites.values() for one in facts.caveats)
+    text += "".join(f" {one}" for one in caveats)
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _uncapitalised(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _grouped(horizons: dict[str, str]) -> dict[str, str]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from tsattn.leaderboard.own_seconds import own_seconds
 from tsattn.leaderboard.report.analysis import Analysis
-from tsattn.leaderboard.report.difference_sections import compared_in_short
+from tsattn.leaderboard.report.difference_sections import compared_in_short, confirmed_in_short
 from tsattn.leaderboard.report.parts import Cell, Column, ReportTable, Section
 from tsattn.leaderboard.report.wording import DASH, each_row, listed, number_cell, score_pair
 from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
@@ -48,12 +49,12 @@ def summary_section(analysis: Analysis) -> Section:
         chose = f"On {dataset} validation chose {arm} among the arms that hold a trained attention"
         words = [f"{chose}: MSE / MAE {score_pair(best['mse'], best['mae'])}"]
         if not pd.isna(best["skill"]):
-            ridge = analysis.verdict(dataset, arm, RIDGE)
+            ridge = analysis.mean_verdict(dataset, arm, RIDGE)
             side = "below" if best["skill"] >= 0 else "above"
             words.append(f"{abs(best['skill']):.1f} % {side} the ridge{f' ({ridge})' if ridge else ''}")
         elif (mean := analysis.mean_of(dataset, RankedArm(RIDGE))) is not None and not pd.isna(mean["mse"]):
             words.append("not beside the ridge, which was tested on other windows")
-        if arm.attention != STANDARD and (verdict := analysis.verdict(dataset, arm, STANDARD)):
+        if arm.attention != STANDARD and (verdict := analysis.mean_verdict(dataset, arm, STANDARD)):
             words.append(f"beside standard attention: {verdict}")
         sentence = f"{'; '.join(words)}."
         of_all = analysis.chosen(dataset, "all")
@@ -63,6 +64,9 @@ def summary_section(analysis: Analysis) -> Section:
     own = analysis.against_standard
     if len(own):
         text.append(f"Attention against attention. {compared_in_short(own)}")
+    if confirmed := confirmed_in_short(analysis):
+        text.append(confirmed)
+    text += [f"Caveat: {one}" for facts in analysis.board.suites.values() for one in facts.caveats]
     return Section("summary", "In short", text)
 
 
@@ -106,15 +110,20 @@ def provenance_section(analysis: Analysis) -> Section:
     columns = [
         Column("suite"),
         *(Column(name, is_number=True) for name in ("runs", "first", "last")),
-        *(Column("hours", "of training, in all", is_number=True), Column("code", "commit of the working tree")),
+        *(
+            Column("hours", "of training, each training once", is_number=True),
+            Column("code", "commit of the working tree"),
+        ),
         Column("machine"),
         *(Column(name, is_prose=True) for name in ("versions", "command")),
     ]
     names = ["suite", "git", "cpu", "device", "threads", "versions", "command"]
+    is_done = done["status"] == "done"
+    done = done.assign(own=own_seconds(done[is_done]).reindex(done.index, fill_value=0.0))
     rows = []
     for (suite, git, cpu, device, threads, versions, command), part in done.groupby(names, dropna=False, sort=True):
         first, last = part["finished"].min(), part["finished"].max()
-        seconds = float(part["seconds"].sum())
+        seconds = float(part["own"].sum())
         commit, _, changes = str(git).partition("+")
         rows.append(
             [
@@ -154,7 +163,8 @@ def method_section(analysis: Analysis) -> Section:
         "How it is compared",
         [
             "Scores are errors over all test windows, summed and divided by the number of observed targets, on the "
-            "scale of the training part. Weights and arms are chosen on validation; the test is read once.",
+            "scale of the training part. Values, weights and arms are chosen on validation, and no run is made twice; "
+            "what the authors of a suite knew of test errors when they wrote it, its caveats say.",
             "Paired differences: errors of two arms in the same windows are differenced. What the luck of a seed does "
             "is learnt relative to the error, from all horizons of a data set together. Where both arms have as "
             "many parameters and the same seeds, and enough of these, runs of one seed are pairs, too; so they are, by "

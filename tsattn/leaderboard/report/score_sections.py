@@ -19,8 +19,10 @@ from tsattn.leaderboard.report.wording import (
     each_row,
     listed,
     number_cell,
+    p_value,
     percent,
     percent_cell,
+    rough_percent,
     score,
     score_pair,
     size,
@@ -62,8 +64,8 @@ def chosen_section(analysis: Analysis) -> Section:
         Column("MSE / MAE", f"{PAIR}, mean over horizons and seeds", is_number=True),
         Column("without it", "the same arm without its trained member", is_number=True),
         Column("ridge", PAIR, is_number=True),
-        Column("beside standard", "paired, corrected: see differences"),
-        Column("beside the ridge", "paired, corrected: see differences"),
+        Column("beside standard", "of the same predictor: the mean MSE, paired and corrected, as under this table"),
+        Column("beside the ridge", "the mean MSE, paired and corrected, as under this table"),
     ]
     rows: list[list[Cell]] = []
     for dataset in analysis.deciding.datasets:
@@ -99,9 +101,11 @@ def chosen_section(analysis: Analysis) -> Section:
                     number_cell(best["without_mse"], without if best["without"] else "nothing is left"),
                     _ridge_cell(ridge, best["skill"]),
                     _verdict_cell(
-                        "standard itself" if arm.attention == STANDARD else analysis.verdict(dataset, arm, STANDARD)
+                        "standard itself"
+                        if arm.attention == STANDARD
+                        else analysis.mean_verdict(dataset, arm, STANDARD)
                     ),
-                    _verdict_cell(analysis.verdict(dataset, arm, RIDGE)),
+                    _verdict_cell(analysis.mean_verdict(dataset, arm, RIDGE)),
                 ]
             )
             said[arm] = rows[-1]
@@ -127,7 +131,46 @@ def chosen_section(analysis: Analysis) -> Section:
     if lacking:
         text.append(f"Nothing is chosen on {listed(lacking)}: no arm with an attention is done at all horizons yet.")
     caption = "Chosen by validation, and by test: means over horizons and seeds"
-    return Section("chosen", "What validation chose", text, [ReportTable("chosen-table", caption, columns, rows)])
+    tables = [ReportTable("chosen-table", caption, columns, rows)]
+    if len(analysis.chosen_means):
+        tables.append(_chosen_means_table(analysis))
+        text.append(
+            "What validation and rolling origins chose is compared with standard attention of the same predictor and "
+            "with the ridge by its mean MSE over all horizons. These comparisons are few, and corrected for their own "
+            "number; their intervals take the luck of time and seeds for the same at all horizons, which makes them "
+            "rather too wide. Single horizons, among all others: see differences."
+        )
+    return Section("chosen", "What validation chose", text, tables)
+
+
+def _chosen_means_table(analysis: Analysis) -> ReportTable:
+    columns = [
+        Column("data set", has_filter=True),
+        Column("arm"),
+        Column("against", "standard attention of the same predictor, or the ridge", has_filter=True),
+        Column("verdict", "better or worse where Holm's p-value is below 0.05", has_filter=True),
+        Column("difference", "of the mean MSE, relative to that of what it is compared with", is_number=True),
+        Column("95 % interval", "of the relative difference, uncorrected", is_number=True),
+        Column("Holm p", "corrected for the comparisons of this table", is_number=True),
+        Column("detectable", "what would have been found in 80 of 100 cases after correction", is_number=True),
+        Column("horizons", "over which means are taken"),
+    ]
+    rows = []
+    for row in each_row(analysis.chosen_means):
+        arm = RankedArm(row.predictor, row.attention)
+        interval = f"{percent(row.percent_low)} to {percent(row.percent_high)}"
+        rows.append(
+            [
+                *(Cell(row.dataset), Cell(str(arm)), Cell(row.against)),
+                _verdict_cell(analysis.mean_verdict(row.dataset, arm, row.against)),
+                percent_cell(row.percent),
+                number_cell(row.percent_low, DASH if math.isnan(row.percent_low) else interval),
+                number_cell(row.holm, p_value(row.holm)),
+                number_cell(row.percent_detectable, rough_percent(row.percent_detectable)),
+                Cell(listed(row.horizons)),
+            ]
+        )
+    return ReportTable("chosen-means-table", "What was chosen, beside standard attention and the ridge", columns, rows)
 
 
 def _chosen_by(by: str, is_of_all: bool) -> Cell:
@@ -278,14 +321,16 @@ def cost_section(analysis: Analysis) -> Section:
     parts = []
     for cost in ("flops", "seconds"):
         means = analysis.means
-        shown = means[means["mse"].notna() & (means[cost] > 0) & (means["attention"] != "")]
-        ridge = means[(means["predictor"] == RIDGE) & means["mse"].notna() & (means[cost] > 0)]
-        shown = pd.concat([shown, ridge])
+        shown = means[means["mse"].notna() & (means[cost] > 0)]
         if len(shown):
             word = {"flops": "flops of a forward pass", "seconds": "seconds of training"}[cost]
             label = f"MSE against {word}, means over horizons and seeds"
             parts.append(ReportFigure(f"{cost}-figure", label, cost_figure(shown, cost, f"{cost}-svg", label)))
-    text = ["A forward pass of one window, and the training of one seed on the machine that the records name."]
+    text = [
+        "A forward pass of one window, and the training of one seed, with that of the members of a mix, by one thread "
+        "of the machine that the records name. Machines may differ between data sets: see how it was run. What neither "
+        "computes nor is trained, such as persistence, is not drawn."
+    ]
     if not parts:
         text = ["No arm has all horizons of its data set yet, so that there are no means to draw."]
     return Section("cost", "Accuracy and cost", text, parts)

@@ -18,6 +18,7 @@ __all__ = [
     "each_row",
     "listed",
     "number_cell",
+    "p_value",
     "percent",
     "percent_cell",
     "rough_percent",
@@ -69,6 +70,11 @@ def rough_percent(value: float) -> str:
     if math.isnan(value):
         return DASH
     return f"{float(f'{value:.2g}'):,.0f} %" if value >= 99.5 else f"{value:.2g} %"
+
+
+def p_value(value: float) -> str:
+    """``0.031``, ``< 0.001``; a dash for what is not there."""
+    return DASH if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def size(value: float, unit: str = "") -> str:
