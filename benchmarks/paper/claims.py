@@ -92,9 +92,10 @@ def write_report(folder: Path, report: PaperReport, made: str, left: str = "") -
         made: how, and where, as Markdown, see `how_made`.
         left: which runs are still to be made; empty where none is.
     """
+    rules = {rule: f"({number})" for number, rule in enumerate(dict.fromkeys(one.rule for one in report.claims), 1)}
     claims = pd.DataFrame(
-        [(one.text, ASKED_BY[one.is_of_paper], one.found, _WORDS[one.holds], one.rule) for one in report.claims],
-        columns=["claim", "of", "here", "", "decided by"],
+        [(one.text, ASKED_BY[one.is_of_paper], one.found, _WORDS[one.holds], rules[one.rule]) for one in report.claims],
+        columns=["claim", "of", "here", "", "rule"],
     )
     parts = [
         f"# {report.title}",
@@ -102,6 +103,7 @@ def write_report(folder: Path, report: PaperReport, made: str, left: str = "") -
         *report.about,
         "## Claims",
         _plain_table(claims),
+        "\n\n".join(f"Rule {number}: {rule}." for rule, number in rules.items()),
         f"![{report.caption}](figure.png)",
         f"*{report.caption}*",
         "## Runs",

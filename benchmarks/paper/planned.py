@@ -37,8 +37,14 @@ def with_left(records: Records, suite: Path) -> Records:
     """
     there = records.each()
     known = {tuple(one.row[name] for name in LABELS) for one in there}
+    refused = {tuple(one.row[name] for name in LABELS[:-1]) for one in there if one.row["status"] == "does not apply"}
     entries = _WithoutData({}).plan(read_suite(suite)).entries
-    lacking = [entry for entry in entries if tuple(entry.labels.values()) not in known]
+    names = [tuple(entry.labels.values()) for entry in entries]
+    lacking = [
+        entry
+        for entry, name in zip(entries, names, strict=True)
+        if name not in known and name[:-1] not in refused  # of a refusal there is one record, without a seed
+    ]
     left = [
         Record.of({**entry.labels, "status": LEFT, "experiment": entry.experiment.to_yaml()})
         for entry in lacking

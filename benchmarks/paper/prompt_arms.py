@@ -10,6 +10,7 @@ import pandas as pd
 from benchmarks.paper.runs import LEAST_SEEDS, chosen_by_validation, described_by
 from benchmarks.paper.verdicts import is_lower
 from tsattn.attention import build_attention
+from tsattn.errors import UserError
 from tsattn.leaderboard.report.wording import with_spread
 
 __all__ = [
@@ -110,7 +111,11 @@ def _sizes(attention: Mapping[str, Any] | None, width: int | None, heads: int | 
     if not isinstance(attention, Mapping):
         return None, None
     D, H = int(width or 0), int(heads or 0)
-    return score_rank(attention, D, H), build_attention(attention, d_model=D, num_heads=H).projection.num_params()
+    try:
+        built = build_attention(attention, d_model=D, num_heads=H)
+    except UserError:  # what does not apply
+        return None, None
+    return score_rank(attention, D, H), built.projection.num_params()
 
 
 def score_rank(attention: Mapping[str, Any], d_model: int, num_heads: int) -> int:
@@ -154,15 +159,19 @@ def best_arm(arms: pd.DataFrame) -> pd.DataFrame:
     return best.assign(is_whole=best["is_whole"] & arms["is_whole"].all(), is_edge=best["at_edge"])
 
 
-def is_better(arm: pd.DataFrame, other: pd.DataFrame) -> bool | None:
-    """Whether an arm has lower errors than another, see `is_lower`.
+def is_better(arm: pd.DataFrame, other: pd.DataFrame, *, is_grid_ours: bool = True) -> bool | None:
+    """Whether an arm has lower errors than another, see `is_lower`; None also of too few runs.
 
-    None also of too few runs, and where the one with the higher errors has its rate at the edge of those tried.
+    Args:
+        arm: from `best_arm`.
+        other: likewise.
+        is_grid_ours: whether nothing is decided where the one with the higher errors has its rate at the edge of those
+            tried, as the rates are no part of what is claimed.
     """
     if min(len(arm), len(other)) < LEAST_SEEDS or not (arm["is_whole"].all() and other["is_whole"].all()):
         return None
     found = is_lower(list(arm["error"]), list(other["error"]))
-    return None if found is not None and is_at_edge(other if found else arm) else found
+    return None if found is not None and is_grid_ours and is_at_edge(other if found else arm) else found
 
 
 def is_at_edge(arm: pd.DataFrame) -> bool:

@@ -135,12 +135,15 @@ def _claim(cases: pd.DataFrame, machine: str, path: str, is_alike: bool) -> Clai
         None if row.rounds < ROUNDS else True if row.least > 1 else False if row.greatest < 1 else None
         for row in part.itertuples()
     ]
+    is_of_paper = "native" not in path  # which is no kernel of PyTorch
+    by = "by PyTorch's kernels" if is_of_paper else "by our own kernel"
     return Claim(
-        f"MLR attention takes longer than standard attention, {PAPER} times as long in the paper (here: {path} "
-        f"beside {other}, {machine}).",
+        f"MLR attention {by} takes longer than {'standard attention' if is_alike else 'SDPA'} ({path} beside {other}, "
+        f"{machine}; {PAPER} times as long in the paper).",
         f"over {other}, the range of rounds, causal and not: {'; '.join(said)}",
         most(verdicts),
         _RULE.format(other),
+        is_of_paper=is_of_paper,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from benchmarks.paper import in_context
 from benchmarks.paper.claims import Claim, PaperReport, how_made, table_of, write_report
 from benchmarks.paper.planned import LEFT, with_left
+from benchmarks.paper.prompt_arms import described_prompts
 from benchmarks.paper.runs import chosen_by_validation, described_by, runs_of
 from tests.paper.made_up import closed_form, prompt_runs, records_of
 from tsattn.errors import UserError
@@ -107,7 +109,36 @@ def test_a_bar_in_a_claim_ends_no_cell(tmp_path: Path) -> None:
     table = pd.DataFrame({"arm": ["mlr"]})
     claim = Claim("MLR `8|8` learns.", "it does", True, "a < b")
     write_report(tmp_path, PaperReport("Bars", [], [claim], table, "", Figure(), "", []), "by hand")
-    assert r"| MLR `8\|8` learns. | the paper | it does | **holds** | a < b |" in (tmp_path / "report.md").read_text()
+    text = (tmp_path / "report.md").read_text()
+    assert r"| MLR `8\|8` learns. | the paper | it does | **holds** | (1) |" in text
+    assert "\n\nRule (1): a < b.\n\n" in text
+
+
+def test_a_rule_of_several_claims_is_written_once(tmp_path: Path) -> None:
+    claims = [
+        Claim(f"Claim {number}.", "it does", True, rule) for number, rule in enumerate(("a < b", "a > b", "a < b"))
+    ]
+    write_report(tmp_path, PaperReport("Rules", [], claims, pd.DataFrame({"arm": ["mlr"]}), "", Figure(), "", []), "")
+    text = (tmp_path / "report.md").read_text()
+    assert [text.count(rule) for rule in ("a < b", "a > b")] == [1, 1]
+    assert [re.search(rf"Claim {number}.*(\(\d\))", text)[1] for number in range(3)] == ["(1)", "(2)", "(1)"]  # type: ignore[index]
+
+
+def test_what_does_not_apply_is_not_left() -> None:
+    """The record of a refusal has no seed; all seeds of it are refused."""
+    name = {"suite": "x", "dataset": "prompts4", "horizon": 8, "predictor": "w16", "attention": "low_rank_2"}
+    refused = Record.of({**name, "seed": None, "status": "does not apply", "reason": "as it is", "key": ""})
+    frame = with_left(Records.of([refused]), SUITES / "mlbtc_prompts_small.yaml").frame
+    own = frame[(frame["predictor"] == "w16") & (frame["attention"] == "low_rank_2")]
+    assert own["status"].tolist() == ["does not apply"]
+    assert (frame["status"] == LEFT).sum() == 2 + 11 * 3 * 3 - 3
+
+
+def test_what_cannot_be_built_has_no_rank() -> None:
+    (run, *_) = prompt_runs("bilinear_4", "bilinear_mlr", [0.1] * 3, ranks=[1, 1, 1, 1], blocks=[1, 2, 4, 3])
+    described = described_prompts(runs_of(records_of(closed_form(), run)))
+    assert described["rank"].isna().all()
+    assert described["scores"].isna().all()
 
 
 @pytest.mark.parametrize(

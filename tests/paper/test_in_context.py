@@ -40,7 +40,11 @@ def test_heads_of_low_rank_fail_where_an_arm_learns() -> None:
         prompt_runs("bilinear_2", "bilinear_mlr", [0.05, 0.06, 0.04], flops=2000),
     )
     assert {name: claim.holds for name, claim in claims.items()} == dict.fromkeys(claims, True)
-    assert claims["btt"].found == "d 8, width 16: 0.0200 ± 0.0100 (btt_1) beside 0.800 ± 0.100 (heads of rank 2)"
+    assert claims["btt"].found == (
+        "d 8, width 16: 0.0200 ± 0.0100 (btt_1, 2 times the parameters of the scores) beside 0.800 ± 0.100 (heads of "
+        "rank 2)"
+    )
+    assert [name for name, claim in claims.items() if not claim.is_of_paper] == ["parameters"]
     assert claims["flops"].found == (
         "d 8, width 16: heads of rank 2 come to 0.800 ± 0.100 with 1,000, btt_1 of width 16 to 0.0200 ± 0.0100 with "
         "1,000"

@@ -96,9 +96,9 @@ def test_language_models_are_compared_at_the_same_flops(other: str, less: float,
     inside = (128, 192) if other == "standard" else (64, 128)
     # 4.303 is the quantile of Student's t for three seeds
     low, high = (-less + sign * 4.303 * 0.01 / math.sqrt(3) for sign in (-1, 1))
-    said = [f"width {width}: {0.0 if less == 0 else -less:.3f} ({low:.3f} to {high:.3f})" for width in inside]
+    said = [f"width {width}: {0.0 if less == 0 else -less:.3f} nats ({low:.3f} to {high:.3f})" for width in inside]
     assert found.replace("-0.000", "0.000").startswith("; ".join(said).replace("-0.000", "0.000"))
-    assert found.endswith("nats beside the line through 2.400 ± 0.020, 2.200 ± 0.020, 2.000 ± 0.020")
+    assert found.endswith("; beside the line through 2.400 ± 0.020, 2.200 ± 0.020, 2.000 ± 0.020")
     (without,) = (name for name in ("standard", "swa") if name != other)
     assert claims[without].holds is None
     assert claims[without].found == "no width has flops within those of the other"
