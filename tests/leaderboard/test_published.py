@@ -37,6 +37,8 @@ def test_each_row_that_comes_along_has_a_source() -> None:
             assert mse is not None
             assert 0.05 < mse < 5
             assert mae is None or 0.05 < mae < 5
+    sets = {"ETTh1", "ETTh2", "ETTm1", "ETTm2", "weather", "exchange_rate", "national_illness"}
+    assert {entry.dataset for entry in entries} == sets, "those of the shipped suites"
     names = [(entry.model, entry.dataset, entry.context_length, entry.source) for entry in entries]
     assert len(names) == len(set(names))
     assert {entry.complete_test for entry in entries} == {True, False}

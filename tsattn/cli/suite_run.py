@@ -105,6 +105,8 @@ def _say_plan(board: Board, say: Callable[[str], None], *, lists: bool) -> None:
             seconds = estimates.of(entry) if state in ("left", "waits") else None
             about = f": {entry.reason}" if entry.reason else "" if seconds is None else f"  ~{duration(seconds)}"
             say(f"{state:<14}  {entry.name}{about}")
+        if (whole := board.seconds_in_all()) is not None:
+            say(f"all of it, done and left, takes about {duration(whole)}, {board.options.jobs} at once")
     states = Counter(board.state(entry) for entry in entries)
     say(f"{board.suite.name}: {number_of(len(entries), 'entry')}: {_counted(states)}")
     if entries and set(states) == {"does not apply"}:

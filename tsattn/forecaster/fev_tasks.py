@@ -1,7 +1,7 @@
 """The tasks of fev, a library of forecasting benchmarks: what a Forecaster needs to be told of one, and its forecasts.
 
 task = fev.Task(dataset_path="sales.parquet", horizon=28, num_windows=3, quantile_levels=[0.1, 0.9])
-forecaster = Forecaster("patchtst", context_length=112, **fev_arguments(task))
+forecaster = fev_forecaster(task, "patchtst", context_length=112)
 summary = task.evaluation_summary(forecast_fev_task(forecaster, task), model_name="patchtst")
 """
 

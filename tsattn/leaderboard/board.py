@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +19,7 @@ from tsattn.leaderboard.provenance import git_state
 from tsattn.leaderboard.record_table import add_records, keep_beside, record_table
 from tsattn.leaderboard.records import RECORDS_FILE, Record, read_facts
 from tsattn.leaderboard.shards import Shard
+from tsattn.leaderboard.stop_signal import stopped_by_sigterm
 from tsattn.leaderboard.study_work import StudyWork
 from tsattn.leaderboard.suite import Suite
 from tsattn.leaderboard.suite_facts import SuiteFacts
@@ -178,7 +177,7 @@ class Board:
         self._git = git_state()
         running: dict[str, Entry | StudyEntry] = {}
         try:
-            with _stopped_by_sigterm():
+            with stopped_by_sigterm():
                 while True:
                     ready, is_over = self._ready(running)
                     free = workers.free
@@ -236,12 +235,18 @@ class Board:
 
     def seconds_left(self) -> float | None:
         """How long what is left will take; None where that cannot be known."""
-        estimates, selection = self.estimates(), self.narrowed.selection
-        seconds = [estimates.of(entry) for entry in self.left()]
-        if selection is not None:
-            seconds += [estimates.of_study(study, selection.horizon) for study in self.open_studies()]
-        known = [one for one in seconds if one is not None]
-        return None if len(known) < len(seconds) else sum(known) / self._jobs
+        return self._seconds(self.left(), self.open_studies())
+
+    def seconds_in_all(self) -> float | None:
+        """How long all takes that is planned here, done or left; None where that cannot be known."""
+        applies = (entry for entry in self._unique() if self.state(entry) != "does not apply")
+        return self._seconds(applies, self._plan.studies)
+
+    def _seconds(self, entries: Iterable[Entry], studies: Iterable[StudyEntry]) -> float | None:
+        selection = self.narrowed.selection
+        horizon = self.narrowed.horizons[0] if selection is None else selection.horizon
+        seconds = self.estimates().of_all(entries, studies, horizon)
+        return None if seconds is None else seconds / self._jobs
 
     def _make_plan(self) -> None:
         self._whole = self._planner.plan(self.suite)
@@ -393,18 +398,3 @@ class Board:
 
 def _key(task: Entry | StudyEntry) -> str:
     return task.name if isinstance(task, StudyEntry) else task.key
-
-
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """SIGTERM, as a scheduler sends it at the end of the time, stops like Ctrl-C."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -78,6 +78,19 @@ class Estimates:
             of_a_fold = self._median({**_labels(study), "horizon": horizon})
         return None if of_a_fold is None else of_a_fold * study.trials * max(1, study.folds)
 
+    def of_all(self, entries: Iterable[Entry], studies: Iterable[StudyEntry], horizon: int) -> float | None:
+        """The sum over entries and studies; None where one of them cannot be known, or there is none.
+
+        Args:
+            entries: to be run.
+            studies: likewise.
+            horizon: at which studies choose.
+        """
+        seconds = [self.of(entry) for entry in entries]
+        seconds += [self.of_study(study, horizon) for study in studies]
+        known = [one for one in seconds if one is not None]
+        return sum(known) if known and len(known) == len(seconds) else None
+
     def _median(self, labels: Mapping[str, Any]) -> float | None:
         for alike in _ALIKE:
             seen = self._seen.get(_kind(alike, labels))

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from tsattn.data.files import first_line
 from tsattn.errors import UserError, shown
+from tsattn.leaderboard.parquet_files import read_parquet, write_parquet
 from tsattn.leaderboard.suite_facts import SuiteFacts, merged_facts
-from tsattn.leaderboard.whole_files import write_whole
 
 __all__ = [
     "LABELS",
@@ -126,7 +126,7 @@ class Record:
         finished = self.row["finished"]
         row = {**self.row, "finished": None if finished is None else finished.isoformat()}
         metadata = {_METADATA: json.dumps({"format": _FORMAT, "row": row})}
-        _write_parquet(path, self.windows.replace_schema_metadata(metadata))
+        write_parquet(path, self.windows.replace_schema_metadata(metadata))
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -135,7 +135,7 @@ class Record:
         Raises:
             UserError: if it is none, or of a newer version.
         """
-        table = _read_parquet(path)
+        table = read_parquet(path)
         row = _described(table.schema, path)["row"]
         if row["finished"] is not None:
             row["finished"] = datetime.fromisoformat(row["finished"])
@@ -244,8 +244,8 @@ class Records:
         suites = {name: facts.to_dict() for name, facts in sorted(self.suites.items())}
         metadata = {_METADATA: json.dumps({"format": _FORMAT, **({"suites": suites} if suites else {})})}
         # in this order every row that is read has its windows
-        _write_parquet(Path(folder) / WINDOWS_FILE, self._windows.replace_schema_metadata(metadata))
-        _write_parquet(Path(folder) / RECORDS_FILE, self._table.replace_schema_metadata(metadata))
+        write_parquet(Path(folder) / WINDOWS_FILE, self._windows.replace_schema_metadata(metadata))
+        write_parquet(Path(folder) / RECORDS_FILE, self._table.replace_schema_metadata(metadata))
 
     def _windows_of(self, key: str) -> pa.Table:
         if key not in self._places:
@@ -327,7 +327,7 @@ def _records_file(source: str | Path) -> Path:
 
 
 def _read_records(path: Path) -> list[Record]:
-    table, beside = _read_parquet(path), path.with_name(WINDOWS_FILE)
+    table, beside = read_parquet(path), path.with_name(WINDOWS_FILE)
     _described(table.schema, path)
     for name in (name for name in _LATER if name not in table.schema.names):
         table = table.append_column(name, pa.nulls(len(table), _SCHEMA.field(name).type))
@@ -340,7 +340,7 @@ def _read_records(path: Path) -> list[Record]:
         return Records(table, _joined([])).each()
     if not beside.is_file():
         raise UserError(f"the errors by window are missing: {beside} lies beside every {RECORDS_FILE}")
-    return Records(table, _read_parquet(beside, dictionaries=["key"])).each()
+    return Records(table, read_parquet(beside, dictionaries=["key"])).each()
 
 
 def read_facts(source: str | Path) -> dict[str, SuiteFacts]:
@@ -382,30 +382,3 @@ def _described(schema: pa.Schema, path: Path) -> dict[str, Any]:
     if described["format"] > _FORMAT:
         raise UserError(f"{path} was written by a newer version of tsattn")
     return described
-
-
-def _read_parquet(path: Path, dictionaries: list[str] | None = None) -> pa.Table:
-    try:
-        return pq.read_table(path, read_dictionary=dictionaries, partitioning=None)
-    except (OSError, ValueError) as error:  # those of pyarrow are such, too
-        raise UserError(f"{path} cannot be read: {first_line(error)}") from error
-
-
-def _write_parquet(path: Path, table: pa.Table) -> None:
-    """Write a table compactly: whole numbers that go up by steps, and floats a byte of all after the other."""
-    floats = [field.name for field in table.schema if field.type == pa.float32()]
-    delta = [field.name for field in table.schema if field.type in (pa.int32(), pa.int64())]
-    texts = [name for name in table.schema.names if name not in (*floats, *delta)]
-    write_whole(
-        path,
-        lambda file: pq.write_table(
-            table,
-            file,
-            compression="zstd",
-            compression_level=3,
-            use_dictionary=texts,
-            use_byte_stream_split=floats or False,
-            column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
-            store_schema=True,
-        ),
-    )

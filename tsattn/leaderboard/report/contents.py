@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tsattn.leaderboard.report import difference_sections, published_numbers, record_sections, score_sections
+from tsattn.leaderboard.report import (
+    chosen_sections,
+    difference_sections,
+    published_numbers,
+    record_sections,
+    score_sections,
+)
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.parts import Section
 
@@ -19,7 +25,7 @@ def sections_of(analysis: Analysis) -> list[Section]:
     """All sections."""
     makers = (
         record_sections.summary_section,
-        score_sections.chosen_section,
+        chosen_sections.chosen_section,
         score_sections.headline_section,
         difference_sections.difference_section,
         difference_sections.confirmation_section,

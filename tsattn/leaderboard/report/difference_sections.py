@@ -178,11 +178,19 @@ def rank_section(analysis: Analysis) -> Section:
         if found
         else "Ranks need three arms that are all done in two tables at least."
     ]
-    parts = []
+    parts: list[ReportFigure | ReportTable] = []
     for number, ranking in enumerate(found, 1):
         label = f"Mean ranks of {ranking.what} over {len(ranking.tables)} tables"
         svg = rank_figure(ranking, posthocs(), f"rank-svg-{number}", label)
         parts.append(ReportFigure(f"rank-figure-{number}", f"{label}. {_rank_caption(ranking)}", svg))
+    if found:
+        columns = [Column("among", has_filter=True), Column("arm"), Column("mean rank", is_number=True)]
+        rows = [
+            [Cell(ranking.what), Cell(str(arm)), number_cell(float(rank), f"{rank:.2f}")]
+            for ranking in found
+            for arm, rank in ranking.ranks.items()
+        ]
+        parts.append(ReportTable("rank-table", "Mean ranks", columns, rows))
     return Section("ranks", "Ranks", text, parts)
 
 

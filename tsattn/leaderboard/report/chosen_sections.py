@@ -1,0 +1,163 @@
+"""The section of what validation chose, beside what it must be seen beside."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.parts import Cell, Column, ReportTable, Section
+from tsattn.leaderboard.report.wording import (
+    DASH,
+    PAIR,
+    each_row,
+    listed,
+    number_cell,
+    p_value,
+    percent,
+    percent_cell,
+    rough_percent,
+    score_pair,
+)
+from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
+from tsattn.leaderboard.summaries import ROLLING
+
+__all__ = ["chosen_section"]
+
+
+def chosen_section(analysis: Analysis) -> Section:
+    """For each data set the arm that validation chose, beside what it must be seen beside."""
+    columns = [
+        Column("data set"),
+        Column("chosen by", "on which errors; by test is what nobody could have chosen"),
+        Column("arm"),
+        Column("weight", "of what is trained, in the forecast", is_number=True),
+        Column("MSE / MAE", f"{PAIR}, mean over horizons and seeds", is_number=True),
+        Column("without it", "the same arm without its trained member", is_number=True),
+        Column("ridge", PAIR, is_number=True),
+        Column("beside standard", "of the same predictor: the mean MSE, paired and corrected, as under this table"),
+        Column("beside the ridge", "the mean MSE, paired and corrected, as under this table"),
+    ]
+    rows: list[list[Cell]] = []
+    for dataset in analysis.deciding.datasets:
+        ridge = analysis.mean_of(dataset, RankedArm(RIDGE))
+        said: dict[RankedArm, list[Cell]] = {}
+        for by, among in (
+            ("validation", "attention"),
+            ("validation", "all"),
+            (ROLLING, "attention"),
+            ("test", "attention"),
+        ):
+            best = analysis.chosen(dataset, among, by)
+            if best is None:
+                continue
+            is_of_all = among == "all"
+            arm = RankedArm(best["predictor"], best["attention"])
+            if arm in said:  # chosen twice, in one row
+                if is_of_all:
+                    continue
+                known = said[arm][1]
+                word = "the lowest test MSE" if by == "test" else by
+                note = f"{known.note}, {word}" if known.note else f"and {word}"
+                said[arm][1] = Cell(known.text, mark=known.mark, note=note)
+                continue
+            without = f"{best['without']}: {score_pair(best['without_mse'], best['without_mae'])}"
+            rows.append(
+                [
+                    Cell(dataset),
+                    _chosen_by(by, is_of_all),
+                    Cell(str(arm), mark="dim" if by == "test" else "" if is_of_all else "strong"),
+                    number_cell(best["weight"], f"{best['weight']:.2g}"),
+                    number_cell(best["mse"], score_pair(best["mse"], best["mae"])),
+                    number_cell(best["without_mse"], without if best["without"] else "nothing is left"),
+                    _ridge_cell(ridge, best["skill"]),
+                    _verdict_cell(
+                        "standard itself"
+                        if arm.attention == STANDARD
+                        else analysis.mean_verdict(dataset, arm, STANDARD)
+                    ),
+                    _verdict_cell(analysis.mean_verdict(dataset, arm, RIDGE)),
+                ]
+            )
+            said[arm] = rows[-1]
+    text = [
+        "For each data set, the arm with the lowest validation MSE among those that hold a trained attention, alone "
+        "or in an ensemble with a weight of 0.25 or more. Its test errors had no part in that choice. Where validation "
+        "among all arms, also those without an attention, chooses another, that stands under it. So does the arm with "
+        "the lowest test MSE of those with an attention, where it is another; nobody could have chosen it, and its "
+        "errors are flattered.",
+    ]
+    if (origins := analysis.compared_origins) is not None and len(origins):
+        blocks = listed(sorted({str(len(one)) for one in origins["origins"]}))
+        steps = listed(sorted({str(one) for one in origins["horizon"]}))
+        sentence = (
+            f"Rolling origins are the second selector: every arm with its first seed, fitted before each of {blocks} "
+            f"blocks of rows that end where the test part begins, and validated on it, at horizon {steps} alone."
+        )
+        assert analysis.origins is not None
+        if others := len(analysis.origins) - len(origins):
+            sentence += f" {others} more scores are at another horizon or of another number of blocks, and left out."
+        text.append(sentence)
+    lacking = [name for name in analysis.deciding.datasets if analysis.chosen(name) is None]
+    if lacking:
+        text.append(f"Nothing is chosen on {listed(lacking)}: no arm with an attention is done at all horizons yet.")
+    caption = "Chosen by validation, and by test: means over horizons and seeds"
+    tables = [ReportTable("chosen-table", caption, columns, rows)]
+    if len(analysis.chosen_means):
+        tables.append(_chosen_means_table(analysis))
+        text.append(
+            "What validation and rolling origins chose is compared with standard attention of the same predictor and "
+            "with the ridge by its mean MSE over all horizons. These comparisons are few, and corrected for their own "
+            "number; their intervals take the luck of time and seeds for the same at all horizons, which makes them "
+            "rather too wide. Single horizons, among all others: see differences."
+        )
+    return Section("chosen", "What validation chose", text, tables)
+
+
+def _chosen_means_table(analysis: Analysis) -> ReportTable:
+    columns = [
+        Column("data set", has_filter=True),
+        Column("arm"),
+        Column("against", "standard attention of the same predictor, or the ridge", has_filter=True),
+        Column("verdict", "better or worse where Holm's p-value is below 0.05", has_filter=True),
+        Column("difference", "of the mean MSE, relative to that of what it is compared with", is_number=True),
+        Column("95 % interval", "of the relative difference, uncorrected", is_number=True),
+        Column("Holm p", "corrected for the comparisons of this table", is_number=True),
+        Column("detectable", "what would have been found in 80 of 100 cases after correction", is_number=True),
+        Column("horizons", "over which means are taken"),
+    ]
+    rows = []
+    for row in each_row(analysis.chosen_means):
+        arm = RankedArm(row.predictor, row.attention)
+        interval = f"{percent(row.percent_low)} to {percent(row.percent_high)}"
+        rows.append(
+            [
+                *(Cell(row.dataset), Cell(str(arm)), Cell(row.against)),
+                _verdict_cell(analysis.mean_verdict(row.dataset, arm, row.against)),
+                percent_cell(row.percent),
+                number_cell(row.percent_low, DASH if math.isnan(row.percent_low) else interval),
+                number_cell(row.holm, p_value(row.holm)),
+                number_cell(row.percent_detectable, rough_percent(row.percent_detectable)),
+                Cell(listed(row.horizons)),
+            ]
+        )
+    return ReportTable("chosen-means-table", "What was chosen, beside standard attention and the ridge", columns, rows)
+
+
+def _chosen_by(by: str, is_of_all: bool) -> Cell:
+    if by == "test":
+        return Cell("test", mark="dim", note="not a choice")
+    return Cell(f"{by} among all arms") if is_of_all else Cell(by, mark="chosen")
+
+
+def _ridge_cell(ridge: pd.Series | None, skill: float) -> Cell:
+    if ridge is None:
+        return Cell(DASH)
+    note = "on other windows" if math.isnan(skill) and not math.isnan(ridge["mse"]) else ""
+    return number_cell(ridge["mse"], score_pair(ridge["mse"], ridge["mae"]), note=note)
+
+
+def _verdict_cell(text: str) -> Cell:
+    word = text.split(" ")[0].rstrip(";")
+    return Cell(text or DASH, mark=word if word in ("tie", "better", "worse") and ";" not in text else "")
