@@ -26,7 +26,7 @@ from tsattn.leaderboard.standings import RankedArm, Standings
 
 __all__ = ["MeanPair", "compare_means"]
 
-_RESAMPLES = 20_000
+_RESAMPLES = 10_000
 _METRIC = "mse"
 _COLUMNS = [
     *("dataset", "predictor", "attention", "against", "horizons", "mean", "reference", "difference", "low", "high"),
@@ -55,7 +55,7 @@ def compare_means(board: Standings, pairs: Iterable[MeanPair], resamples: int | 
     Args:
         board: what was run.
         pairs: that are compared; one that is there twice is compared once.
-        resamples: of the bootstrap, 20,000 by default.
+        resamples: of the bootstrap, 10,000 by default.
 
     Returns:
         A row a pair, with ``against``, the attention of the reference, or the predictor of one that has none;
