@@ -69,7 +69,7 @@ def test_horizons_that_are_as_lucky_as_each_other_vary_most() -> None:
     assert np.mean([one.values, other.values], axis=0).std() < together.values.std()
 
 
-def test_a_horizon_that_tells_nothing_leaves_the_mean_open() -> None:
+def test_a_horizon_that_tells_nothing_is_in_no_mean() -> None:
     own = {"windows": 1000}
     runs = [record("ETTh1", 24, "patchtst", kind, seed, **own) for kind in ("standard", "mlr") for seed in (1, 2, 3)]
     runs += [record("ETTh1", 24, "ridge", "", None, **own), record("ETTh1", 600, "ridge", "", None, windows=700)]
@@ -78,10 +78,16 @@ def test_a_horizon_that_tells_nothing_leaves_the_mean_open() -> None:
     ]
     arm = RankedArm("patchtst", "mlr")
     found = compare_means(Standings(Records.of(runs)), [MeanPair("ETTh1", arm, RIDGE)], RESAMPLES)
-    assert found["verdict"].tolist() == ["no interval"]
     assert found["undecided"].tolist() == [{"no interval": [600]}]
-    assert found["p"].isna().all()
+    assert found["horizons"].tolist() == [(24,)]
+    single = compare_all(Standings(Records.of(runs)), resamples=RESAMPLES)
+    single = single[(single["horizon"] == 24) & (single["metric"] == "mse") & (single["attention"] == "mlr")]
+    assert found["difference"].tolist() == pytest.approx(
+        single.loc[single["against"] == "ridge", "difference"].tolist()
+    )
+    assert found["p"].notna().all()
     without = [one for one in runs if (one.row["horizon"], one.row["predictor"]) != (600, "ridge")]
     found = compare_means(Standings(Records.of(without)), [MeanPair("ETTh1", arm, RIDGE)], RESAMPLES)
     assert found["undecided"].tolist() == [{"not run": [600]}]
+    assert found["verdict"].tolist() == ["no interval"]
     assert found["mean"].isna().all()

@@ -59,12 +59,13 @@ def compare_means(board: Standings, pairs: Iterable[MeanPair], resamples: int | 
 
     Returns:
         A row a pair, with ``against``, the attention of the reference, or the predictor of one that has none;
-        ``horizons``, a tuple; ``mean`` and ``reference``, the errors; ``difference`` with its 95 % interval from
-        ``low`` to ``high``, and all of these in percent of the reference as ``percent``, ``percent_low`` and
-        ``percent_high``; ``p`` and ``holm``; ``detectable`` and ``percent_detectable``; ``is_other_loss``, whether both
-        were trained by different losses at any horizon; ``verdict``, see `tsattn.leaderboard.comparisons.compare_all`;
-        and ``undecided``, by the reason (``one seed``, ``no interval``, ``not run``) at which horizons nothing can be
-        told; with such horizons the mean has no interval either.
+        ``horizons``, a tuple of those that the means are over; ``mean`` and ``reference``, the errors; ``difference``
+        with its 95 % interval from ``low`` to ``high``, and all of these in percent of the reference as ``percent``,
+        ``percent_low`` and ``percent_high``; ``p`` and ``holm``; ``detectable`` and ``percent_detectable``;
+        ``is_other_loss``, whether both were trained by different losses at any horizon; ``verdict``, see
+        `tsattn.leaderboard.comparisons.compare_all`; and ``undecided``, by the reason (``one seed``, ``no interval``,
+        ``not run``) at which horizons nothing can be
+        told, which are in no mean. Of what was not run at a horizon there is no mean at all.
     """
     rows, found = [], []
     by_dataset: dict[str, PairedErrors] = {}
@@ -110,17 +111,20 @@ def _compared(board: Standings, errors: PairedErrors, pair: MeanPair) -> tuple[d
         word = _undecided(one)
         if word:
             undecided.setdefault(word, []).append(horizon)
-    whole = len(known) == len(horizons) > 0
+    told = [horizon for horizon, one in of_horizon.items() if not _undecided(one)]
+    is_told = bool(told) and len(known) == len(horizons)
     row: dict[str, object] = {"dataset": pair.dataset, "predictor": arm.predictor, "attention": arm.attention}
-    row |= {"against": reference.attention or reference.predictor, "horizons": tuple(horizons), "undecided": undecided}
+    row |= {"against": reference.attention or reference.predictor, "undecided": undecided}
+    row["horizons"] = tuple(told) if is_told else tuple(horizons)
     for name in ("mean", "reference", "difference"):
-        row[name] = float(np.mean([float(str(one[name])) for one, _ in known.values()])) if whole else np.nan
+        over = told if is_told else horizons if len(known) == len(horizons) else []
+        row[name] = float(np.mean([float(str(known[one][0][name])) for one in over])) if over else np.nan
     losses = [[board.loss(pair.dataset, horizon, one) for one in (arm, reference)] for horizon in known]
     row["is_other_loss"] = any(one != other != "" for one, other in losses)
     row |= dict.fromkeys(("low", "high", "p", "holm"), np.nan)
-    if undecided:
+    if not is_told:
         return row, None
-    deviations = _together([one for _, one in known.values() if one is not None])
+    deviations = _together([one for one in (known[horizon][1] for horizon in told) if one is not None])
     difference = float(str(row["difference"]))
     row["low"], row["high"] = deviations.interval(difference)
     row["p"] = deviations.p_value(difference)

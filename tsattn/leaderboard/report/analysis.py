@@ -146,8 +146,8 @@ class Analysis:
 
     def mean_verdict(self, dataset: str, arm: RankedArm, against: str) -> str:
         """What the mean over horizons of a chosen arm is beside another: ``better``, ``worse``, ``tie``, after which
-        ``(another loss)`` says that the two were trained by different ones; or at which horizons nothing can be told,
-        ``no interval at 720``. Nothing of what is not among `chosen_means`.
+        ``(another loss)`` says that the two were trained by different ones, and at which horizons nothing can be told,
+        which are not in that mean: ``tie, no interval at 720``. Nothing of what is not among `chosen_means`.
         """
         found = self.chosen_means
         own = found[(found["dataset"] == dataset) & (found["against"] == against)]
@@ -155,10 +155,10 @@ class Analysis:
         if not len(own):
             return ""
         row = own.iloc[0]
-        if row["undecided"]:
-            return ", ".join(f"{why} at {', '.join(map(str, where))}" for why, where in row["undecided"].items())
-        loss = " (another loss)" if row["is_other_loss"] and row["verdict"] != "tie" else ""
-        return f"{row['verdict']}{loss}"
+        loss = " (another loss)" if row["is_other_loss"] and row["verdict"] in ("better", "worse") else ""
+        parts = [f"{row['verdict']}{loss}"] if pd.notna(row["p"]) else []
+        parts += [f"{why} at {', '.join(map(str, where))}" for why, where in row["undecided"].items()]
+        return ", ".join(parts)
 
     @cached_property
     def against_standard(self) -> pd.DataFrame:
