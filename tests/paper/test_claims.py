@@ -66,7 +66,7 @@ def test_what_a_suite_has_and_records_lack_is_left() -> None:
     ]
     frame = with_left(Records.of(some), suite).frame
     left = frame[frame["status"] == LEFT]
-    assert len(frame) == 2 + 11 * 3 * 3
+    assert len(frame) == 2 + 11 * 4 * 3
     assert len(left) == len(frame) - 2
     seeds = left[(left["predictor"] == "w16") & (left["attention"] == "standard")]["seed"]
     assert seeds.tolist() == [2, 3]
@@ -131,7 +131,7 @@ def test_what_does_not_apply_is_not_left() -> None:
     frame = with_left(Records.of([refused]), SUITES / "mlbtc_prompts_small.yaml").frame
     own = frame[(frame["predictor"] == "w16") & (frame["attention"] == "low_rank_2")]
     assert own["status"].tolist() == ["does not apply"]
-    assert (frame["status"] == LEFT).sum() == 2 + 11 * 3 * 3 - 3
+    assert (frame["status"] == LEFT).sum() == 2 + 11 * 4 * 3 - 3
 
 
 def test_what_cannot_be_built_has_no_rank() -> None:
