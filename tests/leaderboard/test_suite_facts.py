@@ -7,13 +7,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.leaderboard.cases import bench
 from tests.leaderboard.invented import record, records
 from tsattn.cli import main
+from tsattn.errors import UserError
 from tsattn.leaderboard.own_seconds import own_seconds
 from tsattn.leaderboard.records import Records, read_facts
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.standings import Standings
 from tsattn.leaderboard.suite_facts import SuiteFacts
+from tsattn.leaderboard.suite_file import read_suite
 
 FACTS = SuiteFacts({"ETTh1": (24, 48)}, (4, 5), ("The data were chosen by hand.",))
 
@@ -64,7 +67,9 @@ def test_reports_keep_the_fresh_seeds_of_a_suite_apart(tmp_path: Path) -> None:
 def test_seeds_that_are_all_there_is_are_not_kept_apart(tmp_path: Path) -> None:
     _with(FACTS, seeds=(4, 5)).write(tmp_path)
     assert main(["report", str(tmp_path)]) == 0
-    assert "chose nothing" not in (tmp_path / "report.md").read_text()
+    text = (tmp_path / "report.md").read_text()
+    assert "chose nothing" not in text
+    assert "On ETTh1 validation chose patchtst" in text, "their runs are there"
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -82,3 +87,25 @@ def test_seconds_of_a_mix_leave_those_of_its_members_out(seeds: int) -> None:
         ]
     )
     assert own_seconds(done).tolist() == [60.0, 50.0, 53.0 if seeds == 1 else 3.0]
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "message"),
+    [
+        ("fresh_seeds", 4, "fresh_seeds must be a list, not 4"),
+        ("fresh_seeds", 0, "fresh_seeds must be a list, not 0"),
+        ("fresh_seeds", ["four"], "each of fresh_seeds must be"),
+        ("caveats", "one", "caveats must be a list, not"),
+        ("caveats", [3], "caveats must be a list of sentences"),
+    ],
+)
+def test_what_a_suite_says_of_itself_is_checked(key: str, given: object, message: str, tmp_path: Path) -> None:
+    bench(tmp_path, **{key: given})
+    with pytest.raises(UserError, match=message):
+        read_suite(tmp_path / "smoke.yaml")
+
+
+def test_a_suite_says_which_seeds_confirm(tmp_path: Path) -> None:
+    bench(tmp_path, fresh_seeds=[5, 4, 5], caveats=["One\n  sentence."])
+    suite = read_suite(tmp_path / "smoke.yaml")
+    assert (suite.fresh_seeds, suite.caveats) == ((4, 5), ("One sentence.",))

@@ -57,8 +57,10 @@ def run(words: list[str]) -> int:
     file = options.published or shipped_numbers()
     published = read_published(file) if file is not None else []
     records = Records.read(*options.records)
-    fresh = options.confirm or _fresh_of_one_suite(records)
-    if not fresh:
+    fresh = options.confirm
+    if not fresh and records.frame["suite"].nunique() == 1:
+        fresh = _fresh_of_one_suite(records)
+    elif not fresh:
         records = records.without_fresh_seeds()  # which confirm what their own suite finds, in its own report
     board = Standings(records)
     _check_seeds(fresh, sorted({int(seed) for seed in board.done["seed"].dropna()}))
@@ -120,11 +122,10 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 
 def _fresh_of_one_suite(records: Records) -> tuple[int, ...]:
-    """The fresh seeds that are done, if the records are of one suite alone; none where all that are done are fresh."""
+    """The fresh seeds of the only suite, those that are done; none where all that are done are fresh."""
     frame = records.frame
-    suites = set(frame["suite"])
     known = {int(seed) for seed in frame.loc[frame["status"] == "done", "seed"].dropna()}
-    facts = records.suites.get(suites.pop()) if len(suites) == 1 else None
+    facts = records.suites.get(frame["suite"].iloc[0])
     fresh = known & set(facts.fresh_seeds if facts is not None else ())
     return tuple(sorted(fresh)) if fresh != known else ()
 

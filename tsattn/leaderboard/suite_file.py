@@ -221,17 +221,15 @@ def _selection(given: Any, horizons: Sequence[int]) -> Selection | None:
 
 
 def _fresh_seeds(given: Any) -> tuple[int, ...]:
-    found = [
-        whole_number("each of fresh_seeds", one, least=0) for one in (given and _listed(given, "fresh_seeds")) or ()
-    ]
-    return tuple(sorted(set(found)))
+    listed = [] if given in (None, []) else _listed(given, "fresh_seeds")
+    return tuple(sorted({whole_number("each of fresh_seeds", one, least=0) for one in listed}))
 
 
 def _caveats(given: Any) -> tuple[str, ...]:
-    found = (given and _listed(given, "caveats")) or []
-    if not all(isinstance(one, str) and one.strip() for one in found):
+    listed = [] if given in (None, []) else _listed(given, "caveats")
+    if not all(isinstance(one, str) and one.strip() for one in listed):
         raise UserError(f"caveats must be a list of sentences, not {shown(given)}")
-    return tuple(" ".join(one.split()) for one in found)
+    return tuple(" ".join(one.split()) for one in listed)
 
 
 def _order(given: Any) -> tuple[str, ...]:
