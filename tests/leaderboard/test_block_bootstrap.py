@@ -182,6 +182,47 @@ def test_what_is_detectable_is_found_in_80_of_100_cases(
     assert 0.75 <= np.mean(np.abs(differences) > critical) <= 0.85
 
 
+def _drawn(spreads: tuple[float, ...], freedoms: tuple[float, ...], resamples: int, seed: int) -> Deviations:
+    """Sources that vary normally, with the chi-squared mixture."""
+    rng = np.random.default_rng(seed)
+    parts = [spread * rng.standard_normal(resamples) for spread in spreads]
+    mixed = [
+        part * np.sqrt(freedom / rng.chisquare(freedom, resamples))
+        for part, freedom in zip(parts, freedoms, strict=True)
+    ]
+    sources = [np.stack(pair) for pair in zip(parts, mixed, strict=True)]
+    return Deviations(np.sum(mixed, axis=0), [*zip(spreads, freedoms, strict=True)], sources)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "p", "tolerance"),
+    [(2.0, 0.2, 0.1), (2.0, 1e-8, 0.1), (8.0, 1e-3, 0.15), (8.0, 1e-8, 0.3), (28.5, 1e-3, 0.3), (28.5, 1e-4, 0.5)],
+)
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_p_values_are_those_of_students_t_far_out_in_the_tails(
+    freedom: float, p: float, tolerance: float, sign: int
+) -> None:
+    difference = sign * 3 * t.ppf(1 - p / 2, freedom)
+    assert _drawn((3.0,), (freedom,), 20_000, 1).p_value(difference) == pytest.approx(p, rel=tolerance)
+
+
+@pytest.mark.parametrize("difference", [0.5, 3.0, -6.0])
+@pytest.mark.parametrize("spreads", [(1.0, 1.0), (0.3, 1.0), (1.0, 0.0)])
+def test_p_values_of_two_sources_are_how_often_such_deviations_are_drawn(
+    difference: float, spreads: tuple[float, float]
+) -> None:
+    many = _drawn(spreads, (9.0, 4.0), 2_000_000, 2)
+    expected = float(np.mean(np.abs(many.values) >= abs(difference)))
+    assert _drawn(spreads, (9.0, 4.0), 20_000, 3).p_value(difference) == pytest.approx(expected, rel=0.15)
+
+
+def test_small_p_values_hang_on_no_single_draw() -> None:
+    """They would be 0, 1, 2 or 3 of the draws if these were counted."""
+    found = [_drawn((0.2, 1.0), (28.5, 8.0), 20_000, seed).p_value(7.0) for seed in range(8)]
+    assert max(found) < 3e-4
+    assert max(found) < 1.3 * min(found)
+
+
 def test_a_difference_of_nothing_is_one() -> None:
     rng = np.random.default_rng(0)
     resample = Resample.draw(100, 5, 50, rng)

@@ -334,7 +334,50 @@ def test_where_the_ridge_has_other_windows_no_skill_is_given_and_it_is_said() ->
     assert "below the ridge" not in " ".join(sections["summary"].text)
     assert "have no skill beside it: on ETTh1 24." in " ".join(sections["horizons"].text)
     rows = table_of([*sections.values()], "chosen-table").rows
-    assert rows[0][6].note == "on other windows"
+    assert rows[0][7].note == "on other windows"
+
+
+def test_whoever_has_fewer_windows_is_not_said_to_have_all() -> None:
+    found = [
+        record("ETTh1", 96, "ridge", "", None, windows=300),
+        record("ETTh1", 96, "patchtst", "mlr", 1, windows=600),
+    ]
+    rows = cells(table_of(sections_of(analysed(Records.of(found))), "published-table"))
+    here = {row["model"]: row["all windows"] for row in rows if row["from"] == "here"}
+    assert here == {"patchtst, mlr": "yes", "ridge": "no"}
+
+
+def test_mixes_of_the_same_trainings_are_no_evidence_of_their_own() -> None:
+    found = [
+        record("ETTh1", 24, name, kind, seed, windows=300, weight=weight)
+        for name, weight in (("patchtst", 1.0), ("patchtst+ridge", 0.5))
+        for kind in ("standard", "swa")
+        for seed in (1, 2)
+    ]
+    analysis = analysed(Records.of(found))
+    assert analysis.mixes == {"patchtst+ridge"}
+    text = compared_in_short(analysis.against_standard, analysis.mixes)
+    assert text.startswith("All 2 comparisons of an attention")
+    assert text.endswith("Mixes of the same trainings add no evidence: 2 ties.")
+    assert compared_in_short(analysis.against_standard).startswith("All 4 comparisons")
+
+
+def test_a_verdict_on_some_horizons_says_by_how_much_there() -> None:
+    """The mean over all of them stands beside it, and is another one."""
+    kinds = ("patchtst", "standard", (1, 2)), ("patchtst", "mlr", (1, 2)), ("ridge", "", (None,))
+    found = [
+        record("ETTh1", horizon, name, kind, seed, windows=windows)
+        for horizon, windows in ((24, 600), (720, 700))
+        for name, kind, seeds in kinds
+        for seed in seeds
+    ]
+    analysis = analysed(Records.of(found))
+    for arm, against in (("mlr", "standard"), ("mlr", "ridge"), ("standard", "ridge")):
+        said = analysis.mean_verdict("ETTh1", RankedArm("patchtst", arm), against)
+        assert not said or re.search(
+            r"^\w+ \([+\N{MINUS SIGN}][\d.]+ % over the other horizons\), no interval at 720$", said
+        )
+    assert "over the other horizons" in " ".join(sections_of(analysis)[0].text)
 
 
 def test_what_is_not_decided_is_counted_as_what_it_is() -> None:
@@ -374,6 +417,16 @@ def test_it_is_the_same_again() -> None:
         analysis = analysed(records(datasets=("ETTh1",), windows=300))
         pages.append(page(title_of(analysis), sections_of(analysis)))
     assert pages[0] == pages[1]
+
+
+def test_markdown_says_what_tables_and_columns_are(sections: list[Section]) -> None:
+    text = markdown_report("Leaderboard", sections)
+    for section in sections:
+        for part in section.parts:
+            if isinstance(part, ReportTable):
+                assert f"*{part.caption}*\n\n|" in text
+    explanation = "*Holm p*: corrected for every comparison of this table"
+    assert text.count(explanation) == 1
 
 
 def test_markdown_holds_the_same_tables(sections: list[Section]) -> None:

@@ -55,13 +55,21 @@ def test_reports_keep_the_fresh_seeds_of_a_suite_apart(tmp_path: Path) -> None:
     text = (tmp_path / "report.md").read_text()
     assert "Seeds 4 and 5 chose nothing, and confirm." in text
     assert "Caveat: The data were chosen by hand." in text
-    other = Records.of([record("weather", 24, "ridge", "", None, windows=300, suite="more")])
-    other.write(tmp_path / "more")
+    closed_form = [record("weather", 24, "ridge", "", None, windows=300, suite="more")]
+    Records.of(closed_form).write(tmp_path / "more")
     assert main(["report", str(tmp_path), str(tmp_path / "more"), "--output", str(tmp_path / "both")]) == 0
-    assert "Seeds 4 and 5" not in (tmp_path / "both" / "report.md").read_text()
+    assert "Seeds 4 and 5 chose nothing, and confirm." in (tmp_path / "both" / "report.md").read_text()
+
+
+def test_seeds_that_another_suite_chooses_by_confirm_nothing_in_a_common_report(tmp_path: Path) -> None:
+    _with(FACTS).write(tmp_path)
+    trained = [record("weather", 24, "patchtst", "standard", 4, windows=300, suite="more")]
+    Records.of(trained).write(tmp_path / "more")
+    assert main(["report", str(tmp_path), str(tmp_path / "more"), "--output", str(tmp_path / "both")]) == 0
+    assert "chose nothing, and confirm" not in (tmp_path / "both" / "report.md").read_text()
     left = Records.read(tmp_path, tmp_path / "more").without_fresh_seeds().frame
-    assert set(left["seed"].dropna()) == {1, 2, 3}
-    assert "weather" in set(left["dataset"])
+    assert set(left.loc[left["dataset"] != "weather", "seed"].dropna()) == {1, 2, 3}
+    assert set(left.loc[left["dataset"] == "weather", "seed"]) == {4}
 
 
 def test_seeds_that_are_all_there_is_are_not_kept_apart(tmp_path: Path) -> None:

@@ -58,10 +58,10 @@ def run(words: list[str]) -> int:
     published = read_published(file) if file is not None else []
     records = Records.read(*options.records)
     fresh = options.confirm
-    if not fresh and records.frame["suite"].nunique() == 1:
-        fresh = _fresh_of_one_suite(records)
-    elif not fresh:
-        records = records.without_fresh_seeds()  # which confirm what their own suite finds, in its own report
+    if not fresh:
+        fresh, are_clear = _fresh_of_suites(records)
+        if not are_clear:  # they confirm what their own suite finds, in its own report
+            records = records.without_fresh_seeds()
     board = Standings(records)
     _check_seeds(fresh, sorted({int(seed) for seed in board.done["seed"].dropna()}))
     analysis = Analysis(board, published, fresh, origins=read_origins(options.records))
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         default=(),
         metavar="SEEDS",
         help="such as 4,5: find differences without these seeds, and see with them alone what is left (default: the "
-        "fresh_seeds of the suite)",
+        "fresh_seeds of the suites)",
     )
     parser.add_argument(
         "--runs",
@@ -121,13 +121,22 @@ def _seeds(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(seed) for seed in text.split(",")}))
 
 
-def _fresh_of_one_suite(records: Records) -> tuple[int, ...]:
-    """The fresh seeds of the only suite, those that are done; none where all that are done are fresh."""
-    frame = records.frame
-    known = {int(seed) for seed in frame.loc[frame["status"] == "done", "seed"].dropna()}
-    facts = records.suites.get(frame["suite"].iloc[0])
-    fresh = known & set(facts.fresh_seeds if facts is not None else ())
-    return tuple(sorted(fresh)) if fresh != known else ()
+def _fresh_of_suites(records: Records) -> tuple[tuple[int, ...], bool]:
+    """The fresh seeds of all suites, those that are done, and whether they are fresh wherever they are done; none where
+    all that are done are fresh, or some suite takes one for others.
+    """
+    done = records.frame[records.frame["status"] == "done"]
+    fresh, others = set[int](), set[int]()
+    for suite, part in done.groupby("suite"):
+        facts = records.suites.get(str(suite))
+        known = {int(seed) for seed in part["seed"].dropna()}
+        own = known & set(facts.fresh_seeds if facts is not None else ())
+        fresh |= own
+        others |= known - own
+    if not others:
+        return (), True
+    are_clear = not fresh & others
+    return (tuple(sorted(fresh)) if are_clear else ()), are_clear
 
 
 def _check_seeds(fresh: tuple[int, ...], known: list[int]) -> None:

@@ -15,6 +15,7 @@ from tsattn.leaderboard.standings import METRICS, RIDGE, STANDARD, RankedArm, St
 __all__ = [
     "COMPARISON",
     "LEVEL",
+    "RESAMPLES",
     "Pair",
     "adjusted",
     "compare_all",
@@ -27,8 +28,8 @@ __all__ = [
 LEVEL = 0.05
 """Of significance, after correction."""
 
-_RESAMPLES = 10_000
-_PER_COMPARISON = 40  # resamples, so that the smallest p-value times the number of comparisons is half the level
+RESAMPLES = 20_000
+"""Of the bootstrap, unless others are asked for."""
 
 
 def planned(board: Standings) -> list[Pair]:
@@ -56,7 +57,7 @@ def compare_all(
     Args:
         board: what was run.
         without: seeds that are left out, as they are to confirm what is found.
-        resamples: of the bootstrap; by default 10,000, and 40 for each comparison where these are more.
+        resamples: of the bootstrap, 20,000 by default.
 
     Returns:
         A row a comparison: the columns `COMPARISON`, where ``against`` is ``standard`` or ``ridge``; ``seeds`` and
@@ -160,12 +161,10 @@ def _compared(
     alike: Callable[[RankedArm], str] = predictor_of,
 ) -> pd.DataFrame:
     pairs = list(pairs)
-    number = len(pairs) * len(METRICS) if only is None else len(only)
-    resamples = resamples or max(_RESAMPLES, _PER_COMPARISON * number)
     rows: list[dict[str, object]] = []
     found: list[Deviations | None] = []
     for dataset in dict.fromkeys(pair.dataset for pair in pairs):
-        drawn = PairedErrors(board, dataset, is_used, is_known, resamples, alike)
+        drawn = PairedErrors(board, dataset, is_used, is_known, resamples or RESAMPLES, alike)
         for pair in pairs:
             if pair.dataset == dataset:
                 for row, deviation in drawn.compared(pair):

@@ -20,13 +20,12 @@ import numpy as np
 import pandas as pd
 
 from tsattn.leaderboard.block_bootstrap import Deviations
-from tsattn.leaderboard.comparisons import LEVEL, adjusted, verdict_of
+from tsattn.leaderboard.comparisons import LEVEL, RESAMPLES, adjusted, verdict_of
 from tsattn.leaderboard.paired_errors import Pair, PairedErrors
 from tsattn.leaderboard.standings import RankedArm, Standings
 
 __all__ = ["MeanPair", "compare_means"]
 
-_RESAMPLES = 10_000
 _METRIC = "mse"
 _COLUMNS = [
     *("dataset", "predictor", "attention", "against", "horizons", "mean", "reference", "difference", "low", "high"),
@@ -55,7 +54,7 @@ def compare_means(board: Standings, pairs: Iterable[MeanPair], resamples: int | 
     Args:
         board: what was run.
         pairs: that are compared; one that is there twice is compared once.
-        resamples: of the bootstrap, 10,000 by default.
+        resamples: of the bootstrap, 20,000 by default.
 
     Returns:
         A row a pair, with ``against``, the attention of the reference, or the predictor of one that has none;
@@ -72,7 +71,7 @@ def compare_means(board: Standings, pairs: Iterable[MeanPair], resamples: int | 
     for pair in dict.fromkeys(pairs):
         if pair.dataset not in by_dataset:
             by_dataset[pair.dataset] = PairedErrors(
-                board, pair.dataset, _is_any, _is_any, resamples=resamples or _RESAMPLES
+                board, pair.dataset, _is_any, _is_any, resamples=resamples or RESAMPLES
             )
         row, deviations = _compared(board, by_dataset[pair.dataset], pair)
         rows.append(row)

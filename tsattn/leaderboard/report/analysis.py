@@ -15,6 +15,7 @@ from tsattn.leaderboard.mean_comparisons import MeanPair, compare_means
 from tsattn.leaderboard.rank_tests import Ranking, rankings
 from tsattn.leaderboard.report.parts import ReportFigure
 from tsattn.leaderboard.report.published import PublishedScores
+from tsattn.leaderboard.report.wording import listed, percent
 from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm, Standings
 from tsattn.leaderboard.summaries import ROLLING, choices, comparable, horizon_means, scores
 
@@ -147,7 +148,7 @@ class Analysis:
     def mean_verdict(self, dataset: str, arm: RankedArm, against: str) -> str:
         """What the mean over horizons of a chosen arm is beside another: ``better``, ``worse``, ``tie``, after which
         ``(another loss)`` says that the two were trained by different ones, and at which horizons nothing can be told,
-        which are not in that mean: ``tie, no interval at 720``. Nothing of what is not among `chosen_means`.
+        which are not in that mean: ``tie (−1.2 % over the other horizons), no interval at 720``. Nothing of what is not among `chosen_means`.
         """
         found = self.chosen_means
         own = found[(found["dataset"] == dataset) & (found["against"] == against)]
@@ -155,10 +156,17 @@ class Analysis:
         if not len(own):
             return ""
         row = own.iloc[0]
-        loss = " (another loss)" if row["is_other_loss"] and row["verdict"] in ("better", "worse") else ""
-        parts = [f"{row['verdict']}{loss}"] if pd.notna(row["p"]) else []
+        notes = ["another loss"] if row["is_other_loss"] and row["verdict"] in ("better", "worse") else []
+        notes += [f"{percent(row['percent'])} over the other horizons"] if row["undecided"] else []
+        parts = [f"{row['verdict']}{f' ({listed(notes)})' if notes else ''}"] if pd.notna(row["p"]) else []
         parts += [f"{why} at {', '.join(map(str, where))}" for why, where in row["undecided"].items()]
         return ", ".join(parts)
+
+    @cached_property
+    def mixes(self) -> frozenset[str]:
+        """The predictors whose trained member has a part of the weight alone."""
+        weights = self.scores["weight"].astype("float64")
+        return frozenset(self.scores.loc[(weights > 0) & (weights < 1), "predictor"])
 
     @cached_property
     def against_standard(self) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from tsattn.leaderboard.report.wording import (
     percent_cell,
     rough_percent,
     score_pair,
+    seed_counts,
 )
 from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
 from tsattn.leaderboard.summaries import ROLLING
@@ -34,6 +35,7 @@ def chosen_section(analysis: Analysis) -> Section:
         Column("arm"),
         Column("weight", "of what is trained, in the forecast", is_number=True),
         Column("MSE / MAE", f"{PAIR}, mean over horizons and seeds", is_number=True),
+        Column("seeds", "runs at a horizon, the fewest to the most", is_number=True),
         Column("without it", "the same arm without its trained member", is_number=True),
         Column("ridge", PAIR, is_number=True),
         Column("beside standard", "of the same predictor: the mean MSE, paired and corrected, as under this table"),
@@ -70,6 +72,7 @@ def chosen_section(analysis: Analysis) -> Section:
                     Cell(str(arm), mark="dim" if by == "test" else "" if is_of_all else "strong"),
                     number_cell(best["weight"], f"{best['weight']:.2g}"),
                     number_cell(best["mse"], score_pair(best["mse"], best["mae"])),
+                    number_cell(best["seeds"], seed_counts(best["seeds"], best["most_seeds"])),
                     number_cell(best["without_mse"], without if best["without"] else "nothing is left"),
                     _ridge_cell(ridge, best["skill"]),
                     _verdict_cell(
@@ -87,6 +90,9 @@ def chosen_section(analysis: Analysis) -> Section:
         "among all arms, also those without an attention, chooses another, that stands under it. So does the arm with "
         "the lowest test MSE of those with an attention, where it is another; nobody could have chosen it, and its "
         "errors are flattered.",
+        "Of a trained arm the validation error is somewhat too low: the same windows chose the step whose weights are "
+        "kept, and the values of its study. A closed form, and a fixed mix, choose nothing there. So a choice among "
+        "all arms leans towards what is trained; a choice among attentions treats all of them alike.",
     ]
     if (origins := analysis.compared_origins) is not None and len(origins):
         blocks = listed(sorted({str(len(one)) for one in origins["origins"]}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pandas as pd
 
 from tsattn.leaderboard.comparisons import COMPARISON
@@ -34,6 +36,8 @@ _COMPARED = [
 ]
 
 
+_JUDGED = ("better", "worse", "tie")
+_PLURALS = {"tie": "ties"}
 _UNDECIDED = {
     "one seed": "of single models, whose luck of the seed is not known",
     "no interval": "without an interval, for too few windows for two blocks, or not the same windows",
@@ -198,7 +202,7 @@ def _difference_text(analysis: Analysis) -> list[str]:
     found, own = analysis.comparisons, analysis.against_standard
     if not len(found):
         return ["There is nothing to compare yet: no attention is done beside standard attention or the ridge."]
-    text = [compared_in_short(own)]
+    text = [compared_in_short(own, analysis.mixes)]
     text.append(
         f"Each of the {len(found)} comparisons differences the errors of the same windows, and draws both blocks of "
         "time and seeds anew (see the method). P-values are corrected by Holm's procedure for all of them. Where "
@@ -216,11 +220,28 @@ def _difference_text(analysis: Analysis) -> list[str]:
     return text
 
 
-def compared_in_short(own: pd.DataFrame) -> str:
-    """How many comparisons with standard attention are ties, and what would have been detected."""
+def compared_in_short(own: pd.DataFrame, mixes: Collection[str] = ()) -> str:
+    """How many comparisons with standard attention are ties, and what would have been detected.
+
+    Args:
+        own: comparisons of attentions with standard attention.
+        mixes: predictors that are mixes of others, whose comparisons are counted apart: they are of the same trainings,
+            and a member that is the same for both makes a difference smaller, and what would be detected too.
+    """
+    is_mix = own["predictor"].isin([*mixes])
+    if not is_mix.any() or is_mix.all():
+        return _counted(own)
+    judged = own[is_mix & own["verdict"].isin(_JUDGED)]
+    counts = judged["verdict"].value_counts()
+    words = [f"{counts[word]} {_PLURALS.get(word, word)}" for word in ("tie", "better", "worse") if word in counts]
+    diluted = f" Mixes of the same trainings add no evidence: {listed(words)}." if words else ""
+    return _counted(own[~is_mix]) + diluted
+
+
+def _counted(own: pd.DataFrame) -> str:
     if not len(own):
         return "No attention is done beside standard attention of the same predictor yet."
-    judged = own[own["verdict"].isin(["better", "worse", "tie"])]
+    judged = own[own["verdict"].isin(_JUDGED)]
     counts = own["verdict"].value_counts()
     undecided = [
         f"{counts[word]} {'is' if counts[word] == 1 else 'are'} {why}"

@@ -23,9 +23,11 @@ def markdown_report(title: str, sections: Sequence[Section]) -> str:
     for section in sections:
         blocks.append(f"## {_escaped(section.title)}")
         blocks += [_escaped(paragraph) for paragraph in section.text]
+        explained: set[str] = set()
         for part in section.parts:
             if isinstance(part, ReportTable):
-                blocks.append(markdown_table(part))
+                blocks += [f"*{_escaped(part.caption)}*", markdown_table(part)]
+                blocks += _legend(part, explained)
             else:
                 blocks.append(f"*Figure, in `report.html`: {_escaped(part.caption)}*")
     return "\n\n".join(blocks) + "\n"
@@ -37,6 +39,23 @@ def markdown_table(table: ReportTable) -> str:
     lines.append(["---:" if column.is_number else "---" for column in table.columns])
     lines += [[_cell(cell) for cell in row] for row in table.rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _legend(table: ReportTable, explained: set[str]) -> list[str]:
+    """What columns are whose heads do not say it, as a list; once for tables of one section.
+
+    Args:
+        table: of a section.
+        explained: what its tables before explain; this one's is added.
+    """
+    named: dict[str, list[str]] = {}
+    for column in table.columns:
+        if column.help:
+            named.setdefault(column.help, []).append(column.name)
+    lines = [f"- *{_escaped(', '.join(names))}*: {_escaped(help)}" for help, names in named.items()]
+    new = [line for line in lines if line not in explained]
+    explained.update(new)
+    return ["\n".join(new)] if new else []
 
 
 def _cell(cell: Cell) -> str:

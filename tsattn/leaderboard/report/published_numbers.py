@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.parts import Cell, Column, ReportTable, Section
@@ -50,7 +51,8 @@ def published_section(analysis: Analysis) -> Section:
             contexts = listed(sorted({f"{value}" for value in own["context_length"].dropna()}))
             cells = _published_cells(scores, analysis.deciding.horizons(dataset), horizons)
             source = Cell(word, mark="chosen" if "chosen" in word else "")
-            here = [Cell(dataset), Cell(str(arm), mark="strong"), Cell("here"), Cell(contexts or DASH), Cell("yes")]
+            whole = Cell("yes") if _has_all_windows(analysis, own) else Cell("no", mark="warning")
+            here = [Cell(dataset), Cell(str(arm), mark="strong"), Cell("here"), Cell(contexts or DASH), whole]
             rows.append([*here, *cells, source])
         for one in published:
             if one.dataset == dataset:
@@ -89,6 +91,12 @@ def _shown_arms(analysis: Analysis, dataset: str) -> list[tuple[RankedArm, str]]
     if RankedArm(RIDGE) in known:
         shown.append((RankedArm(RIDGE), "closed form"))
     return shown
+
+
+def _has_all_windows(analysis: Analysis, own: pd.DataFrame) -> bool:
+    """Whether nothing else was scored on more windows of the same data set at the same horizon."""
+    most = analysis.scores.groupby(["dataset", "horizon"])["windows"].max()
+    return all(row.windows == most[row.dataset, row.horizon] for row in each_row(own))
 
 
 def _published_cells(scores: dict[int, tuple[float, float]], own: Sequence[int], horizons: Sequence[int]) -> list[Cell]:

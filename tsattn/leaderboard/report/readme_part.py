@@ -10,7 +10,7 @@ import pandas as pd
 from tsattn.errors import UserError
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.difference_sections import compared_in_short
-from tsattn.leaderboard.report.wording import listed, score_pair
+from tsattn.leaderboard.report.wording import listed, score_pair, seed_counts
 from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
 from tsattn.leaderboard.whole_files import write_text
 
@@ -26,7 +26,7 @@ def readme_part(analysis: Analysis) -> str:
     """What stands between the comments: a row a data set, and how to read it."""
     heads = ["data set", "chosen on validation", "MSE / MAE", "beside standard", "beside the ridge"]
     heads += [name.replace("_", " ") for name in _BASELINES]
-    heads += ["weight", "without it"]
+    heads += ["weight", "without it", "seeds"]
     lines = [heads, ["---"] * len(heads)]
     for dataset in analysis.board.datasets:
         best = analysis.chosen(dataset)
@@ -45,6 +45,7 @@ def readme_part(analysis: Analysis) -> str:
                 *baselines,
                 f"{best['weight']:.2g}",
                 score_pair(best["without_mse"], best["without_mae"]),
+                seed_counts(best["seeds"], best["most_seeds"]),
             ]
         )
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -82,16 +83,15 @@ def _pair(mean: pd.Series | None) -> str:
 
 def _caveats(analysis: Analysis) -> str:
     board = analysis.deciding
-    seeds = board.done["seed"].dropna().nunique()
     lacking = [name for name in analysis.board.datasets if analysis.chosen(name) is None]
     horizons = {name: listed(board.horizons(name)) for name in board.datasets if name not in lacking}
     over = "; ".join(f"{names}: {value}" for value, names in _grouped(horizons).items())
     text = (
-        f"Means over horizons ({over}) and up to {seeds} seeds, over all test windows, on the train-standardised "
-        "scale, of models with a trained attention, alone or as a quarter or more of a mix. *Without it* is the same "
-        "without the trained member. A *tie* is a paired difference of the mean MSE, over blocks of time and over "
+        f"Means over horizons ({over}) and over seeds (so many at each horizon), over all test windows, on the "
+        "train-standardised scale, of models with a trained attention, alone or as a quarter or more of a mix: *weight* "
+        "is its share, and *without it* what is left without the trained member. A *tie* is a paired difference of the mean MSE, over blocks of time and over "
         "seeds, that cannot be told from none after correction for the comparisons of this table. "
-        f"At single horizons: {_uncapitalised(compared_in_short(analysis.against_standard))}"
+        f"At single horizons: {_uncapitalised(compared_in_short(analysis.against_standard, analysis.mixes))}"
     )
     text += f" Not done at all horizons yet: {listed(lacking)}." if lacking else ""
     caveats = dict.fromkeys(one for facts in board.suites.values() for one in facts.caveats)

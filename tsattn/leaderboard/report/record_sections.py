@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from tsattn.leaderboard.comparisons import RESAMPLES
 from tsattn.leaderboard.own_seconds import own_seconds
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.difference_sections import compared_in_short, confirmed_in_short
@@ -51,7 +52,9 @@ def summary_section(analysis: Analysis) -> Section:
         if not pd.isna(best["skill"]):
             ridge = analysis.mean_verdict(dataset, arm, RIDGE)
             side = "below" if best["skill"] >= 0 else "above"
-            words.append(f"{abs(best['skill']):.1f} % {side} the ridge{f' ({ridge})' if ridge else ''}")
+            words.append(
+                f"its MSE is {abs(best['skill']):.1f} % {side} that of the ridge{f' ({ridge})' if ridge else ''}"
+            )
         elif (mean := analysis.mean_of(dataset, RankedArm(RIDGE))) is not None and not pd.isna(mean["mse"]):
             words.append("not beside the ridge, which was tested on other windows")
         if arm.attention != STANDARD and (verdict := analysis.mean_verdict(dataset, arm, STANDARD)):
@@ -63,7 +66,7 @@ def summary_section(analysis: Analysis) -> Section:
         text.append(sentence)
     own = analysis.against_standard
     if len(own):
-        text.append(f"Attention against attention. {compared_in_short(own)}")
+        text.append(f"Attention against attention. {compared_in_short(own, analysis.mixes)}")
     if confirmed := confirmed_in_short(analysis):
         text.append(confirmed)
     text += [f"Caveat: {one}" for facts in analysis.board.suites.values() for one in facts.caveats]
@@ -157,7 +160,7 @@ def provenance_section(analysis: Analysis) -> Section:
 
 def method_section(analysis: Analysis) -> Section:
     """How it is compared."""
-    resamples = "10,000 or more" if analysis.resamples is None else f"{analysis.resamples:,}"
+    resamples = f"{analysis.resamples or RESAMPLES:,}"
     return Section(
         "method",
         "How it is compared",
@@ -174,7 +177,8 @@ def method_section(analysis: Analysis) -> Section:
             "whose runs lie further apart than those of the others by an F test at the 10 % level: that has its own.",
             f"Intervals and p-values come from {resamples} resamples: circular blocks of origins, at least a horizon "
             "long since windows overlap, and for each resample other seeds. Deviations are widened for what few "
-            "blocks and few seeds are known to miss, and have the tails of Student's t. A horizon of 720 steps fits "
+            "blocks and few seeds are known to miss, and have the tails of Student's t, which are integrated, so that small "
+            "p-values hang on no single resample. A horizon of 720 steps fits "
             "three times into the test part of the hourly ETT: only large differences can be seen there. What is said "
             "holds where differences of arms forget within a block: intervals are too short for those that last "
             "longer.",

@@ -23,6 +23,7 @@ from tsattn.leaderboard.report.wording import (
     percent_cell,
     score,
     score_pair,
+    seed_counts,
     size,
     with_spread,
 )
@@ -69,6 +70,7 @@ def headline_section(analysis: Analysis) -> Section:
         "predictor and from the ridge, in MSE at each horizon; a difference that cannot be told from none is a tie. "
         "What validation chose is highlighted.",
         _horizons_text(analysis),
+        _seeds_text(analysis),
     ]
     tables = [
         ReportTable("headline-table", "Means over horizons and seeds, by arm and data set", columns, rows + partial)
@@ -269,6 +271,18 @@ def _horizons_text(analysis: Analysis) -> str:
     for dataset in analysis.deciding.datasets:
         by.setdefault(tuple(analysis.deciding.horizons(dataset)), []).append(dataset)
     return f"Horizons: {'; '.join(f'{listed(names)} {listed(horizons)}' for horizons, names in by.items())}."
+
+
+def _seeds_text(analysis: Analysis) -> str:
+    """How many seeds the means are over."""
+    by: dict[str, list[str]] = {}
+    for dataset, part in analysis.means.groupby("dataset", sort=False):
+        trained = part[part["weight"] > 0]
+        if len(trained):
+            least, most = trained["seeds"].min(), trained["most_seeds"].max()
+            by.setdefault(seed_counts(least, most), []).append(str(dataset))
+    counts = "; ".join(f"{listed(names)} {count}" for count, names in by.items())
+    return f"Seeds of what is trained, at each horizon: {counts}." if counts else "Nothing here is trained."
 
 
 def _float(value: object) -> float:

@@ -24,6 +24,7 @@ __all__ = [
     "rough_percent",
     "score",
     "score_pair",
+    "seed_counts",
     "size",
     "with_spread",
 ]
@@ -66,10 +67,10 @@ def percent(value: float) -> str:
 
 
 def rough_percent(value: float) -> str:
-    """``1.6 %``, ``23 %``, ``340 %``: two digits that count, without a sign; a dash for what is not there."""
+    """``1.6 %``, ``23 %``, ``over 100 %``: two digits that count, without a sign; a dash for what is not there."""
     if math.isnan(value):
         return DASH
-    return f"{float(f'{value:.2g}'):,.0f} %" if value >= 99.5 else f"{value:.2g} %"
+    return "over 100 %" if value >= 99.5 else f"{value:.2g} %"
 
 
 def p_value(value: float) -> str:
@@ -85,6 +86,11 @@ def size(value: float, unit: str = "") -> str:
     while abs(value) >= 999.5 and power + 1 < len(_PREFIXES):
         value, power = value / 1000, power + 1
     return f"{value:.3g} {_PREFIXES[power]}{unit}".strip()
+
+
+def seed_counts(least: float, most: float) -> str:
+    """``3``, ``1 to 2``: how many seeds there are at each horizon."""
+    return f"{least:.0f}" if least == most else f"{least:.0f} to {most:.0f}"
 
 
 def number_cell(value: float, text: str, mark: str = "", note: str = "") -> Cell:
