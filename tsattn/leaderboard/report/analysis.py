@@ -148,7 +148,8 @@ class Analysis:
     def mean_verdict(self, dataset: str, arm: RankedArm, against: str) -> str:
         """What the mean over horizons of a chosen arm is beside another: ``better``, ``worse``, ``tie``, after which
         ``(another loss)`` says that the two were trained by different ones, and at which horizons nothing can be told,
-        which are not in that mean: ``tie (−1.2 % over the other horizons), no interval at 720``. Nothing of what is not among `chosen_means`.
+        which are not in that mean: ``tie (−1.2 % over the other horizons), no interval at 720``. Nothing of what is not
+        among `chosen_means`.
         """
         found = self.chosen_means
         own = found[(found["dataset"] == dataset) & (found["against"] == against)]

@@ -177,10 +177,9 @@ def method_section(analysis: Analysis) -> Section:
             "whose runs lie further apart than those of the others by an F test at the 10 % level: that has its own.",
             f"Intervals and p-values come from {resamples} resamples: circular blocks of origins, at least a horizon "
             "long since windows overlap, and for each resample other seeds. Deviations are widened for what few "
-            "blocks and few seeds are known to miss, and have the tails of Student's t, which are integrated, so that small "
-            "p-values hang on no single resample. A horizon of 720 steps fits "
-            "three times into the test part of the hourly ETT: only large differences can be seen there. What is said "
-            "holds where differences of arms forget within a block: intervals are too short for those that last "
+            "blocks and few seeds are known to miss, and have the tails of Student's t, which are integrated, so that "
+            "small p-values hang on no single resample. A horizon of 720 steps fits three times into the test part of "
+            "the hourly ETT: only large differences can be seen there. What is said holds where differences of arms forget within a block: intervals are too short for those that last "
             "longer.",
             "A comparison is better or worse where its interval is off 0 and its p-value, corrected by Holm's "
             "procedure for every comparison of the board, is below 0.05; all else is a tie. A tie is no proof of "
