@@ -90,7 +90,8 @@ def _caveats(analysis: Analysis) -> str:
         f"Means over horizons ({over}) and over seeds (so many at each horizon), over all test windows, on the "
         "train-standardised scale, of models with a trained attention, alone or as a quarter or more of a mix: "
         "*weight* is its share, and *without it* what is left without the trained member. A *tie* is a paired "
-        "difference of the mean MSE, over blocks of time and over seeds, that cannot be told from none after correction for the comparisons of this table. "
+        "difference of the mean MSE, over blocks of time and over seeds, that cannot be told from none after "
+        "correction for the comparisons of this table. "
         f"At single horizons: {_uncapitalised(compared_in_short(analysis.against_standard, analysis.mixes))}"
     )
     text += f" Not done at all horizons yet: {listed(lacking)}." if lacking else ""

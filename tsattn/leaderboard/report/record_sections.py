@@ -179,8 +179,8 @@ def method_section(analysis: Analysis) -> Section:
             "long since windows overlap, and for each resample other seeds. Deviations are widened for what few "
             "blocks and few seeds are known to miss, and have the tails of Student's t, which are integrated, so that "
             "small p-values hang on no single resample. A horizon of 720 steps fits three times into the test part of "
-            "the hourly ETT: only large differences can be seen there. What is said holds where differences of arms forget within a block: intervals are too short for those that last "
-            "longer.",
+            "the hourly ETT: only large differences can be seen there. What is said holds where differences of arms "
+            "forget within a block: intervals are too short for those that last longer.",
             "A comparison is better or worse where its interval is off 0 and its p-value, corrected by Holm's "
             "procedure for every comparison of the board, is below 0.05; all else is a tie. A tie is no proof of "
             "equality: the column detectable says what would have been detected in 80 of 100 cases, at the level at "
