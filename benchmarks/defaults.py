@@ -11,8 +11,9 @@ learning rate, loss and selection of weights, and as many steps as take the CPU 
 the context included), found in trainings that are thrown away; its start is not counted. What the runs that are scored
 took is held against ours: beyond a tenth more or less a score is marked as not at equal time.
 
-Writes `SLUG.json` (scores by seed, seconds, machine, versions) and `SLUG.md` into the output folder. Data sets that are
-not asked for are kept as they were measured before. Needs the data sets (`TSATTN_DATA`), and `make peers`.
+Writes `SLUG.json` (scores by seed, seconds, commands, machine, versions) and `SLUG.md` into the output folder. Data
+sets that are not asked for are kept as they were measured before, with their command. Needs the data sets
+(`TSATTN_DATA`), and `make peers`.
 """
 
 from __future__ import annotations
@@ -160,14 +161,15 @@ def table(record: dict[str, Any]) -> str:
     lines = [
         f"# `Forecaster()` and others, {record['machine']['cpu']}",
         "",
-        f"MASE on the test part (mean of {record['seeds']} seeds, and the spread between the least and the most), by "
+        "MASE on the test part (mean over seeds, and the spread between the least and the most), by "
         "`python benchmarks/defaults.py`. Networks of neuralforecast have the steps that were found to take the CPU "
-        "seconds of `Forecaster()`; a score is marked where its run took more or less than that by over a tenth.",
+        "seconds of `Forecaster()`; a score is marked where its runs took more or less than that by over a tenth. "
+        "Seconds and steps are medians over seeds.",
         "",
     ]
     who = [DEFAULT, *PEERS]
-    lines.append(row_of(["data", "horizon", "context", SEASONAL, *who, "CPU s", "times ours", "steps"]))
-    lines.append(row_of(["---"] * (len(who) + 7)))
+    lines.append(row_of(["data", "horizon", "context", SEASONAL, *who, "CPU s", "times ours", "steps", "seeds"]))
+    lines.append(row_of(["---"] * (len(who) + 8)))
     for name, one in record["data"].items():
         runs, cells, ratios = one["runs"], [], times_ours(one["runs"])
         for each in who:
@@ -176,10 +178,13 @@ def table(record: dict[str, Any]) -> str:
             mark = "" if is_equal(ratios.get(each, 1.0)) else ", not at equal time"
             cells.append(f"{statistics.mean(found):.3f}{spread}{mark}" if found else "")
         first = runs[DEFAULT][0]
-        taken, steps = (" / ".join(str(run[0][fact]) for run in runs.values()) for fact in ("cpu_seconds", "steps"))
+        taken, steps = (
+            " / ".join(f"{statistics.median(run[fact] for run in each):{form}}" for each in runs.values())
+            for fact, form in (("cpu_seconds", ".1f"), ("steps", ".0f"))
+        )
         times = " / ".join(f"{ratio:.2f}" for ratio in ratios.values())
         sizes = name, one["horizon"], first["context_length"], f"{first[SEASONAL]:.3f}"
-        lines.append(row_of([*sizes, *cells, taken, times, steps]))
+        lines.append(row_of([*sizes, *cells, taken, times, steps, len(runs[DEFAULT])]))
     return "\n".join(lines) + "\n"
 
 
@@ -203,14 +208,12 @@ def main() -> int:
     torch.set_num_threads(1)
     machine = describe("cpu", torch.float32)
     file = options.output / f"{slug_of(machine)}.json"
-    before = json.loads(file.read_text())["data"] if file.exists() else {}
-    found = dict(before)
+    found = json.loads(file.read_text())["data"] if file.exists() else {}
     for name in options.data:
-        found[name] = compare(name, options.seeds, peers=not options.without_peers, most=2 if options.dry_run else None)
+        runs = compare(name, options.seeds, peers=not options.without_peers, most=2 if options.dry_run else None)
+        found[name] = {"command": this_command(), **runs}
         record = {
-            "command": this_command(),
             "machine": machine,
-            "seeds": options.seeds,
             "data": {one: found[one] for one in CASES if one in found},
         }
         options.output.mkdir(parents=True, exist_ok=True)
