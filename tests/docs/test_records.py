@@ -110,7 +110,9 @@ def test_what_pays_off_is_what_the_linked_records_say() -> None:
 
 def test_the_defaults_are_those_that_were_measured() -> None:
     record = (RECORDS / "defaults" / "amd-epyc-family-26-model-2.md").read_text("utf-8")
-    measured = {name: cells.split(" | ") for name, cells in re.findall(r"^\| (\w+) \| (\d.*) \|$", record, re.MULTILINE)}
+    measured = {
+        name: cells.split(" | ") for name, cells in re.findall(r"^\| (\w+) \| (\d.*) \|$", record, re.MULTILINE)
+    }
     page = (DOCS / "results.md").read_text("utf-8").split("## Beside neuralforecast")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (CO2|\w.*) \| (\d+) \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) == len(measured) > 0
