@@ -101,6 +101,12 @@ def test_what_pays_off_is_what_the_linked_records_say() -> None:
     for found, link in rows:
         record = set(re.findall(r"\d+(?:\.\d+)?", (DOCS / "concepts" / link).read_text("utf-8")))
         assert set(re.findall(r"\d+(?:\.\d+)?", found)) <= record, (found, link)
+    interval = (
+        "+13.0 % | \N{MINUS SIGN}5.1 % to +30.0 %",
+        "that is a tie (13.0 % above, \N{MINUS SIGN}5.1 to +30.0 %)",
+    )
+    assert interval[0] in (RECORDS / "leaderboard" / "exchange_rate" / "report.md").read_text("utf-8")
+    assert interval[1] in " ".join(PAYS_OFF.split())
     percents = [("ett", "0.2 % below"), ("ett", "4.0 % below"), ("ett", "7.2 % below")]
     percents += [("exchange_rate", "10.3 % above"), ("national_illness", "15.9 % below")]
     for suite, percent in percents:
