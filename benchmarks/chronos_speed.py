@@ -8,7 +8,7 @@ bias and without, by turns in one run. `decoder`: what its decoder keeps of keys
 `forecaster`: `Forecaster` with pretrained weights on 400 series of 700 rows, 48 steps ahead, in a process of its own.
 Times are CPU seconds of one thread, medians of turns. What weights hold decides no time: the first two parts draw them.
 
-Writes `SLUG.json` (machine and versions, too) and `SLUG.md` into the output folder; parts that are not asked for are
+Writes `SLUG.json` (machine and versions, too) and `SLUG.md` into the output folder; parts that are not named are
 kept as they were measured before. Needs the extra `chronos`, and the kernels.
 """
 
@@ -215,8 +215,8 @@ def report(record: Mapping[str, Any]) -> str:
         own = [name for name, one in record["measured"].items() if one == about]
         lines += [f"{', '.join(own)}: `{about['command']}`; CPU seconds of one thread; {packages}.", ""]
     for one in record["targets"]:
-        word = "reached" if one["met"] else "**not reached**"
-        lines.append(f"- {one['target']}: {one['measured']:.3f}, at most {one['at_most']:g} is asked: {word}")
+        word = "kept" if one["met"] else "**exceeded**"
+        lines.append(f"- {one['target']}: {one['measured']:.3f}, limit {one['at_most']:g}: {word}")
     lines.append("")
     if rows := record["parts"].get("encoder"):
         heads = [ORIGINAL, STANDARD, NATIVE, MLR]

@@ -36,7 +36,7 @@ from tsattn.data import ByShare, ForecastDataModule, FrameSource
 ROWS, CHANNELS, HORIZON, BATCH = 17_420, 7, 96, 32  # the size of ETTh1
 STEPS = 400
 
-# what was asked of this code: a ratio of batches per second, and milliseconds a step
+# limits: a ratio of batches per second, and milliseconds a step
 AT_LEAST = {96: 6.0, 336: 3.5}
 AT_MOST_MS = {"light": 0.7, "default": 1.6}
 

@@ -46,8 +46,8 @@ _HEAD = """\
 
 What was found here of what Kuang et al. (ICML 2025) say, and of what they leave open. *Not decided* is what too few or
 too uncertain numbers do not tell, and what another learning rate might turn round: where we have chosen the rates that
-are tried, a claim is not decided if what is behind was best at the least or the greatest of them. The report of each
-experiment says by which rule a claim was decided, and what differs from the paper.
+are tried, a claim is not decided if what has the higher error was best at the least or the greatest of them. The report
+of each experiment says by which rule a claim was decided, and what differs from the paper.
 `python benchmarks/paper/overview.py` makes this one anew."""
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+from inspect import signature
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.docs.blocks import ROOT, blocks, pages
 from tests.test_imports import LAYERS
+from tsattn import Forecaster
 from tsattn.attention import KINDS, attention_arguments, attention_class
 from tsattn.cli import main
 from tsattn.cli.parsing import parse_command
@@ -34,6 +37,30 @@ def test_the_suite_is_one_that_benchmark_takes(tmp_path: Path) -> None:
     read = read_suite(tmp_path / "suite.yaml")
     assert list(read.predictors) == ["ridge", "patchtst", "patchtst+ridge"]
     assert read.selection is not None
+
+
+def test_the_configuration_is_one_that_comes_along_and_prints_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    page = HOW_TO / "train.md"
+    shipped = yaml.safe_load((ROOT / "configs" / "co2_mlr.yaml").read_text("utf-8"))
+    assert yaml.safe_load(yaml_of(page)) == shipped
+    with pytest.raises(SystemExit, match="0"):
+        main(
+            ["fit", "--config", "co2_mlr.yaml", "--model.learning_rate", "0.01", "--attention", "swa", "--print_config"]
+        )
+    whole = yaml.safe_load(capsys.readouterr().out)
+    assert list(whole) == list(shipped) == ["seed_everything", "data", "model", "trainer"]
+    assert whole["model"]["learning_rate"] == 0.01
+    assert whole["model"]["backbone"]["attention"] == "swa"
+
+
+def test_names_of_other_libraries_stand_beside_arguments_of_ours() -> None:
+    table = (HOW_TO / "own-data.md").read_text("utf-8").split("| here | neuralforecast |")[1].split("\n\n")[0]
+    named = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines()[2:]))
+    known = {*signature(Forecaster).parameters, *signature(Forecaster.predict).parameters, "predict"}
+    assert len(named) > 10
+    assert set(named) <= known
+    assert "cross_validate(windows, step, refit)" in table
+    assert {"windows", "step", "refit"} <= set(signature(Forecaster.cross_validate).parameters)
 
 
 def test_the_search_file_is_one_that_tune_takes(toy_csv: Path, tmp_path: Path) -> None:

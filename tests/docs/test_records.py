@@ -101,6 +101,12 @@ def test_what_pays_off_is_what_the_linked_records_say() -> None:
     for found, link in rows:
         record = set(re.findall(r"\d+(?:\.\d+)?", (DOCS / "concepts" / link).read_text("utf-8")))
         assert set(re.findall(r"\d+(?:\.\d+)?", found)) <= record, (found, link)
+    interval = (
+        "+13.0 % | \N{MINUS SIGN}5.1 % to +30.0 %",
+        "that is a tie (13.0 % above, \N{MINUS SIGN}5.1 to +30.0 %)",
+    )
+    assert interval[0] in (RECORDS / "leaderboard" / "exchange_rate" / "report.md").read_text("utf-8")
+    assert interval[1] in " ".join(PAYS_OFF.split())
     percents = [("ett", "0.2 % below"), ("ett", "4.0 % below"), ("ett", "7.2 % below")]
     percents += [("exchange_rate", "10.3 % above"), ("national_illness", "15.9 % below")]
     for suite, percent in percents:
@@ -108,13 +114,43 @@ def test_what_pays_off_is_what_the_linked_records_say() -> None:
         assert percent in (RECORDS / "leaderboard" / suite / "report.md").read_text("utf-8")
 
 
+def test_the_defaults_are_those_that_were_measured() -> None:
+    record = (RECORDS / "defaults" / "amd-epyc-family-26-model-2.md").read_text("utf-8")
+    measured = {
+        name: cells.split(" | ") for name, cells in re.findall(r"^\| (\w+) \| (\d.*) \|$", record, re.MULTILINE)
+    }
+    page = (DOCS / "results.md").read_text("utf-8").split("## Beside neuralforecast")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (CO2|\w.*) \| (\d+) \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) == len(measured) > 0
+    for data, horizon, cells in rows:
+        name = re.sub(r".*\(`(.*)`\)", r"\1", data)
+        assert [horizon, *cells.split(" | ")] == [measured[name][0], *measured[name][2:6]]
+
+
+def test_published_numbers_stand_as_in_the_report() -> None:
+    report = (RECORDS / "leaderboard" / "ett" / "report.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\w+) \| ([\w/]+) \| published \|.*\| ([\d. /]+) \| [^|]+ \|$", report, re.MULTILINE)
+    published = {(data, model): mean for data, model, mean in rows}
+    page = " ".join((DOCS / "results.md").read_text("utf-8").split())
+    for data, model in (("weather", "PatchTST/64"), ("ETTh1", "DUET"), ("ETTm1", "PatchTST/42")):
+        assert f"{model} is published with {published[data, model]}" in page
+    assert "moved one fixed model from 0.271 to 0.216 on ETTh2" in page
+    assert "moved one fixed model from 0.271 to 0.216 on ETTh2" in report
+
+
 def test_chronos_tiny_scores_as_it_is_said() -> None:
     record = json.loads((RECORDS / "chronos" / "chronos_tiny.json").read_text())
     ships = next(name for name, digest in record["weights"].items() if digest == record["shipped"])
     text = " ".join(CHRONOS.split())
-    for kind, said in ((ships, "its MASE is {} on ETTh1 and {} on"), ("seasonal_naive", "seasonal naive {} and {};")):
+    for kind, said in ((ships, "its MASE is {} on ETTh1 and {} on"), ("seasonal_naive", "seasonal naive {} and {}.")):
         mase = {row["data"]: row["mase"] for row in record["rows"] if row["model"] == kind}
         assert said.format(*(f"{mase[name]:.3f}" for name in ("ETTh1", "vic_electricity"))) in text
+    of, naive = (
+        next(row for row in record["rows"] if (row["model"], row["data"]) == (kind, "exchange_rate"))
+        for kind in (ships, "seasonal_naive")
+    )
+    assert f"its MASE is {of['mase']:.3f}, above the {naive['mase']:.3f} of seasonal naive" in text
+    assert f"(its WQL is lower: {of['wql']:.3f} beside {naive['wql']:.3f})" in text
     assert record["shipped"] == sha256(find_weights("chronos-tiny"))
     trained_on = read_model(find_weights("chronos-tiny")).trained_on
     assert trained_on == ("weather", "exchange_rate", "national_illness", "co2")
