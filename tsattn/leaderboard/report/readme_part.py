@@ -9,7 +9,7 @@ import pandas as pd
 
 from tsattn.errors import UserError
 from tsattn.leaderboard.report.analysis import Analysis
-from tsattn.leaderboard.report.difference_sections import compared_in_short
+from tsattn.leaderboard.report.difference_sections import compared_in_short, confirmed_in_short
 from tsattn.leaderboard.report.wording import listed, score_pair, seed_counts
 from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
 from tsattn.leaderboard.whole_files import write_text
@@ -94,6 +94,7 @@ def _caveats(analysis: Analysis) -> str:
         "correction for the comparisons of this table. "
         f"At single horizons: {_uncapitalised(compared_in_short(analysis.against_standard, analysis.mixes))}"
     )
+    text += f" {confirmed}" if (confirmed := confirmed_in_short(analysis)) else ""
     text += f" Not done at all horizons yet: {listed(lacking)}." if lacking else ""
     caveats = dict.fromkeys(one for facts in board.suites.values() for one in facts.caveats)
     text += "".join(f" {one}" for one in caveats)
