@@ -59,6 +59,17 @@ def test_mase_and_wql_are_means_where_all_horizons_have_them() -> None:
     assert np.isnan(mean["wql"])
 
 
+def test_a_scaled_error_that_one_of_several_seeds_lacks_has_no_mean() -> None:
+    runs = [
+        record("ETTh1", 24, "chronos", "", seed, windows=100, mase=mase, wql=0.1)
+        for seed, mase in ((1, 2.0), (2, None))
+    ]
+    (row,) = scores(Standings(Records.of(runs))).to_dict("records")
+    assert np.isnan(row["mase"])
+    assert np.isnan(row["mase_spread"])
+    assert row["wql"] == pytest.approx(0.1)
+
+
 def test_validation_chooses() -> None:
     runs = [
         record("ETTh1", 24, "patchtst", "standard", 1, validation_mse=0.5, mse=0.40),

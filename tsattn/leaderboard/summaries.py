@@ -31,8 +31,8 @@ _TABLE = ["dataset", "horizon"]
 _SCALED = ["mase", "wql"]
 _TEST = ["mse", "mae", *_SCALED]
 _COSTS = ["flops", "seconds", "parameters", "peak_memory", "weight"]
-_ERRORS = ["mse", "mae", "validation_mse", "validation_mae"]
-_MEANS = [*_TEST, "validation_mse", "validation_mae", *_COSTS]
+_ALL_ERRORS = [*_TEST, "validation_mse", "validation_mae"]
+_MEANS = [*_ALL_ERRORS, *_COSTS]
 _SAME = ["context_length", "windows", "trained_windows", "pretraining"]
 
 
@@ -52,7 +52,7 @@ def scores(board: Standings) -> pd.DataFrame:
     groups = done.groupby([*_TABLE, *_ARM], sort=False)
     found = groups[_MEANS].mean()
     # the mean of the other seeds, or horizons, would be one of another set of runs
-    found[_ERRORS] = groups[_ERRORS].mean(skipna=False)
+    found[_ALL_ERRORS] = groups[_ALL_ERRORS].mean(skipna=False)
     for metric in _TEST:
         found[f"{metric}_spread"] = groups[metric].std().where(found[metric].notna())
     found["seeds"] = groups.size()
@@ -85,8 +85,8 @@ def horizon_means(board: Standings, table: pd.DataFrame) -> pd.DataFrame:
     for (dataset, *names), part in table.groupby(["dataset", *_ARM], sort=False):
         missing = sorted(set(board.horizons(str(dataset))) - set(part["horizon"]))
         means = part[_MEANS].mean() * (np.nan if missing else 1.0)
-        whole = [*_ERRORS, *_SCALED]  # a horizon from before the scaled ones were kept has none
-        means[whole] = part[whole].mean(skipna=False) * (np.nan if missing else 1.0)
+        # a horizon from before the scaled ones were kept has none
+        means[_ALL_ERRORS] = part[_ALL_ERRORS].mean(skipna=False) * (np.nan if missing else 1.0)
         row = {"dataset": dataset, "predictor": names[0], "attention": names[1], "missing": missing}
         row |= {str(name): value for name, value in means.items()}
         row["pretraining"] = part["pretraining"].iloc[0]
