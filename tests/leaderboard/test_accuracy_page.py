@@ -140,7 +140,9 @@ def test_the_page_is_written(accuracy: Any, tmp_path: Path, capsys: pytest.Captu
     assert accuracy.main(["--records", str(tmp_path / "accuracy")]) == 0
     text = (tmp_path / "accuracy.md").read_text()
     assert "| `mse` | `base` | not run |" in text
-    assert "4 runs, 0.2 hours of training, on AMD EPYC, cpu, 1 thread; tsattn 0.1.0, torch 2.13.0; git 0123456789." in text
+    assert (
+        "4 runs, 0.2 hours of training, on AMD EPYC, cpu, 1 thread; tsattn 0.1.0, torch 2.13.0; git 0123456789." in text
+    )
     whole = accuracy.page(SMALL, board, RESAMPLES)
     assert "## ETTh1, horizon 96" in whole
     assert "Of 3 arms that were run on several data sets, in MSE: better on each of them `base` and `mse`" in whole
