@@ -7,11 +7,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.leaderboard.cases import bench
+from tests.leaderboard.cases import SMOKE, bench
 from tests.leaderboard.invented import record, records
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.leaderboard.own_seconds import own_seconds
+from tsattn.leaderboard.planned_facts import planned_facts
+from tsattn.leaderboard.planner import Planner
 from tsattn.leaderboard.records import Records, read_facts
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.standings import Standings
@@ -38,6 +40,39 @@ def test_of_two_tables_of_a_suite_the_data_sets_of_both_are_planned(tmp_path: Pa
         _with(facts).write(tmp_path / name)
     both = Records.read(tmp_path / "one", tmp_path / "other").suites["invented"]
     assert both.horizons == {"ETTh1": (24, 48), "weather": (96,)}
+
+
+def test_what_a_suite_keeps_of_itself_beside_its_runs(tmp_path: Path) -> None:
+    network = SMOKE["predictors"]["patchtst"]
+    predictors = {
+        **{"ridge": "ridge", "patchtst": network, "dlinear": "dlinear"},
+        "blend": {"mix": {"of": ["ridge", "patchtst"], "weights": [0.1, 0.9]}},
+        "third": {"mix": {"of": ["ridge", "dlinear"], "weights": [1, 3]}},
+        "all+": {"mix": {"of": ["patchtst", "dlinear", "ridge"], "weights": [4, 3, 1]}, "attentions": ["mean"]},
+        "even": {"mix": {"of": ["patchtst", "dlinear", "ridge"]}, "attentions": ["mean"]},
+    }
+    attentions = {
+        "mean": "uniform",
+        "mlr": {"attention": [{"kind": "mlr", "ranks": [2, 2]}, "standard"], "by_data": {"co2": "identity"}},
+    }
+    bench(tmp_path, predictors=predictors, attentions=attentions)
+    suite = read_suite(tmp_path / "smoke.yaml")
+    narrowed = suite.narrowed(horizons=[4])
+    entries = Planner({}).plan(suite).entries
+    before = SuiteFacts({"co2": (8, 2), "gone": (7,)}, planned={"gone": 9})
+    here = [entry for entry in entries if entry.horizon == 4]
+    facts = planned_facts(suite, narrowed, entries, here, before)
+    assert facts.horizons == {"co2": (4,)}
+    assert planned_facts(suite, narrowed, entries, [], before).horizons == {"co2": (8, 2)}
+    assert planned_facts(suite, narrowed, entries, [], SuiteFacts()).horizons == {"co2": (4, 8)}
+    assert facts.planned == {"co2": sum(not entry.reason for entry in entries)}
+    assert facts.planned["co2"] > 20
+    assert facts.seeds == {"co2": (1, 2)}
+    assert facts.kinds == {"mean": ("uniform",), "mlr": ("mlr", "standard", "identity")}
+    assert facts.without == {"patchtst": "", "blend": "ridge", "all+": "third", "even": "dlinear+ridge"}
+    assert SuiteFacts.of(facts.to_dict()) == facts
+    older = {"horizons": {"co2": [4]}, "fresh_seeds": [4], "caveats": ["One."]}
+    assert SuiteFacts.of(older) == SuiteFacts({"co2": (4,)}, (4,), ("One.",))
 
 
 def test_a_mean_over_fewer_horizons_than_were_planned_is_none() -> None:

@@ -14,6 +14,7 @@ from tsattn.errors import number_of
 from tsattn.leaderboard.entry_run import Work, provenance
 from tsattn.leaderboard.estimates import Estimates, duration
 from tsattn.leaderboard.plan import Entry, Plan, StudyEntry
+from tsattn.leaderboard.planned_facts import planned_facts
 from tsattn.leaderboard.planner import Planner
 from tsattn.leaderboard.provenance import git_state
 from tsattn.leaderboard.record_table import (
@@ -235,15 +236,8 @@ class Board:
         self._written = time.monotonic()
 
     def _facts(self) -> SuiteFacts:
-        """Of what is run here, and of data sets that were run before."""
-        horizons: dict[str, set[int]] = {}
-        for entry in self._plan.entries:
-            horizons.setdefault(entry.dataset, set()).add(entry.horizon)
-        facts = SuiteFacts(
-            {name: tuple(sorted(some)) for name, some in horizons.items()}, self.suite.fresh_seeds, self.suite.caveats
-        )
         before = self._taken.facts.get(self.suite.name, SuiteFacts())
-        return facts.with_horizons(before.horizons)
+        return planned_facts(self.suite, self.narrowed, self._all_entries(), self._plan.entries, before)
 
     def estimates(self) -> Estimates:
         """How long entries take."""

@@ -18,10 +18,10 @@ import torch
 from tsattn.errors import UserError, number_of
 from tsattn.experiments import Hooks, RunFolder, run
 from tsattn.experiments.measuring import measured
+from tsattn.leaderboard.attention_share import is_ablation
 from tsattn.leaderboard.board import Board
 from tsattn.leaderboard.entry_run import finished_members
 from tsattn.leaderboard.plan import Entry
-from tsattn.leaderboard.standings import RankedArm
 from tsattn.leaderboard.whole_files import write_text
 from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.training import Execution, TrainerOptions
@@ -152,11 +152,8 @@ def _scored(board: Board, horizon: int) -> list[Entry]:
     """One entry an arm and data set; members come before the mixes of them."""
     first = board.narrowed.first_seed
     entries = [entry for entry in board.mine() if entry.horizon == horizon and entry.seed in (None, first)]
-    held = [
-        entry
-        for entry in entries
-        if entry.experiment is not None and not RankedArm(entry.predictor, entry.attention).is_ablation
-    ]
+    ablations = {name for name, attention in board.narrowed.attentions.items() if is_ablation(attention.kinds)}
+    held = [entry for entry in entries if entry.experiment is not None and entry.attention not in ablations]
     return sorted(held, key=lambda entry: bool(entry.members))
 
 

@@ -61,7 +61,7 @@ class Analysis:
     @cached_property
     def choices(self) -> pd.DataFrame:
         """See `tsattn.leaderboard.summaries.choices`."""
-        return choices(self.means, self.compared_origins)
+        return choices(self.deciding, self.means, self.compared_origins)
 
     @cached_property
     def compared_origins(self) -> pd.DataFrame | None:
@@ -164,7 +164,7 @@ class Analysis:
     def against_standard(self) -> pd.DataFrame:
         """The comparisons of attentions, without ablations, with standard attention."""
         found = self.comparisons[self.comparisons["against"] == STANDARD]
-        holds = [RankedArm("", kind).has_attention for kind in found["attention"]]
+        holds = [self.board.has_attention(RankedArm("", name)) for name in found["attention"]]
         return found[np.array(holds, bool)]
 
     @cached_property

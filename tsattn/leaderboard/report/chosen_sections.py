@@ -32,7 +32,7 @@ def chosen_section(analysis: Analysis) -> Section:
         Column("data set"),
         Column("chosen by", "on which errors; by test is what nobody could have chosen"),
         Column("arm"),
-        Column("weight", "of what is trained, in the forecast", is_number=True),
+        Column("weight", "of what holds a trained attention, in the forecast", is_number=True),
         Column("MSE / MAE", f"{PAIR}, mean over horizons and seeds", is_number=True),
         Column("without it", "the same arm without its trained member", is_number=True),
         Column("ridge", PAIR, is_number=True),

@@ -26,7 +26,7 @@ from tsattn.leaderboard.report.wording import (
     size,
     with_spread,
 )
-from tsattn.leaderboard.standings import ABLATIONS, RIDGE, STANDARD, RankedArm
+from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
 from tsattn.leaderboard.summaries import beside_the_ridge
 
 __all__ = [
@@ -141,7 +141,7 @@ def horizon_section(analysis: Analysis) -> Section:
 def ablation_section(analysis: Analysis) -> Section:
     """What is left without an attention that looks at tokens."""
     table = analysis.scores
-    is_one = table["attention"].isin(ABLATIONS)
+    is_one = np.array([analysis.board.is_ablation(RankedArm("", name)) for name in table["attention"]], bool)
     tables = set(table.loc[is_one, ["dataset", "horizon", "predictor"]].itertuples(index=False, name=None))
     names = [*dict.fromkeys(table.loc[is_one, "attention"])]
     columns = [
