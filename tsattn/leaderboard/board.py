@@ -167,7 +167,7 @@ class Board:
 
     def is_planned(self, key: str) -> bool:
         """Whether the whole suite, as it is now, has an entry."""
-        return any(entry.key == key for entry in self._whole.entries)
+        return bool(key) and any(entry.key == key for entry in self._whole.entries)
 
     def state(self, entry: Entry) -> str:
         """``does not apply``, ``done``, ``failed``, ``waits`` for a study, or ``left``."""

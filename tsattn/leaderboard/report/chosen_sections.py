@@ -6,6 +6,7 @@ import math
 
 import pandas as pd
 
+from tsattn.errors import number_of
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.parts import Cell, Column, ReportTable, Section
 from tsattn.leaderboard.report.wording import (
@@ -95,10 +96,11 @@ def chosen_section(analysis: Analysis) -> Section:
             f"Rolling origins are the second selector: every arm with its first seed, fitted before each of {blocks} "
             f"blocks of rows that end where the test part begins, and validated on it, at horizon {steps} alone."
         )
-        assert analysis.origins is not None
-        if others := len(analysis.origins) - len(origins):
+        assert analysis.recorded_origins is not None
+        if others := len(analysis.recorded_origins) - len(origins):
             sentence += f" {others} more scores are at another horizon or of another number of blocks, and left out."
         text.append(sentence)
+    text += _unknown_origins(analysis)
     lacking = [name for name in analysis.deciding.datasets if analysis.chosen(name) is None]
     if lacking:
         text.append(f"Nothing is chosen on {listed(lacking)}: no arm with an attention is done at all horizons yet.")
@@ -113,6 +115,15 @@ def chosen_section(analysis: Analysis) -> Section:
             "rather too wide. Single horizons, among all others: see differences."
         )
     return Section("chosen", "What validation chose", text, tables)
+
+
+def _unknown_origins(analysis: Analysis) -> list[str]:
+    """Which scores on rolling origins are left out, as nothing says that they are of these arms."""
+    if analysis.origins is None or analysis.recorded_origins is None:
+        return []
+    unknown = len(analysis.origins) - len(analysis.recorded_origins)
+    one = f"{number_of(unknown, 'score')} on rolling origins {'is' if unknown == 1 else 'are'} left out, of experiments"
+    return [f"{one} that are not among these records, or that the file does not name."] if unknown else []
 
 
 def _chosen_means_table(analysis: Analysis) -> ReportTable:
