@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from tests.leaderboard.cases import SMOKE, bench
 from tests.leaderboard.invented import record, records
 from tsattn.cli import main
 from tsattn.errors import UserError
-from tsattn.leaderboard.own_seconds import own_seconds
 from tsattn.leaderboard.planned_facts import planned_facts
 from tsattn.leaderboard.planner import Planner
 from tsattn.leaderboard.records import Records, read_facts
@@ -105,23 +103,6 @@ def test_seeds_that_are_all_there_is_are_not_kept_apart(tmp_path: Path) -> None:
     text = (tmp_path / "report.md").read_text()
     assert "chose nothing" not in text
     assert "On ETTh1 validation chose patchtst" in text, "their runs are there"
-
-
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_seconds_of_a_mix_leave_those_of_its_members_out(seeds: int) -> None:
-    alone = "model: {backbone: {kind: patchtst, d_model: 16}}\n"
-    mix = (
-        "model: {backbone: {kind: ensemble, members: [{kind: patchtst, d_model: 16, max_steps: 9}, {kind: ridge}], "
-        f"seeds: {seeds}}}}}\n"
-    )
-    rows = [("patchtst", 1, 60.0, alone), ("patchtst", 2, 50.0, alone), ("mix", 1, 113.0, mix)]
-    done = pd.DataFrame(
-        [
-            {"dataset": "ETTh1", "horizon": 96, "predictor": name, "seed": seed, "seconds": one, "experiment": text}
-            for name, seed, one, text in rows
-        ]
-    )
-    assert own_seconds(done).tolist() == [60.0, 50.0, 53.0 if seeds == 1 else 3.0]
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ _SCHEMA = pa.schema(
         ("parameters", pa.int64()),
         ("flops", pa.float64()),
         ("seconds", pa.float64()),
+        ("own_seconds", pa.float64()),
         ("peak_memory", pa.int64()),
         ("weight", pa.float64()),
         ("trained_windows", pa.string()),
@@ -81,7 +82,7 @@ _SCHEMA = pa.schema(
         ("finished", pa.timestamp("us", tz="UTC")),
     ]
 )
-_LATER = ("mase", "wql", "pretraining")  # columns that older files lack
+_LATER = ("mase", "wql", "own_seconds", "pretraining")  # columns that older files lack
 _WINDOWS = pa.schema(
     [
         ("window", pa.int32()),

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.leaderboard.attention_share import attention_share
+from tsattn.leaderboard.own_seconds import known_seconds
 from tsattn.leaderboard.standings import RIDGE, RankedArm, Standings
 
 __all__ = [
@@ -31,8 +32,9 @@ _TABLE = ["dataset", "horizon"]
 _SCALED = ["mase", "wql"]
 _TEST = ["mse", "mae", *_SCALED]
 _COSTS = ["flops", "seconds", "parameters", "peak_memory", "weight"]
-_ALL_ERRORS = [*_TEST, "validation_mse", "validation_mae"]
-_MEANS = [*_ALL_ERRORS, *_COSTS]
+_ERRORS = [*_TEST, "validation_mse", "validation_mae"]
+_MEANS = [*_ERRORS, *_COSTS]
+_WHOLE = [*_ERRORS, "seconds", "peak_memory"]
 _SAME = ["context_length", "windows", "trained_windows", "pretraining"]
 
 
@@ -46,14 +48,15 @@ def scores(board: Standings) -> pd.DataFrame:
         ``mse_spread`` and the like of the other test errors, the standard deviation over seeds, NaN of a single one;
         ``context_length``, ``windows``, ``trained_windows`` and ``pretraining``; and ``skill``, by how many percent the
         MSE lies below that of the ridge of the same table, NaN without a ridge, or with one that was tested on other
-        windows. An error that one of several seeds lacks is NaN.
+        windows. An error that one of several seeds lacks is NaN, and so are seconds and memory.
     """
     done = board.done.astype(dict.fromkeys(_MEANS, "float64"))
+    done["seconds"] = known_seconds(done)
     done["weight"] = [*map(attention_share, done["experiment"], done["weight"])]
     groups = done.groupby([*_TABLE, *_ARM], sort=False)
     found = groups[_MEANS].mean()
     # the mean of the other seeds, or horizons, would be one of another set of runs
-    found[_ALL_ERRORS] = groups[_ALL_ERRORS].mean(skipna=False)
+    found[_WHOLE] = groups[_WHOLE].mean(skipna=False)
     for metric in _TEST:
         found[f"{metric}_spread"] = groups[metric].std().where(found[metric].notna())
     found["seeds"] = groups.size()
@@ -87,7 +90,7 @@ def horizon_means(board: Standings, table: pd.DataFrame) -> pd.DataFrame:
         missing = sorted(set(board.horizons(str(dataset))) - set(part["horizon"]))
         means = part[_MEANS].mean() * (np.nan if missing else 1.0)
         # a horizon from before the scaled ones were kept has none
-        means[_ALL_ERRORS] = part[_ALL_ERRORS].mean(skipna=False) * (np.nan if missing else 1.0)
+        means[_WHOLE] = part[_WHOLE].mean(skipna=False) * (np.nan if missing else 1.0)
         row = {"dataset": dataset, "predictor": names[0], "attention": names[1], "missing": missing}
         row |= {str(name): value for name, value in means.items()}
         row["pretraining"] = part["pretraining"].iloc[0]

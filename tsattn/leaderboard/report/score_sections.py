@@ -46,6 +46,10 @@ _SCALED = {
         "WQL", "weighted quantile loss in original units, mean and standard deviation over seeds", is_number=True
     ),
 }
+_MEMORY = (
+    "most bytes that the process held while it fitted and tested, with Python, torch and the data among them, or those "
+    "of tensors on a GPU; of a mix those of the member that held most"
+)
 _PRETRAINING = {"seen": "its training part seen in pretraining", "unknown": "perhaps seen in pretraining"}
 _ARM = (Column("predictor", has_filter=True), Column("attention", has_filter=True))
 _TABLE = (Column("data set", has_filter=True), Column("horizon", is_number=True, has_filter=True))
@@ -94,8 +98,8 @@ def horizon_section(analysis: Analysis) -> Section:
         Column("context", "steps of look-back", is_number=True),
         Column("parameters", "that are fitted", is_number=True),
         Column("flops", "of a forward pass of one window", is_number=True),
-        Column("seconds", "of training, mean over seeds", is_number=True),
-        Column("memory", "peak", is_number=True),
+        Column("seconds", "of training, with that of the members of a mix, mean over seeds", is_number=True),
+        Column("memory", _MEMORY, is_number=True),
         Column("trained on", "which training windows", has_filter=True),
     ]
     if has_pretraining := bool(table["pretraining"].any()):
