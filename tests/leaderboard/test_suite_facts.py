@@ -14,6 +14,8 @@ from tsattn.leaderboard.planned_facts import planned_facts
 from tsattn.leaderboard.planner import Planner
 from tsattn.leaderboard.records import Records, read_facts
 from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.readme_part import BEGIN, END
+from tsattn.leaderboard.report.record_sections import summary_section
 from tsattn.leaderboard.standings import Standings
 from tsattn.leaderboard.suite_facts import SuiteFacts
 from tsattn.leaderboard.suite_file import read_suite
@@ -80,6 +82,36 @@ def test_a_mean_over_fewer_horizons_than_were_planned_is_none() -> None:
     assert analysis.choices.empty
     whole = Analysis(Standings(_with(SuiteFacts({"ETTh1": (24,)}), horizons=(24,))), resamples=2000)
     assert whole.chosen("ETTh1") is not None
+
+
+def test_reports_say_what_is_planned_and_not_run(tmp_path: Path) -> None:
+    mixed = "model: {backbone: {kind: ensemble, members: [{kind: patchtst}]}}\n"
+    runs = [
+        *(record("ETTh1", 24, "patchtst", "mlr", seed, windows=300) for seed in (1, 2)),
+        *(record("ETTh1", 24, "mix", "mlr", seed, windows=300, experiment=mixed) for seed in (1, 2)),
+        record("ETTh1", 24, "ridge", "", None, windows=300),
+    ]
+    facts = SuiteFacts(
+        {"ETTh1": (24,), "weather": (24, 48)},
+        planned={"ETTh1": 7, "weather": 14},
+        seeds={"ETTh1": (1, 2, 3), "weather": (1, 2, 3)},
+    )
+    table = Records.of(runs, {"invented": facts})
+    board = Standings(table)
+    assert board.datasets == ["ETTh1", "weather"]
+    text = " ".join(summary_section(Analysis(board, resamples=2000)).text)
+    assert "5 runs are done, on ETTh1. They are 2 trainings, 2 mixes of such and 1 without training." in text
+    assert "Planned and not run yet: 2 of 7 on ETTh1 and 14 of 14 on weather." in text
+    assert "No run has the planned seeds 3 on ETTh1." in text
+    whole = Records.of(runs, {"invented": SuiteFacts(planned={"ETTh1": 5}, seeds={"ETTh1": (1, 2)})})
+    said = " ".join(summary_section(Analysis(Standings(whole), resamples=2000)).text)
+    assert "lanned" not in said
+    table.write(tmp_path)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{BEGIN}\n{END}\n")
+    assert main(["report", str(tmp_path), "--output", str(tmp_path), "--readme", str(readme)]) == 0
+    assert "Nothing is chosen on weather" in (tmp_path / "report.md").read_text()
+    assert "ETTh1 24; weather 24 and 48" in (tmp_path / "report.md").read_text()
 
 
 def test_reports_keep_the_fresh_seeds_of_a_suite_apart(tmp_path: Path) -> None:

@@ -271,7 +271,8 @@ def _pair_cell(row: Any, note: str) -> Cell:
 def _horizons_text(analysis: Analysis) -> str:
     by: dict[tuple[int, ...], list[str]] = {}
     for dataset in analysis.deciding.datasets:
-        by.setdefault(tuple(analysis.deciding.horizons(dataset)), []).append(dataset)
+        if horizons := tuple(analysis.deciding.horizons(dataset)):
+            by.setdefault(horizons, []).append(dataset)
     return f"Horizons: {'; '.join(f'{listed(names)} {listed(horizons)}' for horizons, names in by.items())}."
 
 
