@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.leaderboard.invented import record
-from tsattn.leaderboard.own_seconds import known_seconds, own_seconds
+from tsattn.leaderboard.own_seconds import highest_memory, known_seconds, own_seconds
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.standings import Standings
 from tsattn.leaderboard.summaries import horizon_means, scores
@@ -85,6 +85,16 @@ def test_a_training_that_goes_on_leaves_the_shorter_one_out() -> None:
         (1, 50.0, lengths(1000, 1000, schedule="cosine")),
     )
     assert own_seconds(runs).tolist() == [10.0, 20.0, 40.0, 50.0, 50.0, 50.0]
+
+
+def test_the_memory_of_a_mix_is_that_of_its_members() -> None:
+    runs = done(
+        (1, 60.0, text(PATCHTST)), (1, 61.0, text(ensemble(PATCHTST))), (1, 61.0, text(ensemble({"kind": "ridge"})))
+    )
+    runs["peak_memory"] = [700, 300, 400]
+    assert highest_memory(runs).tolist() == [700, 700, 400]
+    runs["peak_memory"] = [None, 300, 400]
+    assert highest_memory(runs).isna().tolist() == [True, True, False]
 
 
 def test_what_records_say_themselves_is_taken() -> None:

@@ -1,4 +1,6 @@
-"""How long runs took beside what they took over from others: mixes and longer trainings begin with what is there."""
+"""What runs took of time and memory, with and without those that they take over: mixes and longer trainings begin with
+what is there.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tsattn.leaderboard.experiment_text import experiment_content
 from tsattn.leaderboard.longer_training import LENGTH
 from tsattn.predictors.ensemble import Member
 
-__all__ = ["known_seconds", "own_seconds"]
+__all__ = ["highest_memory", "known_seconds", "own_seconds"]
 
 _ROUNDED = 0.01  # of the seconds of several records
 
@@ -47,26 +49,42 @@ def known_seconds(done: pd.DataFrame) -> pd.Series[float]:
     return seconds.where(is_whole)
 
 
+def highest_memory(done: pd.DataFrame) -> pd.Series[float]:
+    """The most bytes that each run held, or one that it takes over: older records of mixes say what loading them took.
+
+    Args:
+        done: as for `own_seconds`.
+    """
+    peaks = done["peak_memory"].astype("float64")
+    held = peaks.to_numpy()
+    highest = [np.max(held[[place, *others]]) for place, others in enumerate(_taken(done))]
+    return peaks.where(done["own_seconds"].notna(), pd.Series(highest, done.index, "float64"))
+
+
 def _seconds(done: pd.DataFrame) -> pd.Series[float]:
     return done["seconds"].astype("float64")
 
 
 def _taken_over(done: pd.DataFrame) -> pd.Series[float]:
-    """The seconds of recorded runs that each run takes over, if it does as `benchmark` runs a suite."""
-    contents = [experiment_content(text) for text in done["experiment"]]
-    is_trained = done["seed"].notna()
+    """The seconds of the runs that each run takes over."""
     seconds = _seconds(done).fillna(0.0)
-    rows = [*zip(contents, seconds, is_trained, strict=True)]
-    by_sign = {_sign(content): one for content, one, trained in rows if trained}
-    shorter: dict[str, list[tuple[int, float]]] = {}
-    for content, one, trained in rows:
-        if trained and _may_go_on(content):
-            shorter.setdefault(_sign(content, without=LENGTH), []).append((content["trainer"]["max_steps"], one))
-    taken = [
-        sum(by_sign.get(sign, 0.0) for sign in _members(content)) + _of_shorter(content, shorter)
+    return pd.Series([sum(seconds.iloc[place] for place in places) for places in _taken(done)], done.index, "float64")
+
+
+def _taken(done: pd.DataFrame) -> list[list[int]]:
+    """The places of recorded runs that each run takes over, if it does as `benchmark` runs a suite."""
+    contents = [experiment_content(text) for text in done["experiment"]]
+    trained = [place for place, is_one in enumerate(done["seed"].notna()) if is_one]
+    by_sign = {_sign(contents[place]): place for place in trained}
+    shorter: dict[str, list[tuple[int, int]]] = {}
+    for place in trained:
+        if _may_go_on(contents[place]):
+            sign = _sign(contents[place], without=LENGTH)
+            shorter.setdefault(sign, []).append((contents[place]["trainer"]["max_steps"], place))
+    return [
+        [by_sign[sign] for sign in _members(content) if sign in by_sign] + _of_shorter(content, shorter)
         for content in contents
     ]
-    return pd.Series(np.array(taken, np.float64), index=done.index)
 
 
 def _sign(content: Mapping[str, Any], without: tuple[str, ...] = ()) -> str:
@@ -118,16 +136,16 @@ def _member(description: str) -> Member | None:
         return None
 
 
-def _of_shorter(content: Mapping[str, Any], shorter: Mapping[str, list[tuple[int, float]]]) -> float:
-    """The seconds of the training that one goes on with: the shortest, after which it is validated for the first time,
+def _of_shorter(content: Mapping[str, Any], shorter: Mapping[str, list[tuple[int, int]]]) -> list[int]:
+    """The place of the training that one goes on with: the shortest, after which it is validated for the first time,
     as `tsattn.leaderboard.longer_training.check_longer` demands.
     """
     if not _may_go_on(content):
-        return 0.0
+        return []
     steps, interval = (content["trainer"][name] for name in LENGTH)
     known = shorter.get(_sign(content, without=LENGTH), [])
-    before = [one for one in known if one[0] < steps and isinstance(interval, int) and one[0] < interval]
-    return min(before)[1] if before else 0.0
+    before = [(length, place) for length, place in known if length < min(steps, interval)]
+    return [min(before)[1]] if before else []
 
 
 def _may_go_on(content: Mapping[str, Any]) -> bool:

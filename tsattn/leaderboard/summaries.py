@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.leaderboard.attention_share import attention_share
-from tsattn.leaderboard.own_seconds import known_seconds
+from tsattn.leaderboard.own_seconds import highest_memory, known_seconds
 from tsattn.leaderboard.standings import RIDGE, RankedArm, Standings
 
 __all__ = [
@@ -51,7 +51,7 @@ def scores(board: Standings) -> pd.DataFrame:
         windows. An error that one of several seeds lacks is NaN, and so are seconds and memory.
     """
     done = board.done.astype(dict.fromkeys(_MEANS, "float64"))
-    done["seconds"] = known_seconds(done)
+    done["seconds"], done["peak_memory"] = known_seconds(done), highest_memory(done)
     done["weight"] = [*map(attention_share, done["experiment"], done["weight"])]
     groups = done.groupby([*_TABLE, *_ARM], sort=False)
     found = groups[_MEANS].mean()

@@ -77,9 +77,9 @@ def summary_section(analysis: Analysis) -> Section:
 
 def _kinds_of(done: pd.DataFrame) -> str:
     """How many of the runs were trained, are made of others that were, or need no training; nothing of no run."""
-    is_trained = done["seed"].notna()
-    is_mix = done["experiment"].map(lambda text: backbone_of(text)["kind"] == "ensemble") & is_trained
-    counts = (int((is_trained & ~is_mix).sum()), int(is_mix.sum()), int((~is_trained).sum()))
+    trained = done.loc[done["seed"].notna(), "experiment"]
+    mixes = sum(backbone_of(text)["kind"] == "ensemble" for text in trained)
+    counts = (len(trained) - mixes, mixes, len(done) - len(trained))
     words = (
         number_of(counts[0], "training"),
         f"{counts[1]} {'mix' if counts[1] == 1 else 'mixes'} of such",
