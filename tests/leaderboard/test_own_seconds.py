@@ -12,6 +12,8 @@ import yaml
 from tests.leaderboard.invented import record
 from tsattn.leaderboard.own_seconds import highest_memory, known_seconds, own_seconds
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.score_sections import horizon_section
 from tsattn.leaderboard.standings import Standings
 from tsattn.leaderboard.summaries import horizon_means, scores
 
@@ -124,3 +126,5 @@ def test_seconds_of_a_mix_below_those_of_its_members_are_unknown() -> None:
     table = scores(board)
     assert table.set_index("predictor")["seconds"].isna().to_dict() == {"patchtst": False, "patchtst+ridge": True}
     assert np.isnan(horizon_means(board, table).set_index("predictor").loc["patchtst+ridge", "seconds"])
+    (sentence,) = [one for one in horizon_section(Analysis(board)).text if "unknown" in one]
+    assert "the records of 1 run of mixes say fewer" in sentence

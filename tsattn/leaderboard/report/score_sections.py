@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tsattn.errors import number_of
+from tsattn.leaderboard.own_seconds import known_seconds
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.board_figures import cost_figure
 from tsattn.leaderboard.report.parts import Cell, Column, ReportFigure, ReportTable, Section
@@ -132,6 +134,12 @@ def horizon_section(analysis: Analysis) -> Section:
         "Errors over all test windows, mean ± standard deviation over seeds (of a single seed there is none). The "
         "lowest MSE of each table is bold, whether or not it differs from the next one."
     ]
+    done = analysis.deciding.done
+    if lost := int((known_seconds(done).isna() & done["seconds"].notna()).sum()):
+        text.append(
+            f"Seconds are unknown where one of the seeds has none: the records of {number_of(lost, 'run')} of mixes "
+            "say fewer than those of the trainings that they are made of."
+        )
     others = table[~beside_the_ridge(table)]
     if len(others):
         tables = dict.fromkeys(others[["dataset", "horizon"]].itertuples(index=False, name=None))
