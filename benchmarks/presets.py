@@ -40,7 +40,7 @@ FOLDER = Path(__file__).parents[1] / "configs"
 def presets(folder: Path) -> dict[str, str]:
     """The content of each file, by its name."""
     board = Standings(Records.read(folder))
-    found = choices(horizon_means(board, scores(board)))
+    found = choices(board, horizon_means(board, scores(board)))
     found = found[(found["among"] == "attention") & (found["by"] == "validation")]
     return {f"{row['dataset'].lower()}.yaml": preset(board, row) for _, row in found.iterrows()}
 

@@ -15,7 +15,18 @@ from tests.leaderboard.cases import SMOKE, Bench, bench, few
 from tsattn.experiments import Experiment, run
 from tsattn.leaderboard.records import LABELS, Records
 
-NOT_RESULTS = ("seconds", "peak_memory", "finished", "command", "git", "versions", "cpu", "device", "threads")
+NOT_RESULTS = (
+    "seconds",
+    "own_seconds",
+    "peak_memory",
+    "finished",
+    "command",
+    "git",
+    "versions",
+    "cpu",
+    "device",
+    "threads",
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +62,11 @@ def test_all_is_run_and_recorded(done: Bench, tmp_path: Path) -> None:
         assert windows["origin"].is_monotonic_increasing
         assert windows["squared"].sum() / windows["count"].sum() == pytest.approx(row["mse"], rel=1e-5)
         assert windows["absolute"].sum() / windows["count"].sum() == pytest.approx(row["mae"], rel=1e-5)
+    is_mix = rows["predictor"].isin(["patchtst+ridge", "patchtst x2"])
+    assert (rows["own_seconds"] == rows["seconds"])[~is_mix].all()
+    assert (rows["own_seconds"] < rows["seconds"])[is_mix].all()
+    trained = rows[rows["predictor"] == "patchtst"]["peak_memory"]
+    assert rows[is_mix]["peak_memory"].min() >= trained.min(), "of the members that were fitted before"
     assert len(list((done.runs / "runs").glob("*/errors.parquet"))) == 15
     suite = done.folder / "smoke.yaml"
     assert set(rows["command"]) == {f"python -m tsattn benchmark --suite {suite} --no-report"}, "without its folders"

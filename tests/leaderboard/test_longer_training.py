@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,8 @@ def test_it_comes_to_the_same_as_an_unbroken_one(tmp_path: Path) -> None:
     assert broken.windows.equals(unbroken.windows)
     assert broken.row["mse"] != begun.row["mse"]
     assert broken.row["seconds"] > begun.row["seconds"]
+    assert broken.row["own_seconds"] == pytest.approx(broken.row["seconds"] - begun.row["seconds"], abs=0.01)
+    assert unbroken.row["own_seconds"] == unbroken.row["seconds"]
     noted = RunFolder(both.run(long.key)).noted(EARLIER_SECONDS)
     assert noted == RunFolder(both.run(short.key)).fit_seconds > 0
     assert long.experiment is not None
@@ -86,13 +90,45 @@ def test_seconds_before_an_interruption_are_kept_with_the_run(tmp_path: Path, mo
     def finish(*given: object) -> None:
         place.note("fit_seconds", 3.0)
 
-    def collect(work: Work, experiment: object, place: RunFolder, peak: int) -> Record:
+    def collect(work: Work, experiment: object, place: RunFolder, peak: int | None) -> Record:
         return Record.of({**entry_run.provenance(work), "status": "done", "seconds": place.fit_seconds})
 
     monkeypatch.setattr(entry_run, "_fit", finish)
     monkeypatch.setattr(entry_run, "_collected", collect)
     assert ran(entry, folder).row["seconds"] == pytest.approx(18, abs=2)
     assert RunFolder(tmp_path / "nowhere").fit_seconds == 0
+
+
+def test_memory_is_that_of_the_process_that_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another one finds it finished; and of members that were fitted before, if these took more."""
+    entries = planned(tmp_path)
+    short, long = entries["short"], entries["long"]
+    folder = WorkingFolder(tmp_path / "work")
+    folder.make()
+    held = [700]
+
+    @contextlib.contextmanager
+    def peak_memory(device: str) -> Iterator[Callable[[], int]]:
+        yield lambda: held[0]
+
+    def finish(work: Work, experiment: object, place: RunFolder) -> None:
+        place.path.mkdir(parents=True)
+        place.metrics.touch()
+
+    def collect(work: Work, experiment: object, place: RunFolder, peak: int | None) -> Record:
+        return Record.of({**entry_run.provenance(work), "status": "done", "peak_memory": peak})
+
+    monkeypatch.setattr(entry_run, "peak_memory", peak_memory)
+    monkeypatch.setattr(entry_run, "_fit", finish)
+    monkeypatch.setattr(entry_run, "_collected", collect)
+    assert ran(short, folder).row["peak_memory"] == 700
+    held[0] = 300
+    folder.forget(short.key)
+    assert ran(short, folder).row["peak_memory"] == 700, "its record was lost"
+    assert ran(long, folder).row["peak_memory"] == 700, "of what it goes on with"
+    RunFolder(folder.run(long.key)).note("peak_memory", None)
+    folder.forget(long.key)
+    assert ran(long, folder).row["peak_memory"] is None
 
 
 @pytest.mark.parametrize(

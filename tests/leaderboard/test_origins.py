@@ -17,6 +17,9 @@ from tsattn.errors import UserError
 from tsattn.experiments import Experiment, run
 from tsattn.leaderboard.origins import OriginScores, read_origins
 from tsattn.leaderboard.plan import Entry
+from tsattn.leaderboard.report.analysis import Analysis
+from tsattn.leaderboard.report.chosen_sections import chosen_section
+from tsattn.leaderboard.standings import Standings
 from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.tuning import HeldData
 from tsattn.tuning.rolling import Fold
@@ -92,7 +95,7 @@ def test_what_is_scored_is_not_scored_again(
     assert json.loads((scored.out / "origins.json").read_text()) == before
 
 
-def test_means_over_other_blocks_are_no_rivals(scored: Any) -> None:
+def test_means_over_other_blocks_are_no_rivals(scored: Any, capsys: pytest.CaptureFixture[str]) -> None:
     file = scored.out / "origins.json"
     before = file.read_text()
     rows = json.loads(before)
@@ -108,7 +111,8 @@ def test_means_over_other_blocks_are_no_rivals(scored: Any) -> None:
     file.write_text(json.dumps([*rows, *others]))
     assert scored.run("--origins", "2") == 0
     names = [row["predictor"] for row in json.loads(file.read_text())]
-    assert sorted(names) == ["elsewhere", "patchtst", "patchtst+ridge", "ridge"]
+    assert sorted(names) == ["patchtst", "patchtst+ridge", "ridge"], "nor of what nobody knows which experiment it is"
+    assert "4 earlier scores of other blocks, horizons or experiments left out" in capsys.readouterr().out
     file.write_text(before)
 
 
@@ -118,6 +122,21 @@ def test_the_report_shows_both_selectors(scored: Any, capsys: pytest.CaptureFixt
     assert "Rolling origins are the second selector" in text
     chosen = text.partition("## What validation chose")[2].partition("\n## ")[0]
     assert "rolling origins" in chosen.partition("| --- |")[2]
+
+
+def test_scores_of_other_experiments_choose_nothing(scored: Any, tmp_path: Path) -> None:
+    """Those of an arm as it was before its suite changed, and those that do not say of which experiment they are."""
+    rows = json.loads((scored.out / "origins.json").read_text())
+    board = Standings(scored.records())
+    for lacking, left in (({}, 3), ({"key": "0" * 64}, 2), ({"key": None}, 2), ({"horizon": 4}, 2)):
+        stale = {name: value for name, value in {**rows[0], **lacking}.items() if value is not None}
+        (tmp_path / "origins.json").write_text(json.dumps([stale, *rows[1:]]))
+        analysis = Analysis(board, origins=read_origins([tmp_path]))
+        assert analysis.compared_origins is not None
+        assert len(analysis.compared_origins) == left
+        said = "1 score on rolling origins is left out" in " ".join(chosen_section(analysis).text)
+        assert said == (left < 3)
+    assert analysis.chosen("co2", by="rolling origins") is not None
 
 
 def test_an_arm_that_fails_leaves_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,3 +151,17 @@ def test_a_suite_of_three_hundred_runs_is_small(tmp_path: Path) -> None:
     assert (
         tmp_path / "windows.parquet"
     ).stat().st_size < 6.5 * 300 * 2785  # two errors of three bytes a window, and hardly more
+
+
+@pytest.mark.parametrize("status", ["failed", "does not apply"])
+def test_what_was_decided_in_one_table_is_not_open_in_another(status: str, tmp_path: Path) -> None:
+    """A study that failed on one machine and chose values on another leaves runs without a key and runs with one."""
+    seeds = (1, 3) if status == "failed" else (None,)
+    nothing = {"status": status, "mse": None, "mae": None}
+    Records.of([*(record("", seed, **nothing) for seed in seeds)]).write(tmp_path / "one")
+    Records.of([record("a", 1), record("b", 2)]).write(tmp_path / "other")
+    for order in (("one", "other"), ("other", "one")):
+        both = Records.read(*(tmp_path / name for name in order)).frame
+        left = {"a": "done", "b": "done", **({"": "failed"} if status == "failed" else {})}
+        assert dict(zip(both["key"], both["status"], strict=True)) == left
+        assert both["seed"].tolist() == [1, 2, 3][: len(left)]

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from tests.leaderboard.invented import record, records
 from tsattn.errors import UserError
+from tsattn.leaderboard.attention_share import attention_share
 from tsattn.leaderboard.rank_tests import rankings
 from tsattn.leaderboard.records import Record, Records
-from tsattn.leaderboard.standings import Standings
-from tsattn.leaderboard.summaries import choices, comparable, horizon_means, scores, without_attention
+from tsattn.leaderboard.standings import RankedArm, Standings
+from tsattn.leaderboard.suite_facts import SuiteFacts
+from tsattn.leaderboard.summaries import choices, comparable, horizon_means, scores
 
 
 def test_scores_are_means_and_spreads_over_seeds() -> None:
@@ -59,6 +62,17 @@ def test_mase_and_wql_are_means_where_all_horizons_have_them() -> None:
     assert np.isnan(mean["wql"])
 
 
+def test_a_scaled_error_that_one_of_several_seeds_lacks_has_no_mean() -> None:
+    runs = [
+        record("ETTh1", 24, "chronos", "", seed, windows=100, mase=mase, wql=0.1)
+        for seed, mase in ((1, 2.0), (2, None))
+    ]
+    (row,) = scores(Standings(Records.of(runs))).to_dict("records")
+    assert np.isnan(row["mase"])
+    assert np.isnan(row["mase_spread"])
+    assert row["wql"] == pytest.approx(0.1)
+
+
 def test_validation_chooses() -> None:
     runs = [
         record("ETTh1", 24, "patchtst", "standard", 1, validation_mse=0.5, mse=0.40),
@@ -69,7 +83,7 @@ def test_validation_chooses() -> None:
         record("ETTh1", 24, "ridge", "", None, validation_mse=0.4, mse=0.36),
     ]
     board = Standings(Records.of(runs))
-    found = choices(horizon_means(board, scores(board))).set_index(["among", "by"])
+    found = choices(board, horizon_means(board, scores(board))).set_index(["among", "by"])
     chosen = found.loc[("attention", "validation")]
     assert (chosen["predictor"], chosen["attention"], chosen["mse"]) == ("patchtst+ridge", "mlr", 0.35)
     assert (chosen["without"], chosen["without_mse"], chosen["weight"]) == ("ridge", 0.36, 0.5)
@@ -78,12 +92,59 @@ def test_validation_chooses() -> None:
     assert found.loc[("all", "validation")]["attention"] == "uniform"
 
 
-def test_what_is_left_without_the_trained_member() -> None:
-    from tsattn.leaderboard.standings import RankedArm
+def test_what_is_left_without_the_member_that_holds_an_attention() -> None:
+    runs = [record("ETTh1", 24, "ridge", "", None, windows=50)]
+    facts = SuiteFacts(without={"blend": "ridge", "ridge+patchtst": "ridge", "x+y": ""})
+    known, older = (Standings(Records.of(runs, suites)) for suites in ({"invented": facts}, {}))
+    for board in (known, older):
+        assert board.without_attention(RankedArm("patchtst+ridge", "mlr")) == "ridge", "by its name"
+        assert board.without_attention(RankedArm("patchtst", "mlr")) == ""
+        assert board.without_attention(RankedArm("blend")) == ""
+    assert [known.without_attention(RankedArm(name, "mlr")) for name in ("blend", "ridge+patchtst", "x+y")] == [
+        *("ridge", "ridge", "")
+    ]
 
-    assert without_attention(RankedArm("patchtst+ridge", "mlr")) == "ridge"
-    assert without_attention(RankedArm("patchtst", "mlr")) == ""
-    assert without_attention(RankedArm("ridge")) == ""
+
+def test_an_attention_is_what_its_kind_says_and_not_its_name() -> None:
+    runs = [
+        record("ETTh1", 24, "patchtst", name, 1, windows=50, mse=error, validation_mse=error)
+        for name, error in (("mean", 0.1), ("uniform", 0.2), ("mixed", 0.3))
+    ]
+    kinds = {"mean": ("uniform", "identity"), "uniform": ("mlr",), "mixed": ("uniform", "standard")}
+    board = Standings(Records.of(runs, {"invented": SuiteFacts(kinds=kinds)}))
+    assert [arm.attention for arm in board.arms] == ["mixed", "uniform", "mean"]
+    assert [board.has_attention(arm) for arm in board.arms] == [True, True, False]
+    found = choices(board, horizon_means(board, scores(board)))
+    assert set(found.loc[found["among"] == "attention", "attention"]) == {"uniform"}
+    assert set(found.loc[found["among"] == "all", "attention"]) == {"mean"}
+
+
+@pytest.mark.parametrize(
+    ("backbone", "trained", "share"),
+    [
+        ({"kind": "patchtst", "attention": {"kind": "mlr"}}, 1.0, 1.0),
+        ({"kind": "patchtst", "attention": [{"kind": "uniform"}, "mlr"]}, 1.0, 1.0),
+        ({"kind": "patchtst", "attention": {"kind": "uniform"}}, 1.0, 0.0),
+        ({"kind": "dlinear"}, 1.0, 0.0),
+        ("ridge", 0.0, 0.0),
+        ({"kind": "ensemble", "members": ["patchtst", "dlinear", "ridge"], "weights": [0.05, 0.9, 0.05]}, 0.95, 0.05),
+        ({"kind": "ensemble", "members": ["patchtst", "dlinear"], "weights": None}, 1.0, 0.5),
+    ],
+)
+def test_the_weight_is_that_of_trained_members_with_an_attention(backbone: Any, trained: float, share: float) -> None:
+    if isinstance(backbone, dict) and "members" in backbone:
+        members = [
+            {"kind": name, **({"attention": "mlr"} if name == "patchtst" else {})} for name in backbone["members"]
+        ]
+        backbone = {**backbone, "members": members}
+    text = yaml.safe_dump({"model": {"backbone": backbone}})
+    assert attention_share(text, trained) == pytest.approx(share)
+    run = record("ETTh1", 24, "some", "mlr", 1, windows=50, weight=trained, experiment=text)
+    board = Standings(Records.of([run]))
+    found = choices(board, horizon_means(board, scores(board)))
+    assert ("attention" in set(found["among"])) == (share >= 0.25)
+    assert found["weight"].tolist() == pytest.approx([share] * len(found))
+    assert attention_share("data: {}\n", trained) == trained, "as it is with no description"
 
 
 def test_ranks_are_those_of_whole_tables() -> None:
@@ -139,12 +200,12 @@ def test_rolling_origins_choose_beside_validation() -> None:
         ("weather", 24, "patchtst", "mlr", [0.1, 0.2], 0.15),
     ]
     means = horizon_means(board, scores(board))
-    found = choices(means, pd.DataFrame(scored, columns=names)).set_index(["among", "by"])
+    found = choices(board, means, pd.DataFrame(scored, columns=names)).set_index(["among", "by"])
     assert found.loc[("attention", "validation")]["attention"] == "standard"
     chosen = found.loc[("attention", "rolling origins")]
     assert (chosen["predictor"], chosen["attention"], chosen["rolling"]) == ("patchtst", "mlr", 0.35)
     assert found.loc[("all", "rolling origins")]["predictor"] == "slight+ridge"
-    assert "rolling origins" not in set(choices(means)["by"])
+    assert "rolling origins" not in set(choices(board, means)["by"])
 
 
 def test_an_arm_that_lacks_a_validation_error_is_not_chosen_by_the_others() -> None:
@@ -163,7 +224,7 @@ def test_an_arm_that_lacks_a_validation_error_is_not_chosen_by_the_others() -> N
         board = Standings(Records.of(runs))
         means = horizon_means(board, scores(board)).set_index("attention")
         assert np.isnan(means.loc["swa", "validation_mse"])
-        found = choices(means.reset_index()).set_index(["among", "by"])
+        found = choices(board, means.reset_index()).set_index(["among", "by"])
         assert found.loc[("attention", "validation"), "attention"] == "standard"
 
 
@@ -209,6 +270,6 @@ def test_rolling_origins_are_compared_at_one_horizon_over_as_many_blocks() -> No
         }
     runs = [record("ETTh1", 24, "patchtst", kind, 1, windows=100) for kind in ("standard", "swa", "mlr", "btt")]
     board = Standings(Records.of(runs))
-    found = choices(horizon_means(board, scores(board)), origins).set_index(["among", "by"])
+    found = choices(board, horizon_means(board, scores(board)), origins).set_index(["among", "by"])
     assert found.loc[("attention", "rolling origins"), "attention"] == "standard"
     assert not len(comparable(origins[:0]))

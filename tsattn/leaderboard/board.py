@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,10 +14,18 @@ from tsattn.errors import number_of
 from tsattn.leaderboard.entry_run import Work, provenance
 from tsattn.leaderboard.estimates import Estimates, duration
 from tsattn.leaderboard.plan import Entry, Plan, StudyEntry
+from tsattn.leaderboard.planned_facts import planned_facts
 from tsattn.leaderboard.planner import Planner
 from tsattn.leaderboard.provenance import git_state
-from tsattn.leaderboard.record_table import add_records, keep_beside, record_table
-from tsattn.leaderboard.records import RECORDS_FILE, Record, read_facts
+from tsattn.leaderboard.record_table import (
+    TakenRecords,
+    keep_beside,
+    keep_failures,
+    left_out,
+    record_table,
+    take_records,
+)
+from tsattn.leaderboard.records import Record
 from tsattn.leaderboard.shards import Shard
 from tsattn.leaderboard.stop_signal import stopped_by_sigterm
 from tsattn.leaderboard.study_work import StudyWork
@@ -108,7 +116,7 @@ class Board:
         self._written = time.monotonic()
         self._elsewhere: set[str] = set()
         self._selected_before: dict[str, Any] = {}
-        self._horizons_before: Mapping[str, tuple[int, ...]] = {}
+        self._taken = TakenRecords()
         self._git = ""
         self._jobs = options.jobs
 
@@ -126,16 +134,31 @@ class Board:
         file = self.output / SELECTED
         before = json.loads(file.read_text()) if file.exists() else {}
         self._selected_before = {name: one for name, one in before.items() if one["status"] == "done"}
-        if (self.output / RECORDS_FILE).exists():
-            self._horizons_before = read_facts(self.output).get(self.suite.name, SuiteFacts()).horizons
-        new, others = add_records(self.folder, self.output, self.options.added, in_memory=dry)
+        self._taken = take_records(self.folder, self.output, self.options.added, in_memory=dry)
         self._make_plan()
-        keep_beside(self.folder, self._whole.entries, others, in_memory=dry)
         self._take_chosen()
-        if new:
-            self.say(f"{number_of(new, 'finished run')} taken from records")
+        self._keep_others(dry)
         if self.options.retries_failed and not dry:
             self._retry()
+
+    def _keep_others(self, dry: bool) -> None:
+        """Keep what failed, and what is not of this suite, of the records that were taken; say what is left out."""
+        name, entries, taken = self.suite.name, self._all_entries(), self._taken
+        keep_failures(self.folder, entries, taken, in_memory=dry)
+        replaced = keep_beside(self.folder, name, entries, taken, in_memory=dry)
+        gone = left_out(name, entries, self.folder, taken)
+        if taken.new:
+            self.say(f"{number_of(taken.new, 'finished run')} taken from records")
+        if replaced:
+            self.say(
+                f"{number_of(len(replaced), 'record')} of others left out, as the suite {name} has another experiment "
+                f"of the same name: {_example(replaced)}"
+            )
+        if gone:
+            self.say(
+                f"{number_of(len(gone), 'record')} of an earlier version of the suite {name} left out, as it plans "
+                f"them no more: {_example(gone)}"
+            )
 
     @property
     def plan(self) -> Plan:
@@ -144,7 +167,7 @@ class Board:
 
     def is_planned(self, key: str) -> bool:
         """Whether the whole suite, as it is now, has an entry."""
-        return any(entry.key == key for entry in self._whole.entries)
+        return bool(key) and any(entry.key == key for entry in self._whole.entries)
 
     def state(self, entry: Entry) -> str:
         """``does not apply``, ``done``, ``failed``, ``waits`` for a study, or ``left``."""
@@ -197,12 +220,11 @@ class Board:
 
     def write(self) -> None:
         """Write the table of records, and what studies have chosen, of all that is known."""
-        entries = {tuple(entry.labels.values()): entry for entry in (*self._whole.entries, *self._plan.entries)}
         with self.folder.held("records", _LOCK_PATIENCE):
             for left in self.output.glob("*.partial"):  # by a process that was killed over it
                 left.unlink(missing_ok=True)
             table = record_table(
-                self.suite.name, list(entries.values()), self.folder, self._failed_studies, self._facts()
+                self.suite.name, self._all_entries(), self.folder, self._failed_studies, self._facts(), self._taken
             )
             table.write(self.output)
             studies = {study.name: study for study in (*self._whole.studies, *self._plan.studies)}
@@ -214,14 +236,8 @@ class Board:
         self._written = time.monotonic()
 
     def _facts(self) -> SuiteFacts:
-        """Of what is run here, and of data sets that were run before."""
-        horizons: dict[str, set[int]] = {}
-        for entry in self._plan.entries:
-            horizons.setdefault(entry.dataset, set()).add(entry.horizon)
-        facts = SuiteFacts(
-            {name: tuple(sorted(some)) for name, some in horizons.items()}, self.suite.fresh_seeds, self.suite.caveats
-        )
-        return facts.with_horizons(self._horizons_before)
+        before = self._taken.facts.get(self.suite.name, SuiteFacts())
+        return planned_facts(self.suite, self.narrowed, self._all_entries(), self._plan.entries, before)
 
     def estimates(self) -> Estimates:
         """How long entries take."""
@@ -251,6 +267,11 @@ class Board:
     def _make_plan(self) -> None:
         self._whole = self._planner.plan(self.suite)
         self._plan = self._whole if self.narrowed == self.suite else self._planner.plan(self.narrowed)
+
+    def _all_entries(self) -> list[Entry]:
+        """Those of the whole suite, and those that are run here beside it."""
+        entries = {tuple(entry.labels.values()): entry for entry in (*self._whole.entries, *self._plan.entries)}
+        return list(entries.values())
 
     def mine(self) -> list[Entry]:
         """The entries of this shard, in order."""
@@ -394,6 +415,14 @@ class Board:
                 if free:
                     shutil.rmtree(self.folder.study(name), ignore_errors=True)
                     del self._failed_studies[name]
+
+
+def _example(records: Sequence[Record]) -> str:
+    """The name of the first, and that there are more."""
+    row = records[0].row
+    seed = "" if row["seed"] is None else f", seed {row['seed']}"
+    name = f"{row['dataset']} {row['horizon']}: {' '.join(filter(None, (row['predictor'], row['attention'])))}{seed}"
+    return f"{name}{' and others' if len(records) > 1 else ''}"
 
 
 def _key(task: Entry | StudyEntry) -> str:

@@ -35,6 +35,9 @@ from tsattn.training.train import all_fits
 
 __all__ = ["Work", "finished_members", "provenance", "run_entry"]
 
+# notes in a run folder: bytes, and seconds of the shorter training that it goes on with
+_PEAK, _SHORTER_SECONDS = "peak_memory", "shorter_seconds"
+
 
 @dataclass(frozen=True)
 class Work:
@@ -85,17 +88,26 @@ def run_entry(work: Work, folder: WorkingFolder) -> Record:
 
 def _done(work: Work, experiment: Experiment, folder: WorkingFolder, kept: float) -> Record:
     place = RunFolder(folder.run(work.key))
-    with peak_memory(device_type(experiment)) as peak:
-        is_new = not place.metrics.exists()
-        if is_new:
-            if kept:  # noted before it goes on: one that is killed between its end and its record has it, too
-                place.note(EARLIER_SECONDS, kept)
+    is_new = not place.metrics.exists()
+    if is_new:
+        if kept:  # noted before it goes on: one that is killed between its end and its record has it, too
+            place.note(EARLIER_SECONDS, kept)
+        with peak_memory(device_type(experiment)) as peak:
             _fit(work, experiment, place)
-        shorter = earlier_seconds(experiment, work.members)
-        if shorter and (is_new or place.noted(EARLIER_SECONDS) is None):
-            place.note(EARLIER_SECONDS, kept + shorter)
-        highest = peak()
-    return _collected(work, experiment, place, highest)
+            place.note(_PEAK, peak())  # a later process, which finds it finished, holds less
+    shorter = earlier_seconds(experiment, work.members)
+    if shorter and (is_new or place.noted(EARLIER_SECONDS) is None):
+        place.note(EARLIER_SECONDS, kept + shorter)
+        place.note(_SHORTER_SECONDS, shorter)
+    return _collected(work, experiment, place, _highest(place, work, folder))
+
+
+def _highest(place: RunFolder, work: Work, folder: WorkingFolder) -> int | None:
+    """The most memory of a run and of those that it takes over; None where one of them is not known."""
+    records = [folder.record(key) for key in work.members]
+    peaks = [place.noted(_PEAK), *(None if one is None else one.row["peak_memory"] for one in records)]
+    known = [int(one) for one in peaks if one is not None]
+    return max(known) if len(known) == len(peaks) else None
 
 
 def _fit(work: Work, experiment: Experiment, place: RunFolder) -> None:
@@ -131,7 +143,7 @@ def _sign(experiment: Experiment) -> str:
     return json.dumps(content, sort_keys=True, default=str)
 
 
-def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int) -> Record:
+def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int | None) -> Record:
     """The record of a run that is finished."""
     facts = json.loads(place.metrics.read_text())
     errors = ErrorTable.read(place.errors)
@@ -152,7 +164,8 @@ def _collected(work: Work, experiment: Experiment, place: RunFolder, peak: int) 
         "windows": int(scores["windows"]),
         "context_length": predictor.context_length,
         "season_length": task.season_length,
-        "seconds": round(_seconds(place, facts), 3),
+        "seconds": round(place.fit_seconds + _seconds_of_members(facts), 3),
+        "own_seconds": round(place.fit_seconds - float(place.noted(_SHORTER_SECONDS) or 0.0), 3),
         "peak_memory": peak,
         "weight": _trained_share(predictor),
         "trained_windows": _trained_windows(facts, data, predictor),
@@ -200,10 +213,9 @@ def _by_window(errors: ErrorTable) -> pa.Table:
     return pa.table({name: pa.array(values) for name, values in columns.items()})
 
 
-def _seconds(place: RunFolder, facts: Mapping[str, Any]) -> float:
-    """Seconds of all fits, those of earlier processes and of members that were fitted before among them."""
-    before = sum(fit.get("earlier_fit_seconds") or 0.0 for fit in all_fits(facts))
-    return float(place.fit_seconds + before)
+def _seconds_of_members(facts: Mapping[str, Any]) -> float:
+    """Of those that were fitted before."""
+    return math.fsum(fit.get("earlier_fit_seconds") or 0.0 for fit in all_fits(facts))
 
 
 def _trained_share(predictor: Predictor) -> float:

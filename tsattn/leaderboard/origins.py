@@ -18,10 +18,10 @@ import torch
 from tsattn.errors import UserError, number_of
 from tsattn.experiments import Hooks, RunFolder, run
 from tsattn.experiments.measuring import measured
+from tsattn.leaderboard.attention_share import is_ablation
 from tsattn.leaderboard.board import Board
 from tsattn.leaderboard.entry_run import finished_members
 from tsattn.leaderboard.plan import Entry
-from tsattn.leaderboard.standings import RankedArm
 from tsattn.leaderboard.whole_files import write_text
 from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.training import Execution, TrainerOptions
@@ -32,7 +32,7 @@ __all__ = ["ORIGINS", "OriginScores", "read_origins", "score_on_origins"]
 
 ORIGINS = "origins.json"
 _METRIC = "mse_scaled"  # for all arms, whatever error their own training is validated by
-_COLUMNS = ["dataset", "horizon", "predictor", "attention", "origins", "error"]
+_COLUMNS = ["dataset", "horizon", "predictor", "attention", "origins", "error", "key"]
 _LABELS = ["dataset", "predictor", "attention"]
 _PATIENCE = 60.0  # seconds to wait for another process that writes
 
@@ -122,14 +122,18 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
     again = {tuple(row[name] for name in _LABELS) for row in rows}
     with board.folder.held(ORIGINS, _PATIENCE):  # a shard beside this one adds its own
         before = json.loads(file.read_text()) if file.exists() else []
-        for row in before:
-            # means over other blocks or at another horizon are no rivals, nor are arms that the suite has no more
-            is_alike = len(row["origins"]) == folds and row["horizon"] == horizon
-            is_rival = is_alike and ("key" not in row or board.is_planned(row["key"]))
-            if is_rival and tuple(row[name] for name in _LABELS) not in again:
-                rows.append(row)
+        others = [row for row in before if tuple(row[name] for name in _LABELS) not in again]
+        # means over other blocks or at another horizon are no rivals, nor are experiments that the suite has no more
+        rivals = [
+            row
+            for row in others
+            if len(row["origins"]) == folds and row["horizon"] == horizon and board.is_planned(row.get("key") or "")
+        ]
+        rows += rivals
         write_text(file, json.dumps(rows, indent=1) + "\n")
-    say(f"{suite.name}: {number_of(len(rows), 'arm')} scored on {folds} rolling origins: {file}")
+    gone = len(others) - len(rivals)
+    left = f"; {number_of(gone, 'earlier score')} of other blocks, horizons or experiments left out" if gone else ""
+    say(f"{suite.name}: {number_of(len(rows), 'arm')} scored on {folds} rolling origins: {file}{left}")
 
 
 def _computed(scores: OriginScores, entry: Entry) -> str:
@@ -152,11 +156,8 @@ def _scored(board: Board, horizon: int) -> list[Entry]:
     """One entry an arm and data set; members come before the mixes of them."""
     first = board.narrowed.first_seed
     entries = [entry for entry in board.mine() if entry.horizon == horizon and entry.seed in (None, first)]
-    held = [
-        entry
-        for entry in entries
-        if entry.experiment is not None and not RankedArm(entry.predictor, entry.attention).is_ablation
-    ]
+    ablations = {name for name, attention in board.narrowed.attentions.items() if is_ablation(attention.kinds)}
+    held = [entry for entry in entries if entry.experiment is not None and entry.attention not in ablations]
     return sorted(held, key=lambda entry: bool(entry.members))
 
 
@@ -164,8 +165,9 @@ def read_origins(sources: Sequence[str | Path]) -> pd.DataFrame:
     """What was scored on rolling origins, beside some tables of records; a row an arm and data set.
 
     Returns:
-        The columns ``dataset``, ``horizon``, ``predictor``, ``attention``, ``origins`` (the error of each) and
-        ``error`` (their mean, of MSE); no rows where nothing was scored.
+        The columns ``dataset``, ``horizon``, ``predictor``, ``attention``, ``origins`` (the error of each), ``error``
+        (their mean, of MSE) and ``key`` (of the experiment, empty in files that do not say it); no rows where nothing
+        was scored.
 
     Raises:
         UserError: for a file that is damaged.
@@ -175,7 +177,8 @@ def read_origins(sources: Sequence[str | Path]) -> pd.DataFrame:
         file = (source if source.is_dir() else source.parent) / ORIGINS
         if file.exists():
             try:
-                rows += [{name: row[name] for name in _COLUMNS} for row in json.loads(file.read_text())]
+                read = [{"key": "", **row} for row in json.loads(file.read_text())]
+                rows += [{name: row[name] for name in _COLUMNS} for row in read]
             except (ValueError, KeyError, TypeError) as error:
                 raise UserError(f"{file} is damaged: delete it, and score the arms anew") from error
     return pd.DataFrame(rows, columns=_COLUMNS)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tsattn.attention import complete_attention
 from tsattn.data import ForecastDataModule, Panel
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
@@ -26,7 +25,7 @@ from tsattn.predictors import build_predictor, named_predictor, predictor_argume
 from tsattn.predictors.ensemble import Ensemble
 from tsattn.tuning import HeldData, comparable
 
-__all__ = ["Planner"]
+__all__ = ["Planner", "takes_attention"]
 
 _ATTENTION = f"{BACKBONE}.attention"
 _HORIZON = "data.init_args.prediction_length"
@@ -89,9 +88,7 @@ class Planner:
         """Refuse what is wrong by itself: only what is wrong in combination does not apply."""
         for attention in suite.attentions.values():
             try:
-                for layers in (attention.description, *attention.by_data.values()):
-                    for layer in layers if isinstance(layers, list) else [layers]:
-                        complete_attention(layer)
+                _ = attention.kinds
             except UserError as error:
                 raise UserError(f"the attention {attention.name} of the suite {suite.name}: {error}") from error
         data, horizon = next(iter(suite.data.values())), suite.horizons[0]
@@ -105,7 +102,7 @@ class Planner:
     def _attentions(self, suite: Suite, arm: Arm) -> list[str]:
         """The names of the attentions that a predictor is combined with; an empty one if it has no slot for any."""
         parts = [arm] if arm.mix is None else [suite.predictors[name] for name in arm.mix.of]
-        has_slot = arm.has_attentions and any(_has_slot(part) for part in parts)
+        has_slot = arm.has_attentions and any(takes_attention(part) for part in parts)
         return list(suite.attentions) if has_slot and suite.attentions else [""]
 
     def _entries(
@@ -148,7 +145,7 @@ class Planner:
         parts = {}
         for name in names:
             part = suite.predictors[name]
-            parts[name] = self._part(suite, data, horizon, part, attention if _has_slot(part) else "", found)
+            parts[name] = self._part(suite, data, horizon, part, attention if takes_attention(part) else "", found)
         studies = tuple(dict.fromkeys(part.study for part in parts.values() if part.study))
         experiments = {name: part.experiment for name, part in parts.items() if part.experiment is not None}
         if len(experiments) < len(parts):
@@ -303,7 +300,7 @@ def _first_attention(suite: Suite, data: SuiteData, arm: Arm) -> str:
     return next(iter(suite.attentions))
 
 
-def _has_slot(arm: Arm) -> bool:
+def takes_attention(arm: Arm) -> bool:
     """Whether a predictor that is no mix takes an attention of the suite."""
     if arm.mix is not None or not arm.has_attentions:
         return False

@@ -30,6 +30,7 @@ __all__ = [
     "Record",
     "Records",
     "called_twice",
+    "merged_records",
     "read_facts",
     "shown_number",
 ]
@@ -66,6 +67,7 @@ _SCHEMA = pa.schema(
         ("parameters", pa.int64()),
         ("flops", pa.float64()),
         ("seconds", pa.float64()),
+        ("own_seconds", pa.float64()),
         ("peak_memory", pa.int64()),
         ("weight", pa.float64()),
         ("trained_windows", pa.string()),
@@ -80,7 +82,7 @@ _SCHEMA = pa.schema(
         ("finished", pa.timestamp("us", tz="UTC")),
     ]
 )
-_LATER = ("mase", "wql", "pretraining")  # columns that older files lack
+_LATER = ("mase", "wql", "own_seconds", "pretraining")  # columns that older files lack
 _WINDOWS = pa.schema(
     [
         ("window", pa.int32()),
@@ -161,8 +163,12 @@ class Records:
 
     @classmethod
     def of(cls, records: Iterable[Record], suites: Mapping[str, SuiteFacts] | None = None) -> Self:
-        """Records that were made one by one; of two of the same key and name the later is taken."""
-        known = {_identity(record.row): record for record in records}
+        """Records that were made one by one; of two of the same key and name the later is taken.
+
+        What has no key, such as the runs of a study that failed, is left out where a run of the same name in the same
+        suite has one: it was decided there.
+        """
+        known = _without_decided({_identity(record.row): record for record in records})
         ordered = [known[identity] for identity in sorted(known, key=_order)]
         table = pa.Table.from_pylist([dict(record.row) for record in ordered], schema=_SCHEMA)
         by_key = {record.row["key"]: record.windows for record in ordered if record.row["status"] == "done"}
@@ -180,19 +186,16 @@ class Records:
         """
         if not sources:
             raise UserError(f"no records are named: valid is a folder with {RECORDS_FILE}, or that file")
-        known: dict[tuple[Any, ...], Record] = {}
+        found: list[Record] = []
         results: dict[str, tuple[Record, Path]] = {}
         files = [_records_file(source) for source in sources]
         for path in files:
             for record in _read_records(path):
-                key, identity = record.row["key"], _identity(record.row)
                 if record.row["status"] == "done":
-                    first, home = results.setdefault(key, (record, path))
-                    _check_same(key, first, home, record, path)
-                former = known.get(identity)
-                if former is None or (former.row["status"] != "done" and record.row["status"] == "done"):
-                    known[identity] = record
-        return cls.of(known.values(), merged_facts(map(read_facts, files)))
+                    first, home = results.setdefault(record.row["key"], (record, path))
+                    _check_same(record.row["key"], first, home, record, path)
+                found.append(record)
+        return cls.of(merged_records(found), merged_facts(map(read_facts, files)))
 
     def __len__(self) -> int:
         """The number of entries."""
@@ -264,6 +267,27 @@ class Records:
         lengths = np.diff([*starts, len(codes)])
         names = column.dictionary.to_pylist()
         return {names[codes[start]]: (int(start), int(length)) for start, length in zip(starts, lengths, strict=True)}
+
+
+def merged_records(records: Iterable[Record]) -> list[Record]:
+    """Records of several tables: the same entry in several is one, and done if it is done in any of them."""
+    known: dict[tuple[Any, ...], Record] = {}
+    for record in records:
+        former = known.get(_identity(record.row))
+        if former is None or (former.row["status"] != "done" and record.row["status"] == "done"):
+            known[_identity(record.row)] = record
+    return [*_without_decided(known).values()]
+
+
+def _without_decided(known: Mapping[tuple[Any, ...], Record]) -> dict[tuple[Any, ...], Record]:
+    """Records by identity, without those that have no key where others of the same suite and name have one."""
+    decided = {identity[:-1] for identity in known if identity[-1]}
+    arms = {names[:-1] for names in decided}  # what does not apply has no seed
+
+    def is_decided(names: tuple[Any, ...]) -> bool:
+        return names in decided or (names[-1] is None and names[:-1] in arms)
+
+    return {identity: record for identity, record in known.items() if identity[-1] or not is_decided(identity[:-1])}
 
 
 def _rounded(windows: pa.Table) -> pa.Table:

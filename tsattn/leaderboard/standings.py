@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
-import yaml
 from numpy.typing import NDArray
 
 from tsattn.errors import UserError
+from tsattn.leaderboard.attention_share import is_ablation
+from tsattn.leaderboard.experiment_text import experiment_content
 from tsattn.leaderboard.records import Records, called_twice
 
-__all__ = ["ABLATIONS", "METRICS", "RIDGE", "STANDARD", "OriginErrors", "RankedArm", "Standings"]
+__all__ = ["METRICS", "RIDGE", "STANDARD", "OriginErrors", "RankedArm", "Standings"]
 
 METRICS = {"mse": "squared", "mae": "absolute"}
 """The scores that are compared, and the column of errors by window that each is the mean of."""
 
 RIDGE, STANDARD = "ridge", "standard"
-ABLATIONS = ("identity", "uniform", "fixed_mixing")
-"""What stands in the place of an attention to show what it is worth: kinds that look at no token's content."""
-
 _NAMES = ["dataset", "horizon", "predictor", "attention"]
 
 
@@ -32,7 +30,7 @@ class RankedArm:
 
     Attributes:
         predictor: the name of the predictor in its suite.
-        attention: the kind; empty where there is none.
+        attention: its name in the suite; empty where there is none.
     """
 
     predictor: str
@@ -41,16 +39,6 @@ class RankedArm:
     def __str__(self) -> str:
         """``patchtst, mlr``."""
         return f"{self.predictor}, {self.attention}" if self.attention else self.predictor
-
-    @property
-    def is_ablation(self) -> bool:
-        """Whether its attention is none."""
-        return self.attention in ABLATIONS
-
-    @property
-    def has_attention(self) -> bool:
-        """Whether it holds an attention that looks at what tokens hold."""
-        return bool(self.attention) and not self.is_ablation
 
 
 @dataclass(frozen=True)
@@ -100,8 +88,10 @@ class Standings:
 
     @cached_property
     def datasets(self) -> list[str]:
-        """All that anything was planned for, ETT first as everybody lists them, by name."""
-        return sorted(self.entries["dataset"].unique(), key=lambda name: (not name.startswith("ETT"), name))
+        """All that anything was planned for, also where nothing was run yet; ETT first as everybody lists them."""
+        planned = {name for facts in self.suites.values() for name, count in facts.planned.items() if count}
+        known = planned | {str(name) for name in self.entries["dataset"].unique()}
+        return sorted(known, key=lambda name: (not name.startswith("ETT"), name))
 
     @cached_property
     def tables(self) -> list[tuple[str, int]]:
@@ -114,8 +104,29 @@ class Standings:
         """All that are done anywhere: those with an attention first, standard attention before the others."""
         known = {RankedArm(*names) for names in self.done[["predictor", "attention"]].itertuples(index=False)}
         return sorted(
-            known, key=lambda arm: (not arm.attention, arm.predictor, arm.is_ablation, arm.attention != STANDARD, arm)
+            known,
+            key=lambda arm: (not arm.attention, arm.predictor, self.is_ablation(arm), arm.attention != STANDARD, arm),
         )
+
+    def is_ablation(self, arm: RankedArm) -> bool:
+        """Whether its attention is none."""
+        # before a suite's records said of which kind it is, it was by its name
+        found = {kind for facts in self.suites.values() for kind in facts.kinds.get(arm.attention, ())}
+        return is_ablation(found or {arm.attention})
+
+    def has_attention(self, arm: RankedArm) -> bool:
+        """Whether it holds an attention that looks at what tokens hold."""
+        return bool(arm.attention) and not self.is_ablation(arm)
+
+    def without_attention(self, arm: RankedArm) -> str:
+        """What is left of an arm without the member that holds its attention: ``ridge`` of a mix of PatchTST and
+        ridge; nothing of one alone.
+        """
+        if not arm.attention:
+            return ""
+        known = (facts.without[arm.predictor] for facts in self.suites.values() if arm.predictor in facts.without)
+        # before a suite's records said so, the name of a mix did
+        return next(known, arm.predictor.partition("+")[2])
 
     def without(self, seeds: Collection[int]) -> Standings:
         """The board of all that was run but some seeds."""
@@ -174,8 +185,6 @@ class Standings:
         return OriginErrors(sums[None], counts, origins)
 
 
-@lru_cache(maxsize=4096)
 def _loss(experiment: str) -> str:
     """That of an experiment, by its text."""
-    values = yaml.load(experiment, yaml.CSafeLoader) or {}
-    return str(values.get("model", {}).get("loss") or "")
+    return str(experiment_content(experiment).get("model", {}).get("loss") or "")

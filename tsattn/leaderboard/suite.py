@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from tsattn.attention import KINDS
+from tsattn.attention import KINDS, complete_attention
 from tsattn.data.public.cards import CARDS
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
@@ -132,6 +132,18 @@ class AttentionArm:
     def on(self, dataset: str) -> Description:
         """Its description on a data set."""
         return self.by_data.get(dataset, self.description)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Those of its layers, on any data set, each once."""
+        names = {path: kind for kind, path in KINDS.items()}
+        given = [str(complete_attention(one)["kind"]) for one in self._layers]
+        return tuple(dict.fromkeys(names.get(kind, kind) for kind in given))
+
+    @property
+    def _layers(self) -> list[Any]:
+        parts = (self.description, *self.by_data.values())
+        return [layer for part in parts for layer in (part if isinstance(part, list) else [part])]
 
 
 @dataclass(frozen=True)

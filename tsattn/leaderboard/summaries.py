@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.leaderboard.attention_share import attention_share
+from tsattn.leaderboard.own_seconds import highest_memory, known_seconds
 from tsattn.leaderboard.standings import RIDGE, RankedArm, Standings
 
 __all__ = [
@@ -18,7 +20,6 @@ __all__ = [
     "comparable",
     "horizon_means",
     "scores",
-    "without_attention",
 ]
 
 LEAST_WEIGHT = 0.25
@@ -31,8 +32,9 @@ _TABLE = ["dataset", "horizon"]
 _SCALED = ["mase", "wql"]
 _TEST = ["mse", "mae", *_SCALED]
 _COSTS = ["flops", "seconds", "parameters", "peak_memory", "weight"]
-_ERRORS = ["mse", "mae", "validation_mse", "validation_mae"]
-_MEANS = [*_TEST, "validation_mse", "validation_mae", *_COSTS]
+_ERRORS = [*_TEST, "validation_mse", "validation_mae"]
+_MEANS = [*_ERRORS, *_COSTS]
+_WHOLE = [*_ERRORS, "seconds", "peak_memory"]
 _SAME = ["context_length", "windows", "trained_windows", "pretraining"]
 
 
@@ -42,17 +44,19 @@ def scores(board: Standings) -> pd.DataFrame:
     Returns:
         A row a data set, horizon and arm, with ``seeds``, how many runs there are; the means of ``mse``, ``mae``,
         ``mase`` and ``wql``, NaN where records have none, ``validation_mse``, ``validation_mae``, ``flops``,
-        ``seconds``, ``parameters``, ``peak_memory`` and ``weight``; ``mse_spread`` and the like of the other test
-        errors, the standard deviation over seeds, NaN of a single one; ``context_length``, ``windows``,
-        ``trained_windows`` and ``pretraining``; and ``skill``, by how many percent the MSE lies below that of the ridge
-        of the same table, NaN without a ridge, or with one that was tested on other windows. An error that one of
-        several seeds lacks is NaN.
+        ``seconds``, ``parameters``, ``peak_memory`` and ``weight``, that of trained members with an attention;
+        ``mse_spread`` and the like of the other test errors, the standard deviation over seeds, NaN of a single one;
+        ``context_length``, ``windows``, ``trained_windows`` and ``pretraining``; and ``skill``, by how many percent the
+        MSE lies below that of the ridge of the same table, NaN without a ridge, or with one that was tested on other
+        windows. An error that one of several seeds lacks is NaN, and so are seconds and memory.
     """
     done = board.done.astype(dict.fromkeys(_MEANS, "float64"))
+    done["seconds"], done["peak_memory"] = known_seconds(done), highest_memory(done)
+    done["weight"] = [*map(attention_share, done["experiment"], done["weight"])]
     groups = done.groupby([*_TABLE, *_ARM], sort=False)
     found = groups[_MEANS].mean()
     # the mean of the other seeds, or horizons, would be one of another set of runs
-    found[_ERRORS] = groups[_ERRORS].mean(skipna=False)
+    found[_WHOLE] = groups[_WHOLE].mean(skipna=False)
     for metric in _TEST:
         found[f"{metric}_spread"] = groups[metric].std().where(found[metric].notna())
     found["seeds"] = groups.size()
@@ -85,8 +89,8 @@ def horizon_means(board: Standings, table: pd.DataFrame) -> pd.DataFrame:
     for (dataset, *names), part in table.groupby(["dataset", *_ARM], sort=False):
         missing = sorted(set(board.horizons(str(dataset))) - set(part["horizon"]))
         means = part[_MEANS].mean() * (np.nan if missing else 1.0)
-        whole = [*_ERRORS, *_SCALED]  # a horizon from before the scaled ones were kept has none
-        means[whole] = part[whole].mean(skipna=False) * (np.nan if missing else 1.0)
+        # a horizon from before the scaled ones were kept has none
+        means[_WHOLE] = part[_WHOLE].mean(skipna=False) * (np.nan if missing else 1.0)
         row = {"dataset": dataset, "predictor": names[0], "attention": names[1], "missing": missing}
         row |= {str(name): value for name, value in means.items()}
         row["pretraining"] = part["pretraining"].iloc[0]
@@ -98,11 +102,12 @@ def horizon_means(board: Standings, table: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def choices(means: pd.DataFrame, origins: pd.DataFrame | None = None) -> pd.DataFrame:
+def choices(board: Standings, means: pd.DataFrame, origins: pd.DataFrame | None = None) -> pd.DataFrame:
     """For each data set the arms that validation and rolling origins choose, and the one that the test would, which is
     no choice.
 
     Args:
+        board: what was run.
         means: from `horizon_means`.
         origins: from `tsattn.leaderboard.origins.read_origins`, if arms were scored there; of these the `comparable`.
 
@@ -118,13 +123,13 @@ def choices(means: pd.DataFrame, origins: pd.DataFrame | None = None) -> pd.Data
     whole["rolling"] = _on_origins(whole, origins)
     for dataset, part in whole.groupby("dataset", sort=False):
         arms = [RankedArm(*names) for names in part[_ARM].itertuples(index=False)]
-        holds = np.array([arm.has_attention for arm in arms]) & (part["weight"] >= LEAST_WEIGHT).to_numpy()
+        holds = np.array([board.has_attention(arm) for arm in arms]) & (part["weight"] >= LEAST_WEIGHT).to_numpy()
         known = {str(arm): number for number, arm in enumerate(arms)}
         for among, candidates in (("attention", part[holds]), ("all", part)):
             for by, column in (("validation", "validation_mse"), (ROLLING, "rolling"), ("test", "mse")):
                 if candidates[column].notna().any():
                     best = candidates.iloc[int(candidates[column].argmin())].to_dict()
-                    without = without_attention(RankedArm(best["predictor"], best["attention"]))
+                    without = board.without_attention(RankedArm(best["predictor"], best["attention"]))
                     other = part.iloc[known[without]] if without in known else None
                     row = {"dataset": dataset, "among": among, "by": by, **best, "without": without}
                     for metric in ("mse", "mae"):
@@ -169,11 +174,6 @@ def beside_the_ridge(table: pd.DataFrame) -> NDArray[np.bool_]:
     keys = [*table[_TABLE].itertuples(index=False, name=None)]
     windows = {key: one for key, one, is_one in zip(keys, own, is_ridge, strict=True) if is_one}
     return np.array([windows.get(key, one) == one for key, one in zip(keys, own, strict=True)], bool)
-
-
-def without_attention(arm: RankedArm) -> str:
-    """What is left of an arm without its trained member: ``ridge`` of ``patchtst+ridge``; nothing of one alone."""
-    return arm.predictor.partition("+")[2] if arm.attention else ""
 
 
 def _skill(table: pd.DataFrame, by: list[str]) -> NDArray[np.float64]:

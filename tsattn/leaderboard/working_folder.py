@@ -40,6 +40,7 @@ class WorkingFolder:
         self.journal = self.path / "journal.jsonl"
         self._locks = self.path / "locks"
         self._known: dict[str, Record] = {}
+        self._remembered: dict[str, Record] = {}
 
     def make(self) -> None:
         """Make it.
@@ -56,11 +57,11 @@ class WorkingFolder:
     def record(self, key: str) -> Record | None:
         """What came of a key; None as long as that is not decided."""
         known = self._known.get(key)
-        if known is None or known.row["status"] != "done":
+        if known is None or known.row["status"] != "done":  # another process may run what failed once more
             file = self._entry(key)
             if not file.exists():
                 self._known.pop(key, None)
-                return None
+                return self._remembered.get(key)
             self._known[key] = Record.read(file)
         return self._known[key]
 
@@ -75,10 +76,11 @@ class WorkingFolder:
 
     def remember(self, record: Record) -> None:
         """Know what came of a key, without writing it down."""
-        self._known[record.row["key"]] = record
+        self._remembered[record.row["key"]] = record
 
     def forget(self, key: str) -> None:
         """Let a key be run once more, afresh."""
+        self._remembered.pop(key, None)
         self._entry(key).unlink(missing_ok=True)
 
     def run(self, key: str) -> Path:

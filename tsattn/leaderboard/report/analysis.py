@@ -62,12 +62,24 @@ class Analysis:
     @cached_property
     def choices(self) -> pd.DataFrame:
         """See `tsattn.leaderboard.summaries.choices`."""
-        return choices(self.means, self.compared_origins)
+        return choices(self.deciding, self.means, self.compared_origins)
+
+    @cached_property
+    def recorded_origins(self) -> pd.DataFrame | None:
+        """The rows of `origins` of experiments that are among the records: those of others, or of nobody knows which,
+        say nothing of an arm that has the same name.
+        """
+        if self.origins is None:
+            return None
+        names = ["dataset", "horizon", "predictor", "attention", "key"]
+        known = {*self.board.done[names].itertuples(index=False, name=None)}
+        rows = self.origins[names].itertuples(index=False, name=None)
+        return self.origins[np.array([row in known for row in rows], bool)]
 
     @cached_property
     def compared_origins(self) -> pd.DataFrame | None:
-        """The rows of `origins` that can be compared, see `tsattn.leaderboard.summaries.comparable`."""
-        return None if self.origins is None else comparable(self.origins)
+        """Those of them that can be compared, see `tsattn.leaderboard.summaries.comparable`."""
+        return None if self.recorded_origins is None else comparable(self.recorded_origins)
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
@@ -173,7 +185,7 @@ class Analysis:
     def against_standard(self) -> pd.DataFrame:
         """The comparisons of attentions, without ablations, with standard attention."""
         found = self.comparisons[self.comparisons["against"] == STANDARD]
-        holds = [RankedArm("", kind).has_attention for kind in found["attention"]]
+        holds = [self.board.has_attention(RankedArm("", name)) for name in found["attention"]]
         return found[np.array(holds, bool)]
 
     @cached_property

@@ -6,6 +6,7 @@ import math
 
 import pandas as pd
 
+from tsattn.errors import number_of
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.parts import Cell, Column, ReportTable, Section
 from tsattn.leaderboard.report.wording import (
@@ -33,7 +34,7 @@ def chosen_section(analysis: Analysis) -> Section:
         Column("data set"),
         Column("chosen by", "on which errors; by test is what nobody could have chosen"),
         Column("arm"),
-        Column("weight", "of what is trained, in the forecast", is_number=True),
+        Column("weight", "of what holds a trained attention, in the forecast", is_number=True),
         Column("MSE / MAE", f"{PAIR}, mean over horizons and seeds", is_number=True),
         Column("seeds", "runs at a horizon, the fewest to the most", is_number=True),
         Column("without it", "the same arm without its trained member", is_number=True),
@@ -101,10 +102,11 @@ def chosen_section(analysis: Analysis) -> Section:
             f"Rolling origins are the second selector: every arm with its first seed, fitted before each of {blocks} "
             f"blocks of rows that end where the test part begins, and validated on it, at horizon {steps} alone."
         )
-        assert analysis.origins is not None
-        if others := len(analysis.origins) - len(origins):
+        assert analysis.recorded_origins is not None
+        if others := len(analysis.recorded_origins) - len(origins):
             sentence += f" {others} more scores are at another horizon or of another number of blocks, and left out."
         text.append(sentence)
+    text += _unknown_origins(analysis)
     lacking = [name for name in analysis.deciding.datasets if analysis.chosen(name) is None]
     if lacking:
         text.append(f"Nothing is chosen on {listed(lacking)}: no arm with an attention is done at all horizons yet.")
@@ -119,6 +121,15 @@ def chosen_section(analysis: Analysis) -> Section:
             "rather too wide. Single horizons, among all others: see differences."
         )
     return Section("chosen", "What validation chose", text, tables)
+
+
+def _unknown_origins(analysis: Analysis) -> list[str]:
+    """Which scores on rolling origins are left out, as nothing says that they are of these arms."""
+    if analysis.origins is None or analysis.recorded_origins is None:
+        return []
+    unknown = len(analysis.origins) - len(analysis.recorded_origins)
+    one = f"{number_of(unknown, 'score')} on rolling origins {'is' if unknown == 1 else 'are'} left out, of experiments"
+    return [f"{one} that are not among these records, or that the file does not name."] if unknown else []
 
 
 def _chosen_means_table(analysis: Analysis) -> ReportTable:

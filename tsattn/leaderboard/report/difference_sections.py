@@ -22,7 +22,7 @@ from tsattn.leaderboard.report.wording import (
     percent_cell,
     rough_percent,
 )
-from tsattn.leaderboard.standings import ABLATIONS, STANDARD
+from tsattn.leaderboard.standings import STANDARD, RankedArm
 
 __all__ = ["compared_in_short", "confirmation_section", "confirmed_in_short", "difference_section", "rank_section"]
 
@@ -68,7 +68,7 @@ def difference_section(analysis: Analysis) -> Section:
     ]
     rows = [
         [
-            *_named_cells(row),
+            *_named_cells(analysis, row),
             _verdict_cell(row),
             _loss_cell(row),
             percent_cell(row.percent),
@@ -125,7 +125,7 @@ def confirmation_section(analysis: Analysis) -> Section | None:
     by_key = {tuple(row): number for number, row in enumerate(fresh[COMPARISON].itertuples(index=False, name=None))}
     for row in each_row(chosen):
         place = by_key.get(tuple(getattr(row, name) for name in COMPARISON))
-        cells = [*_named_cells(row), _loss_cell(row), percent_cell(row.percent)]
+        cells = [*_named_cells(analysis, row), _loss_cell(row), percent_cell(row.percent)]
         if place is None:
             rows.append([*cells, *(Cell(DASH) for _ in range(3)), Cell("no run with a fresh seed", mark="warning")])
             continue
@@ -293,12 +293,12 @@ def _rank_caption(ranking: Ranking) -> str:
     return sentence
 
 
-def _named_cells(row: object) -> list[Cell]:
+def _named_cells(analysis: Analysis, row: object) -> list[Cell]:
     values = [getattr(row, name) for name in COMPARISON]
     cells = [Cell(str(value)) for value in values]
     cells[1] = number_cell(float(values[1]), str(values[1]))
     cells[5] = Cell(str(values[5]).upper())
-    if values[3] in ABLATIONS:
+    if analysis.board.is_ablation(RankedArm("", str(values[3]))):
         cells[3] = Cell(str(values[3]), note="ablation")
     return cells
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import pandas as pd
 
+from tsattn.errors import number_of
 from tsattn.leaderboard.comparisons import RESAMPLES
+from tsattn.leaderboard.experiment_text import backbone_of
 from tsattn.leaderboard.own_seconds import own_seconds
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.difference_sections import compared_in_short, confirmed_in_short
 from tsattn.leaderboard.report.parts import Cell, Column, ReportTable, Section
 from tsattn.leaderboard.report.wording import DASH, each_row, listed, number_cell, score_pair
-from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
+from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm, Standings
 
 __all__ = [
     "failed_section",
@@ -35,13 +37,16 @@ _ENTRY = [
 
 def summary_section(analysis: Analysis) -> Section:
     """What came out, in a few sentences."""
-    counts = analysis.board.entries["status"].value_counts()
-    done = len(analysis.board.done)  # one that suites share once
+    board = analysis.board
+    counts = board.entries["status"].value_counts()
+    done = len(board.done)  # one that suites share once
     words = ["1 run is done" if done == 1 else f"{done:,} runs are done"]
     words += [f"{counts['failed']} failed"] if "failed" in counts else []
     if (refused := int(counts.get("does not apply", 0))) > 0:
         words.append(f"{refused} {'does' if refused == 1 else 'do'} not apply")
-    text = [f"{listed(words)}, on {listed(analysis.board.datasets)}."]
+    known = {*board.entries["dataset"]}
+    text = [f"{listed(words)}, on {listed([name for name in board.datasets if name in known])}.{_kinds_of(board.done)}"]
+    text += _not_run(board)
     for dataset in analysis.board.datasets:
         best = analysis.chosen(dataset)
         if best is None:
@@ -71,6 +76,39 @@ def summary_section(analysis: Analysis) -> Section:
         text.append(confirmed)
     text += [f"Caveat: {one}" for facts in analysis.board.suites.values() for one in facts.caveats]
     return Section("summary", "In short", text)
+
+
+def _kinds_of(done: pd.DataFrame) -> str:
+    """How many of the runs were trained, are made of others that were, or need no training; nothing of no run."""
+    trained = done.loc[done["seed"].notna(), "experiment"]
+    mixes = sum(backbone_of(text)["kind"] == "ensemble" for text in trained)
+    counts = (len(trained) - mixes, mixes, len(done) - len(trained))
+    words = (
+        number_of(counts[0], "training"),
+        f"{counts[1]} {'mix' if counts[1] == 1 else 'mixes'} of such",
+        f"{counts[2]} without training",
+    )
+    found = [word for word, count in zip(words, counts, strict=True) if count]
+    return f" They are {listed(found)}." if len(found) > 1 else ""
+
+
+def _not_run(board: Standings) -> list[str]:
+    """What is planned and nobody has run yet, by data set, and the seeds that no run has; nothing where all is done."""
+    left: dict[str, int] = dict.fromkeys(board.datasets, 0)
+    total = dict(left)
+    seeds: dict[str, set[int]] = {name: set() for name in left}
+    for name, facts in board.suites.items():
+        own = board.entries[(board.entries["suite"] == name) & board.entries["status"].isin(["done", "failed"])]
+        for dataset, planned in facts.planned.items():
+            part = own[own["dataset"] == dataset]
+            total[dataset] = total.get(dataset, 0) + planned
+            left[dataset] = left.get(dataset, 0) + max(0, planned - len(part))
+            if len(part):  # else all seeds are missing, as all runs are
+                seeds.setdefault(dataset, set()).update({*facts.seeds.get(dataset, ())} - {*part["seed"].dropna()})
+    few = [f"{left[name]:,} of {total[name]:,} on {name}" for name in left if left[name]]
+    lacking = [f"{listed(sorted(some))} on {name}" for name, some in seeds.items() if some]
+    text = [f"Planned and not run yet: {listed(few)}."] if few else []
+    return [*text, *([f"No run has the planned seeds {'; '.join(lacking)}."] if lacking else [])]
 
 
 def failed_section(analysis: Analysis) -> Section:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tsattn.errors import number_of
+from tsattn.leaderboard.own_seconds import known_seconds
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.board_figures import cost_figure
 from tsattn.leaderboard.report.parts import Cell, Column, ReportFigure, ReportTable, Section
@@ -27,7 +29,7 @@ from tsattn.leaderboard.report.wording import (
     size,
     with_spread,
 )
-from tsattn.leaderboard.standings import ABLATIONS, RIDGE, STANDARD, RankedArm
+from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
 from tsattn.leaderboard.summaries import beside_the_ridge
 
 __all__ = [
@@ -47,6 +49,10 @@ _SCALED = {
         "WQL", "weighted quantile loss in original units, mean and standard deviation over seeds", is_number=True
     ),
 }
+_MEMORY = (
+    "most bytes that the process held while it fitted and tested, with Python, torch and the data among them, or those "
+    "of tensors on a GPU; of a mix those of the member that held most"
+)
 _PRETRAINING = {"seen": "its training part seen in pretraining", "unknown": "perhaps seen in pretraining"}
 _ARM = (Column("predictor", has_filter=True), Column("attention", has_filter=True))
 _TABLE = (Column("data set", has_filter=True), Column("horizon", is_number=True, has_filter=True))
@@ -96,8 +102,8 @@ def horizon_section(analysis: Analysis) -> Section:
         Column("context", "steps of look-back", is_number=True),
         Column("parameters", "that are fitted", is_number=True),
         Column("flops", "of a forward pass of one window", is_number=True),
-        Column("seconds", "of training, mean over seeds", is_number=True),
-        Column("memory", "peak", is_number=True),
+        Column("seconds", "of training, with that of the members of a mix, mean over seeds", is_number=True),
+        Column("memory", _MEMORY, is_number=True),
         Column("trained on", "which training windows", has_filter=True),
     ]
     if has_pretraining := bool(table["pretraining"].any()):
@@ -130,6 +136,12 @@ def horizon_section(analysis: Analysis) -> Section:
         "Errors over all test windows, mean ± standard deviation over seeds (of a single seed there is none). The "
         "lowest MSE of each table is bold, whether or not it differs from the next one."
     ]
+    done = analysis.deciding.done
+    if lost := int((known_seconds(done).isna() & done["seconds"].notna()).sum()):
+        text.append(
+            f"Seconds are unknown where one of the seeds has none: the records of {number_of(lost, 'run')} of mixes "
+            "say fewer than those of the trainings that they are made of."
+        )
     others = table[~beside_the_ridge(table)]
     if len(others):
         tables = dict.fromkeys(others[["dataset", "horizon"]].itertuples(index=False, name=None))
@@ -143,7 +155,7 @@ def horizon_section(analysis: Analysis) -> Section:
 def ablation_section(analysis: Analysis) -> Section:
     """What is left without an attention that looks at tokens."""
     table = analysis.scores
-    is_one = table["attention"].isin(ABLATIONS)
+    is_one = np.array([analysis.board.is_ablation(RankedArm("", name)) for name in table["attention"]], bool)
     tables = set(table.loc[is_one, ["dataset", "horizon", "predictor"]].itertuples(index=False, name=None))
     names = [*dict.fromkeys(table.loc[is_one, "attention"])]
     columns = [
@@ -269,7 +281,8 @@ def _pair_cell(row: Any, note: str) -> Cell:
 def _horizons_text(analysis: Analysis) -> str:
     by: dict[tuple[int, ...], list[str]] = {}
     for dataset in analysis.deciding.datasets:
-        by.setdefault(tuple(analysis.deciding.horizons(dataset)), []).append(dataset)
+        if horizons := tuple(analysis.deciding.horizons(dataset)):
+            by.setdefault(horizons, []).append(dataset)
     return f"Horizons: {'; '.join(f'{listed(names)} {listed(horizons)}' for horizons, names in by.items())}."
 
 
