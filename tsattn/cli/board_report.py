@@ -59,9 +59,7 @@ def run(words: list[str]) -> int:
     records = Records.read(*options.records)
     fresh = options.confirm
     if not fresh:
-        fresh, are_clear = _fresh_of_suites(records)
-        if not are_clear:  # they confirm what their own suite finds, in its own report
-            records = records.without_fresh_seeds()
+        records, fresh = records.and_fresh_seeds()
     board = Standings(records)
     _check_seeds(fresh, sorted({int(seed) for seed in board.done["seed"].dropna()}))
     analysis = Analysis(board, published, fresh, origins=read_origins(options.records))
@@ -119,24 +117,6 @@ def _seeds(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"\d+(,\d+)*", text.strip()):
         raise argparse.ArgumentTypeError(f"must be seeds such as 4,5, not {text}")
     return tuple(sorted({int(seed) for seed in text.split(",")}))
-
-
-def _fresh_of_suites(records: Records) -> tuple[tuple[int, ...], bool]:
-    """The fresh seeds of all suites, those that are done, and whether they are fresh wherever they are done; none where
-    all that are done are fresh, or some suite takes one for others.
-    """
-    done = records.frame[records.frame["status"] == "done"]
-    fresh, others = set[int](), set[int]()
-    for suite, part in done.groupby("suite"):
-        facts = records.suites.get(str(suite))
-        known = {int(seed) for seed in part["seed"].dropna()}
-        own = known & set(facts.fresh_seeds if facts is not None else ())
-        fresh |= own
-        others |= known - own
-    if not others:
-        return (), True
-    are_clear = not fresh & others
-    return (tuple(sorted(fresh)) if are_clear else ()), are_clear
 
 
 def _check_seeds(fresh: tuple[int, ...], known: list[int]) -> None:

@@ -218,6 +218,23 @@ class Records:
         rows = zip(self._table["suite"].to_pylist(), self._table["seed"].to_pylist(), strict=True)
         return self._only(pa.array([row not in fresh for row in rows], pa.bool_()))
 
+    def and_fresh_seeds(self) -> tuple[Self, tuple[int, ...]]:
+        """These, and the seeds that confirm what the others find: those that are done and fresh in every suite.
+
+        Where some suite chooses by one of them, they confirm in the report of their own suite alone: these are without
+        them, and there are none. Nor are there where all seeds that are done are fresh.
+        """
+        done = self.frame[self.frame["status"] == "done"]
+        fresh, others = set[int](), set[int]()
+        for suite, part in done.groupby("suite"):
+            known = {int(seed) for seed in part["seed"].dropna()}
+            own = known & set(self.suites[str(suite)].fresh_seeds if str(suite) in self.suites else ())
+            fresh |= own
+            others |= known - own
+        if fresh & others:
+            return self.without_fresh_seeds(), ()
+        return self, tuple(sorted(fresh)) if others else ()
+
     def _only(self, is_kept: pa.Array) -> Self:
         return type(self)(self._table.filter(is_kept), self._windows, self.suites)
 
