@@ -58,7 +58,7 @@ def summary_section(analysis: Analysis) -> Section:
             ridge = analysis.mean_verdict(dataset, arm, RIDGE)
             side = "below" if best["skill"] >= 0 else "above"
             words.append(
-                f"its MSE is {abs(best['skill']):.1f} % {side} that of the ridge{f' ({ridge})' if ridge else ''}"
+                f"its MSE is {abs(best['skill']):.1f} % {side} that of the ridge{f': {ridge}' if ridge else ''}"
             )
         elif (mean := analysis.mean_of(dataset, RankedArm(RIDGE))) is not None and not pd.isna(mean["mse"]):
             words.append("not beside the ridge, which was tested on other windows")
