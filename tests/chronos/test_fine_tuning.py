@@ -278,7 +278,7 @@ def test_training_lowers_the_loss(family: str, toy_frame: pd.DataFrame) -> None:
     before = ChronosNetwork(toy_task(), Output(), weights=weights_of(family), trained="all", **ATTENTIONS["mlr"])
     after = made.result.fitted.predictor.backbone
     assert isinstance(after, ChronosNetwork)
-    assert after.own_loss(batch) < 0.95 * before.eval().own_loss(batch)
+    assert after.own_loss(batch) < 0.9 * before.eval().own_loss(batch)
 
 
 def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, tmp_path: Path) -> None:

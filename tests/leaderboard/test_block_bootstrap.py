@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from scipy.stats import t
 
 from tests.leaderboard.invented import overlapping
-from tsattn.leaderboard.block_bootstrap import Deviations, Resample, ResampledRuns, SeedLuck, block_length, deviations
+from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns, SeedLuck, block_length, deviations
+from tsattn.leaderboard.deviations import Deviations
 
 
 @pytest.mark.parametrize(

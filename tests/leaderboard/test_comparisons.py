@@ -86,6 +86,13 @@ def test_the_same_comes_out_again_and_of_fewer_data(board: Standings, compared: 
     pd.testing.assert_series_equal(alone, compared.set_index(COMPARISON).loc[alone.index, "p"])
 
 
+def test_resamples_are_enough_for_the_number_of_comparisons() -> None:
+    """A large difference is still found after the correction of very many."""
+    board = Standings(records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), shifts={"mlr": -50.0}, windows=900))
+    found = compare_all(board)
+    assert found["holm"].min() < 0.025
+
+
 def test_verdicts_do_not_hang_on_what_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small p-values come out alike, whatever is drawn, also after the correction of very many."""
     board = Standings(records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), shifts={"mlr": -50.0}, windows=900))

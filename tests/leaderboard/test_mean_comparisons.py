@@ -8,8 +8,8 @@ import pytest
 from statsmodels.stats.multitest import multipletests
 
 from tests.leaderboard.invented import record, records
-from tsattn.leaderboard.block_bootstrap import Deviations
 from tsattn.leaderboard.comparisons import compare_all
+from tsattn.leaderboard.deviations import Deviations
 from tsattn.leaderboard.mean_comparisons import MeanPair, _together, compare_means
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.standings import RankedArm, Standings

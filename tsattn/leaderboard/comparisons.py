@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.leaderboard.block_bootstrap import Deviations
+from tsattn.leaderboard.deviations import Deviations
 from tsattn.leaderboard.paired_errors import COMPARISON, Pair, PairedErrors, Seeds, predictor_of
 from tsattn.leaderboard.standings import METRICS, RIDGE, STANDARD, RankedArm, Standings
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from tsattn.leaderboard.block_bootstrap import Deviations
 from tsattn.leaderboard.comparisons import LEVEL, RESAMPLES, adjusted, verdict_of
+from tsattn.leaderboard.deviations import Deviations
 from tsattn.leaderboard.paired_errors import Pair, PairedErrors
 from tsattn.leaderboard.standings import RankedArm, Standings
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tsattn.leaderboard.block_bootstrap import Deviations, Resample, ResampledRuns, SeedLuck, deviations
+from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns, SeedLuck, deviations
+from tsattn.leaderboard.deviations import Deviations
 from tsattn.leaderboard.standings import METRICS, OriginErrors, RankedArm, Standings
 
 __all__ = ["COMPARISON", "Pair", "PairedErrors", "Seeds", "predictor_of"]

@@ -30,6 +30,13 @@ __all__ = ["chosen_section"]
 
 def chosen_section(analysis: Analysis) -> Section:
     """For each data set the arm that validation chose, beside what it must be seen beside."""
+    tables = [_chosen_table(analysis)]
+    if len(analysis.chosen_means):
+        tables.append(_chosen_means_table(analysis))
+    return Section("chosen", "What validation chose", _chosen_text(analysis), tables)
+
+
+def _chosen_table(analysis: Analysis) -> ReportTable:
     columns = [
         Column("data set"),
         Column("chosen by", "on which errors; by test is what nobody could have chosen"),
@@ -37,54 +44,68 @@ def chosen_section(analysis: Analysis) -> Section:
         Column("weight", "of what holds a trained attention, in the forecast", is_number=True),
         Column("MSE / MAE", f"{PAIR}, mean over horizons and seeds", is_number=True),
         Column("seeds", "runs at a horizon, the fewest to the most", is_number=True),
-        Column("without it", "the same arm without its trained member", is_number=True),
+        Column("without it", "the same arm without the member that holds the attention", is_number=True),
         Column("ridge", PAIR, is_number=True),
         Column("beside standard", "of the same predictor: the mean MSE, paired and corrected, as under this table"),
         Column("beside the ridge", "the mean MSE, paired and corrected, as under this table"),
     ]
-    rows: list[list[Cell]] = []
-    for dataset in analysis.deciding.datasets:
-        ridge = analysis.mean_of(dataset, RankedArm(RIDGE))
-        said: dict[RankedArm, list[Cell]] = {}
-        for by, among in (
-            ("validation", "attention"),
-            ("validation", "all"),
-            (ROLLING, "attention"),
-            ("test", "attention"),
-        ):
-            best = analysis.chosen(dataset, among, by)
-            if best is None:
-                continue
-            is_of_all = among == "all"
-            arm = RankedArm(best["predictor"], best["attention"])
-            if arm in said:  # chosen twice, in one row
-                if is_of_all:
-                    continue
-                known = said[arm][1]
-                word = "the lowest test MSE" if by == "test" else by
-                note = f"{known.note}, {word}" if known.note else f"and {word}"
-                said[arm][1] = Cell(known.text, mark=known.mark, note=note)
-                continue
-            without = f"{best['without']}: {score_pair(best['without_mse'], best['without_mae'])}"
-            rows.append(
-                [
-                    Cell(dataset),
-                    _chosen_by(by, is_of_all),
-                    Cell(str(arm), mark="dim" if by == "test" else "" if is_of_all else "strong"),
-                    number_cell(best["weight"], f"{best['weight']:.2g}"),
-                    number_cell(best["mse"], score_pair(best["mse"], best["mae"])),
-                    number_cell(best["seeds"], seed_counts(best["seeds"], best["most_seeds"])),
-                    number_cell(best["without_mse"], without if best["without"] else "nothing is left"),
-                    _ridge_cell(ridge, best["skill"]),
-                    _verdict_cell(
-                        "standard itself"
-                        if arm.attention == STANDARD
-                        else analysis.mean_verdict(dataset, arm, STANDARD)
-                    ),
-                    _verdict_cell(analysis.mean_verdict(dataset, arm, RIDGE)),
-                ]
-            )
-            said[arm] = rows[-1]
+    rows = [row for dataset in analysis.deciding.datasets for row in _chosen_rows(analysis, dataset)]
+    caption = "Chosen by validation, and by test: means over horizons and seeds"
+    return ReportTable("chosen-table", caption, columns, rows)
+
+
+def _chosen_rows(analysis: Analysis, dataset: str) -> list[list[Cell]]:
+    """A row an arm; one that is chosen twice says so in its row."""
+    said: dict[RankedArm, list[Cell]] = {}
+    for by, among in (
+        ("validation", "attention"),
+        ("validation", "all"),
+        (ROLLING, "attention"),
+        ("test", "attention"),
+    ):
+        best = analysis.chosen(dataset, among, by)
+        if best is None:
+            continue
+        is_of_all = among == "all"
+        arm = RankedArm(best["predictor"], best["attention"])
+        if arm not in said:
+            said[arm] = _chosen_row(analysis, best, arm, by, is_of_all)
+        elif not is_of_all:
+            known = said[arm][1]
+            word = "the lowest test MSE" if by == "test" else by
+            note = f"{known.note}, {word}" if known.note else f"and {word}"
+            said[arm][1] = Cell(known.text, mark=known.mark, note=note)
+    return [*said.values()]
+
+
+def _chosen_row(analysis: Analysis, best: pd.Series, arm: RankedArm, by: str, is_of_all: bool) -> list[Cell]:
+    dataset = best["dataset"]
+    ridge = analysis.mean_of(dataset, RankedArm(RIDGE))
+    is_standard = arm.attention == STANDARD
+    standard = "standard itself" if is_standard else analysis.mean_verdict(dataset, arm, STANDARD)
+    return [
+        Cell(dataset),
+        _chosen_by(by, is_of_all),
+        Cell(str(arm), mark="dim" if by == "test" else "" if is_of_all else "strong"),
+        number_cell(best["weight"], f"{best['weight']:.2g}"),
+        number_cell(best["mse"], score_pair(best["mse"], best["mae"])),
+        number_cell(best["seeds"], seed_counts(best["seeds"], best["most_seeds"])),
+        number_cell(best["without_mse"], _without(best, arm)),
+        _ridge_cell(ridge, best["skill"]),
+        _verdict_cell(standard),
+        _verdict_cell(analysis.mean_verdict(dataset, arm, RIDGE)),
+    ]
+
+
+def _without(best: pd.Series, arm: RankedArm) -> str:
+    if not arm.attention:
+        return DASH
+    if not best["without"]:
+        return "nothing is left"
+    return f"{best['without']}: {score_pair(best['without_mse'], best['without_mae'])}"
+
+
+def _chosen_text(analysis: Analysis) -> list[str]:
     text = [
         "For each data set, the arm with the lowest validation MSE among those that hold a trained attention, alone "
         "or in an ensemble with a weight of 0.25 or more. Its test errors had no part in that choice. Where validation "
@@ -110,17 +131,14 @@ def chosen_section(analysis: Analysis) -> Section:
     lacking = [name for name in analysis.deciding.datasets if analysis.chosen(name) is None]
     if lacking:
         text.append(f"Nothing is chosen on {listed(lacking)}: no arm with an attention is done at all horizons yet.")
-    caption = "Chosen by validation, and by test: means over horizons and seeds"
-    tables = [ReportTable("chosen-table", caption, columns, rows)]
     if len(analysis.chosen_means):
-        tables.append(_chosen_means_table(analysis))
         text.append(
             "What validation and rolling origins chose is compared with standard attention of the same predictor and "
             "with the ridge by its mean MSE over all horizons. These comparisons are few, and corrected for their own "
             "number; their intervals take the luck of time and seeds for the same at all horizons, which makes them "
             "rather too wide. Single horizons, among all others: see differences."
         )
-    return Section("chosen", "What validation chose", text, tables)
+    return text
 
 
 def _unknown_origins(analysis: Analysis) -> list[str]:
