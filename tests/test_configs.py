@@ -20,7 +20,9 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 WINDOWS = {
     "co2": 407,
     "ETTh1": 2785,
+    "ETTh2": 2785,
     "ETTm1": 11425,
+    "ETTm2": 11425,
     "exchange_rate": 1422,
     "national_illness": 170,
     "pretraining": 12,

@@ -13,7 +13,8 @@ import yaml
 
 from tests.leaderboard.cases import SMOKE, Bench, bench, few
 from tsattn.experiments import Experiment, run
-from tsattn.leaderboard.records import LABELS, Records
+from tsattn.leaderboard.record import LABELS
+from tsattn.leaderboard.records import Records
 
 NOT_RESULTS = (
     "seconds",

@@ -12,6 +12,7 @@ from tests.leaderboard.invented import record, refused
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.leaderboard.plan import Entry
+from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.record_table import (
     TakenRecords,
     keep_beside,
@@ -20,7 +21,7 @@ from tsattn.leaderboard.record_table import (
     record_table,
     take_records,
 )
-from tsattn.leaderboard.records import Record, Records
+from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.suite_facts import SuiteFacts
 from tsattn.leaderboard.working_folder import WorkingFolder
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tsattn.errors import UserError
-from tsattn.leaderboard.records import Record, Records
+from tsattn.leaderboard.record import Record
+from tsattn.leaderboard.records import Records
 
 WINDOWS = 40
 

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
-from tsattn.leaderboard.records import Record, Records
+from tsattn.leaderboard.record import Record
+from tsattn.leaderboard.records import Records
 
 __all__ = ["AROUND", "PROMPT_DIMENSIONS", "closed_form", "forecasts", "made_up", "prompt_runs", "records_of"]
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tsattn.errors import number_of
+from tsattn.leaderboard.chosen_values import ChosenValues
 from tsattn.leaderboard.entry_run import Work, provenance
 from tsattn.leaderboard.estimates import Estimates, duration
 from tsattn.leaderboard.plan import Entry, Plan, StudyEntry
 from tsattn.leaderboard.planned_facts import planned_facts
 from tsattn.leaderboard.planner import Planner
 from tsattn.leaderboard.provenance import git_state
+from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.record_table import (
     TakenRecords,
     keep_beside,
@@ -25,19 +26,16 @@ from tsattn.leaderboard.record_table import (
     record_table,
     take_records,
 )
-from tsattn.leaderboard.records import Record
 from tsattn.leaderboard.shards import Shard
 from tsattn.leaderboard.stop_signal import stopped_by_sigterm
 from tsattn.leaderboard.study_work import StudyWork
 from tsattn.leaderboard.suite import Suite
 from tsattn.leaderboard.suite_facts import SuiteFacts
-from tsattn.leaderboard.whole_files import write_whole
 from tsattn.leaderboard.worker_process import BUSY, why_ended
 from tsattn.leaderboard.working_folder import WorkingFolder
 
-__all__ = ["SELECTED", "Board", "Options", "Workers"]
+__all__ = ["Board", "Options", "Workers"]
 
-SELECTED = "selected.json"
 _WRITE_EVERY = 60.0  # seconds between the tables of records on the way
 _LOOK_EVERY = 2.0  # seconds between looks at what other processes do
 _LOCK_PATIENCE = 120.0
@@ -108,14 +106,12 @@ class Board:
         self.output = output
         self.options = options
         self.say = say
-        self._chosen: dict[str, Mapping[str, Any]] = {}
-        self._failed_studies: dict[str, str] = {}
-        self._planner = Planner(self._chosen, folder.is_done)
+        self._studies = ChosenValues(folder, output)
+        self._planner = Planner(self._studies.chosen, folder.is_done)
         self._plan = Plan((), ())
         self._whole = Plan((), ())
         self._written = time.monotonic()
         self._elsewhere: set[str] = set()
-        self._selected_before: dict[str, Any] = {}
         self._taken = TakenRecords()
         self._git = ""
         self._jobs = options.jobs
@@ -131,9 +127,7 @@ class Board:
         """
         if not dry:
             self.folder.make()
-        file = self.output / SELECTED
-        before = json.loads(file.read_text()) if file.exists() else {}
-        self._selected_before = {name: one for name, one in before.items() if one["status"] == "done"}
+        self._studies.read()
         self._taken = take_records(self.folder, self.output, self.options.added, in_memory=dry)
         self._make_plan()
         self._take_chosen()
@@ -174,22 +168,21 @@ class Board:
         if entry.reason:
             return "does not apply"
         if entry.waits:
-            return "failed" if any(name in self._failed_studies for name in entry.studies) else "waits"
+            return "failed" if any(name in self._studies.failed for name in entry.studies) else "waits"
         record = self.folder.record(entry.key)
         return "left" if record is None else str(record.row["status"])
 
     def reason(self, entry: Entry) -> str:
         """Why an entry failed or does not apply; empty for any other."""
         if entry.reason or entry.waits:
-            return entry.reason or next((self._failed_studies.get(name, "") for name in entry.studies), "")
+            return entry.reason or next((self._studies.failed.get(name, "") for name in entry.studies), "")
         record = self.folder.record(entry.key)
         return "" if record is None else str(record.row["reason"])
 
     def open_studies(self) -> list[StudyEntry]:
         """The studies that have chosen nothing yet, nor failed."""
         names = {name for entry in self.mine() for name in entry.studies}
-        done = {*self._chosen, *self._failed_studies}
-        return [study for study in self._plan.studies if study.name in names and study.name not in done]
+        return [study for study in self._plan.studies if study.name in names and not self._studies.ended(study.name)]
 
     def run(self, workers: Workers) -> None:
         """Run what is left, and write the records.
@@ -224,15 +217,10 @@ class Board:
             for left in self.output.glob("*.partial"):  # by a process that was killed over it
                 left.unlink(missing_ok=True)
             table = record_table(
-                self.suite.name, self._all_entries(), self.folder, self._failed_studies, self._facts(), self._taken
+                self.suite.name, self._all_entries(), self.folder, self._studies.failed, self._facts(), self._taken
             )
             table.write(self.output)
-            studies = {study.name: study for study in (*self._whole.studies, *self._plan.studies)}
-            known = {name: self._selected(name) for name in sorted(studies)}
-            content = {name: one for name, one in known.items() if one is not None}
-            if content:
-                text = json.dumps(content, indent=2) + "\n"
-                write_whole(self.output / SELECTED, lambda file: file.write(text.encode()))
+            self._studies.write(study.name for study in self._all_studies())
         self._written = time.monotonic()
 
     def _facts(self) -> SuiteFacts:
@@ -242,7 +230,7 @@ class Board:
     def estimates(self) -> Estimates:
         """How long entries take."""
         entries = (*self._whole.entries, *self._plan.entries)
-        studies = [(study, self._selected(study.name)) for study in (*self._whole.studies, *self._plan.studies)]
+        studies = [(study, self._studies.known(study.name)) for study in self._all_studies()]
         return Estimates(self.folder, entries, [(study, done) for study, done in studies if done is not None])
 
     def left(self) -> list[Entry]:
@@ -272,6 +260,10 @@ class Board:
         """Those of the whole suite, and those that are run here beside it."""
         entries = {tuple(entry.labels.values()): entry for entry in (*self._whole.entries, *self._plan.entries)}
         return list(entries.values())
+
+    def _all_studies(self) -> list[StudyEntry]:
+        """Those of the whole suite, and those that are run here beside it."""
+        return [*self._whole.studies, *self._plan.studies]
 
     def mine(self) -> list[Entry]:
         """The entries of this shard, in order."""
@@ -381,26 +373,9 @@ class Board:
 
     def _take_chosen(self) -> None:
         """Plan anew once a study has chosen, here or in another process."""
-        new = False
-        for study in (*self._whole.studies, *self._plan.studies):
-            if study.name in self._chosen or study.name in self._failed_studies:
-                continue
-            selected = self._selected(study.name)
-            if selected is None:
-                continue
-            new = True
-            if selected["status"] == "done":
-                self._chosen[study.name] = selected["values"]
-            else:
-                self._failed_studies[study.name] = f"no values were chosen: {selected['reason']}"
-        if new:
+        if self._studies.take(study.name for study in self._all_studies()):
             self._make_plan()
             self._take_chosen()
-
-    def _selected(self, name: str) -> dict[str, Any] | None:
-        """What a study has chosen, here or where the table of records comes from."""
-        known = self.folder.selected(name) or self._selected_before.get(name)
-        return None if known is None else dict(known)
 
     def _retry(self) -> None:
         """Forget what failed."""
@@ -410,11 +385,7 @@ class Board:
                     if free:
                         shutil.rmtree(self.folder.run(entry.key), ignore_errors=True)
                         self.folder.forget(entry.key)
-        for name in list(self._failed_studies):
-            with self.folder.held(name) as free:
-                if free:
-                    shutil.rmtree(self.folder.study(name), ignore_errors=True)
-                    del self._failed_studies[name]
+        self._studies.retry()
 
 
 def _example(records: Sequence[Record]) -> str:

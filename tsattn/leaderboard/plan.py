@@ -49,7 +49,7 @@ class Entry:
 
     @property
     def labels(self) -> dict[str, Any]:
-        """By what tables call it, see `tsattn.leaderboard.records.LABELS`."""
+        """By what tables call it, see `tsattn.leaderboard.record.LABELS`."""
         names = ("dataset", "horizon", "predictor", "attention", "seed")
         return {name: getattr(self, name) for name in names}
 

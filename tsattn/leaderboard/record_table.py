@@ -9,15 +9,8 @@ from pathlib import Path
 
 from tsattn.errors import UserError
 from tsattn.leaderboard.plan import Entry
-from tsattn.leaderboard.records import (
-    LABELS,
-    RECORDS_FILE,
-    Record,
-    Records,
-    called_twice,
-    merged_records,
-    shown_number,
-)
+from tsattn.leaderboard.record import LABELS, Record, called_twice, shown_number
+from tsattn.leaderboard.records import RECORDS_FILE, Records, merged_records
 from tsattn.leaderboard.suite_facts import SuiteFacts, merged_facts
 from tsattn.leaderboard.whole_files import write_text
 from tsattn.leaderboard.working_folder import WorkingFolder

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -20,128 +17,25 @@ import pyarrow.parquet as pq
 from tsattn.data.files import first_line
 from tsattn.errors import UserError, shown
 from tsattn.leaderboard.parquet_files import read_parquet, write_parquet
+from tsattn.leaderboard.record import (
+    LABELS,
+    LATER_COLUMNS,
+    RECORD_COLUMNS,
+    WINDOW_COLUMNS,
+    Record,
+    file_metadata,
+    read_metadata,
+    shown_number,
+)
 from tsattn.leaderboard.suite_facts import SuiteFacts, merged_facts
 
-__all__ = [
-    "LABELS",
-    "RECORDS_FILE",
-    "STATUSES",
-    "WINDOWS_FILE",
-    "Record",
-    "Records",
-    "called_twice",
-    "merged_records",
-    "read_facts",
-    "shown_number",
-]
+__all__ = ["RECORDS_FILE", "WINDOWS_FILE", "Records", "merged_records", "read_facts"]
 
 RECORDS_FILE, WINDOWS_FILE = "records.parquet", "windows.parquet"
-STATUSES = ("done", "failed", "does not apply")
-LABELS = ("dataset", "horizon", "predictor", "attention", "seed")
-"""By what an entry is called; its `Experiment.key` says what it is."""
 
-_FORMAT = 1
-_METADATA = b"tsattn.records"
 _RELATIVE = 1e-9  # results of one key that differ by more are two results
-
-_SCHEMA = pa.schema(
-    [
-        ("suite", pa.string()),
-        ("dataset", pa.string()),
-        ("horizon", pa.int32()),
-        ("predictor", pa.string()),
-        ("attention", pa.string()),
-        ("seed", pa.int64()),
-        ("status", pa.string()),
-        ("reason", pa.string()),
-        ("key", pa.string()),
-        ("mse", pa.float64()),
-        ("mae", pa.float64()),
-        ("mase", pa.float64()),
-        ("wql", pa.float64()),
-        ("validation_mse", pa.float64()),
-        ("validation_mae", pa.float64()),
-        ("windows", pa.int64()),
-        ("context_length", pa.int32()),
-        ("season_length", pa.int32()),
-        ("parameters", pa.int64()),
-        ("flops", pa.float64()),
-        ("seconds", pa.float64()),
-        ("own_seconds", pa.float64()),
-        ("peak_memory", pa.int64()),
-        ("weight", pa.float64()),
-        ("trained_windows", pa.string()),
-        ("pretraining", pa.string()),
-        ("experiment", pa.string()),
-        ("git", pa.string()),
-        ("versions", pa.string()),
-        ("cpu", pa.string()),
-        ("device", pa.string()),
-        ("threads", pa.int32()),
-        ("command", pa.string()),
-        ("finished", pa.timestamp("us", tz="UTC")),
-    ]
-)
-_LATER = ("mase", "wql", "own_seconds", "pretraining")  # columns that older files lack
-_WINDOWS = pa.schema(
-    [
-        ("window", pa.int32()),
-        ("origin", pa.int64()),
-        ("squared", pa.float32()),
-        ("absolute", pa.float32()),
-        ("count", pa.int32()),
-    ]
-)
 _KEY = pa.field("key", pa.dictionary(pa.int32(), pa.string()))
 _NULLABLE = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
-
-
-@dataclass(frozen=True)
-class Record:
-    """What came of one entry.
-
-    Attributes:
-        row: a value for each column of ``records.parquet``; None, or no value, where there is none.
-        windows: the errors of its test windows: ``window``, ``origin``, ``squared``, ``absolute`` and ``count``; no row
-            unless it is done. Errors are rounded to 16 binary digits, by less than 8e-6 of each, and take a third less
-            room so.
-    """
-
-    row: Mapping[str, Any]
-    windows: pa.Table
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any], windows: pa.Table | None = None) -> Self:
-        """A record of values by column, and of windows in order, if there are some.
-
-        Raises:
-            ValueError: for a value of no column, or of another type than that of its column.
-        """
-        unknown = sorted(row.keys() - set(_SCHEMA.names))
-        if unknown:
-            raise ValueError(f"a record has no column {unknown[0]}")
-        table = _WINDOWS.empty_table() if windows is None else _rounded(windows.select(_WINDOWS.names).cast(_WINDOWS))
-        return cls({name: _finite(row.get(name)) for name in _SCHEMA.names}, table)
-
-    def write(self, path: Path) -> None:
-        """Write it into a file of its own, all or nothing."""
-        finished = self.row["finished"]
-        row = {**self.row, "finished": None if finished is None else finished.isoformat()}
-        metadata = {_METADATA: json.dumps({"format": _FORMAT, "row": row})}
-        write_parquet(path, self.windows.replace_schema_metadata(metadata))
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """The record in a file that `write` has written.
-
-        Raises:
-            UserError: if it is none, or of a newer version.
-        """
-        table = read_parquet(path)
-        row = _described(table.schema, path)["row"]
-        if row["finished"] is not None:
-            row["finished"] = datetime.fromisoformat(row["finished"])
-        return cls(row, table.replace_schema_metadata(None))
 
 
 class Records:
@@ -170,7 +64,7 @@ class Records:
         """
         known = _without_decided({_identity(record.row): record for record in records})
         ordered = [known[identity] for identity in sorted(known, key=_order)]
-        table = pa.Table.from_pylist([dict(record.row) for record in ordered], schema=_SCHEMA)
+        table = pa.Table.from_pylist([dict(record.row) for record in ordered], schema=RECORD_COLUMNS)
         by_key = {record.row["key"]: record.windows for record in ordered if record.row["status"] == "done"}
         parts = [_with_key(key, part) for key, part in sorted(by_key.items())]
         return cls(table, _joined(parts), suites)
@@ -251,7 +145,7 @@ class Records:
         """All records, one by one."""
         rows = self._table.to_pylist()
         return [
-            Record(row, self._windows_of(row["key"]) if row["status"] == "done" else _WINDOWS.empty_table())
+            Record(row, self._windows_of(row["key"]) if row["status"] == "done" else WINDOW_COLUMNS.empty_table())
             for row in rows
         ]
 
@@ -262,7 +156,7 @@ class Records:
             UserError: if they cannot be written.
         """
         suites = {name: facts.to_dict() for name, facts in sorted(self.suites.items())}
-        metadata = {_METADATA: json.dumps({"format": _FORMAT, **({"suites": suites} if suites else {})})}
+        metadata = file_metadata({"suites": suites} if suites else {})
         # in this order every row that is read has its windows
         write_parquet(Path(folder) / WINDOWS_FILE, self._windows.replace_schema_metadata(metadata))
         write_parquet(Path(folder) / RECORDS_FILE, self._table.replace_schema_metadata(metadata))
@@ -271,7 +165,7 @@ class Records:
         if key not in self._places:
             raise UserError(f"there are no errors by window of the key {shown(repr(key))}")
         start, length = self._places[key]
-        return self._windows.slice(start, length).select(_WINDOWS.names)
+        return self._windows.slice(start, length).select(WINDOW_COLUMNS.names)
 
     @cached_property
     def _places(self) -> dict[str, tuple[int, int]]:
@@ -307,35 +201,6 @@ def _without_decided(known: Mapping[tuple[Any, ...], Record]) -> dict[tuple[Any,
     return {identity: record for identity, record in known.items() if identity[-1] or not is_decided(identity[:-1])}
 
 
-def _rounded(windows: pa.Table) -> pa.Table:
-    """The last 8 of the 24 binary digits of each error are 0."""
-    for place, field in enumerate(windows.schema):
-        if field.type == pa.float32():
-            values = windows[field.name].to_numpy()
-            bits = values.view(np.uint32)
-            nearest = (bits + np.uint32(0x7F) + ((bits >> np.uint32(8)) & np.uint32(1))) & np.uint32(0xFFFFFF00)
-            rounded = np.where(np.isfinite(values), nearest.view(np.float32), values)
-            windows = windows.set_column(place, field, pa.array(rounded))
-    return windows
-
-
-def shown_number(value: float | None) -> str:
-    """Of a result: nine digits, or ``none``."""
-    return "none" if value is None else f"{value:.9g}"
-
-
-def called_twice(row: Mapping[str, Any]) -> UserError:
-    """Of two different experiments by whose name none is meant.
-
-    Args:
-        row: of one of them, which has `LABELS`.
-    """
-    arm = ", ".join(filter(None, (row["predictor"], row["attention"])))
-    seed = "" if pd.isna(row["seed"]) else f", seed {row['seed']}"
-    name = f"{row['dataset']}, horizon {row['horizon']}, {arm}{seed}"
-    return UserError(f"two different experiments are called {name}: report their records apart, or drop one")
-
-
 def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return (row["suite"], *(row[name] for name in LABELS), row["key"])
 
@@ -344,18 +209,13 @@ def _order(identity: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple((value is not None, value) for value in identity)
 
 
-def _finite(value: Any) -> Any:
-    """None for what is no number: JSON has no word for that."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _with_key(key: str, windows: pa.Table) -> pa.Table:
     column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(windows), np.int32)), pa.array([key]))
     return windows.add_column(0, _KEY, column)
 
 
 def _joined(parts: list[pa.Table]) -> pa.Table:
-    schema = pa.schema([_KEY, *_WINDOWS])
+    schema = pa.schema([_KEY, *WINDOW_COLUMNS])
     return pa.concat_tables(parts).unify_dictionaries().combine_chunks() if parts else schema.empty_table()
 
 
@@ -369,13 +229,13 @@ def _records_file(source: str | Path) -> Path:
 
 def _read_records(path: Path) -> list[Record]:
     table, beside = read_parquet(path), path.with_name(WINDOWS_FILE)
-    _described(table.schema, path)
-    for name in (name for name in _LATER if name not in table.schema.names):
-        table = table.append_column(name, pa.nulls(len(table), _SCHEMA.field(name).type))
-    missing = [name for name in _SCHEMA.names if name not in table.schema.names]
+    read_metadata(table.schema, path)
+    for name in (name for name in LATER_COLUMNS if name not in table.schema.names):
+        table = table.append_column(name, pa.nulls(len(table), RECORD_COLUMNS.field(name).type))
+    missing = [name for name in RECORD_COLUMNS.names if name not in table.schema.names]
     if missing:
         raise UserError(f"{path} has no column {missing[0]}, so it holds no records")
-    table = table.select(_SCHEMA.names).cast(_SCHEMA)
+    table = table.select(RECORD_COLUMNS.names).cast(RECORD_COLUMNS)
     is_done = pc.equal(table["status"], "done")
     if not pc.any(is_done).as_py():
         return Records(table, _joined([])).each()
@@ -398,7 +258,7 @@ def read_facts(source: str | Path) -> dict[str, SuiteFacts]:
         schema = pq.read_schema(path)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {first_line(error)}") from error
-    suites = _described(schema, path).get("suites", {})
+    suites = read_metadata(schema, path).get("suites", {})
     return {name: SuiteFacts.of(content) for name, content in suites.items()}
 
 
@@ -412,14 +272,3 @@ def _check_same(key: str, one: Record, home: Path, other: Record, place: Path) -
                 f"two results of one experiment differ: {name} {first} in {home}, {second} in {place}, key {key}; keep "
                 "one of them"
             )
-
-
-def _described(schema: pa.Schema, path: Path) -> dict[str, Any]:
-    """What a file says of itself."""
-    text = (schema.metadata or {}).get(_METADATA)
-    if text is None:
-        raise UserError(f"{path} holds no records")
-    described: dict[str, Any] = json.loads(text)
-    if described["format"] > _FORMAT:
-        raise UserError(f"{path} was written by a newer version of tsattn")
-    return described
