@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
         "attention": {"kind": "mlr", "ranks": [4, 4], "blocks": {"change_points": [1, 3]}},
         **SMALL,
     },
+    "patchtst-last": {"kind": "patchtst", "subtract_last": True, "linear_path": "learned", **SMALL},
     "patchtst-masked": {"kind": "patchtst", "patch_len": 4, "patch_mask": 0.5, **SMALL},
     "patchtst-calendar": {"kind": "patchtst", "patch_len": 4, "stride": 4, "calendar": True, **SMALL},
     "itransformer": {"kind": "itransformer", **SMALL},

@@ -11,6 +11,7 @@ from torch import Tensor
 from tsattn.attention import KINDS, attention_class
 from tsattn.backbones import (
     Backbone,
+    ITransformer,
     PatchTST,
     Transformer,
     build_backbone,
@@ -108,6 +109,20 @@ def test_independent_channels_do_not_see_each_other(task: Task) -> None:
         assert not torch.allclose(before[..., 2], after[..., 2], atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [Transformer, PatchTST, ITransformer])
+def test_a_window_is_forecast_from_its_last_value(task: Task, kind: Any) -> None:
+    backbone = kind(task, Output(), d_model=16, num_heads=2, subtract_last=True).eval()
+    for parameter in backbone.head.parameters():
+        torch.nn.init.zeros_(parameter)
+    windows = Batch(batch(3).past)
+    assert torch.equal(backbone(windows), windows.past[:, -1:].expand(3, T, C)), "a head of zeros adds nothing to it"
+    observed = torch.ones(3, L, C, dtype=torch.bool)
+    observed[:, -4:, 1] = False
+    known = windows.past[:, -1:].clone()
+    known[..., 1] = windows.past[:, -5:-4, 1]
+    assert torch.equal(backbone(Batch(windows.past, past_observed=observed)), known.expand(3, T, C))
+
+
 @pytest.mark.parametrize("kind", [Transformer, PatchTST])
 def test_imputed_steps_do_not_move_the_level(task: Task, kind: Any) -> None:
     backbone = kind(task, Output(), d_model=16, num_heads=2).eval()
@@ -121,14 +136,18 @@ def test_imputed_steps_do_not_move_the_level(task: Task, kind: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [Transformer, PatchTST])
-def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any) -> None:
+@pytest.mark.parametrize("subtract_last", [False, True])
+@pytest.mark.parametrize("kind", [Transformer, PatchTST, ITransformer])
+def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any, subtract_last: bool) -> None:
     batches = [batch(40, seed=seed) for seed in range(3)]
-    backbone = kind(task, Output(), d_model=16, num_heads=2, linear_path="ridge").eval()
+    if subtract_last:  # of complete windows: in others the mean that the ridge leaves out is not that of all steps
+        batches = [Batch(one.past, one.target) for one in batches]
+    sizes = {"d_model": 16, "num_heads": 2, "subtract_last": subtract_last}
+    backbone = kind(task, Output(), **sizes, linear_path="ridge").eval()
     backbone.warm_start(batches)
     ridge = apply_ridge(solve_ridge(batches), batches[0])
     torch.testing.assert_close(backbone(batches[0]).double(), ridge, rtol=1e-4, atol=1e-4)
-    random = kind(task, Output(), d_model=16, num_heads=2, linear_path="learned").eval()
+    random = kind(task, Output(), **sizes, linear_path="learned").eval()
     before = random(batches[0])
     random.warm_start(batches)
     assert torch.equal(random(batches[0]), before)

@@ -177,11 +177,16 @@ class TestKey:
         network = {"kind": "patchtst", "d_model": 8, "num_heads": 2}
         for backbone in (network, {"kind": "ensemble", "members": ["ridge", network]}):
             whole = Experiment.of({**content, "model": {"backbone": backbone}})
-            older = json.loads(json.dumps(whole.model).replace(', "patch_mask": 0.0', ""))
-            assert older != whole.model
-            assert replace(whole, model=older).key == whole.key
-            masked = json.loads(json.dumps(whole.model).replace('"patch_mask": 0.0', '"patch_mask": 0.2'))
-            assert replace(whole, model=masked).key != whole.key
+            text = json.dumps(whole.model)
+            for before, other in (
+                (', "patch_mask": 0.0', ', "patch_mask": 0.2'),
+                (', "subtract_last": false', ', "subtract_last": true'),
+            ):
+                assert before in text
+                older = json.loads(text.replace(before, ""))
+                assert replace(whole, model=older).key == whole.key
+                changed = json.loads(text.replace(before, other))
+                assert replace(whole, model=changed).key != whole.key
 
     def test_so_is_what_a_data_set_does_to_each_batch(self) -> None:
         sizes = {"synthetic": 2, "seasonal": 0, "mixed": 0, "length": 64, "context_length": 32, "prediction_length": 8}

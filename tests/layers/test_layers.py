@@ -27,9 +27,9 @@ def test_instance_norm_looks_at_observed_steps_only() -> None:
     observed = torch.rand(2, 30, 3) > 0.3
     norm = InstanceNorm(past, observed)
     junk = torch.where(observed, past, 1e6)
-    torch.testing.assert_close(InstanceNorm(junk, observed).mean, norm.mean)
+    torch.testing.assert_close(InstanceNorm(junk, observed).level, norm.level)
     torch.testing.assert_close(InstanceNorm(junk, observed).scale, norm.scale)
-    torch.testing.assert_close(norm.mean[1, 0, 2], past[1, observed[1, :, 2], 2].mean())
+    torch.testing.assert_close(norm.level[1, 0, 2], past[1, observed[1, :, 2], 2].mean())
     everything = InstanceNorm(past, torch.ones_like(observed))
     torch.testing.assert_close(everything.scale, InstanceNorm(past).scale)
 
@@ -40,7 +40,7 @@ def test_a_window_without_variation_or_observation_stays_finite() -> None:
     blind = InstanceNorm(flat, torch.zeros(1, 10, 2, dtype=torch.bool))
     torch.testing.assert_close(blind.scale, torch.ones(1, 1, 2))
     # nothing observed: the last value known before the window, which it was filled with, is its level
-    torch.testing.assert_close(blind.mean, flat[:, :1])
+    torch.testing.assert_close(blind.level, flat[:, :1])
 
 
 def test_steps_before_the_first_observed_one_stand_at_the_level() -> None:
@@ -50,6 +50,27 @@ def test_steps_before_the_first_observed_one_stand_at_the_level() -> None:
     norm = InstanceNorm(past, observed)
     assert norm.normalised()[:, :6].abs().max() == 0
     torch.testing.assert_close(norm.normalised()[:, 6:], InstanceNorm(past[:, 6:]).normalised())
+
+
+def test_the_last_observed_step_can_be_the_level() -> None:
+    past = torch.randn(3, 30, 2, dtype=torch.float64)
+    plain = InstanceNorm(past, subtract_last=True)
+    assert torch.equal(plain.level, past[:, -1:])
+    assert torch.equal(plain.scale, InstanceNorm(past).scale)
+    torch.testing.assert_close(plain.restore(plain.normalised()), past)
+    observed = torch.rand(3, 30, 2) > 0.4
+    observed[0, 25:] = False
+    observed[1, :7] = False
+    observed[2, :, 1] = False
+    norm = InstanceNorm(torch.where(observed, past, 1e6), observed, subtract_last=True)
+    for window in range(3):
+        for channel in range(2):
+            seen = observed[window, :, channel].nonzero().flatten().tolist()
+            level = norm.level[window, 0, channel]
+            assert level == (past[window, seen[-1], channel] if seen else 1e6), (window, channel)
+            if seen:
+                assert (norm.normalised()[window, : seen[0], channel] == 0).all(), "nothing is known before"
+    torch.testing.assert_close(norm.scale, InstanceNorm(past, observed).scale)
 
 
 @pytest.mark.parametrize("positions", TokenEmbedding.POSITIONS)

@@ -48,6 +48,7 @@ class ITransformer(Backbone):
         calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
         norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
+        subtract_last: measure a window from its last value instead of its mean, see `InstanceNorm`.
 
     Raises:
         UserError: for a single channel, an attention that favours near tokens, or groups that fit neither the channels
@@ -74,6 +75,7 @@ class ITransformer(Backbone):
         calendar: bool = False,
         dropout: float = 0.1,
         norm: str = "layer",
+        subtract_last: bool = False,
     ) -> None:
         super().__init__()
         L, T, C = task.context_length, task.prediction_length, task.num_channels
@@ -96,7 +98,8 @@ class ITransformer(Backbone):
         self.encoder = Encoder(attentions, 2 * d_model if d_ff is None else d_ff, dropout, norm)
         self.fan = output_fan(output)
         self.head = FlattenHead(1, T, d_model, self.fan.num_outputs)
-        self.linear_path = LinearPath(linear_path, L, T)
+        self.subtract_last = subtract_last
+        self.linear_path = LinearPath(linear_path, L, T, subtract_last)
         self.linear_path.start_alone(self.head.flat)
         # last, so that a seed starts the rest alike with covariates and without
         self.covariates = CovariateTokens(task, calendar, d_model, self.fan.num_outputs, dropout)
@@ -111,7 +114,7 @@ class ITransformer(Backbone):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        norm = InstanceNorm(batch.past, batch.past_observed)
+        norm = InstanceNorm(batch.past, batch.past_observed, subtract_last=self.subtract_last)
         past = norm.normalised()
         C = past.shape[-1]
         tokens = self.tokens(past.transpose(1, 2), self.covariates.add_categories(batch))

@@ -23,6 +23,7 @@ class LinearPath(nn.Module):
             closed-form ridge of the training windows.
         context_length: L.
         prediction_length: T.
+        subtract_last: whether the windows are measured from their last values, see `InstanceNorm`.
 
     Raises:
         UserError: for another kind.
@@ -31,11 +32,12 @@ class LinearPath(nn.Module):
     KINDS = ("none", "learned", "ridge")
     mup_roles: ClassVar[dict[str, str]] = {"time": "input"}  # see tsattn.optim
 
-    def __init__(self, kind: str, context_length: int, prediction_length: int) -> None:
+    def __init__(self, kind: str, context_length: int, prediction_length: int, subtract_last: bool = False) -> None:
         super().__init__()
         if kind not in self.KINDS:
             raise UserError(f"linear_path must be one of {one_of(self.KINDS)}, not {kind!r}")
         self.kind = kind
+        self.subtract_last = subtract_last
         self.time = None if kind == "none" else nn.Linear(context_length, prediction_length)
 
     def start_alone(self, *outputs: nn.Linear) -> None:
@@ -49,8 +51,11 @@ class LinearPath(nn.Module):
     def warm_start(self, batches: Iterable[Batch]) -> None:
         """Start from the ridge of the training windows, if this is what the kind says."""
         if self.kind == "ridge" and self.time is not None:
-            # a map of mean-centred windows, and so of normalised ones too, whose scale it passes through
-            self.time.weight.copy_(solve_ridge(batches).T)
+            # a map of windows less their means, and so of normalised ones too, whose scale it passes through
+            weight = solve_ridge(batches)
+            if self.subtract_last:  # the same of a window less its last step: the mean is added again
+                weight += (1 - weight.sum(0)) / len(weight)
+            self.time.weight.copy_(weight.T)
             self.time.bias.zero_()
 
     def forward(self, past: Tensor, forecast: Tensor) -> Tensor:

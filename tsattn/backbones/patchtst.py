@@ -44,6 +44,7 @@ class PatchTST(Backbone):
         dropout: probability of dropping a number of a token or branch in training.
         norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
         patch_mask: the share of patches whose values are hidden in training, see `TokenEmbedding`; 0 hides none.
+        subtract_last: measure a window from its last value instead of its mean, see `InstanceNorm`.
     """
 
     token: ClassVar[str] = "patch"
@@ -69,6 +70,7 @@ class PatchTST(Backbone):
         dropout: float = 0.1,
         norm: str = "layer",
         patch_mask: float = 0.0,
+        subtract_last: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=dropout)
@@ -88,7 +90,8 @@ class PatchTST(Backbone):
         )
         self.fan = output_fan(output)
         self.head = FlattenHead(N, T, d_model, self.fan.num_outputs)
-        self.linear_path = LinearPath(linear_path, L, T)
+        self.subtract_last = subtract_last
+        self.linear_path = LinearPath(linear_path, L, T, subtract_last)
         self.linear_path.start_alone(self.head.flat)
         # last, so that a seed starts the rest alike with covariates and without
         self.covariates = Covariates(task, calendar, d_model, self.fan.num_outputs, dropout, self.patches)
@@ -111,7 +114,7 @@ class PatchTST(Backbone):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        norm = InstanceNorm(batch.past, batch.past_observed)
+        norm = InstanceNorm(batch.past, batch.past_observed, subtract_last=self.subtract_last)
         past = norm.normalised()
         patches = self.patches(rearrange(past, "B L C -> (B C) L"))
         tokens = self.tokens(patches, self.covariates.embed(batch))

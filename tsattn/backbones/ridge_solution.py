@@ -84,4 +84,4 @@ def apply_ridge(weight: Tensor, batch: Batch) -> Tensor:
 def _centred(batch: Batch) -> tuple[Tensor, Tensor]:
     """The contexts less their levels, `(B, L, C)`, and the levels, `(B, 1, C)`, in float64."""
     norm = InstanceNorm(batch.past.double(), batch.past_observed)
-    return norm.past - norm.mean, norm.mean
+    return norm.past - norm.level, norm.level

@@ -44,6 +44,7 @@ class Transformer(Backbone):
         calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
         norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
+        subtract_last: measure a window from its last value instead of its mean, see `InstanceNorm`.
     """
 
     CHANNELS = ("mixed", "independent")
@@ -68,6 +69,7 @@ class Transformer(Backbone):
         calendar: bool = False,
         dropout: float = 0.1,
         norm: str = "layer",
+        subtract_last: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=dropout)
@@ -89,7 +91,8 @@ class Transformer(Backbone):
         self.fan = output_fan(output)
         num_outputs = per_token * self.fan.num_outputs
         self.head = DirectHead(L, T, d_model, num_outputs)
-        self.linear_path = LinearPath(linear_path, L, T)
+        self.subtract_last = subtract_last
+        self.linear_path = LinearPath(linear_path, L, T, subtract_last)
         self.linear_path.start_alone(self.head.value)
         # last, so that a seed starts the rest alike with covariates and without
         self.covariates = Covariates(task, calendar, d_model, num_outputs, dropout)
@@ -114,7 +117,7 @@ class Transformer(Backbone):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        norm = InstanceNorm(batch.past, batch.past_observed)
+        norm = InstanceNorm(batch.past, batch.past_observed, subtract_last=self.subtract_last)
         past = norm.normalised()
         C = past.shape[-1]
         steps = rearrange(past, "B L C -> (B C) L 1") if self.independent else past

@@ -95,5 +95,5 @@ class WindowMean(_Unfitted):
     def forward(self, batch: Batch) -> Tensor:
         assert self.task is not None, "build(task, output) comes first"
         window = last_context(batch, self.context_length)
-        level = InstanceNorm(window.past, window.past_observed).mean
+        level = InstanceNorm(window.past, window.past_observed).level
         return level.expand(-1, self.task.prediction_length, -1)
