@@ -95,7 +95,7 @@ def main() -> int:
             courses = contest(recipe, steps=NOT_COUNTED + 2 if tiny else arguments.steps)
             record["steps"][name] = step_record(recipe, courses)
     if "best" in arguments.parts:
-        recipe = small(RECIPES["patchtst"]) if tiny else Recipe(**{**vars(RECIPES["patchtst"]), "their_context": None})
+        recipe = small(RECIPES["patchtst"]) if tiny else RECIPES["patchtst"]
         length, interval = (6, 3) if tiny else (arguments.length, arguments.interval)
         sizes: dict[str, Any] = {
             **{"steps": length, "interval": interval, "learning_rate": arguments.learning_rate},

@@ -80,7 +80,7 @@ def contest(
         }
         request = {
             **{"model": recipe.model, "arguments": recipe.theirs, "options": options, "seed": seed, "quantiles": []},
-            **{"h": recipe.prediction_length, "input_size": recipe.their_context or recipe.context_length},
+            **{"h": recipe.prediction_length, "input_size": recipe.context_length},
             "channels": len(module.task.channels) if module.task is not None else 0,
         }
         theirs = {**asked, "request": request, "table": str(table), "val_rows": rows, "worker": peer_worker.__file__}

@@ -19,7 +19,6 @@ class Recipe:
         faster: how many times as fast our training step is to be.
         hoped: how many times it is hoped to be.
         context_length: L of both.
-        their_context: L of theirs where it must be another for the same number of tokens.
         batch_size: windows in a batch, each of seven channels.
     """
 
@@ -29,7 +28,6 @@ class Recipe:
     faster: float
     hoped: float
     context_length: int = 512
-    their_context: int | None = None
     batch_size: int = 32
     prediction_length: int = field(default=96)
 
@@ -44,6 +42,8 @@ RECIPES = {
             "d_ff": 128,
             "dropout": 0.2,
             "norm": "batch",
+            "pad_end": True,
+            "subtract_last": True,
         },
         model="PatchTST",
         theirs={
@@ -52,7 +52,6 @@ RECIPES = {
         },
         faster=2.3,
         hoped=3.0,
-        their_context=504,  # to which it adds a patch: 63 of them, as ours has
     ),
     "itransformer": Recipe(
         ours={"kind": "itransformer", "d_model": 128, "num_layers": 2, "num_heads": 8, "d_ff": 128, "dropout": 0.1},
@@ -73,5 +72,5 @@ RECIPES = {
 
 def small(recipe: Recipe) -> Recipe:
     """The same in a size that is trained at once, to try the benchmark out."""
-    sizes = {"context_length": 48, "their_context": None, "batch_size": 4, "prediction_length": 8}
+    sizes = {"context_length": 48, "batch_size": 4, "prediction_length": 8}
     return Recipe(**{**vars(recipe), **sizes})

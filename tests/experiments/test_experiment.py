@@ -180,6 +180,7 @@ class TestKey:
             text = json.dumps(whole.model)
             for before, other in (
                 (', "patch_mask": 0.0', ', "patch_mask": 0.2'),
+                (', "pad_end": false', ', "pad_end": true'),
                 (', "subtract_last": false', ', "subtract_last": true'),
             ):
                 assert before in text

@@ -40,6 +40,27 @@ def test_the_end_of_a_patch_is_its_last_step(sizes: tuple[int, int, int]) -> Non
     assert torch.equal(patches.ends(steps).float(), patches(steps.float())[..., -1])
 
 
+@given(sizes())
+def test_a_patch_more_repeats_the_last_step(sizes: tuple[int, int, int]) -> None:
+    L, patch_len, stride = sizes
+    plain, padded = Patches(L, patch_len, stride), Patches(L, patch_len, stride, pad_end=True)
+    steps = torch.arange(L, dtype=torch.float64)[None]
+    cut = padded(steps)
+    assert padded.count == plain.count + 1 == cut.shape[1]
+    assert torch.equal(cut[:, :-1], plain(steps))
+    known = steps[0, L - patch_len + stride :]
+    assert torch.equal(cut[0, -1], torch.cat([known, steps[0, -1:].expand(stride)])), "who repeats the last step"
+    assert torch.equal(padded.ends(steps), torch.cat([plain.ends(steps), steps[:, -1:]], 1))
+    assert torch.equal(padded.ends(steps), cut[..., -1])
+    observed = torch.rand(1, L) > 0.3
+    means, counts = padded.means(steps, observed)
+    for one, other in zip((means, counts), plain.means(steps, observed), strict=True):
+        assert torch.equal(one[:, :-1], other)
+    seen = observed[0, L - patch_len + stride :]
+    assert counts[0, -1] == seen.sum()
+    assert means[0, -1] == (known[seen].mean() if seen.any() else 0)
+
+
 def test_plain_patches_share_no_step() -> None:
     assert Patches(336, 16, 16)(torch.arange(336.0)[None]).flatten().tolist() == list(range(336))
 

@@ -44,6 +44,7 @@ class PatchTST(Backbone):
         dropout: probability of dropping a number of a token or branch in training.
         norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
         patch_mask: the share of patches whose values are hidden in training, see `TokenEmbedding`; 0 hides none.
+        pad_end: one more patch, whose steps beyond the context repeat its last step, as the authors' code has it.
         subtract_last: measure a window from its last value instead of its mean, see `InstanceNorm`.
     """
 
@@ -70,13 +71,15 @@ class PatchTST(Backbone):
         dropout: float = 0.1,
         norm: str = "layer",
         patch_mask: float = 0.0,
+        pad_end: bool = False,
         subtract_last: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=dropout)
         L, T = task.context_length, task.prediction_length
         patch_len = min(16, L) if patch_len is None else patch_len
-        self.patches = Patches(L, patch_len, max(1, patch_len // 2) if stride is None else stride)
+        stride = max(1, patch_len // 2) if stride is None else stride
+        self.patches = Patches(L, patch_len, stride, pad_end=pad_end)
         N = self.patches.count
         self.tokens = TokenEmbedding(patch_len, d_model, N, positions, dropout, patch_mask)
         self.encoder = Encoder(
@@ -102,7 +105,8 @@ class PatchTST(Backbone):
 
     @override
     def token_ends(self, count: int) -> list[int | str] | None:
-        return [self.patches.stride * place for place in range(1 - count, 1)]
+        beyond = self.patches.end_padding  # a step that nobody has seen
+        return [self.patches.stride * place + beyond for place in range(1 - count, 1)]
 
     def _values(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         """Values and counts of a `TokenOrigin`, `(B C, N, 1)` each, where an attention reads them."""

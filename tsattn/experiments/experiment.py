@@ -46,7 +46,7 @@ _CAME_LATER = {
     **{"patience": None, "min_delta": 0.0},
 }
 # the same of the arguments of a network, wherever its description stands
-_CAME_LATER_IN_NETWORKS = {"patch_mask": 0.0, "subtract_last": False}
+_CAME_LATER_IN_NETWORKS = {"patch_mask": 0.0, "subtract_last": False, "pad_end": False}
 OF_DATA = (
     *("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows"),
     "transform",
