@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from dataclasses import replace
 
 import pandas as pd
@@ -282,6 +283,26 @@ def test_fresh_seeds_have_a_section_where_they_are_asked_for(sections: list[Sect
     rows = cells(table_of(sections, "confirmation-table"))
     assert {row["confirmed"] for row in rows if row["attention"] == "mlr" and row["against"] == "standard"} >= {"yes"}
     assert any(row["confirmed"] == "no run with a fresh seed" for row in rows)
+
+
+def test_what_fresh_seeds_could_not_confirm_is_counted(analysis: Analysis) -> None:
+    fresh = analysis.confirmation
+    assert fresh is not None
+    whole = confirmed_in_short(analysis)
+    ((number, confirmed),) = re.findall(r"found (\d+) differences from standard attention; they confirm (\d+): ", whole)
+    here = whole.count("mlr on ETTm1")
+    assert 0 < here < int(number)
+
+    def without(rows: pd.Series[bool]) -> str:
+        other = copy(analysis)
+        vars(other)["confirmation"] = fresh[~rows]
+        return confirmed_in_short(other)
+
+    found = f"found {number} differences from standard attention"
+    lacking = "between arms that have no run with a fresh seed"
+    part = without((fresh["attention"] == "mlr") & (fresh["dataset"] == "ETTm1"))
+    assert f"{found}, {here} of them {lacking}; they confirm {int(confirmed) - here}: " in part
+    assert without(fresh["attention"].notna()).endswith(f"{found}, {lacking}.")
 
 
 def test_fresh_seeds_are_in_that_section_alone(analysis: Analysis, sections: list[Section]) -> None:

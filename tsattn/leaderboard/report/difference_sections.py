@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import pandas as pd
 
+from tsattn.errors import number_of
 from tsattn.leaderboard.comparisons import COMPARISON
 from tsattn.leaderboard.rank_tests import Ranking, posthocs
 from tsattn.leaderboard.report.analysis import Analysis
@@ -160,14 +161,19 @@ def confirmed_in_short(analysis: Analysis) -> str:
     if not len(chosen):
         return f"{first} The other seeds found no attention that differs from standard attention."
     verdicts = fresh.set_index(COMPARISON)
-    said = []
+    said, not_run = [], 0
     for row in each_row(chosen):
         key = tuple(getattr(row, name) for name in COMPARISON)
-        if key in verdicts.index and verdicts.loc[key, "verdict"] == row.verdict:
+        if key not in verdicts.index:
+            not_run += 1
+        elif verdicts.loc[key, "verdict"] == row.verdict:
             that = percent(verdicts.loc[key, "percent"])
             said.append(f"{row.attention} on {row.dataset} at {row.horizon} ({row.metric.upper()} {that})")
-    number = f"Of {len(chosen)} differences from standard attention that the other seeds found they confirm"
-    return f"{first} {number} {len(said) or 'none'}{': ' if said else ''}{'; '.join(said)}."
+    found = f"{first} The other seeds found {number_of(len(chosen), 'difference')} from standard attention"
+    if not_run == len(chosen):
+        return f"{found}, between arms that have no run with a fresh seed."
+    without = f", {not_run} of them between arms that have no run with a fresh seed" if not_run else ""
+    return f"{found}{without}; they confirm {len(said) or 'none'}{': ' if said else ''}{'; '.join(said)}."
 
 
 def rank_section(analysis: Analysis) -> Section:
