@@ -7,13 +7,15 @@ import json
 import re
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tests.docs.blocks import ROOT
 from tsattn.checksums import sha256
+from tsattn.leaderboard.comparisons import adjusted
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.analysis import Analysis
-from tsattn.leaderboard.report.readme_part import BEGIN, END, readme_part, with_part
+from tsattn.leaderboard.report.readme_part import readme_part, with_part
 from tsattn.leaderboard.standings import Standings
 from tsattn.pretrained.bolt_file import find_weights, read_model
 
@@ -35,16 +37,18 @@ def test_the_results_are_those_that_were_committed() -> None:
         assert record["versions"]["command"][-1] == f"{name}.yaml"
 
 
-def test_the_leaderboard_is_that_of_the_records_that_were_committed() -> None:
-    pages = {path: path.read_text("utf-8") for path in (ROOT / "README.md", DOCS / "results.md")}
+@pytest.fixture(scope="module")
+def leaderboard() -> Analysis:
     folders = sorted(path.parent for path in (RECORDS / "leaderboard").glob("*/records.parquet"))
-    if folders:
-        records, fresh = Records.read(*folders).and_fresh_seeds()
-        part = readme_part(Analysis(Standings(records), fresh_seeds=fresh))
-        for path, page in pages.items():
-            assert with_part(page, part) == page, f"python -m tsattn report RECORDS --readme {path.relative_to(ROOT)}"
-    else:
-        assert all(f"{BEGIN}{END}" in page for page in pages.values()), "there are no records that a table could be of"
+    records, fresh = Records.read(*folders).and_fresh_seeds()
+    return Analysis(Standings(records), fresh_seeds=fresh)
+
+
+def test_the_leaderboard_is_that_of_the_records_that_were_committed(leaderboard: Analysis) -> None:
+    pages = {path: path.read_text("utf-8") for path in (ROOT / "README.md", DOCS / "results.md")}
+    part = readme_part(leaderboard)
+    for path, page in pages.items():
+        assert with_part(page, part) == page, f"python -m tsattn report RECORDS --readme {path.relative_to(ROOT)}"
     readme = " ".join(pages[ROOT / "README.md"].split())
     said = "All comparisons of an attention with standard attention that have an interval are ties"
     found = {
@@ -53,6 +57,42 @@ def test_the_leaderboard_is_that_of_the_records_that_were_committed() -> None:
     }
     assert [words in " ".join(PAYS_OFF.split()) for words in found] == [*found.values()], "say what was found there"
     assert sum(found.values()) == 1
+
+
+def test_the_attention_that_differs_is_what_the_records_say(leaderboard: Analysis) -> None:
+    """Its p-value is corrected for every comparison of an attention with standard attention that was made."""
+    records, fresh = Records.read(RECORDS / "equal_training").and_fresh_seeds()
+    alike = Analysis(Standings(records), fresh_seeds=fresh)
+    made = pd.concat([leaderboard.comparisons, alike.comparisons], ignore_index=True)
+    made = made[(made["against"] == "standard") & ~made["predictor"].str.contains("+", regex=False)]
+    made["holm"] = adjusted(made["p"].to_numpy())
+    differing = made[(made["dataset"] == "vic_electricity") & (made["holm"] < 0.05)]
+    assert [*zip(differing["attention"], differing["metric"], strict=True)] == [("change_points", "mae")]
+    (row,) = differing.to_dict("records")
+    pages = [
+        " ".join((ROOT / name).read_text("utf-8").split())
+        for name in ("README.md", "docs/concepts/when-it-pays-off.md")
+    ]
+    assert f"for all {len(made)} comparisons of an attention with standard attention" in pages[0]
+    assert f"for all {len(made)} comparisons of an attention with standard attention" in pages[1]
+    assert f"the p-value is {row['holm']:.3f}" in pages[0]
+    assert f"(p = {row['holm']:.3f})" in pages[1]
+    assert f"an MAE {-row['percent']:.1f} % below" in pages[0]
+    own = alike.comparisons
+    own = own[(own["dataset"] == "vic_electricity") & (own["verdict"] != "tie")]
+    assert (own["verdict"] == "better").all()
+    confirmed = alike.confirmation
+    assert confirmed is not None
+    assert (confirmed["verdict"] == "better").all()
+    found = {(one["attention"], one["metric"]): f"{-one['percent']:.1f}" for one in own.to_dict("records")}
+    again = {(one["attention"], one["metric"]): f"{-one['percent']:.1f}" for one in confirmed.to_dict("records")}
+    assert found.keys() == again.keys()
+    for name, said in (("change_points", "(fresh seeds: {} and {} %)"), ("days", "({} and {} %)")):
+        both = [found[name, "mse"], found[name, "mae"]]
+        fresh_ones = said.format(again[name, "mse"], again[name, "mae"])
+        assert f"has an MSE {both[0]} % and an MAE {both[1]} % lower {fresh_ones}" in pages[1]
+    assert f"has an MSE {found['swa', 'mse']} % lower ({again['swa', 'mse']} %), and an MAE that ties" in pages[1]
+    assert f"six fresh seeds confirm it (\N{MINUS SIGN}{again['change_points', 'mae']} %)" in pages[0]
 
 
 def test_a_swap_costs_what_was_measured() -> None:
