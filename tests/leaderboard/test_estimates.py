@@ -18,7 +18,7 @@ from tsattn.tuning import Search
 
 MEMBER = Entry("co2", 8, "patchtst", "swa", 1, key="member")
 RIDGE = Entry("co2", 8, "ridge", "", None, key="ridge")
-MIX = Entry("co2", 8, "patchtst+ridge", "swa", 1, key="mix", members=("member", "ridge"))
+MIX = Entry("co2", 8, "patchtst+ridge", "swa", 1, key="mix", members=("member", "ridge"), is_mix=True)
 
 
 def folder_of(place: Path, seconds: dict[Entry, float]) -> WorkingFolder:
@@ -50,6 +50,17 @@ def test_a_mix_takes_no_time_for_the_members_that_are_entries_of_their_own(tmp_p
     assert estimates.of(replace(MEMBER, seed=2)) == 100.0
     assert estimates.of(replace(MIX, seed=2)) == 3.0
     assert estimates.of(replace(MIX, dataset="another")) == 3.0
+
+
+def test_what_is_trained_takes_as_long_as_what_was_trained(tmp_path: Path) -> None:
+    """Closed forms and mixes are many, and take no time beside it."""
+    done = {MEMBER: 100.0, RIDGE: 7.0, MIX: 110.0, replace(MIX, seed=2, key="second"): 112.0}
+    estimates = Estimates(folder_of(tmp_path, done), done, [])
+    for dataset in ("co2", "another"):
+        assert estimates.of(replace(MEMBER, dataset=dataset, predictor="new")) == 100.0
+        assert estimates.of(replace(RIDGE, dataset=dataset, predictor="new")) == 7.0
+        assert estimates.of(replace(MIX, dataset=dataset, predictor="new")) == 4.0
+    assert estimates.of_study(replace(study_of("another", "mlr"), predictor="new"), 8) == 100.0 * 12 * 3
 
 
 def test_a_study_takes_as_long_as_the_trials_of_the_studies_that_are_most_like_it(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ _ALIKE = (
     ("dataset", "predictor"),
     ("horizon", "predictor"),
     ("predictor",),
+    ("dataset", "sort"),
+    ("sort",),
     ("dataset",),
     (),
 )
@@ -64,18 +66,18 @@ class Estimates:
     def add(self, entry: Entry, seconds: float) -> None:
         """Count one that is done."""
         for alike in _ALIKE:
-            self._seen[_kind(alike, entry.labels)].append(seconds)
+            self._seen[_kind(alike, _labels_of_entry(entry))].append(seconds)
 
     def of(self, entry: Entry) -> float | None:
         """The median of those that are most like it, as one may have stood still; None where nothing is done yet."""
-        return self._median(entry.labels)
+        return self._median(_labels_of_entry(entry))
 
     def of_study(self, study: StudyEntry, horizon: int) -> float | None:
         """That of a study, from trials of like studies, or else from entries, which take as long as one fold does."""
         kinds = [_kind(alike, _labels(study)) for alike in _ALIKE_STUDIES]
         of_a_fold = next((statistics.median(self._trials[kind]) for kind in kinds if self._trials.get(kind)), None)
         if of_a_fold is None:
-            of_a_fold = self._median({**_labels(study), "horizon": horizon})
+            of_a_fold = self._median({**_labels(study), "horizon": horizon, "sort": "trained"})
         return None if of_a_fold is None else of_a_fold * study.trials * max(1, study.folds)
 
     def of_all(self, entries: Iterable[Entry], studies: Iterable[StudyEntry], horizon: int) -> float | None:
@@ -107,6 +109,11 @@ def _fit_alone(folder: WorkingFolder, entry: Entry) -> float | None:
     members = (folder.record(key) for key in entry.members)
     before = sum(float(one.row["seconds"]) for one in members if one is not None and one.row["status"] == "done")
     return max(0.0, float(record.row["seconds"]) - before)
+
+
+def _labels_of_entry(entry: Entry) -> dict[str, Any]:
+    """With the sort of work that it is: to train, to mix what others have trained, or neither."""
+    return {**entry.labels, "sort": "mix" if entry.is_mix else "neither" if entry.seed is None else "trained"}
 
 
 def _labels(study: StudyEntry) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Entry:
         members: the keys of the experiments that fit the members of an ensemble, or of the shorter training that this
             one goes on with.
         studies: the names of those whose values it has, or waits for.
+        is_mix: whether it is a mix of what other entries have trained.
     """
 
     dataset: str
@@ -41,6 +42,7 @@ class Entry:
     reason: str = ""
     members: tuple[str, ...] = ()
     studies: tuple[str, ...] = ()
+    is_mix: bool = False
 
     @property
     def waits(self) -> bool:

@@ -115,7 +115,7 @@ class Planner:
         count = min(number for number in (given, *most) if number is not None)
         if count < 1 or not all(one.allow(data.name, horizon, arm.name, attention) for one in limits):
             return
-        blank = Entry(data.name, horizon, arm.name, attention, None)
+        blank = Entry(data.name, horizon, arm.name, attention, None, is_mix=arm.mix is not None)
         try:
             experiment, studies = self._whole(suite, data, horizon, arm, attention, found)
             blank = replace(blank, studies=studies)
