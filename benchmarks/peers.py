@@ -8,11 +8,13 @@ and windows in a batch. The two take turns step by step, so that a drift of the 
 that a Trainer does between two batches' ends: cutting windows, forward, backward, optimizer, logging. Parts:
 
 - `steps`: the median CPU time of a step, and the most memory that a training holds beside what its imports do;
-- `best`: plain PatchTST, its validation MSE over all windows, and the CPU seconds until ours is as low as theirs ever
-  is. Where theirs is lowest at its last validation the table says so: it might fall on, and `--length` is too short.
+- `best`: PatchTST without a ridge, its validation MSE over all windows, and the CPU seconds until ours is as low as
+  theirs ever is. Where theirs is lowest at its last validation the table says so: it might fall on, and `--length` is
+  too short.
 
 Writes `SLUG.json` (courses, machine, versions) and `SLUG.md` into the output folder, for each model of CPU. Parts and
-recipes that are not asked for are kept as they were measured before. Needs `make peers` and ETTh1 (`TSATTN_DATA`).
+recipes that are not asked for are kept as they were measured before, unless the recipe has changed since. Needs `make
+peers` and ETTh1 (`TSATTN_DATA`).
 """
 
 from __future__ import annotations
@@ -60,6 +62,11 @@ def parse() -> argparse.Namespace:
     return arguments
 
 
+def described(recipe: Recipe) -> dict[str, Any]:
+    """What is trained, as a record keeps it: what was measured of another recipe is not of this one."""
+    return {**vars(recipe)}
+
+
 def step_record(recipe: Recipe, courses: dict[str, Course]) -> dict[str, Any]:
     """Milliseconds and memory of each, and how many times ours is as fast."""
     each = {
@@ -88,12 +95,19 @@ def main() -> int:
     about = describe("cpu", torch.float32)
     file = arguments.output / f"{slug_of(about)}.json"
     known = json.loads(file.read_text()) if file.exists() else {}
-    record = {"steps": known.get("steps", {}), "best": known.get("best", []), "machine": about}
+    patchtst = described(RECIPES["patchtst"])
+    record: dict[str, Any] = {
+        "steps": {
+            name: one for name, one in known.get("steps", {}).items() if one.get("recipe") == described(RECIPES[name])
+        },
+        "best": [one for one in known.get("best", []) if one.get("recipe") == patchtst],
+        "machine": about,
+    }
     if "steps" in arguments.parts:
         for name in arguments.recipes:
             recipe = small(RECIPES[name]) if tiny else RECIPES[name]
             courses = contest(recipe, steps=NOT_COUNTED + 2 if tiny else arguments.steps)
-            record["steps"][name] = step_record(recipe, courses)
+            record["steps"][name] = {**step_record(recipe, courses), "recipe": described(recipe)}
     if "best" in arguments.parts:
         recipe = small(RECIPES["patchtst"]) if tiny else RECIPES["patchtst"]
         length, interval = (6, 3) if tiny else (arguments.length, arguments.interval)
@@ -102,7 +116,7 @@ def main() -> int:
             "our_learning_rate": arguments.our_learning_rate or arguments.learning_rate,
         }
         record["best"] = [
-            {**sizes, "seed": seed, **best_of(contest(recipe, **sizes, seed=seed))}
+            {**sizes, "seed": seed, **best_of(contest(recipe, **sizes, seed=seed)), "recipe": described(recipe)}
             for seed in range(1, 1 + (1 if tiny else arguments.seeds))
         ]
     arguments.output.mkdir(parents=True, exist_ok=True)

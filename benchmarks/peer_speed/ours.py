@@ -6,7 +6,7 @@ import gc
 import json
 import sys
 
-import sklearn.preprocessing  # noqa: F401  else imported when data are read: before memory is counted
+import sklearn.preprocessing  # noqa: F401  else its memory, as it is imported to scale data, would be the training's
 import torch
 from lightning.pytorch.callbacks import Callback
 from turns import answers, held_bytes, most_bytes, reset_most, say, turns

@@ -37,6 +37,8 @@ CASES: dict[str, dict[str, Any]] = {
         "attention": {"kind": "mlr", "ranks": [4, 4], "blocks": {"change_points": [1, 3]}},
         **SMALL,
     },
+    "transformer-last": {"kind": "transformer", "subtract_last": True, "channels": "independent", **SMALL},
+    "itransformer-last": {"kind": "itransformer", "subtract_last": True, **SMALL},
     "patchtst-last": {"kind": "patchtst", "subtract_last": True, "pad_end": True, "linear_path": "learned", **SMALL},
     "patchtst-pad-end": {
         "kind": "patchtst",

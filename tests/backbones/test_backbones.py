@@ -123,6 +123,15 @@ def test_a_window_is_forecast_from_its_last_value(task: Task, kind: Any) -> None
     assert torch.equal(backbone(Batch(windows.past, past_observed=observed)), known.expand(3, T, C))
 
 
+@pytest.mark.parametrize(("length", "ends"), [(24, [-8, -4, 0]), (26, [-12, -8, -4, 0])])
+def test_patches_are_named_by_their_ends_and_a_repeated_one_by_what_it_is(length: int, ends: list[int]) -> None:
+    task = Task("toy", length, 2, ("a", "b"), "h", 24)
+    for pad_end in (False, True):
+        backbone = PatchTST(task, Output(), d_model=16, num_heads=2, patch_len=16, stride=4, pad_end=pad_end)
+        expected = [*ends, "repeated end"] if pad_end else ends
+        assert backbone.token_ends(backbone.patches.count) == expected
+
+
 @pytest.mark.parametrize("kind", [Transformer, PatchTST])
 def test_imputed_steps_do_not_move_the_level(task: Task, kind: Any) -> None:
     backbone = kind(task, Output(), d_model=16, num_heads=2).eval()
@@ -140,8 +149,10 @@ def test_imputed_steps_do_not_move_the_level(task: Task, kind: Any) -> None:
 @pytest.mark.parametrize("kind", [Transformer, PatchTST, ITransformer])
 def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any, subtract_last: bool) -> None:
     batches = [batch(40, seed=seed) for seed in range(3)]
-    if subtract_last:  # of complete windows: in others the mean that the ridge leaves out is not that of all steps
-        batches = [Batch(one.past, one.target) for one in batches]
+    if subtract_last:  # with gaps at the beginning alone: others have a part in the mean
+        observed = torch.ones(40, L, C, dtype=torch.bool)
+        observed[::2, : L // 2, 1] = False
+        batches = [Batch(one.past, one.target, observed) for one in batches]
     sizes = {"d_model": 16, "num_heads": 2, "subtract_last": subtract_last}
     backbone = kind(task, Output(), **sizes, linear_path="ridge").eval()
     backbone.warm_start(batches)

@@ -60,11 +60,11 @@ def test_the_leaderboard_is_that_of_the_records_that_were_committed(leaderboard:
 
 
 def test_the_attention_that_differs_is_what_the_records_say(leaderboard: Analysis) -> None:
-    """Its p-value is corrected for every comparison of an attention with standard attention that was made."""
+    """Its p-value is corrected for every comparison with standard attention in the reports, those of mixes included."""
     records, fresh = Records.read(RECORDS / "equal_training").and_fresh_seeds()
     alike = Analysis(Standings(records), fresh_seeds=fresh)
     made = pd.concat([leaderboard.comparisons, alike.comparisons], ignore_index=True)
-    made = made[(made["against"] == "standard") & ~made["predictor"].str.contains("+", regex=False)]
+    made = made[made["against"] == "standard"]
     made["holm"] = adjusted(made["p"].to_numpy())
     differing = made[(made["dataset"] == "vic_electricity") & (made["holm"] < 0.05)]
     assert [*zip(differing["attention"], differing["metric"], strict=True)] == [("change_points", "mae")]
@@ -74,7 +74,11 @@ def test_the_attention_that_differs_is_what_the_records_say(leaderboard: Analysi
         for name in ("README.md", "docs/concepts/when-it-pays-off.md")
     ]
     assert f"for all {len(made)} comparisons of an attention with standard attention" in pages[0]
-    assert f"for all {len(made)} comparisons of an attention with standard attention" in pages[1]
+    assert f"for all {len(made)} comparisons of an attention with standard attention, mixes included" in pages[1]
+    ridges = [row["mse"] for row in alike.scores.to_dict("records") if row["predictor"].startswith("ridge_")]
+    assert [*map("{:.3f}".format, ridges)] == ["0.218", "0.199"]
+    assert "of the same context there (0.218)" in pages[1]
+    assert "1024 half-hours has 0.199" in pages[1]
     assert f"the p-value is {row['holm']:.3f}" in pages[0]
     assert f"(p = {row['holm']:.3f})" in pages[1]
     assert f"an MAE {-row['percent']:.1f} % below" in pages[0]
@@ -93,6 +97,23 @@ def test_the_attention_that_differs_is_what_the_records_say(leaderboard: Analysi
         assert f"has an MSE {both[0]} % and an MAE {both[1]} % lower {fresh_ones}" in pages[1]
     assert f"has an MSE {found['swa', 'mse']} % lower ({again['swa', 'mse']} %), and an MAE that ties" in pages[1]
     assert f"six fresh seeds confirm it (\N{MINUS SIGN}{again['change_points', 'mae']} %)" in pages[0]
+
+
+def test_trainings_beside_those_of_neuralforecast_took_what_is_said() -> None:
+    (file,) = (RECORDS / "peers").glob("*.json")
+    record = json.loads(file.read_text())
+    steps = [record["steps"][name] for name in ("patchtst", "itransformer", "dlinear")]
+    faster, memory = ([one[what] for one in steps] for what in ("times_faster", "memory_over_theirs"))
+    page = " ".join((DOCS / "results.md").read_text("utf-8").split())
+    assert f"PatchTST {faster[0]:.1f}, iTransformer {faster[1]:.1f} and DLinear {faster[2]:.0f} times as fast" in page
+    assert "with {:.2f}, {:.2f} and {:.2f} times the memory".format(*memory) in page
+    theirs = sorted(one["theirs"]["mse"] for one in record["best"])
+    times = sorted(one["times_faster"] for one in record["best"])
+    assert (
+        f"{theirs[0]:.3f} to {theirs[-1]:.3f} by seed, ours has after {times[0]:.1f} to {times[-1]:.1f} times less"
+        in page
+    )
+    assert len(times) == 3
 
 
 def test_a_swap_costs_what_was_measured() -> None:

@@ -189,6 +189,23 @@ class TestKey:
                 changed = json.loads(text.replace(before, other))
                 assert replace(whole, model=changed).key != whole.key
 
+    def test_nor_does_it_change_seeds_that_the_description_decides(
+        self, content: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def seed(**arguments: Any) -> int | None:
+            network = {"kind": "patchtst", "d_model": 8, "num_heads": 2, **arguments}
+            return Experiment.of({**content, "model": {"backbone": network}, "seed_everything": True}).seed
+
+        now = seed()
+        assert seed(pad_end=True) != now
+        complete = experiments.complete_predictor
+        monkeypatch.setattr(
+            experiments,
+            "complete_predictor",
+            lambda asked: {name: value for name, value in complete(asked).items() if name != "pad_end"},
+        )
+        assert seed() == now
+
     def test_so_is_what_a_data_set_does_to_each_batch(self) -> None:
         sizes = {"synthetic": 2, "seasonal": 0, "mixed": 0, "length": 64, "context_length": 32, "prediction_length": 8}
         before = Experiment.of({"data": {"class_path": "PretrainingDataModule", "init_args": sizes}})

@@ -42,6 +42,20 @@ def made(name: str, batch: Batch, seed: int = 0) -> tuple[OutputDistribution, Te
     return family, family(level, raw, InstanceNorm(batch.past, batch.past_observed), batch)
 
 
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_the_level_of_a_window_moves_its_distribution_alone(name: str) -> None:
+    """Of one that is measured from its last value, the forecasts are those from its mean, moved as far."""
+    batch = batch_of()
+    family = distribution(Output(distribution=name))
+    assert family is not None
+    rng = torch.Generator().manual_seed(1)
+    level = torch.randn(B, T, C, generator=rng, dtype=torch.float64)
+    raw = torch.randn(B, T, C, family.num_outputs - 1, generator=rng, dtype=torch.float64)
+    mean, last = (InstanceNorm(batch.past, subtract_last=one) for one in (False, True))
+    moved = level - (last.level - mean.level) / mean.scale
+    torch.testing.assert_close(family(moved, raw, last, batch), family(level, raw, mean, batch))
+
+
 def of_scipy(name: str, parameters: Tensor) -> Any:
     one, two, *more = (part.numpy() for part in parameters.unbind(-1))
     if name == "normal":

@@ -41,7 +41,7 @@ def test_the_end_of_a_patch_is_its_last_step(sizes: tuple[int, int, int]) -> Non
 
 
 @given(sizes())
-def test_a_patch_more_repeats_the_last_step(sizes: tuple[int, int, int]) -> None:
+def test_one_more_patch_repeats_the_last_step(sizes: tuple[int, int, int]) -> None:
     L, patch_len, stride = sizes
     plain, padded = Patches(L, patch_len, stride), Patches(L, patch_len, stride, pad_end=True)
     steps = torch.arange(L, dtype=torch.float64)[None]
@@ -49,7 +49,7 @@ def test_a_patch_more_repeats_the_last_step(sizes: tuple[int, int, int]) -> None
     assert padded.count == plain.count + 1 == cut.shape[1]
     assert torch.equal(cut[:, :-1], plain(steps))
     known = steps[0, L - patch_len + stride :]
-    assert torch.equal(cut[0, -1], torch.cat([known, steps[0, -1:].expand(stride)])), "who repeats the last step"
+    assert torch.equal(cut[0, -1], torch.cat([known, steps[0, -1:].expand(stride)]))
     assert torch.equal(padded.ends(steps), torch.cat([plain.ends(steps), steps[:, -1:]], 1))
     assert torch.equal(padded.ends(steps), cut[..., -1])
     observed = torch.rand(1, L) > 0.3

@@ -23,7 +23,8 @@ class LinearPath(nn.Module):
             closed-form ridge of the training windows.
         context_length: L.
         prediction_length: T.
-        subtract_last: whether the windows are measured from their last values, see `InstanceNorm`.
+        subtract_last: whether windows are measured from their last values, see `InstanceNorm`. In a window with gaps
+            between its steps, which count in its mean then, the start is nearly the ridge.
 
     Raises:
         UserError: for another kind.
@@ -53,7 +54,7 @@ class LinearPath(nn.Module):
         if self.kind == "ridge" and self.time is not None:
             # a map of windows less their means, and so of normalised ones too, whose scale it passes through
             weight = solve_ridge(batches)
-            if self.subtract_last:  # the same of a window less its last step: the mean is added again
+            if self.subtract_last:  # W (x - mean) + mean as a map of x - last, whose columns so add up to 1
                 weight += (1 - weight.sum(0)) / len(weight)
             self.time.weight.copy_(weight.T)
             self.time.bias.zero_()

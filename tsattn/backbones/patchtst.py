@@ -44,7 +44,7 @@ class PatchTST(Backbone):
         dropout: probability of dropping a number of a token or branch in training.
         norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
         patch_mask: the share of patches whose values are hidden in training, see `TokenEmbedding`; 0 hides none.
-        pad_end: one more patch, whose steps beyond the context repeat its last step, as the authors' code has it.
+        pad_end: one more patch, whose steps beyond the context repeat its last step, see `Patches`.
         subtract_last: measure a window from its last value instead of its mean, see `InstanceNorm`.
     """
 
@@ -105,8 +105,9 @@ class PatchTST(Backbone):
 
     @override
     def token_ends(self, count: int) -> list[int | str] | None:
-        beyond = self.patches.end_padding  # a step that nobody has seen
-        return [self.patches.stride * place + beyond for place in range(1 - count, 1)]
+        if self.patches.end_padding:
+            return [*(self.patches.stride * place for place in range(2 - count, 1)), "repeated end"]
+        return [self.patches.stride * place for place in range(1 - count, 1)]
 
     def _values(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         """Values and counts of a `TokenOrigin`, `(B C, N, 1)` each, where an attention reads them."""

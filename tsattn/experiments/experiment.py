@@ -94,7 +94,8 @@ class Experiment:
         seed = whole["seed_everything"]
         if seed is True:  # wherever the files lie
             files.update(dict.fromkeys(given))
-            seed = int.from_bytes(hashlib.sha256(json.dumps(whole).encode()).digest()[:4], "big")
+            described = json.dumps(as_before(whole))
+            seed = int.from_bytes(hashlib.sha256(described.encode()).digest()[:4], "big")
         # the description is read from anywhere
         files.update({name: str(Path(path).expanduser().absolute()) for name, path in given.items()})
         return cls(whole["data"], whole["model"], whole["trainer"], None if seed is False else seed)

@@ -21,7 +21,7 @@ class InstanceNorm:
         eps: added to the variance.
 
     Attributes:
-        past: `(B, L, C)`; steps before the first observed one, of which nothing is known, are put at the level.
+        past: `(B, L, C)`; steps before the first observed one, of which nothing is known, are put at the mean.
         level: `(B, 1, C)`, what is subtracted: the mean of the observed steps, or the last of them; in a window without
             any the same of the imputed ones.
         scale: `(B, 1, C)`, the standard deviation about the mean; 1 in a window without an observed step.
@@ -43,7 +43,7 @@ class InstanceNorm:
                 level = mean
             variance = ((past - mean) * observed).square().sum(1, keepdim=True) / count.clamp(min=1)
             variance = torch.where(known, variance, 1.0)
-            past = torch.where((counted > 0) | ~known, past, level)
+            past = torch.where((counted > 0) | ~known, past, mean)
         self.past = past
         self.level = level
         self.scale = (variance + eps).sqrt()

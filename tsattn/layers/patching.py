@@ -15,14 +15,15 @@ class Patches:
     """Cuts the time axis into stretches of `patch_len` steps, a new one every `stride` steps.
 
     The last patch ends at the last step, whatever the length: missing steps at the front repeat the first step.
-    Source: Nie et al., *A Time Series is Worth 64 Words* (ICLR 2023), section 3.1, who repeat the last step a stride
-    further instead: `pad_end` adds that patch, which says the last value more than once.
+    Source: Nie et al., *A Time Series is Worth 64 Words* (ICLR 2023), section 3.1, who begin with the first step and
+    repeat the last one for a stride. With `pad_end` the patches are theirs where a stride divides L less `patch_len`.
 
     Args:
         context_length: L, steps of the series.
         patch_len: steps of a patch, at most L.
         stride: steps from one patch to the next: `patch_len` for plain patches, fewer for overlapping ones.
-        pad_end: one more patch, a stride after the last, whose steps beyond the series repeat its last step.
+        pad_end: one more patch, a stride after the last, whose steps beyond the series repeat its last step, also where
+            covariates and calendar features are cut.
 
     Attributes:
         count: N, the number of patches.

@@ -106,8 +106,8 @@ class Board:
         self.output = output
         self.options = options
         self.say = say
-        self._studies = ChosenValues(folder, output)
-        self._planner = Planner(self._studies.chosen, folder.is_done)
+        self._values = ChosenValues(folder, output)
+        self._planner = Planner(self._values.chosen, folder.is_done)
         self._plan = Plan((), ())
         self._whole = Plan((), ())
         self._written = time.monotonic()
@@ -127,7 +127,7 @@ class Board:
         """
         if not dry:
             self.folder.make()
-        self._studies.read()
+        self._values.read()
         self._taken = take_records(self.folder, self.output, self.options.added, in_memory=dry)
         self._make_plan()
         self._take_chosen()
@@ -168,21 +168,21 @@ class Board:
         if entry.reason:
             return "does not apply"
         if entry.waits:
-            return "failed" if any(name in self._studies.failed for name in entry.studies) else "waits"
+            return "failed" if any(name in self._values.failed for name in entry.studies) else "waits"
         record = self.folder.record(entry.key)
         return "left" if record is None else str(record.row["status"])
 
     def reason(self, entry: Entry) -> str:
         """Why an entry failed or does not apply; empty for any other."""
         if entry.reason or entry.waits:
-            return entry.reason or next((self._studies.failed.get(name, "") for name in entry.studies), "")
+            return entry.reason or next((self._values.failed.get(name, "") for name in entry.studies), "")
         record = self.folder.record(entry.key)
         return "" if record is None else str(record.row["reason"])
 
     def open_studies(self) -> list[StudyEntry]:
         """The studies that have chosen nothing yet, nor failed."""
         names = {name for entry in self.mine() for name in entry.studies}
-        return [study for study in self._plan.studies if study.name in names and not self._studies.ended(study.name)]
+        return [study for study in self._plan.studies if study.name in names and not self._values.ended(study.name)]
 
     def run(self, workers: Workers) -> None:
         """Run what is left, and write the records.
@@ -217,10 +217,10 @@ class Board:
             for left in self.output.glob("*.partial"):  # by a process that was killed over it
                 left.unlink(missing_ok=True)
             table = record_table(
-                self.suite.name, self._all_entries(), self.folder, self._studies.failed, self._facts(), self._taken
+                self.suite.name, self._all_entries(), self.folder, self._values.failed, self._facts(), self._taken
             )
             table.write(self.output)
-            self._studies.write(study.name for study in self._all_studies())
+            self._values.write(study.name for study in self._all_studies())
         self._written = time.monotonic()
 
     def _facts(self) -> SuiteFacts:
@@ -230,7 +230,7 @@ class Board:
     def estimates(self) -> Estimates:
         """How long entries take."""
         entries = (*self._whole.entries, *self._plan.entries)
-        studies = [(study, self._studies.known(study.name)) for study in self._all_studies()]
+        studies = [(study, self._values.known(study.name)) for study in self._all_studies()]
         return Estimates(self.folder, entries, [(study, done) for study, done in studies if done is not None])
 
     def left(self) -> list[Entry]:
@@ -373,7 +373,7 @@ class Board:
 
     def _take_chosen(self) -> None:
         """Plan anew once a study has chosen, here or in another process."""
-        if self._studies.take(study.name for study in self._all_studies()):
+        if self._values.take(study.name for study in self._all_studies()):
             self._make_plan()
             self._take_chosen()
 
@@ -385,7 +385,7 @@ class Board:
                     if free:
                         shutil.rmtree(self.folder.run(entry.key), ignore_errors=True)
                         self.folder.forget(entry.key)
-        self._studies.retry()
+        self._values.retry()
 
 
 def _example(records: Sequence[Record]) -> str:

@@ -50,7 +50,7 @@ class ChosenValues:
         return name in self.chosen or name in self.failed
 
     def take(self, names: Iterable[str]) -> bool:
-        """Take what has ended since, here or in another process, and say whether there is some.
+        """Take what has ended since, here or in another process, and return whether anything was taken.
 
         Args:
             names: of studies.

@@ -21,7 +21,6 @@ __all__ = [
     "LABELS",
     "LATER_COLUMNS",
     "RECORD_COLUMNS",
-    "STATUSES",
     "WINDOW_COLUMNS",
     "Record",
     "called_twice",
@@ -30,7 +29,6 @@ __all__ = [
     "shown_number",
 ]
 
-STATUSES = ("done", "failed", "does not apply")
 LABELS = ("dataset", "horizon", "predictor", "attention", "seed")
 """By what an entry is called; its `Experiment.key` says what it is."""
 
