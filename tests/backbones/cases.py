@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -84,7 +85,8 @@ EQUIVARIANT = tuple(case for case in CASES if not case.startswith(("dlinear", "n
 
 def takes(case: str, channels: int) -> bool:
     """Whether the backbone of a case can be built for so many channels."""
-    needs = {"itransformer": range(2, 9), "itransformer-linear-path": range(2, 9), "itransformer-calendar": [3]}
+    several = dict.fromkeys(("itransformer", "itransformer-linear-path", "itransformer-last"), range(2, 9))
+    needs: dict[str, Sequence[int]] = {**several, "itransformer-calendar": [3]}
     return channels in needs.get(case, range(1, 9))
 
 
