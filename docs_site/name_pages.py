@@ -25,7 +25,7 @@ _MODULES = {
     "tsattn.errors": ["UserError"],
     "tsattn.forecaster.fev_tasks": [],
     "tsattn.leaderboard.comparisons": ["compare_all", "compare_pairs", "confirm"],
-    "tsattn.leaderboard.record": ["Record"],
+    "tsattn.leaderboard.run_record": ["Record"],
     "tsattn.leaderboard.records": ["Records"],
     "tsattn.leaderboard.standings": ["Standings"],
     "tsattn.leaderboard.suite_file": [],

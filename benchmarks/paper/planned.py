@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from tsattn.experiments import Experiment
 from tsattn.leaderboard.planner import Planner
-from tsattn.leaderboard.record import LABELS, Record
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.run_record import LABELS, Record
 from tsattn.leaderboard.suite_file import read_suite
 
 __all__ = ["LEFT", "with_left"]

@@ -13,8 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.run_record import Record
 
 CHANNELS = 7
 LEVELS = {"ETTh1": 0.40, "ETTm1": 0.33, "weather": 0.22}

@@ -12,9 +12,9 @@ import pytest
 from tests.docs.blocks import ROOT
 from tests.leaderboard.invented import record, refused
 from tsattn.cli.benchmark import find_suite
-from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.wording import MINUS
+from tsattn.leaderboard.run_record import Record
 from tsattn.leaderboard.standings import Standings
 from tsattn.leaderboard.suite_file import read_suite
 

@@ -13,8 +13,8 @@ import yaml
 
 from tests.leaderboard.cases import SMOKE, Bench, bench, few
 from tsattn.experiments import Experiment, run
-from tsattn.leaderboard.record import LABELS
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.run_record import LABELS
 
 NOT_RESULTS = (
     "seconds",

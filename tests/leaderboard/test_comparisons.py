@@ -15,8 +15,8 @@ from tests.leaderboard.invented import record, records
 from tsattn.errors import UserError
 from tsattn.leaderboard import paired_errors
 from tsattn.leaderboard.comparisons import COMPARISON, Pair, adjusted, compare_all, compare_pairs, confirm
-from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.run_record import Record
 from tsattn.leaderboard.standings import RankedArm, Standings
 
 RESAMPLES = 2000

@@ -12,7 +12,7 @@ import pytest
 from tsattn.experiments import Experiment
 from tsattn.leaderboard.estimates import Estimates
 from tsattn.leaderboard.plan import Entry, StudyEntry
-from tsattn.leaderboard.record import Record
+from tsattn.leaderboard.run_record import Record
 from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.tuning import Search
 

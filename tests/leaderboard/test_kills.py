@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.leaderboard.cases import Bench, bench, few
-from tsattn.leaderboard.record import LABELS
+from tsattn.leaderboard.run_record import LABELS
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from tsattn.leaderboard.entry_run import Work, run_entry
 from tsattn.leaderboard.longer_training import last_checkpoint
 from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.planner import Planner
-from tsattn.leaderboard.record import Record
+from tsattn.leaderboard.run_record import Record
 from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.training.checkpoint_io import load_checkpoint
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.leaderboard.cases import bench, few
-from tsattn.leaderboard.record import LABELS
+from tsattn.leaderboard.run_record import LABELS
 
 pytest.importorskip("ray", reason="ray is not installed, so no suite is run on a cluster")
 

@@ -14,7 +14,7 @@ from tsattn.leaderboard import ray_workers
 from tsattn.leaderboard.entry_run import Work
 from tsattn.leaderboard.packed_runs import unpack
 from tsattn.leaderboard.ray_workers import RayWorkers
-from tsattn.leaderboard.record import Record
+from tsattn.leaderboard.run_record import Record
 from tsattn.leaderboard.worker_process import BUSY, why_ended
 from tsattn.leaderboard.working_folder import WorkingFolder
 

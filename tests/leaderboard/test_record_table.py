@@ -12,7 +12,6 @@ from tests.leaderboard.invented import record, refused
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.leaderboard.plan import Entry
-from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.record_table import (
     TakenRecords,
     keep_beside,
@@ -22,6 +21,7 @@ from tsattn.leaderboard.record_table import (
     take_records,
 )
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.run_record import Record
 from tsattn.leaderboard.suite_facts import SuiteFacts
 from tsattn.leaderboard.working_folder import WorkingFolder
 

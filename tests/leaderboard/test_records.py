@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tsattn.errors import UserError
-from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.run_record import Record
 
 WINDOWS = 40
 

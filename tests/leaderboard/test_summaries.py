@@ -14,8 +14,8 @@ from tests.leaderboard.invented import record, records
 from tsattn.errors import UserError
 from tsattn.leaderboard.attention_share import attention_share
 from tsattn.leaderboard.rank_tests import rankings
-from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.run_record import Record
 from tsattn.leaderboard.standings import RankedArm, Standings
 from tsattn.leaderboard.suite_facts import SuiteFacts
 from tsattn.leaderboard.summaries import choices, comparable, horizon_means, scores

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
-from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.run_record import Record
 
 __all__ = ["AROUND", "PROMPT_DIMENSIONS", "closed_form", "forecasts", "made_up", "prompt_runs", "records_of"]
 

@@ -16,8 +16,8 @@ from benchmarks.paper.claims import Claim, PaperReport
 from benchmarks.paper.planned import LEFT
 from tests.paper.made_up import forecasts, made_up, records_of
 from tsattn.errors import UserError
-from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.run_record import Record
 
 SUITES = Path(__file__).parents[2] / "benchmarks" / "paper" / "suites"
 

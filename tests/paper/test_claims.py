@@ -17,8 +17,8 @@ from benchmarks.paper.prompt_arms import described_prompts
 from benchmarks.paper.runs import chosen_by_validation, described_by, runs_of
 from tests.paper.made_up import closed_form, prompt_runs, records_of
 from tsattn.errors import UserError
-from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.run_record import Record
 
 SUITES = Path(__file__).parents[2] / "benchmarks" / "paper" / "suites"
 

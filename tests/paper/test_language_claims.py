@@ -12,7 +12,7 @@ from benchmarks.paper import language
 from benchmarks.paper.character_transformer import forward_flops
 from benchmarks.paper.claims import Claim
 from tests.paper.made_up import AROUND, made_up, records_of
-from tsattn.leaderboard.record import Record
+from tsattn.leaderboard.run_record import Record
 
 KINDS: dict[str, Any] = {
     "standard": {"kind": "standard"},

@@ -11,7 +11,7 @@ import yaml
 from benchmarks.paper import mup_transfer
 from benchmarks.paper.claims import Claim
 from tests.paper.made_up import made_up, records_of
-from tsattn.leaderboard.record import Record
+from tsattn.leaderboard.run_record import Record
 
 
 def wave_runs(

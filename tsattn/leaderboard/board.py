@@ -17,7 +17,6 @@ from tsattn.leaderboard.plan import Entry, Plan, StudyEntry
 from tsattn.leaderboard.planned_facts import planned_facts
 from tsattn.leaderboard.planner import Planner
 from tsattn.leaderboard.provenance import git_state
-from tsattn.leaderboard.record import Record
 from tsattn.leaderboard.record_table import (
     TakenRecords,
     keep_beside,
@@ -26,6 +25,7 @@ from tsattn.leaderboard.record_table import (
     record_table,
     take_records,
 )
+from tsattn.leaderboard.run_record import Record
 from tsattn.leaderboard.shards import Shard
 from tsattn.leaderboard.stop_signal import stopped_by_sigterm
 from tsattn.leaderboard.study_work import StudyWork

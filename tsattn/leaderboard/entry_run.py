@@ -27,7 +27,7 @@ from tsattn.experiments.run_folder import EARLIER_SECONDS
 from tsattn.experiments.run_sizes import device_type, peak_memory, predictor_sizes
 from tsattn.leaderboard.longer_training import earlier_seconds, last_checkpoint
 from tsattn.leaderboard.provenance import cpu_name, library_versions
-from tsattn.leaderboard.record import Record
+from tsattn.leaderboard.run_record import Record
 from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.predictors import Predictor
 from tsattn.predictors.ensemble import Ensemble

@@ -51,7 +51,7 @@ class Entry:
 
     @property
     def labels(self) -> dict[str, Any]:
-        """By what tables call it, see `tsattn.leaderboard.record.LABELS`."""
+        """By what tables call it, see `tsattn.leaderboard.run_record.LABELS`."""
         names = ("dataset", "horizon", "predictor", "attention", "seed")
         return {name: getattr(self, name) for name in names}
 

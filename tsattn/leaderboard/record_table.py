@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tsattn.errors import UserError
 from tsattn.leaderboard.plan import Entry
-from tsattn.leaderboard.record import LABELS, Record, called_twice, shown_number
 from tsattn.leaderboard.records import RECORDS_FILE, Records, merged_records
+from tsattn.leaderboard.run_record import LABELS, Record, called_twice, shown_number
 from tsattn.leaderboard.suite_facts import SuiteFacts, merged_facts
 from tsattn.leaderboard.whole_files import write_text
 from tsattn.leaderboard.working_folder import WorkingFolder

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tsattn.data.files import first_line
 from tsattn.errors import UserError, shown
 from tsattn.leaderboard.parquet_files import read_parquet, write_parquet
-from tsattn.leaderboard.record import (
+from tsattn.leaderboard.run_record import (
     LABELS,
     LATER_COLUMNS,
     RECORD_COLUMNS,

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tsattn.errors import UserError
 from tsattn.leaderboard.attention_share import is_ablation
 from tsattn.leaderboard.experiment_text import experiment_content
-from tsattn.leaderboard.record import called_twice
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.run_record import called_twice
 
 __all__ = ["METRICS", "RIDGE", "STANDARD", "OriginErrors", "RankedArm", "Standings"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tsattn.errors import UserError
-from tsattn.leaderboard.record import Record
+from tsattn.leaderboard.run_record import Record
 from tsattn.leaderboard.whole_files import write_whole
 
 __all__ = ["WorkingFolder"]
