@@ -95,28 +95,28 @@ def main() -> int:
     about = describe("cpu", torch.float32)
     file = arguments.output / f"{slug_of(about)}.json"
     known = json.loads(file.read_text()) if file.exists() else {}
-    patchtst = described(RECIPES["patchtst"])
+    recipes = {name: small(one) if tiny else one for name, one in RECIPES.items()}
+    patchtst = recipes["patchtst"]
     record: dict[str, Any] = {
         "steps": {
-            name: one for name, one in known.get("steps", {}).items() if one.get("recipe") == described(RECIPES[name])
+            name: one for name, one in known.get("steps", {}).items() if one.get("recipe") == described(recipes[name])
         },
-        "best": [one for one in known.get("best", []) if one.get("recipe") == patchtst],
+        "best": [one for one in known.get("best", []) if one.get("recipe") == described(patchtst)],
         "machine": about,
     }
     if "steps" in arguments.parts:
         for name in arguments.recipes:
-            recipe = small(RECIPES[name]) if tiny else RECIPES[name]
+            recipe = recipes[name]
             courses = contest(recipe, steps=NOT_COUNTED + 2 if tiny else arguments.steps)
             record["steps"][name] = {**step_record(recipe, courses), "recipe": described(recipe)}
     if "best" in arguments.parts:
-        recipe = small(RECIPES["patchtst"]) if tiny else RECIPES["patchtst"]
         length, interval = (6, 3) if tiny else (arguments.length, arguments.interval)
         sizes: dict[str, Any] = {
             **{"steps": length, "interval": interval, "learning_rate": arguments.learning_rate},
             "our_learning_rate": arguments.our_learning_rate or arguments.learning_rate,
         }
         record["best"] = [
-            {**sizes, "seed": seed, **best_of(contest(recipe, **sizes, seed=seed)), "recipe": described(recipe)}
+            {**sizes, "seed": seed, **best_of(contest(patchtst, **sizes, seed=seed)), "recipe": described(patchtst)}
             for seed in range(1, 1 + (1 if tiny else arguments.seeds))
         ]
     arguments.output.mkdir(parents=True, exist_ok=True)
