@@ -198,6 +198,8 @@ def findings(part: pd.DataFrame) -> Iterator[str]:
         word = part[f"{metric}_verdict"]
         better, worse, ties, single = (part[word == one] for one in ("better", "worse", "tie", "one seed"))
         parts = [f"{_changes(better, metric)} helped", f"{_changes(worse, metric)} did harm"]
+        if not len(better) + len(worse) + len(ties):
+            parts = ["nothing was judged"]
         if len(ties):
             least, names = ties[f"{metric}_detectable"], listed([_named(arm) for arm in ties["arm"]])
             parts.append(

@@ -20,7 +20,7 @@ import json, sys, numpy as np, torch
 extra = {"tsattn.json": ""}
 program = torch.export.load(sys.argv[1], extra_files=extra).module()
 assert "tsattn" not in sys.modules and json.loads(extra["tsattn.json"])["channels"] == ["wave", "drift"]
-np.save(sys.argv[3], program(context=torch.from_numpy(np.load(sys.argv[2]))).detach().numpy())
+np.save(sys.argv[3], program(context=torch.from_numpy(np.load(sys.argv[2]))).numpy())  # which needs no gradients
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,15 @@ def test_mistakes_are_one_sentence(
     assert error.count("\n") == 1
 
 
+def test_the_seed_that_chose_does_not_confirm(board: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(board), "--confirm", "1", "--output", str(tmp_path / "free")]) == 0, "nothing was chosen"
+    shutil.copytree(board, tmp_path / "chosen")
+    (tmp_path / "chosen" / "selected.json").write_text("{}")
+    assert main(["report", str(tmp_path / "chosen"), "--confirm", "2"]) == 0
+    assert main(["report", str(tmp_path / "chosen"), "--confirm", "1"]) == 2
+    assert "--confirm 1: values were chosen with the first seed; fresh are those after it" in capsys.readouterr().err
+
+
 def test_a_readme_gets_its_table_and_nothing_else_is_written(board: Path, tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     for before in ("", "\n\nformer words\n\n"):
@@ -133,7 +143,8 @@ def test_windows_are_drawn_by_the_model_of_a_run(
     result = run_experiment(experiment, tmp_path / "runs" / "one")
     frame = result.errors.frame()
     windows = frame.groupby("origin", sort=True)[["squared_scaled", "absolute_scaled", "count"]].sum().reset_index()
-    own = record("ETTh1", 12, "patchtst", "mlr", 1, windows=len(windows), key=result.key)
+    scores = {"mse": windows["squared_scaled"].sum() / windows["count"].sum(), "mae": None}
+    own = record("ETTh1", 12, "patchtst", "mlr", 1, windows=len(windows), key=result.key, **scores)
     table = own.windows.to_pandas().assign(squared=windows["squared_scaled"], count=windows["count"])
     found = Records.of([type(own).of(own.row, type(own.windows).from_pandas(table, preserve_index=False))])
     found.write(tmp_path / "board")

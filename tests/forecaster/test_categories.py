@@ -90,3 +90,13 @@ def test_the_day_type_of_a_real_demand_is_a_category_known_ahead() -> None:
         forecaster.predict(future=future.assign(day=day))["predictions"].mean() for day in ("working day", "weekend")
     )
     assert weekend < working
+
+
+def test_an_unseen_category_of_the_future_alone_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    frame = sales(120)
+    forecaster = Forecaster({"kind": "patchtst", **SIZES}, **{**OPTIONS, "max_steps": 2}).fit(frame[:-T])
+    future = frame[-T:][["ds", "event"]]
+    forecaster.predict(future=future)
+    assert not any("not seen in training" in one for one in caplog.messages)
+    forecaster.predict(future=future.assign(event="comet"))
+    assert "the future: covariate event: comet not seen in training" in caplog.messages[-1]

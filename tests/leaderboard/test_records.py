@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from tsattn.errors import UserError
+from tsattn.leaderboard.parquet_files import write_parquet
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.run_record import Record
 
 WINDOWS = 40
+MSE, MAE = 0.4, 0.41
 
 
 def windows(seed: int, count: int = WINDOWS) -> pa.Table:
-    draws = np.random.default_rng(seed).gamma(2.0, size=(2, count)).astype(np.float32)
+    draws = np.random.default_rng(seed).gamma(2.0, size=(2, count))
+    draws = (draws * 672 * np.array([[MSE], [MAE]]) / draws.mean(1, keepdims=True)).astype(np.float32)
     return pa.table(
         {
             "window": np.arange(count, dtype=np.int32),
@@ -34,7 +40,7 @@ def windows(seed: int, count: int = WINDOWS) -> pa.Table:
 def record(key: str, seed: int | None = 1, **values: Any) -> Record:
     row: dict[str, Any] = {
         **{"suite": "ett", "dataset": "ETTh1", "horizon": 96, "predictor": "patchtst", "attention": "mlr"},
-        **{"seed": seed, "status": "done", "reason": "", "key": key, "mse": 0.4, "mae": 0.41, "windows": WINDOWS},
+        **{"seed": seed, "status": "done", "reason": "", "key": key, "mse": MSE, "mae": MAE, "windows": WINDOWS},
         **{"threads": 1, "finished": datetime(2026, 11, 22, 7, 0, 0, 5, UTC)},
         **values,
     }
@@ -94,8 +100,8 @@ def test_folders_are_merged(tmp_path: Path) -> None:
 
 def test_two_results_of_one_key_are_refused(tmp_path: Path) -> None:
     Records.of([record("a")]).write(tmp_path / "one")
-    Records.of([record("a", mse=0.4001)]).write(tmp_path / "other")
-    with pytest.raises(UserError, match=r"two results of one experiment differ: mse 0.4 in .*one.* 0.4001 in .*other"):
+    Records.of([record("a", mse=0.40001)]).write(tmp_path / "other")
+    with pytest.raises(UserError, match=r"two results of one experiment differ: mse 0.4 in .*one.* 0.40001 in .*other"):
         Records.read(tmp_path / "one", tmp_path / "other")
 
 
@@ -166,3 +172,55 @@ def test_what_was_decided_in_one_table_is_not_open_in_another(status: str, tmp_p
         left = {"a": "done", "b": "done", **({"": "failed"} if status == "failed" else {})}
         assert dict(zip(both["key"], both["status"], strict=True)) == left
         assert both["seed"].tolist() == [1, 2, 3][: len(left)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.sort_by("window"), "has 1 windows in a row of the key 'a', whose record counts 40"),
+        (lambda table: table.slice(0, 70), "has 30 windows in a row of the key 'b', whose record counts 40"),
+        (lambda table: table.filter(pc.not_equal(table["window"], 7)), "has 39 windows in a row of the key 'a'"),
+        (
+            lambda table: table.set_column(
+                table.schema.get_field_index("squared"), "squared", pc.multiply(table["squared"], np.float32(1.01))
+            ),
+            r"the errors of the key 'a' in .* come to mse 0\.40\d*, and its record says 0\.4: one of both was changed",
+        ),
+    ],
+    ids=["order", "end", "one", "errors"],
+)
+def test_windows_that_are_not_those_of_their_row_are_refused(
+    change: Callable[[pa.Table], pa.Table], message: str, tmp_path: Path
+) -> None:
+    Records.of([record("a"), record("b", 2)]).write(tmp_path)
+    file = tmp_path / "windows.parquet"
+    pq.write_table(change(pq.read_table(file)), file)
+    with pytest.raises(UserError, match=message):
+        Records.read(tmp_path)
+
+
+@pytest.mark.parametrize("written", [0, 1, 2, 3])
+def test_a_table_that_is_cut_off_over_a_smaller_one_is_read(
+    written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever file is written last, every row has its windows."""
+    Records.of([record("a"), record("b", 2)]).write(tmp_path)
+    done: list[Path] = []
+
+    def write(path: Path, table: pa.Table) -> None:
+        if len(done) == written:
+            raise KeyboardInterrupt
+        done.append(path)
+        write_parquet(path, table)
+
+    monkeypatch.setattr("tsattn.leaderboard.records.write_parquet", write)
+    made = Records.of([record("b", 2), record("c", 3)])
+    if written < 3:
+        with pytest.raises(KeyboardInterrupt):
+            made.write(tmp_path)
+    else:
+        made.write(tmp_path)
+    keys = [one.row["key"] for one in Records.read(tmp_path).each()]
+    assert keys == (["a", "b"] if written < 2 else ["b", "c"])
+    left = set(pq.read_table(tmp_path / "windows.parquet")["key"].to_pylist())
+    assert left == {0: {"a", "b"}, 1: {"a", "b", "c"}, 2: {"a", "b", "c"}, 3: {"b", "c"}}[written]

@@ -58,6 +58,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "data": ({"data": []}, "a suite must name data"),
     "public": ({"data": ["ETTh9"]}, "unknown data set 'ETTh9'; valid: ETTh1"),
     "nameless": ({"data": [{"class_path": "CO2DataModule"}]}, "a data set is a public one's name, or a mapping"),
+    "twice": ({"data": ["ETTh1", {"name": "ETTh1"}]}, "two data sets are called ETTh1; give each a name of its own"),
+    "fresh": (
+        {"selection": {"search": "leaderboard", "trials": 2, "folds": 0, "horizon": 8}, "fresh_seeds": [1]},
+        "fresh_seeds has 1, the first seed, with which values are chosen; fresh are those after it",
+    ),
     "horizons": ({"horizons": [8, 8]}, "one of horizons is there twice"),
     "steps": ({"horizons": [0]}, "each of horizons must be at least 1 and a whole number, not 0"),
     "seeds": ({"seeds": {8: 2}}, "seeds says no number for horizon 4"),

@@ -16,6 +16,7 @@ from tsattn.errors import UserError, number_of, one_of
 if TYPE_CHECKING:
     from tsattn.leaderboard.records import Records
     from tsattn.leaderboard.report.analysis import Analysis
+    from tsattn.leaderboard.standings import Standings
 
 __all__ = ["run"]
 
@@ -62,6 +63,7 @@ def run(words: list[str]) -> int:
         records, fresh = records.and_fresh_seeds()
     board = Standings(records)
     _check_seeds(fresh, sorted({int(seed) for seed in board.done["seed"].dropna()}))
+    _check_chose_nothing(options.confirm, board, [_folder_of(source) for source in options.records])
     analysis = Analysis(board, published, fresh, origins=read_origins(options.records))
     if options.readme is None or options.output is not None:
         folders = [_folder_of(source) for source in options.records]
@@ -125,6 +127,16 @@ def _check_seeds(fresh: tuple[int, ...], known: list[int]) -> None:
         raise UserError(f"--confirm {unknown[0]}: no run has this seed; there are {one_of(map(str, known)) or 'none'}")
     if fresh and set(fresh) == set(known):
         raise UserError("--confirm names every seed that was run; leave some to find differences with")
+
+
+def _check_chose_nothing(fresh: tuple[int, ...], board: Standings, folders: list[Path]) -> None:
+    """Refuse the seed with which studies and rolling origins chose values."""
+    from tsattn.leaderboard.chosen_values import SELECTED
+    from tsattn.leaderboard.origins import ORIGINS
+
+    first = int(board.done["seed"].min()) if board.done["seed"].notna().any() else None
+    if first in fresh and any((folder / name).exists() for folder in folders for name in (SELECTED, ORIGINS)):
+        raise UserError(f"--confirm {first}: values were chosen with the first seed; fresh are those after it")
 
 
 def _folder_of(source: str) -> Path:

@@ -16,6 +16,7 @@ from tsattn.data.frequency import Times
 from tsattn.data.grid import Grid, counts
 from tsattn.data.grid_layout import lay_out
 from tsattn.data.panel import Panel
+from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles
 from tsattn.data.stamps import in_zone_of
 from tsattn.data.table_rows import Rows, future_rows
@@ -75,7 +76,8 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
     layout = lay_out(
         *(joined.time, joined.series, joined.names, panel.frequency, joined.where, _SERIES), is_wide=panel.is_wide
     )
-    in_own = in_categories(joined.known, roles.future, joined.categories, categories, "the future")
+    with quiet(False):  # what was given by hand is told of, whatever else goes on in silence
+        in_own = in_categories(joined.known, roles.future, joined.categories, categories, "the future")
     assert in_own is not None
     known, is_last = layout.spread(in_own), np.zeros(len(layout.time), dtype=bool)
     is_last[layout.starts[:-1]] = True

@@ -112,7 +112,8 @@ def read(folder: Path) -> SavedModel:
         for name, digest in content["sha256"].items():
             if name not in (_WEIGHTS, _HISTORY, _CONFORMAL, _COPULA) or sha256(folder / name) != digest:
                 raise _damaged(folder, f"{name} is not the file that was saved")
-        weights = load_file(folder / _WEIGHTS)
+        # copies begin where new parameters do in memory; views into the file do not, and their products round otherwise
+        weights = {name: tensor.clone() for name, tensor in load_file(folder / _WEIGHTS).items()}
         series = None
         if content["history"] is not None:
             series = FittedSeries.restored(content["history"], load_arrays(folder / _HISTORY))

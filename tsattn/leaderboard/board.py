@@ -197,7 +197,7 @@ class Board:
                 while True:
                     ready, is_over = self._ready(running)
                     free = workers.free
-                    self._jobs = max(self._jobs, free + len(running))
+                    self._jobs = max(1, free + len(running))  # machines may have gone
                     for task in ready[:free]:
                         running[_key(task)] = task
                         workers.start(self._work(task))

@@ -11,9 +11,9 @@ from typing import Any
 from tsattn.leaderboard.whole_files import write_whole
 from tsattn.leaderboard.working_folder import WorkingFolder
 
-__all__ = ["ChosenValues"]
+__all__ = ["SELECTED", "ChosenValues"]
 
-_SELECTED = "selected.json"
+SELECTED = "selected.json"
 
 
 class ChosenValues:
@@ -30,7 +30,7 @@ class ChosenValues:
 
     def __init__(self, folder: WorkingFolder, output: Path) -> None:
         self._folder = folder
-        self._file = output / _SELECTED
+        self._file = output / SELECTED
         self._before: dict[str, dict[str, Any]] = {}
         self.chosen: dict[str, Mapping[str, Any]] = {}
         self.failed: dict[str, str] = {}

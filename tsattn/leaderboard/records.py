@@ -34,6 +34,7 @@ __all__ = ["RECORDS_FILE", "WINDOWS_FILE", "Records", "merged_records", "read_fa
 RECORDS_FILE, WINDOWS_FILE = "records.parquet", "windows.parquet"
 
 _RELATIVE = 1e-9  # results of one key that differ by more are two results
+_OF_WINDOWS = 1e-4  # how far off float32 sums over windows may be
 _KEY = pa.field("key", pa.dictionary(pa.int32(), pa.string()))
 _NULLABLE = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
 
@@ -157,9 +158,25 @@ class Records:
         """
         suites = {name: facts.to_dict() for name, facts in sorted(self.suites.items())}
         metadata = file_metadata({"suites": suites} if suites else {})
-        # in this order every row that is read has its windows
-        write_parquet(Path(folder) / WINDOWS_FILE, self._windows.replace_schema_metadata(metadata))
+        # in this order every row that is read has its windows, wherever it ends
+        file = Path(folder) / WINDOWS_FILE
+        former = self._windows_left_by_others(Path(folder))
+        if former:
+            write_parquet(file, _joined([self._windows, *former]).replace_schema_metadata(metadata))
+        else:
+            write_parquet(file, self._windows.replace_schema_metadata(metadata))
         write_parquet(Path(folder) / RECORDS_FILE, self._table.replace_schema_metadata(metadata))
+        if former:
+            write_parquet(file, self._windows.replace_schema_metadata(metadata))
+
+    def _windows_left_by_others(self, folder: Path) -> list[pa.Table]:
+        """The windows of runs in a folder's table that are not in this one; none where no table can be read there."""
+        try:
+            records = Records.read(folder) if (folder / RECORDS_FILE).is_file() else None
+        except UserError:  # which is what is written over
+            records = None
+        keys = [] if records is None else sorted(set(records._places) - set(self._places))
+        return [_with_key(key, records._windows_of(key)) for key in keys] if records is not None else []
 
     def _windows_of(self, key: str) -> pa.Table:
         if key not in self._places:
@@ -241,7 +258,30 @@ def _read_records(path: Path) -> list[Record]:
         return Records(table, _joined([])).each()
     if not beside.is_file():
         raise UserError(f"the errors by window are missing: {beside} lies beside every {RECORDS_FILE}")
-    return Records(table, read_parquet(beside, dictionaries=["key"])).each()
+    found = Records(table, read_parquet(beside, dictionaries=["key"])).each()
+    for record in found:
+        _check_windows(record, beside)
+    return found
+
+
+def _check_windows(record: Record, file: Path) -> None:
+    """Refuse errors by window that are not those of the row: comparisons would silently be of something else."""
+    if record.row["status"] != "done":
+        return
+    rows, wanted = len(record.windows), record.row["windows"]
+    if rows != wanted:
+        raise UserError(
+            f"{file} has {rows:,} windows in a row of the key {shown(repr(record.row['key']))}, whose record counts "
+            f"{wanted:,}: rows are missing, or not in the order in which they were written"
+        )
+    count = pc.sum(record.windows["count"]).as_py()
+    for name, column in (("mse", "squared"), ("mae", "absolute")):
+        total, score = pc.sum(record.windows[column].cast(pa.float64())).as_py(), record.row[name]
+        if count and score is not None and not math.isclose(total / count, score, rel_tol=_OF_WINDOWS):
+            raise UserError(
+                f"the errors of the key {shown(repr(record.row['key']))} in {file} come to {name} "
+                f"{shown_number(total / count)}, and its record says {shown_number(score)}: one of both was changed"
+            )
 
 
 def read_facts(source: str | Path) -> dict[str, SuiteFacts]:

@@ -77,7 +77,7 @@ def _suite(name: str, content: Any) -> Suite:
         if not content.get(key):
             raise UserError(f"a suite must name {key}")
     horizons = _horizons(content["horizons"], "horizons")
-    data = dict(_data(one) for one in _listed(content["data"], "data"))
+    data = _data_sets(content["data"])
     attentions = _mapping(content.get("attentions") or {}, "attentions")
     predictors = _mapping(content["predictors"], "predictors")
     names = {"data": list(data), "predictors": list(predictors), "attentions": list(attentions)}
@@ -98,6 +98,7 @@ def _suite(name: str, content: Any) -> Suite:
         fresh_seeds=_fresh_seeds(content.get("fresh_seeds")),
         caveats=_caveats(content.get("caveats")),
     )
+    _check_fresh(suite)
     for name, limits in [
         *((part.name, part.limits) for part in suite.data.values()),
         *((part.name, part.limits) for part in suite.predictors.values()),
@@ -218,6 +219,22 @@ def _selection(given: Any, horizons: Sequence[int]) -> Selection | None:
         attentions=attentions,
         values=_values(given.get("values"), "values of the selection"),
     )
+
+
+def _data_sets(given: Any) -> dict[str, SuiteData]:
+    listed = [_data(one) for one in _listed(given, "data")]
+    names = [name for name, _ in listed]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"two data sets are called {twice[0]}; give each a name of its own")
+    return dict(listed)
+
+
+def _check_fresh(suite: Suite) -> None:
+    if suite.selection is not None and suite.first_seed in suite.fresh_seeds:
+        raise UserError(
+            f"fresh_seeds has {suite.first_seed}, the first seed, with which values are chosen; fresh are those after "
+            "it"
+        )
 
 
 def _fresh_seeds(given: Any) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ class RawForecast(nn.Module):
                 f"{fitted.predictor.name} cannot be exported: the quantiles of its distribution {output.distribution} "
                 "are found outside of PyTorch; valid is a model of quantiles of its own"
             )
-        self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval()
+        self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval().requires_grad_(False)
         self.units = copy.deepcopy(fitted.scaler.units()).cpu()
         self.impls = _in_plain_operators(self.predictor)
         task = self.predictor.task
