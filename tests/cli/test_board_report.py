@@ -143,9 +143,10 @@ def test_windows_are_drawn_by_the_model_of_a_run(
     result = run_experiment(experiment, tmp_path / "runs" / "one")
     frame = result.errors.frame()
     windows = frame.groupby("origin", sort=True)[["squared_scaled", "absolute_scaled", "count"]].sum().reset_index()
-    scores = {"mse": windows["squared_scaled"].sum() / windows["count"].sum(), "mae": None}
+    errors = {"squared": windows["squared_scaled"], "absolute": windows["absolute_scaled"], "count": windows["count"]}
+    scores = {name: errors[of].sum() / errors["count"].sum() for name, of in (("mse", "squared"), ("mae", "absolute"))}
     own = record("ETTh1", 12, "patchtst", "mlr", 1, windows=len(windows), key=result.key, **scores)
-    table = own.windows.to_pandas().assign(squared=windows["squared_scaled"], count=windows["count"])
+    table = own.windows.to_pandas().assign(**errors)
     found = Records.of([type(own).of(own.row, type(own.windows).from_pandas(table, preserve_index=False))])
     found.write(tmp_path / "board")
     assert main(["report", str(tmp_path / "board"), "--runs", str(tmp_path / "runs")]) == 0

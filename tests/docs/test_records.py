@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs.blocks import ROOT
 from tsattn.checksums import sha256
-from tsattn.leaderboard.comparisons import adjusted
+from tsattn.leaderboard.comparisons import COMPARISON, adjusted, compare_all
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.readme_part import readme_part, with_part
@@ -84,6 +84,16 @@ def test_the_attention_that_differs_is_what_the_records_say(leaderboard: Analysi
     assert f"(p = {row['holm']:.3f})" in pages[1]
     assert f"with the comparisons with the ridge as well none is ({of_all:.3f})" in pages[1]
     assert f"an MAE {-row['percent']:.1f} % below" in pages[0]
+    by_stretch = {}
+    for stretch in (0.5, 1, 2, 4):
+        frame = compare_all(alike.board, without=alike.fresh_seeds, stretch=stretch).set_index(COMPARISON)
+        found = frame.loc[("vic_electricity", 96, "transformer_alike", "change_points", "standard", "mae")]
+        by_stretch[stretch] = found["block_length"], f"{min(1.0, len(made) * found['p']):.3f}"
+    assert by_stretch[1] == (521, f"{row['holm']:.3f}"), "the least of all p-values is multiplied by their number"
+    half, twice, four_times = (by_stretch[stretch][1] for stretch in (0.5, 2, 4))
+    assert f"half or twice as long it is {half} and {twice}," in pages[0]
+    assert "blocks of 521 of the 10,426 windows" in pages[1]
+    assert f"half, twice and four times as many the p-value is {half}, {twice} and {four_times}," in pages[1]
     own = alike.comparisons
     own = own[(own["dataset"] == "vic_electricity") & (own["verdict"] != "tie")]
     assert (own["verdict"] == "better").all()

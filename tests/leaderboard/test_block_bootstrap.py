@@ -19,6 +19,8 @@ from tsattn.leaderboard.deviations import Deviations
 def test_blocks_are_as_long_as_a_horizon_at_least(origins: int, horizon: int, length: int) -> None:
     assert block_length(origins, horizon) == length
     assert length >= horizon
+    assert block_length(origins, horizon, 2) == min(2 * length, origins)
+    assert block_length(origins, horizon, 0.5) == max(round(length / 2), min(horizon, origins))
 
 
 def test_sums_are_those_of_the_drawn_origins() -> None:

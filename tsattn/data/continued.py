@@ -76,7 +76,7 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
     layout = lay_out(
         *(joined.time, joined.series, joined.names, panel.frequency, joined.where, _SERIES), is_wide=panel.is_wide
     )
-    with quiet(False):  # what was given by hand is told of, whatever else goes on in silence
+    with quiet(False):  # the future is new, even where the panel is not
         in_own = in_categories(joined.known, roles.future, joined.categories, categories, "the future")
     assert in_own is not None
     known, is_last = layout.spread(in_own), np.zeros(len(layout.time), dtype=bool)

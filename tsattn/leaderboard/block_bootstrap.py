@@ -72,7 +72,7 @@ _UNLIKE = 0.1  # the level of the test by which an arm has a luck of its own
 Array = NDArray[np.float64]
 
 
-def block_length(origins: int, horizon: int) -> int:
+def block_length(origins: int, horizon: int, stretch: float = 1.0) -> int:
     """How many origins a block holds: a twentieth of all, and two horizons where ten such blocks fit; at least one
     horizon, or all.
 
@@ -81,8 +81,10 @@ def block_length(origins: int, horizon: int) -> int:
     Args:
         origins: number of different origins of test windows.
         horizon: in steps.
+        stretch: how many times as long, to see what hangs on that; never below a horizon.
     """
-    return min(origins, max(horizon, min(2 * horizon, origins // 10), origins // 20))
+    length = max(horizon, min(2 * horizon, origins // 10), origins // 20)
+    return min(origins, max(horizon, round(stretch * length)))
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,9 @@ class Resample:
     horizon: int
 
     @classmethod
-    def draw(cls, origins: int, horizon: int, resamples: int, rng: np.random.Generator) -> Resample:
+    def draw(
+        cls, origins: int, horizon: int, resamples: int, rng: np.random.Generator, stretch: float = 1.0
+    ) -> Resample:
         """Draw R times as many blocks as cover all origins.
 
         Args:
@@ -110,8 +114,9 @@ class Resample:
             horizon: in steps.
             resamples: R.
             rng: what draws.
+            stretch: of the blocks, see `block_length`.
         """
-        length = block_length(origins, horizon)
+        length = block_length(origins, horizon, stretch)
         starts = rng.integers(0, origins, (resamples, -(-origins // length)))
         return cls(starts, length, origins, horizon)
 

@@ -51,6 +51,7 @@ def compare_all(
     *,
     without: Collection[int] = (),
     resamples: int | None = None,
+    stretch: float = 1.0,
 ) -> pd.DataFrame:
     """Every comparison of a board, corrected for their number.
 
@@ -58,6 +59,8 @@ def compare_all(
         board: what was run.
         without: seeds that are left out, as they are to confirm what is found.
         resamples: of the bootstrap, 20,000 by default.
+        stretch: of its blocks, to see what hangs on their length; see
+            `tsattn.leaderboard.block_bootstrap.block_length`.
 
     Returns:
         A row a comparison: the columns `COMPARISON`, where ``against`` is ``standard`` or ``ridge``; ``seeds`` and
@@ -76,7 +79,7 @@ def compare_all(
     def known(seed: int) -> bool:
         return seed not in without
 
-    return _compared(board, planned(board), known, known, resamples)
+    return _compared(board, planned(board), known, known, resamples, stretch=stretch)
 
 
 def compare_pairs(
@@ -159,12 +162,13 @@ def _compared(
     resamples: int | None,
     only: Collection[tuple[object, ...]] | None = None,
     alike: Callable[[RankedArm], str] = predictor_of,
+    stretch: float = 1.0,
 ) -> pd.DataFrame:
     pairs = list(pairs)
     rows: list[dict[str, object]] = []
     found: list[Deviations | None] = []
     for dataset in dict.fromkeys(pair.dataset for pair in pairs):
-        drawn = PairedErrors(board, dataset, is_used, is_known, resamples or RESAMPLES, alike)
+        drawn = PairedErrors(board, dataset, is_used, is_known, resamples or RESAMPLES, alike, stretch)
         for pair in pairs:
             if pair.dataset == dataset:
                 for row, deviation in drawn.compared(pair):

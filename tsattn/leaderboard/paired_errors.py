@@ -149,6 +149,7 @@ class PairedErrors:
         resamples: how many.
         alike: by what an arm is called together with all others whose luck is taken to be alike, relative to the error,
             unless its own is larger than theirs.
+        stretch: of the blocks, see `tsattn.leaderboard.block_bootstrap.block_length`.
     """
 
     def __init__(
@@ -159,8 +160,9 @@ class PairedErrors:
         is_known: Seeds,
         resamples: int,
         alike: Callable[[RankedArm], str] = predictor_of,
+        stretch: float = 1.0,
     ) -> None:
-        self.board, self.dataset, self.alike = board, dataset, alike
+        self.board, self.dataset, self.alike, self.stretch = board, dataset, alike, stretch
         self.is_used, self.is_known, self.resamples = is_used, is_known, resamples
         self._horizons = [horizon for name, horizon in board.tables if name == dataset]
         self._runs: dict[tuple[int, RankedArm, str], _Runs | None] = {}
@@ -308,7 +310,7 @@ class PairedErrors:
         place = horizon, origins
         if place not in self._resamples:
             rng = self._rng(horizon, str(origins))
-            self._resamples[place] = Resample.draw(origins, horizon, self.resamples, rng)
+            self._resamples[place] = Resample.draw(origins, horizon, self.resamples, rng, self.stretch)
         return self._resamples[place]
 
     def _rng(self, horizon: int, *names: str) -> np.random.Generator:

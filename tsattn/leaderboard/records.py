@@ -158,25 +158,15 @@ class Records:
         """
         suites = {name: facts.to_dict() for name, facts in sorted(self.suites.items())}
         metadata = file_metadata({"suites": suites} if suites else {})
+        records_file, windows_file = (Path(folder) / name for name in (RECORDS_FILE, WINDOWS_FILE))
+        former = _windows_of_others(records_file, windows_file, self._places)
+        windows = self._windows.replace_schema_metadata(metadata)
         # in this order every row that is read has its windows, wherever it ends
-        file = Path(folder) / WINDOWS_FILE
-        former = self._windows_left_by_others(Path(folder))
-        if former:
-            write_parquet(file, _joined([self._windows, *former]).replace_schema_metadata(metadata))
-        else:
-            write_parquet(file, self._windows.replace_schema_metadata(metadata))
-        write_parquet(Path(folder) / RECORDS_FILE, self._table.replace_schema_metadata(metadata))
-        if former:
-            write_parquet(file, self._windows.replace_schema_metadata(metadata))
-
-    def _windows_left_by_others(self, folder: Path) -> list[pa.Table]:
-        """The windows of runs in a folder's table that are not in this one; none where no table can be read there."""
-        try:
-            records = Records.read(folder) if (folder / RECORDS_FILE).is_file() else None
-        except UserError:  # which is what is written over
-            records = None
-        keys = [] if records is None else sorted(set(records._places) - set(self._places))
-        return [_with_key(key, records._windows_of(key)) for key in keys] if records is not None else []
+        both = windows if former is None else _joined([windows, former]).replace_schema_metadata(metadata)
+        write_parquet(windows_file, both)
+        write_parquet(records_file, self._table.replace_schema_metadata(metadata))
+        if former is not None:
+            write_parquet(windows_file, windows)
 
     def _windows_of(self, key: str) -> pa.Table:
         if key not in self._places:
@@ -264,6 +254,19 @@ def _read_records(path: Path) -> list[Record]:
     return found
 
 
+def _windows_of_others(records: Path, windows: Path, own: Collection[str]) -> pa.Table | None:
+    """The windows of those rows of a table in files that are not one's own; None where there are none to be read."""
+    try:
+        rows = read_parquet(records).select(["key", "status"]).to_pylist() if records.is_file() else []
+        keys = {row["key"] for row in rows if row["status"] == "done"} - set(own)
+        if not keys:
+            return None
+        table = read_parquet(windows, dictionaries=["key"]).select(["key", *WINDOW_COLUMNS.names])
+    except (UserError, KeyError):  # no table of records, which is written over
+        return None
+    return table.filter(pc.is_in(table["key"].cast(pa.string()), pa.array(sorted(keys))))
+
+
 def _check_windows(record: Record, file: Path) -> None:
     """Refuse errors by window that are not those of the row: comparisons would silently be of something else."""
     if record.row["status"] != "done":
@@ -271,8 +274,8 @@ def _check_windows(record: Record, file: Path) -> None:
     rows, wanted = len(record.windows), record.row["windows"]
     if rows != wanted:
         raise UserError(
-            f"{file} has {rows:,} windows in a row of the key {shown(repr(record.row['key']))}, whose record counts "
-            f"{wanted:,}: rows are missing, or not in the order in which they were written"
+            f"{file} has {rows:,} windows one after another of the key {shown(repr(record.row['key']))}, whose record "
+            f"counts {wanted:,}: rows are missing, or not in the order in which they were written"
         )
     count = pc.sum(record.windows["count"]).as_py()
     for name, column in (("mse", "squared"), ("mae", "absolute")):
