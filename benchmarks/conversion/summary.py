@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from conversion.arms import FINE_TUNED, ORIGINAL, ZERO_SHOT
-from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns, SeedLuck, deviations
+from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns
+from tsattn.leaderboard.deviations import deviations
+from tsattn.leaderboard.seed_luck import SeedLuck
 
 __all__ = ["Records", "summary"]
 

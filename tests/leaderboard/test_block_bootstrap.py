@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from scipy.stats import t
 
 from tests.leaderboard.invented import overlapping
-from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns, SeedLuck, block_length, deviations
-from tsattn.leaderboard.deviations import Deviations
+from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns, block_length
+from tsattn.leaderboard.deviations import Deviations, deviations
+from tsattn.leaderboard.seed_luck import SeedLuck
 
 
 @pytest.mark.parametrize(

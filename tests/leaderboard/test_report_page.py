@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from tests.leaderboard.html_page import Node, Page
-from tests.leaderboard.invented import record, records, refused
+from tests.leaderboard.invented import ABLATIONS, ATTENTIONS, record, records, refused
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.contents import sections_of, title_of
-from tsattn.leaderboard.report.difference_sections import compared_in_short, confirmed_in_short
+from tsattn.leaderboard.report.difference_sections import compared_in_short, confirmed_in_short, difference_section
 from tsattn.leaderboard.report.markdown_text import markdown_report
 from tsattn.leaderboard.report.page import page
 from tsattn.leaderboard.report.parts import ReportTable, Section
@@ -224,6 +224,22 @@ def test_a_tie_is_called_one(analysis: Analysis, sections: list[Section]) -> Non
     assert notes["patchtst", "swa"].startswith("standard: tie")
     text = " ".join(next(section for section in sections if section.name == "differences").text)
     assert re.search(r"Of \d+ comparisons .* \d+ are ties, \d+ better", text)
+
+
+def test_what_differs_is_shown_by_the_length_of_blocks(analysis: Analysis, sections: list[Section]) -> None:
+    rows = cells(table_of(sections, "block-length-table"))
+    found = analysis.by_block_length
+    assert len(rows) == len(found) > 0
+    for cell, row in zip(rows, found.to_dict("records"), strict=True):
+        assert cell["verdict"] == row["verdict"]
+        assert cell["block"] == str(row["block_length"])
+        assert (cell["attention"], cell["horizon"]) == (row["attention"], str(row["horizon"]))
+    (section,) = (one for one in sections if one.name == "differences")
+    assert sum("other windows have to confirm" in text for text in section.text) == 1
+    alike = dict.fromkeys((*ATTENTIONS, *ABLATIONS), 0.0)
+    none = difference_section(Analysis(Standings(records(windows=300, shifts=alike)), resamples=200))
+    assert not any(part.name == "block-length-table" for part in none.parts)
+    assert not any("other windows have to confirm" in text for text in none.text)
 
 
 def test_a_difference_of_arms_with_other_losses_is_not_one_of_attentions() -> None:

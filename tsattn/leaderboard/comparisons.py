@@ -18,6 +18,7 @@ __all__ = [
     "RESAMPLES",
     "Pair",
     "adjusted",
+    "by_block_length",
     "compare_all",
     "compare_pairs",
     "confirm",
@@ -139,6 +140,49 @@ def confirm(
 
     only = set(chosen[COMPARISON].itertuples(index=False, name=None))
     return found, _compared(board, pairs, is_fresh, is_any, resamples, only=only)
+
+
+STRETCHES = (0.5, 1.0, 2.0, 4.0)
+"""Of the blocks, at which `by_block_length` looks."""
+
+
+def by_block_length(
+    board: Standings, found: pd.DataFrame, *, without: Collection[int] = (), resamples: int | None = None
+) -> pd.DataFrame:
+    """How far what was found to differ from standard attention hangs on the length of the bootstrap's blocks.
+
+    Differences that do not forget within a block are taken for surer than they are: then p-values grow with it.
+
+    Args:
+        board: what was run.
+        found: what `compare_all` says of it.
+        without: see `compare_all`.
+        resamples: see `compare_all`.
+
+    Returns:
+        A row for each difference from standard attention and each length of `STRETCHES`, without those that come to the
+        same length: the columns of `compare_all`, where ``holm`` is corrected beside all other p-values of ``found`` as
+        they are.
+    """
+    chosen = found[found["verdict"].isin(["better", "worse"]) & (found["against"] == STANDARD)]
+    only = set(chosen[COMPARISON].itertuples(index=False, name=None))
+    named = {name[:5] for name in only}
+    pairs = [pair for pair in planned(board) if pair.names in named]
+
+    def known(seed: int) -> bool:
+        return seed not in without
+
+    own = found.set_index(COMPARISON)["p"]
+    parts = [found.iloc[:0]]
+    for stretch in STRETCHES if pairs else ():
+        part = _compared(board, pairs, known, known, resamples, only=only, stretch=stretch)
+        for place, row in enumerate(part[[*COMPARISON, "p"]].itertuples(index=False, name=None)):
+            beside = own.drop(index=[row[:-1]]).dropna().to_numpy(float)
+            part.loc[place, "holm"] = adjusted(np.append(beside, float(row[-1])))[-1]
+        parts.append(part)
+    lengths = pd.concat(parts, ignore_index=True).drop_duplicates([*COMPARISON, "block_length"])
+    lengths["verdict"] = [verdict_of(*values) for values in zip(*(lengths[name] for name in _JUDGED), strict=True)]
+    return lengths.sort_values([*COMPARISON, "block_length"], kind="stable", ignore_index=True)
 
 
 def adjusted(p_values: NDArray[np.float64]) -> NDArray[np.float64]:

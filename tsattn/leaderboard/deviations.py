@@ -1,4 +1,8 @@
-"""What deviations that were drawn say of a difference: its interval, its p-value, and how large one would be found."""
+"""What deviations that were drawn say of a difference: its interval, its p-value, and how large one would be found.
+
+The deviations over time and those over seeds have each their own mixture, as in the problem of Behrens and Fisher: that
+is rather too careful than too bold, also far out in the tails, where corrected p-values lie.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["Deviations"]
+from tsattn.leaderboard.block_bootstrap import Array, Resample, ResampledRuns
+from tsattn.leaderboard.seed_luck import SeedLuck
 
+__all__ = ["Deviations", "deviations"]
+
+_OBSERVED = 0.9  # the share of draws that must hold an observed target
 _FAR = 1e-5  # in the tail, where p-values lie that are decided after a correction for many
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,50 @@ class Deviations:
         critical = math.hypot(*(float(stdtrit(freedom, 1 - level / 2)) * spread for spread, freedom in self.parts))
         spread = self.spread / math.sqrt(chdtri(self.freedom, 0.5) / self.freedom)
         return float(nctdtrinc(self.freedom, 1 - power, critical / self.spread)) * spread
+
+
+def deviations(
+    arm: ResampledRuns,
+    reference: ResampledRuns,
+    resample: Resample,
+    luck: SeedLuck | None,
+    reference_luck: SeedLuck | None,
+    rng: np.random.Generator,
+) -> Deviations | None:
+    """Deviations of the mean error of an arm less that of a reference, over the same windows.
+
+    Args:
+        arm: its runs.
+        reference: others, whose seeds are others too, though they may have the same numbers.
+        resample: what both were drawn by.
+        luck: of the seeds of the arm, or of pairs of both arms as they are; None where nothing is known of it.
+        reference_luck: of the seeds of the reference, the same one where it is known of both together; None where it
+            has none of its own, as closed forms and pairs have, or nothing is known of it.
+        rng: what draws seeds and the chi-squared mixture.
+
+    Returns:
+        None where so few targets were observed that one draw in ten or more holds none of them.
+    """
+    difference = arm.mean - reference.mean
+    of_time = (arm.resampled.mean(0) - reference.resampled.mean(0) - difference) * resample.inflation
+    parts = [(of_time, resample.freedom)]
+    if luck is not None:
+        of_seeds = luck.of_mean(len(arm), rng)
+        if reference_luck is luck:
+            of_seeds = of_seeds - luck.of_mean(len(reference), rng)
+        parts.append((of_seeds, luck.freedom))
+    if reference_luck is not None and reference_luck is not luck:
+        parts.append((reference_luck.of_mean(len(reference), rng), reference_luck.freedom))
+    mixed = [part * np.sqrt(freedom / rng.chisquare(freedom, len(part))) for part, freedom in parts]
+    values = np.sum(mixed, axis=0)
+    is_known = np.isfinite(values)
+    if is_known.mean() <= _OBSERVED:
+        return None
+    return Deviations(
+        values[is_known],
+        [(float(part[is_known].std()), freedom) for part, freedom in parts],
+        [np.stack([part, of_part])[:, is_known] for (part, _), of_part in zip(parts, mixed, strict=True)],
+    )
 
 
 def _reach(spread: float, freedom: float) -> float:

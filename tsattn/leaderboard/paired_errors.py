@@ -1,17 +1,30 @@
-"""The errors of two arms in the same windows, and what time and the luck of seeds do to their difference."""
+"""The errors of two arms in the same windows, and what time and the luck of seeds do to their difference.
+
+Runs of the same seed begin with the same weights and see the same batches where they have as many parameters; then they
+lie closer to each other than to other seeds. So where both arms have as many parameters and the same seeds, and enough
+of these to know how far pairs lie apart, pairs are drawn, and what luck does is `N / (N - H)` times the variance of the
+N differences around their means at H horizons, of `N - H` degrees of freedom. That holds however alike the runs of a
+pair are.
+
+Where too little is known of the pairs of two arms alone, or they have not as many parameters, but the same seeds, pairs
+are taken out of an analysis of variance of two ways over all attentions of a predictor: what is left of their runs is
+drawn for both arms, apart, if an F test at the 10 % level says that seeds do something to all arms alike. Elsewhere
+seeds of both arms are drawn apart, by an analysis of variance of one way. See `tsattn.leaderboard.seed_luck` for both.
+"""
 
 from __future__ import annotations
 
-import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns, SeedLuck, deviations
-from tsattn.leaderboard.deviations import Deviations
-from tsattn.leaderboard.standings import METRICS, OriginErrors, RankedArm, Standings
+from tsattn.leaderboard.arm_luck import ArmLucks, ArmRuns
+from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns
+from tsattn.leaderboard.deviations import Deviations, deviations
+from tsattn.leaderboard.seed_luck import SeedLuck, at_each_horizon
+from tsattn.leaderboard.standings import METRICS, RankedArm, Standings
 
 __all__ = ["COMPARISON", "Pair", "PairedErrors", "Seeds", "predictor_of"]
 
@@ -53,91 +66,6 @@ class Pair:
         return self.dataset, self.horizon, self.arm.predictor, self.arm.attention, against
 
 
-@dataclass(frozen=True)
-class _Runs:
-    """The runs of an arm, their errors, and their seeds; of what draws nothing there is one run, and no seed."""
-
-    runs: ResampledRuns
-    errors: OriginErrors
-    seeds: Sequence[int]
-
-    def of(self, seeds: Iterable[int]) -> ResampledRuns:
-        """Those of some seeds; all of what has none."""
-        return self.runs.only([self.seeds.index(seed) for seed in seeds]) if self.seeds else self.runs
-
-    @property
-    def relative(self) -> _Runs:
-        """As shares of their mean."""
-        return replace(self, runs=self.runs.relative_to(self.runs.mean))
-
-    def beside(self, others: Sequence[_Runs]) -> tuple[ResampledRuns, int] | None:
-        """The differences from the mean of other runs of the same seed, and of how many these are the means at least;
-        None of fewer than two.
-        """
-        known = {seed: [one.of([seed]) for one in others if seed in one.seeds] for seed in self.seeds}
-        shared = [seed for seed, runs in known.items() if runs]
-        if len(shared) < 2:
-            return None
-        means = [np.mean([runs.means for runs in known[seed]], axis=0) for seed in shared]
-        resampled = [np.mean([runs.resampled for runs in known[seed]], axis=0) for seed in shared]
-        mean_of_others = ResampledRuns(np.concatenate(means), np.concatenate(resampled))
-        return self.of(shared).less(mean_of_others), min(len(known[seed]) for seed in shared)
-
-
-@dataclass(frozen=True)
-class _Lucks:
-    """What seeds do to arms whose luck is taken to be alike.
-
-    Attributes:
-        common: of all of them; None where too few runs tell.
-        own: of those whose runs lie further apart than those of the others.
-    """
-
-    common: SeedLuck | None
-    own: Mapping[RankedArm, SeedLuck]
-
-    def both(self, arm: RankedArm, reference: RankedArm) -> tuple[SeedLuck | None, SeedLuck | None]:
-        """Of two arms; the same one where neither has its own."""
-        return self.own.get(arm, self.common), self.own.get(reference, self.common)
-
-    @classmethod
-    def of(cls, known: Sequence[tuple[RankedArm, ResampledRuns]]) -> _Lucks:
-        """From the runs of each arm at each horizon, relative to their mean."""
-        found = {}
-        for arm in dict.fromkeys(one for one, _ in known):
-            own = SeedLuck.of([runs for one, runs in known if one == arm])
-            others = SeedLuck.of([runs for one, runs in known if one != arm])
-            if own is not None and others is not None and own.exceeds(others):
-                found[arm] = own
-        return cls(SeedLuck.of([runs for _, runs in known]), found)
-
-    @classmethod
-    def crossed(cls, tables: Sequence[Mapping[RankedArm, _Runs]]) -> _Lucks:
-        """Of pairs: from the runs of all arms at each horizon, relative to their mean, without what a seed does to all
-        arms alike; of none where that is nothing that could be told.
-        """
-        apart = SeedLuck.of([one.runs for table in tables for one in table.values()])
-        common = SeedLuck.crossed([[(one.runs, one.seeds) for one in table.values()] for table in tables])
-        if apart is None or common is None or not apart.is_more_than(common):
-            return cls(None, {})
-        found = {}
-        for arm in dict.fromkeys(one for table in tables for one in table):
-            others = [[runs for one, runs in table.items() if one != arm] for table in tables]
-            beside = [
-                one
-                for table, rest in zip(tables, others, strict=True)
-                if arm in table and (one := table[arm].beside(rest)) is not None
-            ]
-            own = SeedLuck.of([runs for runs, _ in beside])
-            of_others = SeedLuck.crossed([[(one.runs, one.seeds) for one in rest] for rest in others])
-            if own is None or of_others is None:
-                continue
-            # a mean of k others has a kth of the variance of one
-            if own.exceeds(of_others.times(math.sqrt(1 + 1 / min(count for _, count in beside)))):
-                found[arm] = own
-        return cls(common, found)
-
-
 class PairedErrors:
     """The runs of one data set, resampled once each.
 
@@ -165,10 +93,10 @@ class PairedErrors:
         self.board, self.dataset, self.alike, self.stretch = board, dataset, alike, stretch
         self.is_used, self.is_known, self.resamples = is_used, is_known, resamples
         self._horizons = [horizon for name, horizon in board.tables if name == dataset]
-        self._runs: dict[tuple[int, RankedArm, str], _Runs | None] = {}
+        self._runs: dict[tuple[int, RankedArm, str], ArmRuns | None] = {}
         self._resamples: dict[tuple[int, int], Resample] = {}
-        self._spreads: dict[tuple[str, str], _Lucks] = {}
-        self._crossed: dict[tuple[str, str], _Lucks] = {}
+        self._apart: dict[tuple[str, str], ArmLucks] = {}
+        self._crossed: dict[tuple[str, str], ArmLucks] = {}
 
     def compared(self, pair: Pair) -> Iterator[tuple[dict[str, object], Deviations | None]]:
         """A row for each metric; nothing where an arm has no run of the seeds that are used."""
@@ -199,7 +127,7 @@ class PairedErrors:
                 luck, other_luck = pairs.times(others.mean), None
             else:
                 luck, other_luck = apart or (
-                    self._luck(one, metric) if known.seeds else None
+                    self._luck(pair.horizon, one, metric) if known.seeds else None
                     for one, known in ((pair.arm, arm), (pair.reference, reference))
                 )
                 if luck is other_luck:
@@ -220,7 +148,7 @@ class PairedErrors:
                 row["p"] = around.p_value(difference)
             yield row, around
 
-    def _resampled(self, horizon: int, arm: RankedArm, metric: str) -> _Runs | None:
+    def _resampled(self, horizon: int, arm: RankedArm, metric: str) -> ArmRuns | None:
         """The runs of an arm with known seeds; None where there are none."""
         place = horizon, arm, metric
         if place not in self._runs:
@@ -231,32 +159,22 @@ class PairedErrors:
                 errors = self.board.origin_errors(rows["key"].tolist(), metric)
                 resample = self._resample(horizon, len(errors.counts))
                 runs = ResampledRuns.of(errors.sums, errors.counts, resample)
-                self._runs[place] = _Runs(runs, errors, [int(seed) for seed in rows["seed"].dropna()])
+                self._runs[place] = ArmRuns(runs, errors, [int(seed) for seed in rows["seed"].dropna()])
         return self._runs[place]
 
-    def _luck(self, arm: RankedArm, metric: str) -> SeedLuck | None:
-        """Of the seeds of an arm, relative to the error: the same one for all that are alike, but for those whose runs
-        lie further apart than those of the others.
-        """
-        place = self.alike(arm), metric
-        if place not in self._spreads:
-            self._spreads[place] = _Lucks.of(
-                [
-                    (one, known.runs.relative_to(known.runs.mean))
-                    for horizon in self._horizons
-                    for one in self.board.arms_of(self.dataset, horizon)
-                    if self.alike(one) == place[0]
-                    and (known := self._resampled(horizon, one, metric)) is not None
-                    and known.seeds
-                ]
-            )
-        return self._spreads[place].both(arm, arm)[0]
+    def _luck(self, horizon: int, arm: RankedArm, metric: str) -> SeedLuck | None:
+        """Of the seeds of an arm, relative to the error."""
+        name = self.alike(arm)
+        if (name, metric) not in self._apart:
+            tables = {one: self._alike(name, one, metric) for one in self._horizons}
+            self._apart[name, metric] = ArmLucks.apart(tables)
+        return self._apart[name, metric].at(horizon, arm)
 
     def _luck_of_pairs(self, pair: Pair, metric: str) -> SeedLuck | None:
         """Of the differences of runs of one seed, relative to the reference; None where too little is known of it, no
         seed that is used is that of both, or one seed means other weights to begin with, as there are not as many.
         """
-        found = []
+        found = {}
         for horizon in self._horizons if self._begins_with_the_same_weights(pair) else ():
             arm, reference = (self._resampled(horizon, one, metric) for one in (pair.arm, pair.reference))
             if arm is not None and reference is not None and arm.errors.has_windows_of(reference.errors):
@@ -264,9 +182,9 @@ class PairedErrors:
                 if horizon == pair.horizon and not any(map(self.is_used, common)):
                     return None
                 others = reference.of(common)
-                if len(common) > 1:
-                    found.append(arm.of(common).less(others).relative_to(others.mean))
-        luck = SeedLuck.of(found)
+                if common:
+                    found[horizon] = arm.of(common).less(others).relative_to(others.mean)
+        luck = at_each_horizon(found, SeedLuck.of).get(pair.horizon)
         return luck if luck is not None and luck.freedom >= _PAIRED_FREEDOM else None
 
     def _lucks(self, pair: Pair, metric: str) -> tuple[SeedLuck, SeedLuck] | None:
@@ -279,24 +197,23 @@ class PairedErrors:
         if self.alike(pair.reference) != name or len(seeds) < 2 or seeds[0] != seeds[1] or not seeds[0]:
             return None
         if (name, metric) not in self._crossed:
-            tables = [self._alike(name, horizon, metric) for horizon in self._horizons]
-            self._crossed[name, metric] = _Lucks.crossed(tables)
-        common = self._crossed[name, metric].common
+            tables = {one: _of_the_same_windows(self._alike(name, one, metric)) for one in self._horizons}
+            self._crossed[name, metric] = ArmLucks.crossed(tables)
+        lucks = self._crossed[name, metric]
+        common = lucks.common.get(pair.horizon)
         if common is None or common.freedom < _PAIRED_FREEDOM:
             return None
-        luck, other_luck = self._crossed[name, metric].both(pair.arm, pair.reference)
+        luck, other_luck = (lucks.at(pair.horizon, one) for one in (pair.arm, pair.reference))
         return None if luck is None or other_luck is None else (luck, other_luck)
 
-    def _alike(self, name: str, horizon: int, metric: str) -> dict[RankedArm, _Runs]:
-        """Arms that draw and are alike, with their runs relative to the error, which are over the same windows."""
-        found: dict[RankedArm, _Runs] = {}
-        for one in self.board.arms_of(self.dataset, horizon):
-            known = self._resampled(horizon, one, metric) if self.alike(one) == name else None
-            if known is not None and known.seeds:
-                first = next(iter(found.values()), known)
-                if known.errors.has_windows_of(first.errors):
-                    found[one] = known.relative
-        return found
+    def _alike(self, name: str, horizon: int, metric: str) -> dict[RankedArm, ArmRuns]:
+        """Arms that draw and are alike, with their runs relative to the error."""
+        known = {
+            one: self._resampled(horizon, one, metric)
+            for one in self.board.arms_of(self.dataset, horizon)
+            if self.alike(one) == name
+        }
+        return {arm: runs.relative for arm, runs in known.items() if runs is not None and runs.seeds}
 
     def _begins_with_the_same_weights(self, pair: Pair) -> bool:
         """Whether one seed draws as many for both."""
@@ -317,3 +234,8 @@ class PairedErrors:
         """What draws here, whatever else is compared."""
         words = [self.dataset, str(horizon), *names]
         return np.random.default_rng([_SEED, *(zlib.crc32(word.encode()) for word in words)])
+
+
+def _of_the_same_windows(arms: dict[RankedArm, ArmRuns]) -> dict[RankedArm, ArmRuns]:
+    """Those whose windows are those of the first."""
+    return {arm: runs for arm, runs in arms.items() if runs.errors.has_windows_of(next(iter(arms.values())).errors)}

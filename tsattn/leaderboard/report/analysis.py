@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tsattn.errors import UserError
-from tsattn.leaderboard.comparisons import compare_all, confirm
+from tsattn.leaderboard.comparisons import by_block_length, compare_all, confirm
 from tsattn.leaderboard.mean_comparisons import MeanPair, compare_means
 from tsattn.leaderboard.rank_tests import Ranking, rankings
 from tsattn.leaderboard.report.parts import ReportFigure
@@ -85,6 +85,11 @@ class Analysis:
     def comparisons(self) -> pd.DataFrame:
         """See `compare_all`."""
         return self._found[0]
+
+    @cached_property
+    def by_block_length(self) -> pd.DataFrame:
+        """See `tsattn.leaderboard.comparisons.by_block_length`."""
+        return by_block_length(self.board, self.comparisons, without=self.fresh_seeds, resamples=self.resamples)
 
     @cached_property
     def chosen_means(self) -> pd.DataFrame:

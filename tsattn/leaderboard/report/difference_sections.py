@@ -90,7 +90,38 @@ def difference_section(analysis: Analysis) -> Section:
         svg = difference_figure(own[own["dataset"] == dataset], f"difference-svg-{number}", label)
         figures.append(ReportFigure(f"difference-figure-{number}", label, svg))
     table = ReportTable("difference-table", "Every comparison", columns, rows)
-    return Section("differences", "Differences", _difference_text(analysis), [*figures, table])
+    tables = [table, *_by_block_length(analysis)]
+    return Section("differences", "Differences", _difference_text(analysis), [*figures, *tables])
+
+
+def _by_block_length(analysis: Analysis) -> list[ReportTable]:
+    """What is left of the differences from standard attention with longer and shorter blocks; nothing where there are
+    none.
+    """
+    found = analysis.by_block_length
+    columns = [
+        *(column for column in _COMPARED if column.name != "against"),
+        Column("block", "its length, in test windows", is_number=True),
+        Column("blocks", "of time, beside each other; few tell little", is_number=True),
+        Column("verdict", has_filter=True),
+        Column("95 % interval", "of the relative difference, uncorrected", is_number=True),
+        Column("p", "of a single comparison", is_number=True),
+        Column("Holm p", "corrected for every comparison of the table above", is_number=True),
+    ]
+    rows = [
+        [
+            *(cell for place, cell in enumerate(_named_cells(analysis, row)) if COMPARISON[place] != "against"),
+            number_cell(row.block_length, f"{row.block_length:,}"),
+            number_cell(row.blocks, f"{row.blocks:.1f}"),
+            _verdict_cell(row),
+            number_cell(row.percent_low, _interval(row)),
+            number_cell(row.p, p_value(row.p)),
+            number_cell(row.holm, p_value(row.holm)),
+        ]
+        for row in each_row(found)
+    ]
+    title = "Differences from standard attention, by the length of the blocks of time"
+    return [ReportTable("block-length-table", title, columns, rows)] if rows else []
 
 
 def confirmation_section(analysis: Analysis) -> Section | None:
@@ -214,6 +245,12 @@ def _difference_text(analysis: Analysis) -> list[str]:
         "time and seeds anew (see the method). P-values are corrected by Holm's procedure for all of them. Where "
         "there is a tie, the column detectable says how large a difference would have been found."
     )
+    if len(analysis.by_block_length):
+        text.append(
+            "How long the blocks of time are is a choice. A last table says what comes of each difference from "
+            "standard attention with half, twice and four times as many windows in each: one that is lost with longer "
+            "blocks is a lead, which other windows have to confirm."
+        )
     single = int((found["verdict"] == "one seed").sum())
     if single:
         text.append(

@@ -207,11 +207,13 @@ def method_section(analysis: Analysis) -> Section:
             "scale of the training part. Values, weights and arms are chosen on validation, and no run is made twice; "
             "what the authors of a suite knew of test errors when they wrote it, its caveats say.",
             "Paired differences: errors of two arms in the same windows are differenced. What the luck of a seed does "
-            "is learnt relative to the error, from all horizons of a data set together. Where both arms have as "
+            "is learnt relative to the error, from all horizons of a data set together unless Bartlett's test at the "
+            "25 % level says that these differ, otherwise from each alone. Where both arms have as "
             "many parameters and the same seeds, and enough of these, runs of one seed are pairs, too; so they are, by "
             "an analysis of variance of arms and seeds, where both are of one predictor with the same seeds, and an F "
             "test at the 10 % level says that these do something to all its attentions alike. Elsewhere seeds are "
-            "exchangeable within each arm. Luck is taken to be alike for all attentions of the predictor, but for one "
+            "exchangeable within each arm, and arms that share seeds count for less where these move all alike "
+            "(Satterthwaite). Luck is taken to be alike for all attentions of the predictor, but for one "
             "whose runs lie further apart than those of the others by an F test at the 10 % level: that has its own.",
             f"Intervals and p-values come from {resamples} resamples: circular blocks of origins, at least a horizon "
             "long since windows overlap, and for each resample other seeds. Deviations are widened for what few "
