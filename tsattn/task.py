@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tsattn.errors import UserError, one_of, shown
 from tsattn.plain_data import PlainData
 
-__all__ = ["DISTRIBUTIONS", "MEDIAN", "Output", "Task", "check_quantiles", "rounded_level"]
+__all__ = ["DISTRIBUTIONS", "MEDIAN", "UNKNOWN_ZONE", "Output", "Task", "check_quantiles", "rounded_level"]
 
 MEDIAN = 0.5
+UNKNOWN_ZONE = "unknown"
 _LEVEL_DIGITS = 9  # more than anybody asks for, and fewer than a float64 is exact to
 DISTRIBUTIONS = ("normal", "student_t", "negative_binomial")
 """What a network may forecast in the place of a point or of quantiles of its own."""
@@ -34,6 +35,8 @@ class Task(PlainData):
         categories: the categories of each of them; a category is a number in `Batch.static`, by its place here.
         covariate_categories: of each covariate, past ones first, the categories if it has some, else none; empty where
             all are numbers. A category is a number from 1 on in a batch, 0 one that is not here.
+        time_zone: the name of that of the time stamps, into which others are converted; None of stamps without one, and
+            of steps; ``unknown`` of a model that was saved before it was kept.
     """
 
     data: str
@@ -47,6 +50,12 @@ class Task(PlainData):
     static: tuple[str, ...] = ()
     categories: tuple[tuple[str, ...], ...] = ()
     covariate_categories: tuple[tuple[str, ...], ...] = ()
+    time_zone: str | None = UNKNOWN_ZONE
+
+    def agrees_with(self, other: Task) -> bool:
+        """Whether it is the same, as far as both time zones are known."""
+        zones = self.time_zone, other.time_zone
+        return self == (replace(other, time_zone=self.time_zone) if UNKNOWN_ZONE in zones else other)
 
     @property
     def categories_by_covariate(self) -> dict[str, tuple[str, ...]]:

@@ -25,6 +25,7 @@ from tsattn.data.size_checks import check_choices, check_sizes
 from tsattn.data.sources import Source
 from tsattn.data.split_rule import AllRows, SplitRule
 from tsattn.data.splits import PART_WORDS, Split, all_origins
+from tsattn.data.time_numbers import time_zone
 from tsattn.data.window_loaders import HOST, WindowLoaders
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError
@@ -333,6 +334,7 @@ class ForecastDataModule(LightningDataModule):
             covariate_categories=aligned_categories(
                 (*panel.past_names, *panel.future_names), panel.covariate_categories
             ),
+            time_zone=time_zone(panel.time),
         )
 
     def _check_windows(self, splits: list[Split]) -> None:
@@ -363,7 +365,9 @@ class ForecastDataModule(LightningDataModule):
         for size in ("context_length", "prediction_length"):
             if getattr(self, size) != getattr(task, size):
                 raise UserError(f"the model was trained with {size} {getattr(task, size)}, not {getattr(self, size)}")
-        return panel.for_task(task, str(self._input or self.name))
+        source = str(self._input or self.name)
+        panel.warn_of_unknown_zone(task, source)
+        return panel.for_task(task, source)
 
     def _windows(self, series: Series, part: str, context_length: int) -> WindowDataset:
         origins = all_origins(self.splits, part, context_length, self.prediction_length)

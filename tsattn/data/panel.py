@@ -19,9 +19,10 @@ from tsattn.data.file_views import FileView
 from tsattn.data.frequency import Times
 from tsattn.data.horizon_times import times_after
 from tsattn.data.row_ranges import columns_of, is_mapped, run_blocks, runs_of
-from tsattn.data.time_numbers import time_numbers, time_unit, times_of
+from tsattn.data.stamps import in_zone_of
+from tsattn.data.time_numbers import no_times_of, time_numbers, time_unit, time_zone, times_of
 from tsattn.errors import UserError, one_of, shown
-from tsattn.task import Task
+from tsattn.task import UNKNOWN_ZONE, Task
 
 __all__ = ["Panel"]
 
@@ -106,6 +107,29 @@ class Panel:
         """The time stamps of a series, which is given by its number."""
         return self.time[self.starts[series] : self.starts[series + 1]]
 
+    def in_zone_of(self, time: Times, source: str) -> Panel:
+        """The same panel in the time zone of those that a model was fitted on.
+
+        Args:
+            time: these; of which one is enough, or none.
+            source: what the table is, for messages.
+
+        Raises:
+            UserError: if one has a zone and the other has not, or one counts steps.
+        """
+        return replace(self, time=in_zone_of(time, self.time, source, "what the model was fitted on"))
+
+    def warn_of_unknown_zone(self, task: Task, source: str) -> None:
+        """Log that time stamps have a zone, but that of the model is not known, as it was saved before it was kept."""
+        zone = time_zone(self.time)
+        if task.time_zone == UNKNOWN_ZONE and zone is not None:
+            logger.warning(
+                "%s: the model was saved by a version that did not keep its time zone; time stamps are taken in "
+                "theirs, %s, as if that were the same",
+                source,
+                zone,
+            )
+
     def for_task(self, task: Task, source: str) -> Panel:
         """The same panel with the channels, covariates and categories of a trained model, in its order.
 
@@ -121,7 +145,9 @@ class Panel:
         if self.frequency != task.frequency:
             raise UserError(f"{source} has frequency {self.frequency!r}; the model was trained on {task.frequency!r}")
         unused = [shown(name) for name in self.channels if name not in task.channels]
-        panel = self.with_channels(task.channels, source)
+        times = no_times_of(task)
+        panel = self if times is None else self.in_zone_of(times, source)
+        panel = panel.with_channels(task.channels, source)
         if unused:
             noun, verb, it = ("column", "is", "it") if len(unused) == 1 else ("columns", "are", "them")
             says = "%s: %s %s %s not used: the model was not trained on %s"

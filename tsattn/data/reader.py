@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,10 +28,10 @@ from tsattn.data.roles import (
     plain_frame,
     without_saved_index,
 )
-from tsattn.data.stamps import in_zone_of
 from tsattn.data.table_options import TableOptions, given_options
 from tsattn.data.table_rows import Rows, Table, check_rising, future_rows, read_rows, without_empty
 from tsattn.data.tables import opened
+from tsattn.data.time_numbers import no_times_of
 from tsattn.data.weights import RowWeights, without_column
 from tsattn.errors import UserError, number_of, one_of, shown
 from tsattn.task import Task
@@ -66,6 +66,7 @@ class TableReader(TableOptions):
         categorical: the covariates that are categories, however they are written; None finds them.
         weights: how much series and stretches of time count in a training.
         unread: columns that are left out, if they are there.
+        zone_of: time stamps of another table, into whose time zone those of this one are converted; None leaves them.
 
     Raises:
         UserError: for what is none of these.
@@ -77,6 +78,7 @@ class TableReader(TableOptions):
     categorical: Collection[str] | None = None
     weights: RowWeights = RowWeights()  # noqa: RUF009  # it is frozen
     unread: tuple[str, ...] = ()
+    zone_of: Times | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, strict: bool = False) -> Self:
@@ -102,6 +104,7 @@ class TableReader(TableOptions):
             future_covariates=task.future_covariates,
             static=task.static,
             categorical=(*task.categories_by_covariate,),
+            zone_of=no_times_of(task),
         )
 
     def unweighted(self) -> TableReader:
@@ -125,7 +128,6 @@ class TableReader(TableOptions):
         *,
         future: Any = None,
         row_of: Callable[[int], str] | None = None,
-        zone_of: Times | None = None,
     ) -> Panel:
         """The series in a table.
 
@@ -136,19 +138,18 @@ class TableReader(TableOptions):
             source: what a frame is, for messages.
             future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
             row_of: names a row (from 0) of a frame in messages; by default ``the frame, row 1`` and so on.
-            zone_of: time stamps of another table, into whose time zone those of this one are converted.
 
         Raises:
             UserError: for a table that cannot be used, naming the series and the row (from 1).
         """
         folder = converted_folder(table)
         if folder is not None:
-            return self._converted(folder, future, zone_of)
+            return self._converted(folder, future)
         given = self.table(table, source, row_of=row_of)
         frame, roles, source, frequency = given.frame, given.roles, given.source, self.frequency
         if self.strict and (frequency is None or not is_steps(frequency)):
             given = replace(given, frequency="D")  # whole numbers are no dates here
-        rows = read_rows(given, zone_of, self.categorical)
+        rows = read_rows(given, self.zone_of, self.categorical)
         if self.strict:
             check_rising(rows)
         elif roles.is_wide and self._targets(frame) is None:
@@ -203,11 +204,10 @@ class TableReader(TableOptions):
             raise UserError(f"strict reads tables into memory; a table such as {path} is mended where it is converted")
         return opened_panel(path, self.options, self.weights, folder, verify=verify)
 
-    def _converted(self, folder: Path, future: Any, zone_of: Times | None) -> Panel:
+    def _converted(self, folder: Path, future: Any) -> Panel:
         panel = self.converted(folder)
-        if zone_of is not None:
-            time = in_zone_of(zone_of, panel.time, str(folder), "what the model was fitted on")
-            panel = replace(panel, time=time)
+        if self.zone_of is not None:
+            panel = panel.in_zone_of(self.zone_of, str(folder))
         return panel if future is None else with_future(panel, future, self.text)
 
     def table(self, table: Any, source: str = "the frame", *, row_of: Callable[[int], str] | None = None) -> Table:
@@ -276,11 +276,10 @@ def panel_from_frame(
     source: str = "the frame",
     future: Any = None,
     row_of: Callable[[int], str] | None = None,
-    zone_of: Times | None = None,
     **options: Any,
 ) -> Panel:
     """The series in a table; the options are those of `TableReader`, the other arguments those of its `read`."""
-    return TableReader(**options).read(table, source, future=future, row_of=row_of, zone_of=zone_of)
+    return TableReader(**options).read(table, source, future=future, row_of=row_of)
 
 
 @dataclass(frozen=True)

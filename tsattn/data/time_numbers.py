@@ -9,8 +9,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data.frequency import Times
+from tsattn.task import UNKNOWN_ZONE, Task
 
-__all__ = ["time_numbers", "time_unit", "time_zone", "times_like", "times_of"]
+__all__ = ["no_times_of", "time_numbers", "time_unit", "time_zone", "times_like", "times_of"]
 
 
 def time_numbers(time: Times) -> NDArray[np.int64]:
@@ -51,3 +52,10 @@ def times_like(time: Times, stamps: NDArray[np.int64]) -> Times:
     index = times_of(stamps, "ns", time.tz)
     assert isinstance(index, pd.DatetimeIndex)
     return index.as_unit(time.unit)
+
+
+def no_times_of(task: Task) -> Times | None:
+    """Times as a task has them, none at all: in its time zone, or steps; None where that zone is not known."""
+    if task.time_zone == UNKNOWN_ZONE:
+        return None
+    return times_of(np.empty(0, np.int64), None if task.counts_steps else "ns", task.time_zone)

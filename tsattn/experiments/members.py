@@ -85,7 +85,9 @@ def earlier_fits(
         folder.check_trained()
         before = load_predictor(folder.best)
         check_same(alone, before.predictor.description, before.predictor.output)
-        if before.predictor.task != predictor.task or repr(before.scaler) != repr(data.scaler):
+        task, own = before.predictor.task, predictor.task
+        is_same_task = own == task or (own is not None and task is not None and own.agrees_with(task))
+        if not is_same_task or repr(before.scaler) != repr(data.scaler):
             raise UserError(f"the run {path} was fitted to other data, so that the ensemble cannot take it as {member}")
         predictor.load_state_dict(before.predictor.state_dict(), assign=True)
         facts = json.loads(folder.metrics.read_text())

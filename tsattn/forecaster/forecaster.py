@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tsattn.checks import folder_path
 from tsattn.data.reader import TableReader
+from tsattn.data.time_numbers import no_times_of
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.experiments import Result
 from tsattn.forecaster import model_folder
@@ -365,9 +366,11 @@ class Forecaster(Forecasting, NetworkViews):
     ) -> Forecaster:
         where = None if folder is None else folder_path(folder)
         earlier = None if start.warm is None else self.series
-        zone_of = None if earlier is None else earlier.panel.time
-        categorical = None if start.task is None else (*start.task.categories_by_covariate,)
-        panel = replace(self.reader, categorical=categorical).read(frame, zone_of=zone_of)
+        reader = self.reader
+        if start.task is not None:
+            zone_of = no_times_of(start.task) if earlier is None else earlier.panel.time
+            reader = replace(reader, categorical=(*start.task.categories_by_covariate,), zone_of=zone_of)
+        panel = reader.read(frame)
         experiment = experiment_of(arguments, self.predictor)
         self.result = run_on(experiment, panel, arguments, where, start, refit=refit)
         self.fitted, self.copula = self.result.refitted or self.result.fitted, None

@@ -147,6 +147,7 @@ def _facts(model: RawForecast, fitted: FittedPredictor) -> dict[str, Any]:
         "context_length": model.length,
         "prediction_length": task.prediction_length,
         "frequency": task.frequency,
+        "time_zone": task.time_zone,
         "channels": list(task.channels),
         "quantiles": list(output.quantiles),
         "series": [str(one) for one in fitted.scaler.ids] if own_scales else [],

@@ -1,0 +1,151 @@
+"""A model keeps the time zone that it was trained in, by whose clock calendar features are, however it is loaded."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+import tsattn
+from tests.forecaster.toys import L, T, frame_of
+from tsattn.cli import main
+from tsattn.errors import UserError
+from tsattn.task import UNKNOWN_ZONE, Task
+
+BERLIN, TOKYO = "Europe/Berlin", "Asia/Tokyo"
+
+
+def in_zone(frame: pd.DataFrame, zone: str | None) -> pd.DataFrame:
+    """The same instants; with None, without a zone."""
+    return frame.assign(ds=frame["ds"].dt.tz_convert(zone) if zone else frame["ds"].dt.tz_localize(None))
+
+
+@pytest.fixture(scope="module")
+def local() -> pd.DataFrame:
+    frame = frame_of()
+    return frame.assign(ds=frame["ds"].dt.tz_localize(BERLIN))
+
+
+@pytest.fixture(scope="module")
+def run(local: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("zones")
+    local.to_parquet(folder / "local.parquet", index=False)
+    sizes = {"context_length": L, "prediction_length": T}
+    small = {"d_model": 16, "num_heads": 2, "num_layers": 1, "calendar": True}
+    content = {
+        "data": {"class_path": "CSVDataModule", "init_args": {"path": str(folder / "local.parquet"), **sizes}},
+        "model": {"backbone": {"kind": "transformer", **small}, "learning_rate": 0.01},
+        "trainer": {"max_steps": 10, "accelerator": "cpu"},
+    }
+    tsattn.run(content, folder / "run")
+    return folder / "run"
+
+
+def values(forecast: pd.DataFrame) -> NDArray[np.float64]:
+    return forecast["predictions"].to_numpy(np.float64)
+
+
+@pytest.mark.parametrize("zone", ["UTC", TOKYO])
+def test_instants_in_another_zone_have_the_same_forecasts(zone: str, run: Path, local: pd.DataFrame) -> None:
+    loaded = tsattn.load(run)
+    expected, other = loaded.predict(local), loaded.predict(in_zone(local, zone))
+    np.testing.assert_array_equal(values(other), values(expected))
+    assert (other["ds"] == expected["ds"]).all()
+    assert str(other["ds"].dt.tz) == BERLIN
+    by_the_same_clock = local.assign(ds=local["ds"].dt.tz_localize(None).dt.tz_localize(zone))
+    assert not np.allclose(values(loaded.predict(by_the_same_clock)), values(expected)), "the hour of the day counts"
+
+
+def test_so_have_those_of_the_command_line(run: Path, local: pd.DataFrame, tmp_path: Path) -> None:
+    written = {}
+    for zone in (BERLIN, "UTC"):
+        file = tmp_path / f"{zone.replace('/', '-')}.parquet"
+        in_zone(local, zone).to_parquet(file, index=False)
+        out = file.with_suffix(".csv")
+        assert main(["predict", f"--run={run}", f"--input={file}", f"--output={out}"]) == 0
+        written[zone] = pd.read_csv(out)["predictions"].to_numpy()
+    np.testing.assert_array_equal(written["UTC"], written[BERLIN])
+
+
+def test_so_have_those_of_a_file_that_was_converted(run: Path, local: pd.DataFrame, tmp_path: Path) -> None:
+    loaded = tsattn.load(run)
+    in_zone(local, "UTC").to_parquet(tmp_path / "utc.parquet", index=False)
+    assert main(["datasets", "convert", str(tmp_path / "utc.parquet"), str(tmp_path / "utc.panel")]) == 0
+    np.testing.assert_allclose(values(loaded.predict(tmp_path / "utc.panel")), values(loaded.predict(local)), rtol=1e-5)
+
+
+def test_so_has_a_model_that_was_saved_from_it(run: Path, local: pd.DataFrame, tmp_path: Path) -> None:
+    tsattn.load(run).save(tmp_path / "model")
+    expected = values(tsattn.load(run).predict(local))
+    np.testing.assert_array_equal(values(tsattn.load(tmp_path / "model").predict(in_zone(local, TOKYO))), expected)
+
+
+def test_so_have_scores_of_the_run_on_a_file_that_is_in_another_zone_by_now(
+    run: Path, local: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run.parent / "local.parquet"
+    before = file.read_bytes()
+
+    def scored() -> str:
+        assert main(["validate", f"--run={run}"]) == 0
+        return capsys.readouterr().out
+
+    try:
+        expected = scored()
+        in_zone(local, "UTC").to_parquet(file, index=False)
+        assert scored() == expected
+    finally:
+        file.write_bytes(before)
+
+
+def test_so_is_what_is_trained_on(run: Path, local: pd.DataFrame) -> None:
+    tuned = [tsattn.load(run).fine_tune(in_zone(local, zone), max_steps=2) for zone in (BERLIN, "UTC")]
+    np.testing.assert_array_equal(*(values(one.predict(local)) for one in tuned))
+
+
+@pytest.mark.parametrize("given", ["no zone", "steps"])
+def test_other_times_are_refused(given: str, run: Path, local: pd.DataFrame) -> None:
+    steps = local.assign(ds=local.groupby("unique_id").cumcount())
+    frame, says = {
+        "no zone": (in_zone(local, None), "has no time zone, what the model was fitted on time zone Europe/Berlin"),
+        "steps": (steps, "0 in column ds is not a date"),
+    }[given]
+    with pytest.raises(UserError, match=says):
+        tsattn.load(run).predict(frame)
+
+
+def test_a_model_of_an_older_version_takes_stamps_as_they_are_and_says_so(
+    run: Path, local: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = tsattn.load(run)
+    loaded.save(tmp_path / "model")
+    file = tmp_path / "model" / "forecaster.json"
+    content = json.loads(file.read_text())
+    assert content["task"].pop("time_zone") == BERLIN
+    file.write_text(json.dumps(content))
+    old = tsattn.load(tmp_path / "model")
+    with caplog.at_level(logging.WARNING, "tsattn"):
+        forecast = old.predict(in_zone(local, "UTC"))
+    says = [one.getMessage() for one in caplog.records if "did not keep its time zone" in one.getMessage()]
+    assert len(says) == 1
+    assert says[0].endswith("time stamps are taken in theirs, UTC, as if that were the same")
+    assert str(forecast["ds"].dt.tz) == "UTC"
+    np.testing.assert_array_equal(values(old.predict(local)), values(loaded.predict(local)))
+
+
+def test_a_task_agrees_with_one_whose_zone_is_not_known() -> None:
+    sizes: dict[str, Any] = {"data": "mine", "context_length": 8, "prediction_length": 2, "channels": ("y",)}
+    berlin, tokyo, unknown = (
+        Task(**sizes, frequency="h", season_length=24, time_zone=zone) for zone in (BERLIN, TOKYO, UNKNOWN_ZONE)
+    )
+    assert berlin.agrees_with(unknown)
+    assert unknown.agrees_with(berlin)
+    assert not berlin.agrees_with(tokyo)
+    assert not unknown.agrees_with(Task(**sizes, frequency="D", season_length=24, time_zone=BERLIN))
+    assert Task.from_dict(berlin.to_dict()) == berlin
