@@ -54,6 +54,10 @@ def test_several_records_are_merged(board: Path, tmp_path: Path, capsys: pytest.
         (["BOARD", "--runs", "nowhere"], "there is no folder nowhere with runs"),
         (["BOARD", "--readme", "nowhere.md"], "nowhere.md cannot be read"),
         (["BOARD", "--outptu", "x"], "did you mean --output"),
+        (
+            ["BOARD", "--output", "here/x.html"],
+            "--output is a folder, in which report.html is written: instead of here/x",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(

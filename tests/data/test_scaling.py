@@ -81,6 +81,16 @@ def test_channel_without_a_training_value_is_refused() -> None:
         moments([np.array([[1, np.nan], [2, np.nan]])], ["x0", "x1"])
 
 
+def test_values_too_small_to_compute_with_are_refused() -> None:
+    tiny = 1e-170 * np.arange(1.0, 9)[:, None]
+    with pytest.raises(UserError, match=r"channel x has values around 4e-170, too small to compute with: give it in a"):
+        moments([tiny], ["x"])
+    with pytest.raises(UserError, match="a series has values around 4e-170, too small to compute with"):
+        series_moments(tiny, np.array([0, 8]))
+    assert moments([1e-140 * tiny / 1e-170], ["x"])[1][0] == pytest.approx(1e-140 * np.arange(1.0, 9).std())
+    assert moments([np.zeros((8, 1))], ["x"]) == ((0.0,), (1.0,))
+
+
 @pytest.mark.parametrize(("value", "row"), [(1e200, 3), (-1e40, 3), (1e155, 1)])
 def test_a_value_too_large_to_compute_with_is_named(value: float, row: int) -> None:
     frame = frame_of([1, 2, 3, 4, 5])

@@ -95,3 +95,15 @@ def test_levels_are_rounded_to_what_they_mean() -> None:
     assert Forecaster(**{**SMALL, "quantiles": one_less}).arguments["quantiles"] == (0.1, 0.3, 0.5, 0.7)
     with pytest.raises(UserError, match="quantiles must lie between 0 and 1"):
         Forecaster(**{**SMALL, "quantiles": [1e-12, 0.5]})
+
+
+def test_another_default_dtype_is_refused_before_anything_is_trained() -> None:
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        with pytest.raises(
+            UserError, match=r"default dtype is torch\.float64, but networks are trained and forecast in"
+        ):
+            Forecaster(**SMALL).fit(frame_of())
+    finally:
+        torch.set_default_dtype(before)

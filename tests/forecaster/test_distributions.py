@@ -119,6 +119,18 @@ def test_calibrated_intervals_of_counts_are_counts() -> None:
     assert (numbers[:, 0] <= numbers[:, 2]).all()
 
 
+def test_a_model_of_counts_forecasts_from_nothing_else(tmp_path: Path) -> None:
+    Forecaster(**SIZES, distribution="negative_binomial").fit(counts()).save(tmp_path / "model")
+    loaded = tsattn.load(tmp_path / "model")
+    halves = counts()
+    halves.loc[170, "y"] += 0.5
+    says = r"this model takes counts, whole numbers from 0, but column y has \d+\.5 in row 11 of series many, 2024-01"
+    for call in (loaded.predict, loaded.sample):
+        with pytest.raises(UserError, match=says):
+            call(halves)
+    loaded.predict(counts())
+
+
 def test_without_quantiles_the_mean_is_forecast() -> None:
     forecaster = Forecaster(**SIZES, distribution="negative_binomial", quantiles=()).fit(counts())
     forecast = forecaster.predict()

@@ -123,6 +123,24 @@ def test_frames_of_polars_come_back_as_such_lazy_or_not(expected: pd.DataFrame, 
     assert only.height == T
 
 
+def test_dates_come_back_as_dates(tmp_path: Path) -> None:
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    days = frame_of({"a": 90, "b": 80})
+    days["ds"] = pd.Timestamp("2024") + pd.to_timedelta(days.groupby("unique_id").cumcount(), "D")
+    dated = pl.from_pandas(days).with_columns(pl.col("ds").cast(pl.Date))
+    fitted = Forecaster(**{**SMALL, "max_steps": 2}).fit(dated)
+    fitted.save(tmp_path / "model")
+    for forecast in (fitted.predict(), fitted.predict(dated.lazy()), tsattn.load(tmp_path / "model").predict()):
+        assert forecast.schema["ds"] == pl.Date
+    table = fitted.predict(dated.to_arrow())
+    assert pa.types.is_date(table.schema.field("ds").type)
+    assert fitted.plot(fitted.predict()).axes
+    times = fitted.cross_validate(dated, windows=1).schema
+    assert {name: kind for name, kind in times.items() if kind in (pl.Date, pl.Datetime)}.keys() >= {"ds"}
+    assert pl.Datetime not in {kind.base_type() for kind in times.values()}
+    assert naive().predict(dated.with_columns(pl.col("ds").cast(pl.Datetime))).schema["ds"] != pl.Date
+
+
 def test_the_columns_of_a_lazy_frame_are_checked_before_it_is_computed() -> None:
     pl = pytest.importorskip("polars")
 

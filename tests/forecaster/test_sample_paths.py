@@ -58,8 +58,9 @@ def test_a_row_a_series_path_and_step(walker: Forecaster) -> None:
     # the first steps of a longer horizon, and each series by itself
     short = walker.sample(num_samples=5, horizon=3)
     np.testing.assert_allclose(table(short), table(frame).iloc[:, :3], rtol=1e-6)
-    first = wandering().query("unique_id == 's0'")
-    np.testing.assert_allclose(table(walker.sample(first, num_samples=5)), table(frame), rtol=1e-5)
+    for name in ("s0", "s1"):
+        alone = walker.sample(wandering().query("unique_id == @name"), num_samples=5)
+        np.testing.assert_allclose(table(alone, name), table(frame, name), rtol=1e-5)
 
 
 def test_marginals_are_the_quantiles(walker: Forecaster) -> None:

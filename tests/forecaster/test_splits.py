@@ -110,6 +110,10 @@ def test_cross_validation_trains_on_all_rows_before_an_origin_whatever_the_split
         ({"val_rows": 0, "test_rows": 5}, "val_rows must be at least 1, not 0"),
         ({**WAYS["rows"], **WAYS["dates"]}, "data is split in one way"),
         ({"val_from": "soon", "test_from": "later"}, "is not a date"),
+        (
+            {"val_from": "300", "test_from": "350"},
+            "'300' is not a date; .*, or split data that count steps by val_rows",
+        ),
     ],
 )
 def test_a_split_that_is_none_is_refused_before_any_data(split: dict[str, Any], message: str) -> None:

@@ -289,6 +289,22 @@ def test_two_experiments_of_one_name_are_refused() -> None:
         Standings(Records.of([one, other]))
 
 
+def test_data_of_one_name_that_are_of_different_files_are_refused() -> None:
+    def of(suite: str, predictor: str, path: str, **changed: str) -> Record:
+        text = f"data:\n  class_path: CSVDataModule\n  init_args: {{path: {path}, context_length: {len(predictor)}}}\n"
+        return record("ETTh1", 24, predictor, "", None, windows=50, suite=suite, experiment=text, **changed)
+
+    with pytest.raises(UserError) as caught:
+        Standings(Records.of([of("first", "ridge", "a.csv"), of("second", "persistence", "b.csv")]))
+    assert str(caught.value) == (
+        "the suites first and second call different data ETTh1: data.path is a.csv in the one and b.csv in the other; "
+        "report their records apart, or give one another name"
+    )
+    Standings(Records.of([of("first", "ridge", "a.csv"), of("second", "persistence", "a.csv")]))
+    moved = [of("first", "ridge", "a.csv", key="r"), of("second", "ridge", "/mnt/a.csv", key="r")]
+    Standings(Records.of([*moved, of("second", "persistence", "/mnt/a.csv")]))
+
+
 def test_a_run_of_two_suites_counts_once() -> None:
     one = records(datasets=("ETTh1",), horizons=(24,), seeds=(1, 2), windows=900).each()
     other = [Record({**run.row, "suite": "another"}, run.windows) for run in one]

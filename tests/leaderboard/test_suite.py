@@ -67,6 +67,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "steps": ({"horizons": [0]}, "each of horizons must be at least 1 and a whole number, not 0"),
     "seeds": ({"seeds": {8: 2}}, "seeds says no number for horizon 4"),
     "no seeds": ({"seeds": 0}, "seeds must be at least 1"),
+    "seeds twice": (
+        {"predictors": {"both": {"backbone": {"kind": "ensemble", "members": ["ridge"], "seeds": 4}, "seeds": 2}}},
+        "both is the mean of several seeds, and with another first seed it would be of some of the same trainings",
+    ),
     "order": ({"order": ["seed"]}, "order must name each of seed, horizon, dataset, predictor, attention once"),
     "values": ({"values": {"data.prediction_length": 8}}, "values cannot set data.init_args.prediction_length"),
     "both": ({"predictors": {"a": {"backbone": "ridge", "mix": {"of": ["b"]}}}}, "must have a backbone, its descr"),

@@ -45,6 +45,7 @@ def run(words: list[str]) -> int:
     options = _parser().parse_args(words)
     if not options.records:
         raise UserError("report needs records: a folder with records.parquet, or several; or the folders of runs")
+    _check_output(options.output)
     if are_runs(options.records):
         _check_options_of_runs(options)
         report_runs(options.records, options.output)
@@ -106,6 +107,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--published", type=Path, metavar="FILE", help="TOML of published numbers, instead of our own")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="write the table of what was chosen into this file")
     return parser
+
+
+def _check_output(output: Path | None) -> None:
+    """Refuse the name of a file for the folder of a report, which would become a folder of that name.
+
+    Raises:
+        UserError: for it.
+    """
+    if output is not None and output.suffix in (".html", ".htm", ".md") and not output.is_dir():
+        raise UserError(f"--output is a folder, in which {PAGE} is written: instead of {output} give {output.parent}")
 
 
 def _check_options_of_runs(options: argparse.Namespace) -> None:

@@ -53,5 +53,5 @@ def check_counts(panel: Panel, what: str) -> None:
     raise UserError(
         f"{what} takes counts, whole numbers from 0, but column {shown(panel.channels[channel])} has "
         f"{values[row, channel]:g} in row {row - int(panel.starts[number]) + 1}{of_series}, {panel.time[row]}; "
-        "distributions normal and student_t take any value"
+        "models with distribution normal or student_t take any value"
     )

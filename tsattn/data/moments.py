@@ -19,6 +19,7 @@ from tsattn.errors import UserError
 __all__ = ["first_rows", "is_before", "moments", "panel_moments", "series_moments"]
 
 _PIECE = 1 << 20  # rows of a mapped array that are held at once
+_SMALLEST = 1e-150  # whose squares keep all their digits
 
 
 def moments(blocks: Iterable[NDArray[np.float64]], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -59,6 +60,7 @@ def moments(blocks: Iterable[NDArray[np.float64]], names: Sequence[str]) -> tupl
         raise UserError(f"channel {names[empty[0]]} has no value in the {rows} training rows")
     if scale is None:
         scale = np.sqrt(square / count)
+    _check_not_too_small(scale, mean, names)
     scale = np.where(_is_constant(scale, mean), 1.0, scale)
     return tuple(mean.tolist()), tuple(scale.tolist())
 
@@ -86,6 +88,7 @@ def series_moments(
     with np.errstate(over="ignore"):  # `scaled_series` refuses values that are too large
         mean = mean_of(values)
         scale = np.sqrt(mean_of((values - mean.repeat(lengths, axis=0)) ** 2))
+    _check_not_too_small(scale, mean)
     return mean, np.where(_is_constant(scale, mean), 1.0, scale)
 
 
@@ -93,6 +96,23 @@ def _is_constant(scale: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArr
     """Whether what rounding leaves of a constant is all that there is of a standard deviation, of however many rows."""
     constant: NDArray[np.bool_] = ~(scale > 10 * np.finfo(np.float64).eps * np.abs(mean))
     return constant
+
+
+def _check_not_too_small(scale: NDArray[np.float64], mean: NDArray[np.float64], names: Sequence[str] = ()) -> None:
+    """Refuse values whose squares double precision takes for 0, so that they would seem constant.
+
+    Args:
+        scale: `(..., C)`.
+        mean: `(..., C)`.
+        names: the C columns, for the message.
+    """
+    is_bad = (scale < _SMALLEST) & (np.abs(mean) < _SMALLEST) & (mean != 0)
+    if is_bad.any():
+        place = int(is_bad.nonzero()[-1][0])
+        whose = f"channel {names[place]} has" if names else "a series has"
+        raise UserError(
+            f"{whose} values around {mean[is_bad].flat[0]:.0e}, too small to compute with: give it in a smaller unit"
+        )
 
 
 def first_rows(panel: Panel, part: NDArray[np.float64], ends: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
@@ -149,6 +169,7 @@ def _long_moments(panel: Panel, number: int, end: int) -> tuple[NDArray[np.float
     with np.errstate(over="ignore"):
         mean = mean_of(lambda values: values)
         scale = np.sqrt(mean_of(lambda values: (values - mean) ** 2))
+    _check_not_too_small(scale, mean)
     return mean[None], np.where(_is_constant(scale, mean), 1.0, scale)[None]
 
 

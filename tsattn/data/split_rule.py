@@ -245,7 +245,8 @@ def iso_date(text: Any) -> pd.Timestamp:
     # strictly, as 01/02/2016 would be read with the month first
     stamp = pd.to_datetime(str(text), format="ISO8601", errors="coerce")
     if not isinstance(stamp, pd.Timestamp):
-        raise UserError(f"{text!r} is not a date; write it like 2016-07-01 or 2016-07-01 00:00")
+        steps = ", or split data that count steps by val_rows and test_rows" if str(text).isdecimal() else ""
+        raise UserError(f"{text!r} is not a date; write it like 2016-07-01 or 2016-07-01 00:00{steps}")
     return stamp
 
 

@@ -55,6 +55,10 @@ class Split:
             UserError: if the part is too short for one window.
         """
         start, end = self.bounds(part)
+        if end == start:
+            raise UserError(
+                f"the {PART_WORDS[part]} part of the data is empty; it needs {prediction_length} rows at least"
+            )
         if prediction_length > end - start:
             raise UserError(
                 f"prediction_length {prediction_length} is longer than the {PART_WORDS[part]} part of the data, "

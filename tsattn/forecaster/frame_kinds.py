@@ -9,6 +9,7 @@ from typing import Any
 import narwhals as nw
 import pandas as pd
 import pyarrow as pa
+from pandas.api.types import infer_dtype, is_object_dtype
 
 from tsattn.data import Panel
 from tsattn.data.tables import as_frame
@@ -26,10 +27,12 @@ class FrameKind:
     Attributes:
         library: ``pandas``, ``polars``, ``pyarrow`` or another one that narwhals makes frames of.
         period: the frequency of its periods; None where time is anything else.
+        has_dates: whether time is dates, without a time of day.
     """
 
     library: Any = "pandas"
     period: str | None = None
+    has_dates: bool = False
 
     @classmethod
     def of(cls, frame: Any, panel: Panel) -> FrameKind:
@@ -41,7 +44,8 @@ class FrameKind:
             return cls()
         library = known.implementation.name.lower()
         is_eager = isinstance(known, nw.DataFrame) or library == "polars"
-        return cls(library if is_eager else "pyarrow")
+        has_dates = known.collect_schema().get(panel.time_name) == nw.Date
+        return cls(library if is_eager else "pyarrow", has_dates=has_dates)
 
     def give(self, frame: pd.DataFrame) -> Any:
         """A frame of forecasts, whose second column is time, in this kind.
@@ -49,15 +53,19 @@ class FrameKind:
         Raises:
             UserError: if its library is not installed here.
         """
+        times = [name for name in (*frame.columns[1:2], _TIMES) if name in frame.columns]
         if self.period is not None:
-            times = [name for name in (frame.columns[1], _TIMES) if name in frame.columns]
             frame = frame.assign(**{name: frame[name].dt.to_period(self.period) for name in times})
         if self.library == "pandas":
             return frame
         if importlib.util.find_spec(self.library) is None:
             raise UserError(f"the series were frames of {self.library}, which is not installed here: give a frame")
         table = pa.Table.from_pandas(frame, preserve_index=False)
-        return nw.from_arrow(table, backend=self.library).to_native()
+        made = nw.from_arrow(table, backend=self.library)
+        if self.has_dates:
+            are_midnights = [name for name in times if (frame[name] == frame[name].dt.normalize()).all()]
+            made = made.with_columns(nw.col(*are_midnights).cast(nw.Date)) if are_midnights else made
+        return made.to_native()
 
 
 def plain_forecast(frame: Any) -> pd.DataFrame:
@@ -68,7 +76,12 @@ def plain_forecast(frame: Any) -> pd.DataFrame:
     """
     plain = as_frame(frame, "the forecast")
     periods = [name for name, kind in plain.dtypes.items() if isinstance(kind, pd.PeriodDtype)]
-    return plain.assign(**{str(name): plain[name].dt.to_timestamp() for name in periods}) if periods else plain
+    stamps = {str(name): plain[name].dt.to_timestamp() for name in periods}
+    dates = [
+        name for name, kind in plain.dtypes.items() if is_object_dtype(kind) and infer_dtype(plain[name]) == "date"
+    ]
+    stamps |= {str(name): pd.to_datetime(plain[name]) for name in dates}
+    return plain.assign(**stamps) if stamps else plain
 
 
 def _period(frame: pd.DataFrame | pd.Series, time_name: str) -> str | None:

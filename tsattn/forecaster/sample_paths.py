@@ -5,9 +5,11 @@ Shape letters: B windows, T horizon, C channels, N paths.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -108,7 +110,8 @@ def sample_frame(
         panel: the series, as the predictor needs them.
         horizon: steps of a path. Beyond those that the predictor was trained for, each path is its own context.
         paths: N, for each series.
-        seed: of the draws; those of a series depend on its place among the ids alone.
+        seed: of the draws; those of a series depend on its id alone, not on what others are there, unless the predictor
+            draws its paths itself.
         execution: where to compute.
         batch_size: windows at once.
 
@@ -144,13 +147,20 @@ def _frames(
     at_once = batch_size if horizon <= task.prediction_length else max(1, batch_size // paths)
     first = 0
     for batch in future_batches(predictor, fitted.scaler, panel, horizon, at_once, series):
-        generators = [np.random.default_rng([seed, first + number]) for number in range(len(batch))]
+        generators = [
+            np.random.default_rng([seed, _number_of(panel.ids[first + place])]) for place in range(len(batch))
+        ]
         if copula is None:
             drawn = _own_paths(predictor, batch, horizon, paths, seed, execution)
         else:
             drawn = _paths(predictor, copula, batch, horizon, paths, generators, execution)
         yield _frame(drawn, series.units, batch, predictor, panel, first)
         first += len(batch)
+
+
+def _number_of(series: Any) -> int:
+    """A number of a series by its id, the same wherever it is forecast."""
+    return int.from_bytes(hashlib.sha256(str(series).encode()).digest()[:8], "little")
 
 
 def _frame(drawn: Tensor, units: Units, batch: Batch, predictor: Predictor, panel: Panel, first: int) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from tsattn.leaderboard.attention_share import is_ablation
 from tsattn.leaderboard.experiment_text import experiment_content
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.run_record import called_twice
+from tsattn.leaderboard.same_data import check_same_data
 
 __all__ = ["METRICS", "RIDGE", "STANDARD", "OriginErrors", "RankedArm", "Standings"]
 
@@ -73,7 +74,8 @@ class Standings:
         done: those that are done.
 
     Raises:
-        UserError: if two different experiments are called the same, as none says which of them is meant.
+        UserError: if two different experiments, or the data of two suites, are called the same, as none says which of
+            them is meant.
     """
 
     def __init__(self, records: Records) -> None:
@@ -86,6 +88,7 @@ class Standings:
         twice = self.done[self.done.duplicated([*_NAMES, "seed"])]
         if len(twice):
             raise called_twice({str(name): value for name, value in twice.iloc[0].items()})
+        check_same_data(done)
 
     @cached_property
     def datasets(self) -> list[str]:

@@ -151,11 +151,15 @@ def _arm(name: str, given: Any) -> Arm:
     if given.get("selection", "all") not in ("none", "all"):
         raise UserError(f"selection of {name} must be none, to leave its values as they are, or all")
     mix = _mix(name, given["mix"]) if "mix" in given else None
-    if mix is not None:
-        if set(given) & {"values", "by_data", "selection", "goes_on_with"}:
-            raise UserError(f"{name} is a mix: values and their selection belong to the predictors that it is made of")
-        if mix.seeds > 1 and "seeds" not in given:
-            limits = {**limits, "seeds": 1}
+    if mix is not None and set(given) & {"values", "by_data", "selection", "goes_on_with"}:
+        raise UserError(f"{name} is a mix: values and their selection belong to the predictors that it is made of")
+    if (mix.seeds if mix is not None else _seeds_of(given["backbone"])) > 1:
+        if given.get("seeds", 1) != 1:
+            raise UserError(
+                f"{name} is the mean of several seeds, and with another first seed it would be of some of the same "
+                "trainings, so that its luck seemed less than it is: leave out its seeds beside them"
+            )
+        limits = {**limits, "seeds": 1}
     on = _mapping(given.get("by_data") or {}, f"by_data of {name}")
     return Arm(
         name=name,
@@ -168,6 +172,12 @@ def _arm(name: str, given: Any) -> Arm:
         is_selected=given.get("selection", "all") == "all",
         limits=_limits(limits, name),
     )
+
+
+def _seeds_of(backbone: Any) -> int:
+    """Of how many trainings of a member a description is the mean; 1 of all but ensembles that say so."""
+    seeds = backbone.get("seeds") if isinstance(backbone, Mapping) and backbone.get("kind") == "ensemble" else None
+    return seeds if isinstance(seeds, int) else 1
 
 
 def _mix(name: str, given: Any) -> Mix:

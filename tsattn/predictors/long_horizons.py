@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, Series, scaled_series
+from tsattn.data.counts import check_counts
 from tsattn.predictors.any_horizon import AnyHorizon
 from tsattn.predictors.base import Predictor
 from tsattn.scaler import Scaler, Units
@@ -142,8 +143,14 @@ def forecast_batches(
 def future_batches(
     predictor: Predictor, scaler: Scaler, panel: Panel, horizon: int, batch_size: int, series: Series
 ) -> Iterable[Batch]:
-    """The windows beyond the end of each series; the arguments are those of `forecast_batches`."""
+    """The windows beyond the end of each series; the arguments are those of `forecast_batches`.
+
+    Raises:
+        UserError: for values that are no counts, if the predictor forecasts these.
+    """
     assert predictor.task is not None
+    if predictor.forecasts_counts:
+        check_counts(panel.last_rows(predictor.context_length) if panel.is_mapped else panel, "this model")
     task = replace(predictor.task, context_length=predictor.context_length)
     warns = not predictor.takes_short_contexts
     windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns)

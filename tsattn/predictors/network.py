@@ -13,6 +13,7 @@ from tsattn.backbones import backbone_class, build_backbone, complete_backbone, 
 from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
+from tsattn.errors import UserError
 from tsattn.layers import OutputDistribution, distribution
 from tsattn.predictors.attending import Attending
 from tsattn.predictors.base import Predictor
@@ -68,6 +69,11 @@ class NetworkPredictor(Predictor):
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
+        if torch.get_default_dtype() != torch.float32:
+            raise UserError(
+                f"PyTorch's default dtype is {torch.get_default_dtype()}, but networks are trained and forecast in "
+                "float32: call torch.set_default_dtype(torch.float32); trainer.precision chooses another for training"
+            )
         # on the device meta weights have shapes alone; constants, which no state holds, are filled in when first used
         with torch.device("meta") if empty else nullcontext():
             backbone = build_backbone(self.description, task, output)
