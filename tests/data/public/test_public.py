@@ -139,6 +139,24 @@ def test_weather_is_read_in_file_order_with_its_sentinels_on_a_regular_grid() ->
 
 
 @pytest.mark.real_data
+def test_until_leaves_out_what_came_later() -> None:
+    data = PublicDataModule("vic_electricity", until="2014-05-27", context_length=96, prediction_length=48)
+    data.setup("fit")
+    everything = whole("vic_electricity")
+    assert data.panel is not None
+    rows = len(data.panel.time)
+    assert data.panel.time[-1] < pd.Timestamp("2014-05-27", tz=data.panel.time.tz) <= everything.time[rows]
+    np.testing.assert_array_equal(data.panel.values, everything.values[:rows])
+    (split,) = data.splits
+    assert (split.train_end, split.val_end, split.test_end) == (int(0.7 * rows), rows - int(0.2 * rows), rows)
+    assert data.name == data.task.data == "vic_electricity_until_2014-05-27"
+    with pytest.raises(UserError, match="'soon' is not a date"):
+        PublicDataModule("ETTh1", until="soon")
+    with pytest.raises(UserError, match="so that until 2001-01-01 00:00:00 there is nothing"):
+        PublicDataModule("ETTh1", until="2001-01-01").setup("fit")
+
+
+@pytest.mark.real_data
 def test_clean_masks_exactly_the_sentinels() -> None:
     data = prepared("weather", clean=True)
     raw = pd.read_csv(f"{REAL_ROOT}/weather.csv").iloc[:, 1:].to_numpy()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from typing_extensions import override
 
@@ -15,6 +16,7 @@ from tsattn.data.public.card_file import card_reader, channels_frame, mask_senti
 from tsattn.data.public.cards import CARDS, Card, card_of
 from tsattn.data.public.download import data_root, fetch
 from tsattn.data.sources import Source
+from tsattn.data.split_rule import in_zone, iso_date
 from tsattn.errors import UserError, one_of
 from tsattn.task import Task
 
@@ -35,10 +37,13 @@ class PublicDataModule(ForecastDataModule):
             protocol, so the data set is then called ``NAME_clean``.
         channels_as_series: whether each channel is a series of its own, with one channel ``y``, for a model of many
             series.
+        until: a date; rows from it on are left out, as if they had not come yet, and the rest is split. So what was
+            found in the usual test part is looked at in other windows. Not the benchmark's protocol either: the data
+            set is then called ``NAME_until_DATE``.
         **sizes: lengths and batch sizes, see `ForecastDataModule`.
 
     Raises:
-        UserError: for an unknown name, or where there is nothing to clean.
+        UserError: for an unknown name, where there is nothing to clean, or what is no date.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class PublicDataModule(ForecastDataModule):
         root: str | None = None,
         clean: bool = False,
         channels_as_series: bool = False,
+        until: str | None = None,
         **sizes: Any,
     ) -> None:
         self.card = card_of(name, files_only=True)
@@ -58,8 +64,13 @@ class PublicDataModule(ForecastDataModule):
         self.root = root
         self.clean = clean
         self.channels_as_series = channels_as_series
-        self._file = CardSource(self.card, root, clean, channels_as_series)
-        super().__init__(f"{name}_clean" if clean else name, self._file, self.card.rule, **sizes)
+        self.until = until
+        self._file = CardSource(
+            self.card, root, clean, channels_as_series, until=None if until is None else iso_date(until)
+        )
+        name = f"{name}_clean" if clean else name
+        name = name if until is None else f"{name}_until_{until}"
+        super().__init__(name, self._file, self.card.rule, **sizes)
 
     def load_frame(self) -> pd.DataFrame:
         """The whole file, a column a channel.
@@ -81,6 +92,7 @@ class CardSource(Source):
         channels_as_series: whether each channel is a series of its own.
         path: another file with the same columns: its time stamps must be regular, as no card excuses them.
         frequency: that its time stamps must have; None infers it.
+        until: rows of the public file from this time stamp on are left out.
     """
 
     card: Card
@@ -89,6 +101,7 @@ class CardSource(Source):
     channels_as_series: bool = False
     path: Path | None = None
     frequency: str | None = None
+    until: pd.Timestamp | None = None
 
     @override
     def prepare(self) -> None:
@@ -127,6 +140,13 @@ class CardSource(Source):
                     f"{path} has {rows} rows x {channels} channels, but {card.name} has {card.rows} x "
                     f"{card.columns}; remove it to download it again, or read your own data with CSVDataModule"
                 )
+            if self.until is not None:
+                end = int(panel.time.searchsorted(in_zone(self.until, getattr(panel.time, "tz", None), "until")))
+                if not end:
+                    raise UserError(
+                        f"{card.name} begins at {panel.time[0]}, so that until {self.until} there is nothing"
+                    )
+                panel = panel.until(np.array([end]))
         return mask_sentinels(panel, card) if self.clean else panel
 
     def _fetch(self) -> Path:
