@@ -21,7 +21,8 @@ from tsattn.cli.slurm import ray_script
         (
             [],
             "benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, "
-            "suites/earlier_windows.yaml, suites/equal_training.yaml, suites/ett.yaml, suites/exchange_rate.yaml, suites/national_illness.yaml",
+            "suites/earlier_windows.yaml, suites/equal_training.yaml, suites/ett.yaml, suites/exchange_rate.yaml, "
+            "suites/national_illness.yaml",
         ),
         (["--suite", "none"], "no suite none: neither a file nor one of accuracy, earlier_windows, equal_training"),
         (["--suite", "ett", "--jobs", "0"], "--jobs must be a whole number of at least 1, not 0"),
