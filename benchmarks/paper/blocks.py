@@ -28,15 +28,15 @@ from benchmarks.paper.chosen_arms import (
     answered,
     arms_table,
     beside,
+    beside_ridge,
     chosen_arms,
     relative_figure,
 )
 from benchmarks.paper.claims import PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import EDGE, described_by, listed, runs_of
+from benchmarks.paper.runs import EDGE, described_by, listed
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.report.wording import listed as listed_words
-from tsattn.leaderboard.standings import RIDGE, STANDARD
+from tsattn.leaderboard.standings import STANDARD
 
 __all__ = ["EXPERIMENT", "main", "report"]
 
@@ -93,22 +93,8 @@ def report(records: Records) -> PaperReport:
             "number or pieces, in a third to two thirds of the windows; its first and last are parts of days.",
             "Logits are divided by the root of the size of a head, whatever the levels, and queries and keys are not "
             "normalised, as all arms but linear attention have it.",
-            *_beside_ridge(records, chosen),
+            *beside_ridge(records, chosen, METRIC),
         ],
-    )
-
-
-def _beside_ridge(records: Records, chosen: pd.DataFrame) -> list[str]:
-    """What the arms are beside what needs no network; nothing where that was not run."""
-    runs = runs_of(records)
-    ridge = runs[(runs["predictor"] == RIDGE) & (runs["status"] == "done")].set_index("dataset")[METRIC].to_dict()
-    means = chosen.groupby(["dataset", "attention"])[METRIC].mean()
-    if not ridge:
-        return []
-    ahead = [f"{arm} on {dataset}" for (dataset, arm), mean in means.items() if mean < ridge.get(dataset, 0.0)]
-    said = f"all but {listed_words(ahead)}" if ahead else "all arms"
-    return (
-        f"Beside the ridge, which takes no training, {said} have the higher error: attentions are compared, not models."
     )
 
 

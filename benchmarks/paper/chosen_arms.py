@@ -18,7 +18,7 @@ from tsattn.errors import UserError
 from tsattn.leaderboard.comparisons import Pair, compare_pairs
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.wording import percent
-from tsattn.leaderboard.standings import STANDARD, RankedArm, Standings
+from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm, Standings
 
 __all__ = [
     "CAPTION",
@@ -30,6 +30,7 @@ __all__ = [
     "answered",
     "arms_table",
     "beside",
+    "beside_ridge",
     "best_of",
     "chosen_arms",
     "relative_figure",
@@ -42,6 +43,8 @@ _CHOSEN = "chosen"  # what all predictors are called, whichever of them validati
 
 TABLES = ["dataset", "horizon"]
 """What runs must have in common to be compared."""
+
+_WITHOUT_NETWORK = {RIDGE: "the ridge", "seasonal_naive": "seasonal naive"}
 
 _ARM = [*TABLES, "attention"]
 
@@ -141,6 +144,29 @@ def beside(records: Records, chosen: pd.DataFrame, reference: str, metric: str) 
     return compare_pairs(_standings(records, chosen), pairs, [metric])
 
 
+def beside_ridge(records: Records, chosen: pd.DataFrame, metric: str) -> list[str]:
+    """What the arms are beside what needs no network, a sentence; none where that was not run.
+
+    Args:
+        records: of the experiment.
+        chosen: from `chosen_arms`.
+        metric: of the errors.
+    """
+    runs = runs_of(records)
+    arms = chosen.groupby([*TABLES, "attention"])[metric].mean()
+    said = []
+    for predictor, what in _WITHOUT_NETWORK.items():
+        own = runs[(runs["predictor"] == predictor) & (runs["status"] == "done")].set_index(TABLES)[metric]
+        known = arms[[table in own.index for table in arms.index.droplevel("attention")]]
+        if known.empty:
+            continue
+        others = own.loc[[name[:-1] for name in known.index]].to_numpy()
+        below = int((known.to_numpy() < others).sum())
+        count = f"{below or 'none'} of {len(known)} errors of an arm {'lies' if below <= 1 else 'lie'} below"
+        said.append(f"Beside {what}, which takes no network, {count}.")
+    return [f"{' '.join(said)} Attentions are compared here, not models."] if said else []
+
+
 def answered(
     records: Records, chosen: pd.DataFrame, questions: Sequence[Question], metric: str, *, is_grid_ours: bool = True
 ) -> list[Claim]:
@@ -175,7 +201,8 @@ def answered(
             forms = f" ({names[0]} beside {names[1]})" if max(len(question.arms), len(question.others)) > 1 else ""
             lacks = (left[TABLES] == [pair.dataset, pair.horizon]).all(axis=1)
             lacks &= left["attention"].isin([*question.arms, *question.others])  # one of them may be the best yet
-            verdict, words = _verdict(row, bool(known["is_whole"].all()) and not lacks.any())
+            is_whole = bool(known["is_whole"].all()) and not lacks.any()
+            verdict, words = _verdict(row, is_whole, is_open=is_grid_ours and bool(known["is_edge"].all()))
             behind = {True: 1, False: 0}.get(verdict)
             if behind is not None and known["is_edge"].iloc[behind]:
                 verdict = None if is_grid_ours else verdict
@@ -188,15 +215,23 @@ def answered(
     return claims
 
 
-def _verdict(row: Mapping[str, Any], is_whole: bool) -> tuple[bool | None, str]:
-    """What one comparison says, also in words; a tie, or one of too few runs, decides nothing."""
+def _verdict(row: Mapping[str, Any], is_whole: bool, is_open: bool) -> tuple[bool | None, str]:
+    """What one comparison says, also in words; a tie, or one of too few runs, decides nothing.
+
+    Args:
+        row: the comparison.
+        is_whole: whether no run of either arm is missing.
+        is_open: whether it would decide nothing whatever came out, as both arms were best at the edge of the rates.
+    """
     interval = f"{percent(row['percent'])} ({percent(row['percent_low'])} to {percent(row['percent_high'])})"
     if not is_whole:
         return None, f"{interval}, runs are missing"
     if min(row["seeds"], row["reference_seeds"]) < LEAST_SEEDS:
         return None, f"{interval}, too few seeds"
     if row["verdict"] == "tie":
-        return None, f"{interval}, a tie, where {row['percent_detectable']:.1f} % would have been found"
+        found = "nothing would decide, as the rates of both are at the edge of those tried"
+        found = found if is_open else f"{row['percent_detectable']:.1f} % would have been found"
+        return None, f"{interval}, a tie, where {found}"
     return {"better": True, "worse": False}.get(row["verdict"]), f"{interval}, {row['verdict']}"
 
 

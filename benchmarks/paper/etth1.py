@@ -22,11 +22,13 @@ import pandas as pd
 from benchmarks.paper.chosen_arms import (
     CAPTION,
     INTERVALS,
+    TABLES,
     TIME,
     Question,
     answered,
     arms_table,
     beside,
+    beside_ridge,
     chosen_arms,
     relative_figure,
 )
@@ -88,11 +90,28 @@ def report(records: Records) -> PaperReport:
             "level by its rank and normalises queries and keys.",
             "The eighth of eight levels has more blocks than a context of 96 hours has tokens, and the seventh two "
             "tokens a block at most: they add little but the score of a token with itself.",
+            *_of_edges(chosen),
+            *beside_ridge(records, chosen, METRIC),
+            "BTT has another number of parameters of the scores than the other arms, and begins with larger logits.",
             "Blocks by days, sliding windows and BTT are not in the paper's table"
             + "".join(f"; {one}" for one in _at_some_horizons(chosen))
             + ".",
         ],
     )
+
+
+def _of_edges(chosen: pd.DataFrame) -> list[str]:
+    """How many arms were best at the edge of what was tried."""
+    tables = chosen.groupby([*TABLES, "attention"])[["is_edge"]].first()
+    at_edge = int(tables["is_edge"].sum())
+    if not at_edge:
+        return []
+    is_alike = len(set(chosen["steps"])) == 1
+    also = f", and all with {listed(chosen['steps'])} steps" if is_alike else ""
+    return [
+        f"{at_edge} of {len(tables)} choices of validation are at the edge of the rates{also}: models that are trained "
+        "as briefly as that are not at their best, and what they differ in might turn round."
+    ]
 
 
 def _dropout(sizes: pd.DataFrame) -> str:

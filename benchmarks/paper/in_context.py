@@ -72,7 +72,8 @@ _KIND = {"btt": "BTT", "bilinear_mlr": "bilinear MLR"}
 _LEARNS = (
     f"at most widths of heads of a rank below d: all seeds of the heads above {FAILED:g}, and all of the arm, which "
     f"validation chose, below {LEARNT:g}; it does not hold where all seeds of the heads lie below {LEARNT:g}, or where "
-    f"they fail and no seed of the arm lies below; nothing is decided by an arm or heads that do not learn {BEHIND}"
+    f"they fail and no seed of the arm lies below; nothing is decided by an arm or heads that do not learn {BEHIND}, "
+    "nor at a width beside which nothing stands"
 )
 _LOWER = (
     "at most widths of heads of a rank below d: of all arms of a higher rank {} that which validation chose has a "
@@ -126,6 +127,8 @@ def _judged(chosen: pd.DataFrame, text: str, is_asked: Callable[[pd.DataFrame], 
     for name, heads, others in _of_low_rank(chosen):
         family = others[is_asked(others) & (others["rank"] > heads["rank"].iloc[0])]  # one level is the low-rank form
         if family.empty:
+            words.append(f"{name}: nothing of this kind beside heads")
+            verdicts.append(None)
             continue
         best = best_arm(family)
         verdict, why = _verdict(heads, best)
@@ -169,10 +172,13 @@ def _width_claim(chosen: pd.DataFrame, kind: str) -> Claim:
     words, verdicts = [], []
     for name, heads, others in _of_low_rank(chosen):
         family = others[(others["kind"] == kind) & (others["rank"] > heads["rank"].iloc[0])]
-        if len(family):
-            best = best_arm(family)
-            verdicts.append(is_better(best, heads, is_grid_ours=_is_grid_ours(best)))
-            words.append(_beside(name, best, heads))
+        if family.empty:
+            words.append(f"{name}: nothing of this kind beside heads")
+            verdicts.append(None)
+            continue
+        best = best_arm(family)
+        verdicts.append(is_better(best, heads, is_grid_ours=_is_grid_ours(best)))
+        words.append(_beside(name, best, heads))
     text = f"At the same width {_KIND[kind]} has a lower error than heads of a rank below d."
     return Claim(text, "; ".join(words) or "no such runs", most(verdicts), _LOWER.format("of this kind"))
 
@@ -264,8 +270,10 @@ def _differences(runs: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
         "BTT normalises its mapped keys, and no other arm its queries or keys.",
         "Arms of one width differ in the parameters of their scores (column `scores`): BTT has more than heads, and "
         "so have bilinear MLR and MLBTC with more components than these; the last claim asks for as many.",
-        "Standard attention begins with logits of about a third of those of structured arms, bilinear MLR of one level "
-        "as these do: heads of low rank are whichever of the two validation prefers, where both were run.",
+        "Standard attention begins with logits of about a third of those of BTT, MLBTC and bilinear MLR of one level, "
+        "and bilinear MLR of L levels with sqrt(L) times those. Heads of low rank are standard attention or bilinear "
+        "MLR of one level, whichever validation prefers where both were run: that is so for BTT and MLBTC, while what "
+        "several levels gain beside it may in part be that their logits begin larger.",
         "Of a kind the form with the least validation error answers, and kinds have different numbers of forms: of the "
         "best of many, a claim that it is lower is wrong more often, and one that it is not less often, than of one.",
         *([f"Of one width alone, unlike the others, are: {', '.join(at_one)}."] if at_one else []),

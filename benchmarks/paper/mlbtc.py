@@ -25,6 +25,7 @@ from benchmarks.paper.chosen_arms import (
     answered,
     arms_table,
     beside,
+    beside_ridge,
     chosen_arms,
     relative_figure,
 )
@@ -118,6 +119,7 @@ def report(records: Records) -> PaperReport:
             "those of MLBTC begin about three times as large as those of standard attention, whichever the form, so "
             "that only comparisons among its forms are of structure alone.",
             "Of a family the form with the least validation error answers; families have different numbers of forms.",
+            *beside_ridge(records, chosen, METRIC),
         ],
     )
 

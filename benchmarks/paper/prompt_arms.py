@@ -45,8 +45,8 @@ ARM = ["dimensions", "width", "arm"]
 LEGEND = (
     "`error` is the squared error of the last value over d, the mean of the seeds, and `spread` its standard deviation "
     "over them; `rank` is that of the bilinear form of a head, at most; `scores` is how many parameters queries and "
-    "keys of a layer have; flops are those of a forward pass of one prompt; `rates` is of how many learning rates one "
-    "was chosen."
+    "keys of a layer have; flops are those of a forward pass of one prompt; `seconds` are the median of the seeds; "
+    "`rates` is of how many learning rates one was chosen."
 )
 """What the columns of `prompts_table` are."""
 
@@ -226,7 +226,7 @@ def prompts_table(chosen: pd.DataFrame, solved: pd.DataFrame) -> pd.DataFrame:
                 "rates": int(part["candidates"].iloc[0]),
                 "parameters": int(part["parameters"].iloc[0]),
                 "flops": int(part["flops"].iloc[0]),
-                "seconds": part["seconds"].astype("float64").mean(),
+                "seconds": part["seconds"].astype("float64").median(),
             }
         )
     rows += [

@@ -79,7 +79,9 @@ def test_a_row_is_what_the_records_say(accuracy: Any) -> None:
     assert (row.mse_verdict, of["ETTm1", "huber"].mse_verdict, row.reason, row.runs) == ("better", "tie", "", 4)
     assert (str(base.beside), base.runs_below, base.mse_verdict) == ("ridge", "4 of 4", "better")
     assert of["ETTm1", "distilled"].runs == 4
-    assert of["ETTm1", "distilled"].mse_freedom == 4 * 3, "of four networks of four seeds"
+    assert 10 < of["ETTm1", "distilled"].mse_freedom <= 4 * 3, (
+        "of four networks of four seeds, which do little to all alike"
+    )
     assert of["ETTm1", "wide"].reason == "failed: the loss is not a number"
     for name in ("slow", "context_2048"):
         assert (of["ETTm1", name].reason, of["ETTm1", name].runs) == ("not run", 0)
