@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import dateutil.tz
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +17,7 @@ import tsattn
 from tests.forecaster.toys import L, T, frame_of
 from tsattn.cli import main
 from tsattn.errors import UserError
+from tsattn.forecaster import Forecaster
 from tsattn.task import UNKNOWN_ZONE, Task
 
 BERLIN, TOKYO = "Europe/Berlin", "Asia/Tokyo"
@@ -109,6 +111,28 @@ def test_so_is_what_is_trained_on(run: Path, local: pd.DataFrame) -> None:
     np.testing.assert_array_equal(*(values(one.predict(local)) for one in tuned))
 
 
+def test_days_of_another_zone_are_no_days_of_this_one(local: pd.DataFrame) -> None:
+    rows = local.groupby("unique_id").cumcount()
+    days = local.assign(ds=pd.date_range("2023-06-01", periods=rows.max() + 1, tz=BERLIN)[rows.to_numpy()])
+    naive = Forecaster("seasonal_naive", prediction_length=T).fit(days)
+    utc = days.assign(ds=days["ds"].dt.tz_localize(None).dt.tz_localize("UTC"))
+    with pytest.raises(
+        UserError, match=r"days that begin at midnight in UTC, but .* is in Europe/Berlin, where that is no"
+    ):
+        naive.predict(utc)
+    instants = naive.predict(days.assign(ds=days["ds"].dt.tz_convert("UTC")))
+    pd.testing.assert_frame_equal(instants, naive.predict(days))
+
+
+@pytest.mark.parametrize("zone", [dateutil.tz.tzutc(), dateutil.tz.gettz(BERLIN), dateutil.tz.tzoffset(None, 7200)])
+def test_zones_without_a_name_that_leads_back_to_them_are_taken(zone: Any, local: pd.DataFrame, tmp_path: Path) -> None:
+    frame = local.assign(ds=local["ds"].dt.tz_convert(zone))
+    fitted = Forecaster("seasonal_naive", prediction_length=T).fit(frame)
+    forecast = fitted.predict()
+    assert (fitted.predict(frame)["ds"] == forecast["ds"]).all()
+    assert (fitted.predict(local)["ds"] == forecast["ds"]).all()
+
+
 @pytest.mark.parametrize("given", ["no zone", "steps"])
 def test_other_times_are_refused(given: str, run: Path, local: pd.DataFrame) -> None:
     steps = local.assign(ds=local.groupby("unique_id").cumcount())
@@ -132,7 +156,7 @@ def test_a_model_of_an_older_version_takes_stamps_as_they_are_and_says_so(
     old = tsattn.load(tmp_path / "model")
     with caplog.at_level(logging.WARNING, "tsattn"):
         forecast = old.predict(in_zone(local, "UTC"))
-    says = [one.getMessage() for one in caplog.records if "did not keep its time zone" in one.getMessage()]
+    says = [one.getMessage() for one in caplog.records if "the time zone of the model was not kept" in one.getMessage()]
     assert len(says) == 1
     assert says[0].endswith("time stamps are taken in theirs, UTC, as if that were the same")
     assert str(forecast["ds"].dt.tz) == "UTC"

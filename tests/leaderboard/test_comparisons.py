@@ -187,7 +187,8 @@ def test_runs_of_one_seed_are_pairs() -> None:
         ((1, 2, 3), [24], 3 * 2 + 3),
         ((1, 2, 3, 4), [24], 3),
         ((1, 2), [24, 48], 3 + 3 + 3),
-        ((1, 2, 3), [24, 48], 2 + 2),
+        ((2, 3, 4), [24, 48], 2 + 2),
+        ((1, 2, 3), [24, 48], 2 * 3 * 2 + 3),  # whose single runs lie further apart at one, so that pairs are too few
     ):
         found = _compared(seeds, horizons).loc[(horizons[0], "patchtst", "swa", "mse")]
         assert found["is_paired"]
@@ -301,6 +302,13 @@ def test_data_of_one_name_that_are_of_different_files_are_refused() -> None:
         "report their records apart, or give one another name"
     )
     Standings(Records.of([of("first", "ridge", "a.csv"), of("second", "persistence", "a.csv")]))
+    later = of(
+        "second", "persistence", "a.csv, until: null, clean: false"
+    )  # options that came later, as all was before
+    Standings(Records.of([of("first", "ridge", "a.csv"), later]))
+    shorter = of("second", "persistence", "a.csv, until: '2014-01-01'")
+    with pytest.raises(UserError, match=r"data\.until is None in the one and 2014-01-01 in the other"):
+        Standings(Records.of([of("first", "ridge", "a.csv"), shorter]))
     moved = [of("first", "ridge", "a.csv", key="r"), of("second", "ridge", "/mnt/a.csv", key="r")]
     Standings(Records.of([*moved, of("second", "persistence", "/mnt/a.csv")]))
 

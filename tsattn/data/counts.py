@@ -32,12 +32,13 @@ def check_distribution(output: Output, data: ForecastDataModule) -> None:
     check_counts(data.panel, f"distribution {output.distribution}")
 
 
-def check_counts(panel: Panel, what: str) -> None:
+def check_counts(panel: Panel, what: str, of: Panel | None = None) -> None:
     """Refuse values that are no whole numbers from 0.
 
     Args:
         panel: the series, NaN where missing.
         what: needs counts, as the message says it.
+        of: the series that these are the ends of, by whose rows the message speaks; None of whole ones.
 
     Raises:
         UserError: naming column, series and row of the first.
@@ -50,8 +51,10 @@ def check_counts(panel: Panel, what: str) -> None:
     row, channel = (int(place[0]) for place in is_bad.nonzero())
     number = int(panel.starts.searchsorted(row, side="right")) - 1
     of_series = "" if panel.is_wide else f" of series {shown(panel.ids[number])}"
+    place = row - int(panel.starts[number]) + 1
+    place += 0 if of is None else int(of.lengths[number] - panel.lengths[number])
     raise UserError(
         f"{what} takes counts, whole numbers from 0, but column {shown(panel.channels[channel])} has "
-        f"{values[row, channel]:g} in row {row - int(panel.starts[number]) + 1}{of_series}, {panel.time[row]}; "
+        f"{values[row, channel]:g} in row {place}{of_series}, {panel.time[row]}; "
         "models with distribution normal or student_t take any value"
     )

@@ -25,7 +25,7 @@ from tsattn.data.size_checks import check_choices, check_sizes
 from tsattn.data.sources import Source
 from tsattn.data.split_rule import AllRows, SplitRule
 from tsattn.data.splits import PART_WORDS, Split, all_origins
-from tsattn.data.time_numbers import time_zone
+from tsattn.data.time_numbers import kept_zone
 from tsattn.data.window_loaders import HOST, WindowLoaders
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError
@@ -334,7 +334,7 @@ class ForecastDataModule(LightningDataModule):
             covariate_categories=aligned_categories(
                 (*panel.past_names, *panel.future_names), panel.covariate_categories
             ),
-            time_zone=time_zone(panel.time),
+            time_zone=kept_zone(panel.time),
         )
 
     def _check_windows(self, splits: list[Split]) -> None:

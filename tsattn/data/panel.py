@@ -124,7 +124,7 @@ class Panel:
         zone = time_zone(self.time)
         if task.time_zone == UNKNOWN_ZONE and zone is not None:
             logger.warning(
-                "%s: the model was saved by a version that did not keep its time zone; time stamps are taken in "
+                "%s: the time zone of the model was not kept when it was saved; time stamps are taken in "
                 "theirs, %s, as if that were the same",
                 source,
                 zone,

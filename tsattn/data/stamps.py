@@ -105,7 +105,19 @@ def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
     if (time.tz is None) != (other.tz is None):
         mine, theirs = ("no time zone" if tz is None else f"time zone {tz}" for tz in (time.tz, other.tz))
         raise UserError(f"{source} has {mine}, {others} {theirs}; time stamps need one in both or in neither")
-    return time if time.tz is None else time.tz_convert(other.tz)
+    if time.tz is None:
+        return time
+    converted = time.tz_convert(other.tz)
+    if len(time) > 1 and _are_midnights(time) and not _are_midnights(converted):
+        raise UserError(
+            f"{source} has days that begin at midnight in {time.tz}, but {others} is in {other.tz}, where that is no "
+            "midnight: give its days in that time zone"
+        )
+    return converted
+
+
+def _are_midnights(time: pd.DatetimeIndex) -> bool:
+    return bool((time == time.normalize()).all())
 
 
 def _whole_numbers(column: pd.Series) -> pd.Series | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tsattn.data.frequency import Times
 from tsattn.task import UNKNOWN_ZONE, Task
 
-__all__ = ["no_times_of", "time_numbers", "time_unit", "time_zone", "times_like", "times_of"]
+__all__ = ["kept_zone", "no_times_of", "time_numbers", "time_unit", "time_zone", "times_like", "times_of"]
 
 
 def time_numbers(time: Times) -> NDArray[np.int64]:
@@ -22,6 +22,20 @@ def time_numbers(time: Times) -> NDArray[np.int64]:
 def time_unit(time: Times) -> str | None:
     """The unit of time stamps, such as ``us``; None of steps."""
     return time.unit if isinstance(time, pd.DatetimeIndex) else None
+
+
+def kept_zone(time: Times) -> str | None:
+    """The same as a task keeps it: ``unknown`` of one whose name does not lead back to it, as of some of dateutil."""
+    zone = time_zone(time)
+    if zone is None:
+        return None
+    assert isinstance(time, pd.DatetimeIndex)
+    try:
+        some = time[:1]
+        again = some.tz_convert(zone)
+    except (LookupError, ValueError, TypeError):
+        return UNKNOWN_ZONE
+    return zone if again.tz_localize(None).equals(some.tz_localize(None)) else UNKNOWN_ZONE
 
 
 def time_zone(time: Times) -> str | None:

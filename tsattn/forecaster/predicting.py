@@ -17,7 +17,6 @@ from tsattn.data import Panel
 from tsattn.data.continued import with_future
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
-from tsattn.data.time_numbers import time_zone
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.forecaster.fitted_series import FittedSeries
@@ -29,7 +28,7 @@ from tsattn.predictors import Predictor
 from tsattn.predictors.calibrated import with_levels
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.long_horizons import beyond_training
-from tsattn.task import UNKNOWN_ZONE, Task
+from tsattn.task import Task
 from tsattn.training import Execution
 
 __all__ = ["Predicting"]
@@ -85,9 +84,13 @@ class Predicting:
             raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give a frame")
         fitted, task = self.known, self.task
         if frame is not None:
-            panel = self.reader.for_task(task).unweighted().read(frame, source, future=future)
+            reader = self.reader.for_task(task).unweighted()
+            if self.series is not None:  # of all zones the very one, also where no name leads back to it
+                reader = replace(reader, zone_of=self.series.panel.time)
+            panel = reader.read(frame, source, future=future)
             source = str(frame) if isinstance(frame, str | Path) else source
-            panel.warn_of_unknown_zone(task, source)
+            if self.series is None:
+                panel.warn_of_unknown_zone(task, source)
             return panel.for_task(task, source), fitted
         if self.series is None:
             raise UserError("this model came without the series that it was fitted on: give a frame")
@@ -98,15 +101,14 @@ class Predicting:
 
     @property
     def task(self) -> Task:
-        """What the predictor was fitted for; a time zone that was not saved with it is that of its series.
+        """What the predictor was fitted for.
 
         Raises:
             UserError: before a fit.
         """
         task = self.known.predictor.task
         assert task is not None
-        is_lacking = task.time_zone == UNKNOWN_ZONE and self.series is not None
-        return replace(task, time_zone=time_zone(self.series.panel.time)) if is_lacking and self.series else task
+        return task
 
     def forecasts(
         self, frame: Any, horizon: int | None, future: Any, level: Any, batch_size: int

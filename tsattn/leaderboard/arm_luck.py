@@ -5,9 +5,9 @@ seeds of one arm alone would say next to nothing of it. That need not hold: one 
 than the others. Where an F test at the 10 % level says that the runs of an arm lie further apart than those of the
 others (or, of two ways, from the mean of the others of the same seed), its luck is its own, of all its horizons, with
 the few degrees of freedom that these have. Where horizons differ in their luck, the runs at each are taken relative to
-it for that. What the test overlooks depends on how much larger that luck is: of two seeds at two horizons, beside three
-other arms, 3 cases of 100 where it is tenfold, and 30 of 100 where it is threefold. Where no arm has two seeds nothing
-is known about others, and what comes out holds for these models alone.
+that of the others there. What the test overlooks depends on how much larger that luck is: of two seeds at two horizons,
+beside three other arms, 3 cases of 100 where it is tenfold, and 30 of 100 where it is threefold. Where no arm has two
+seeds nothing is known about others, and what comes out holds for these models alone.
 """
 
 from __future__ import annotations
@@ -80,6 +80,11 @@ class ArmLucks:
         """Of an arm; the same one for all that have none of their own."""
         return self.own.get(arm, self.common).get(horizon)
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether all horizons tell together how large the luck of all is."""
+        return len({id(luck) for luck in self.common.values()}) == 1
+
     @classmethod
     def apart(cls, tables: Mapping[int, Table]) -> ArmLucks:
         """Of single runs.
@@ -87,15 +92,15 @@ class ArmLucks:
         Args:
             tables: by the horizon.
         """
-        common = at_each_horizon(tables, _of_runs)
-        scaled = _scaled(tables, common)
         found = {}
         for arm in _arms(tables):
+            base = at_each_horizon(_each_without(arm, tables), _of_runs)
+            scaled = _scaled(tables, base)
             own = _of_runs([{one: runs for one, runs in table.items() if one == arm} for table in scaled])
             others = _of_runs([_without(arm, table) for table in scaled])
             if own is not None and others is not None and own.exceeds(others):
-                found[arm] = _at_scale(own, common)
-        return cls(common, found)
+                found[arm] = _at_scale(own, base)
+        return cls(at_each_horizon(tables, _of_runs), found)
 
     @classmethod
     def crossed(cls, tables: Mapping[int, Table]) -> ArmLucks:
@@ -111,6 +116,8 @@ class ArmLucks:
             return cls({}, {})
         found = {}
         for arm in _arms(tables):
+            base = at_each_horizon(_each_without(arm, tables), _of_what_is_left)
+            scaled = _scaled(tables, base)
             others = [_without(arm, table) for table in scaled]
             beside = [
                 one
@@ -122,7 +129,7 @@ class ArmLucks:
                 continue
             # a mean of k others has a kth of the variance of one
             if own.exceeds(of_others.times(math.sqrt(1 + 1 / min(count for _, count in beside)))):
-                found[arm] = _at_scale(own, common)
+                found[arm] = _at_scale(own, base)
         return cls(common, found)
 
 
@@ -147,23 +154,28 @@ def _without(arm: RankedArm, table: Table) -> Table:
     return {one: runs for one, runs in table.items() if one != arm}
 
 
-def _scaled(tables: Mapping[int, Table], common: Mapping[int, SeedLuck]) -> list[Table]:
-    """Relative to the luck of all at each horizon."""
+def _each_without(arm: RankedArm, tables: Mapping[int, Table]) -> dict[int, Table]:
+    return {horizon: _without(arm, table) for horizon, table in tables.items()}
+
+
+def _scaled(tables: Mapping[int, Table], base: Mapping[int, SeedLuck]) -> list[Table]:
+    """Relative to a luck at each horizon; without horizons at which there is none, unless there is none at any."""
+    if not any(luck.spread for luck in base.values()):
+        return [*tables.values()]
     return [
-        {arm: one.relative_to(_scale(common.get(horizon))) for arm, one in table.items()}
+        {arm: one.relative_to(base[horizon].spread) for arm, one in table.items()}
         for horizon, table in tables.items()
+        if horizon in base and base[horizon].spread
     ]
 
 
-def _scale(luck: SeedLuck | None) -> float:
-    return 1.0 if luck is None or not luck.spread else luck.spread
-
-
-def _at_scale(own: SeedLuck, common: Mapping[int, SeedLuck]) -> dict[int, SeedLuck]:
-    """At each horizon, from what it is relative to the luck of all there.
+def _at_scale(own: SeedLuck, base: Mapping[int, SeedLuck]) -> dict[int, SeedLuck]:
+    """At each horizon, from what it is relative to the luck of the others there.
 
     Where that is one for all horizons its uncertainty cancels out, as the runs were divided by it.
     """
-    if len({id(luck) for luck in common.values()}) == 1:
-        return {horizon: own.times(_scale(luck)) for horizon, luck in common.items()}
-    return {horizon: own.scaled_by(luck) if luck.spread else own.times(1.0) for horizon, luck in common.items()}
+    if not any(luck.spread for luck in base.values()):
+        return dict.fromkeys(base, own)
+    if len({id(luck) for luck in base.values()}) == 1:
+        return {horizon: own.times(luck.spread) for horizon, luck in base.items()}
+    return {horizon: own.scaled_by(luck) for horizon, luck in base.items()}

@@ -161,8 +161,8 @@ def by_block_length(
 
     Returns:
         A row for each difference from standard attention and each length of `STRETCHES`, without those that come to the
-        same length: the columns of `compare_all`, where ``holm`` is corrected beside all other p-values of ``found`` as
-        they are.
+        same length: the columns of `compare_all` but for what is ``detectable``, where ``holm`` is corrected beside
+        all other p-values of ``found`` as they are.
     """
     chosen = found[found["verdict"].isin(["better", "worse"]) & (found["against"] == STANDARD)]
     only = set(chosen[COMPARISON].itertuples(index=False, name=None))
@@ -173,9 +173,10 @@ def by_block_length(
         return seed not in without
 
     own = found.set_index(COMPARISON)["p"]
-    parts = [found.iloc[:0]]
+    parts = [found.iloc[:0].drop(columns=[*_DETECTABLE])]
     for stretch in STRETCHES if pairs else ():
         part = _compared(board, pairs, known, known, resamples, only=only, stretch=stretch)
+        part = part.drop(columns=[*_DETECTABLE])
         for place, row in enumerate(part[[*COMPARISON, "p"]].itertuples(index=False, name=None)):
             beside = own.drop(index=[row[:-1]]).dropna().to_numpy(float)
             part.loc[place, "holm"] = adjusted(np.append(beside, float(row[-1])))[-1]
@@ -259,6 +260,7 @@ _COLUMNS = [
     ),
     "seed_freedom",
 ]
+_DETECTABLE = ("detectable", "percent_detectable")
 _JUDGED = ("difference", "low", "high", "holm")
 
 

@@ -6,12 +6,9 @@ all horizons than what it should be held against. These comparisons are a family
 their own number.
 
 Windows of several horizons cover the same time, so that their luck hangs together, nobody knows how closely. It is
-taken to be the same at all horizons: the quantiles of the deviations over time of every horizon are averaged. No other
-way to hang together makes a mean vary more (Dhaene et al. 2002, *The concept of comonotonicity in actuarial science and
+taken to be the same at all horizons: the quantiles of the deviations of every horizon are averaged. No other way to
+hang together makes a mean vary more (Dhaene et al. 2002, *The concept of comonotonicity in actuarial science and
 finance: theory*), so that intervals are rather too wide.
-
-Runs at two horizons are two trainings, and their luck is taken to be independent. What is known of its size may come
-from all horizons together, so that all of it is taken to be as uncertain at once as where it is least known.
 """
 
 from __future__ import annotations
@@ -30,7 +27,6 @@ from tsattn.leaderboard.standings import RankedArm, Standings
 __all__ = ["MeanPair", "compare_means"]
 
 _METRIC = "mse"
-_SEED = 20261125
 _COLUMNS = [
     *("dataset", "predictor", "attention", "against", "horizons", "mean", "reference", "difference", "low", "high"),
     *("p", "holm", "detectable", "is_other_loss", "undecided", "verdict"),
@@ -145,21 +141,12 @@ def _undecided(compared: tuple[dict[str, object], Deviations | None] | None) -> 
 
 
 def _together(parts: list[Deviations]) -> Deviations:
-    """Of the mean of several, all of which are as lucky as each other in time, and none as another in its seeds."""
+    """Of the mean of several, all of which are as lucky as each other."""
     count = min(len(one.values) for one in parts)
     levels = (np.arange(count) + 0.5) / count
-    over_time = [one.sources[0][1] if one.sources else one.values for one in parts]
-    values = np.mean([np.quantile(one, levels) for one in over_time], axis=0)
-    known = [(float(np.mean([one.parts[0][0] for one in parts])), min(one.parts[0][1] for one in parts))]
-    freedoms = [freedom for one in parts for _, freedom in one.parts[1:]]
-    if freedoms:
-        zero = np.zeros(count)
-        of_seeds = np.mean([sum((drawn[:count] for drawn, _ in one.sources[1:]), zero) for one in parts], axis=0)
-        known.append((float(of_seeds.std()), min(freedoms)))
-        values = values + of_seeds * np.sqrt(
-            min(freedoms) / np.random.default_rng(_SEED).chisquare(min(freedoms), count)
-        )
-    return Deviations(values, known)
+    values = np.mean([np.quantile(one.values, levels) for one in parts], axis=0)
+    spread = float(np.mean([one.spread for one in parts]))
+    return Deviations(values, [(spread, min(one.freedom for one in parts))])
 
 
 def _is_any(seed: int) -> bool:

@@ -4,7 +4,7 @@ Runs of the same seed begin with the same weights and see the same batches where
 lie closer to each other than to other seeds. So where both arms have as many parameters and the same seeds, and enough
 of these to know how far pairs lie apart, pairs are drawn, and what luck does is `N / (N - H)` times the variance of the
 N differences around their means at H horizons, of `N - H` degrees of freedom. That holds however alike the runs of a
-pair are.
+pair are. Horizons are pooled where those of the single runs of the predictor are, which are more.
 
 Where too little is known of the pairs of two arms alone, or they have not as many parameters, but the same seeds, pairs
 are taken out of an analysis of variance of two ways over all attentions of a predictor: what is left of their runs is
@@ -23,7 +23,7 @@ import numpy as np
 from tsattn.leaderboard.arm_luck import ArmLucks, ArmRuns
 from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns
 from tsattn.leaderboard.deviations import Deviations, deviations
-from tsattn.leaderboard.seed_luck import SeedLuck, at_each_horizon
+from tsattn.leaderboard.seed_luck import SeedLuck
 from tsattn.leaderboard.standings import METRICS, RankedArm, Standings
 
 __all__ = ["COMPARISON", "Pair", "PairedErrors", "Seeds", "predictor_of"]
@@ -164,11 +164,13 @@ class PairedErrors:
 
     def _luck(self, horizon: int, arm: RankedArm, metric: str) -> SeedLuck | None:
         """Of the seeds of an arm, relative to the error."""
-        name = self.alike(arm)
+        return self._of_single_runs(self.alike(arm), metric).at(horizon, arm)
+
+    def _of_single_runs(self, name: str, metric: str) -> ArmLucks:
         if (name, metric) not in self._apart:
             tables = {one: self._alike(name, one, metric) for one in self._horizons}
             self._apart[name, metric] = ArmLucks.apart(tables)
-        return self._apart[name, metric].at(horizon, arm)
+        return self._apart[name, metric]
 
     def _luck_of_pairs(self, pair: Pair, metric: str) -> SeedLuck | None:
         """Of the differences of runs of one seed, relative to the reference; None where too little is known of it, no
@@ -184,7 +186,9 @@ class PairedErrors:
                 others = reference.of(common)
                 if common:
                     found[horizon] = arm.of(common).less(others).relative_to(others.mean)
-        luck = at_each_horizon(found, SeedLuck.of).get(pair.horizon)
+        # pairs alone are too few to tell whether horizons are alike
+        is_pooled = self._of_single_runs(self.alike(pair.arm), metric).is_pooled
+        luck = SeedLuck.of([*found.values()] if is_pooled else [found[pair.horizon]] if pair.horizon in found else [])
         return luck if luck is not None and luck.freedom >= _PAIRED_FREEDOM else None
 
     def _lucks(self, pair: Pair, metric: str) -> tuple[SeedLuck, SeedLuck] | None:

@@ -15,8 +15,9 @@ from tsattn.leaderboard.experiment_text import experiment_content
 
 __all__ = ["check_same_data"]
 
-_OF_MACHINES = ("num_workers", "resident_gb")
+_OF_MACHINES = ("num_workers", "resident_gb", "root", "folder", "verify")
 _OF_RUNS = {*OF_DATA, *_OF_MACHINES} - {"scaling"}  # errors are on the scale
+_NOTHING = (None, False)  # what an option that came later says of what was before
 
 
 def check_same_data(done: pd.DataFrame) -> None:
@@ -51,7 +52,11 @@ def check_same_data(done: pd.DataFrame) -> None:
 def _data_of(experiment: str) -> Mapping[str, Any]:
     """The class of the data and its arguments, but for those that are each run's own."""
     data = experiment_content(experiment).get("data") or {}
-    arguments = {name: value for name, value in (data.get("init_args") or {}).items() if name not in _OF_RUNS}
+    arguments = {
+        name: value
+        for name, value in (data.get("init_args") or {}).items()
+        if name not in _OF_RUNS and not any(value is nothing for nothing in _NOTHING)
+    }
     return {"class_path": data.get("class_path"), **arguments}
 
 
@@ -61,5 +66,5 @@ def _text(data: Mapping[str, Any]) -> str | None:
 
 
 def _difference(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
-    name = next(name for name in {**one, **two} if one.get(name) != two.get(name))
+    name = next(name for name in {**one, **two} if json.dumps(one.get(name)) != json.dumps(two.get(name)))
     return f"data.{name} is {shown(str(one.get(name)))} in the one and {shown(str(two.get(name)))} in the other"

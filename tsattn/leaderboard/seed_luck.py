@@ -14,7 +14,8 @@ seeds, (A - 1) (S - 1) of A arms with S seeds each.
 Both are relative to the error, and all horizons of a data set tell them together as long as Bartlett's test at the 25 %
 level does not say that they differ (the level at which estimates that may be pooled are best pooled or not: Bozivich,
 Bancroft and Hartley 1956, *Power of analysis of variance test procedures for certain incompletely specified models*).
-Elsewhere each horizon has its own, and one without runs of two seeds the largest of the others. Luck that grows so
+Elsewhere each horizon has its own, and one without runs of two seeds the largest of the others, which is too small
+where luck grows with the horizon and the last lacks seeds. Luck that grows so
 little that the test does not see it is taken for too small where it is largest: of four horizons, two seeds and luck
 that doubles from the first to the last, 95 % intervals at the last hold the truth in 89 of 100 cases.
 """

@@ -150,7 +150,7 @@ def future_batches(
     """
     assert predictor.task is not None
     if predictor.forecasts_counts:
-        check_counts(panel.last_rows(predictor.context_length) if panel.is_mapped else panel, "this model")
+        check_counts(panel.last_rows(predictor.context_length), "this model", of=panel)
     task = replace(predictor.task, context_length=predictor.context_length)
     warns = not predictor.takes_short_contexts
     windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns)

@@ -151,9 +151,12 @@ def test_until_leaves_out_what_came_later() -> None:
     assert (split.train_end, split.val_end, split.test_end) == (int(0.7 * rows), rows - int(0.2 * rows), rows)
     assert data.name == data.task.data == "vic_electricity_until_2014-05-27"
     with pytest.raises(UserError, match="'soon' is not a date"):
-        PublicDataModule("ETTh1", until="soon")
-    with pytest.raises(UserError, match="so that until 2001-01-01 00:00:00 there is nothing"):
-        PublicDataModule("ETTh1", until="2001-01-01").setup("fit")
+        PublicDataModule("weather", until="soon")
+    for date in ("2001-01-01", "2031-01-01"):
+        with pytest.raises(UserError, match=rf"until must lie within vic_electricity, .*, not at {date} 00:00:00"):
+            PublicDataModule("vic_electricity", until=date).setup("fit")
+    with pytest.raises(UserError, match="the parts of ETTh1 are months from its beginning"):
+        PublicDataModule("ETTh1", until="2018-03-01")
 
 
 @pytest.mark.real_data

@@ -16,7 +16,7 @@ from tsattn.data.public.card_file import card_reader, channels_frame, mask_senti
 from tsattn.data.public.cards import CARDS, Card, card_of
 from tsattn.data.public.download import data_root, fetch
 from tsattn.data.sources import Source
-from tsattn.data.split_rule import in_zone, iso_date
+from tsattn.data.split_rule import EttMonths, in_zone, iso_date
 from tsattn.errors import UserError, one_of
 from tsattn.task import Task
 
@@ -61,6 +61,8 @@ class PublicDataModule(ForecastDataModule):
             raise UserError(
                 f"clean masks the numbers that stand for missing values, but {name} has none; valid: {valid}"
             )
+        if until is not None and isinstance(self.card.rule, EttMonths):
+            raise UserError(f"the parts of {name} are months from its beginning, so that until leaves out none of them")
         self.root = root
         self.clean = clean
         self.channels_as_series = channels_as_series
@@ -142,9 +144,10 @@ class CardSource(Source):
                 )
             if self.until is not None:
                 end = int(panel.time.searchsorted(in_zone(self.until, getattr(panel.time, "tz", None), "until")))
-                if not end:
+                if not 0 < end < rows:
                     raise UserError(
-                        f"{card.name} begins at {panel.time[0]}, so that until {self.until} there is nothing"
+                        f"until must lie within {card.name}, which has rows from {panel.time[0]} to {panel.time[-1]}, "
+                        f"not at {self.until}"
                     )
                 panel = panel.until(np.array([end]))
         return mask_sentinels(panel, card) if self.clean else panel

@@ -135,9 +135,8 @@ def _chosen_text(analysis: Analysis) -> list[str]:
         text.append(
             "What validation and rolling origins chose is compared with standard attention of the same predictor and "
             "with the ridge by its mean MSE over all horizons. These comparisons are few, and corrected for their own "
-            "number; their intervals take the luck of time for the same at all horizons, which makes them rather too "
-            "wide, and that of seeds for independent, as runs at two horizons are two trainings. Single horizons, "
-            "among all others: see differences."
+            "number; their intervals take the luck of time and seeds for the same at all horizons, which makes them "
+            "rather too wide. Single horizons, among all others: see differences."
         )
     return text
 
