@@ -93,13 +93,16 @@ class ArmLucks:
             tables: by the horizon.
         """
         found = {}
+        means = _means(tables)
         for arm in _arms(tables):
-            base = at_each_horizon(_each_without(arm, tables), _of_runs)
-            scaled = _scaled(tables, base)
-            own = _of_runs([{one: runs for one, runs in table.items() if one == arm} for table in scaled])
+            base = at_each_horizon(_each_without(arm, means), _of_runs)
+            scaled = _scaled(means, base)
+            own = _of_runs([_alone(arm, table) for table in scaled])
             others = _of_runs([_without(arm, table) for table in scaled])
             if own is not None and others is not None and own.exceeds(others):
-                found[arm] = _at_scale(own, base)
+                whole = _of_runs([_alone(arm, table) for table in _scaled(tables, base)])
+                assert whole is not None
+                found[arm] = _at_scale(whole, base)
         return cls(at_each_horizon(tables, _of_runs), found)
 
     @classmethod
@@ -110,36 +113,52 @@ class ArmLucks:
             tables: by the horizon; the runs at each are over the same windows.
         """
         common = at_each_horizon(tables, _of_what_is_left)
-        scaled = _scaled(tables, common)
+        means = _means(tables)
+        scaled = _scaled(means, common)
         apart, left = SeedLuck.of(_runs(scaled)), _of_what_is_left(scaled)
         if apart is None or left is None or not apart.is_more_than(left):
             return cls({}, {})
         found = {}
         for arm in _arms(tables):
-            base = at_each_horizon(_each_without(arm, tables), _of_what_is_left)
-            scaled = _scaled(tables, base)
-            others = [_without(arm, table) for table in scaled]
-            beside = [
-                one
-                for table, rest in zip(scaled, others, strict=True)
-                if arm in table and (one := table[arm].beside([*rest.values()])) is not None
-            ]
-            own, of_others = SeedLuck.of([runs for runs, _ in beside]), _of_what_is_left(others)
+            base = at_each_horizon(_each_without(arm, means), _of_what_is_left)
+            scaled = _scaled(means, base)
+            beside = _beside_others(arm, scaled)
+            own = SeedLuck.of([runs for runs, _ in beside])
+            of_others = _of_what_is_left([_without(arm, table) for table in scaled])
             if own is None or of_others is None:
                 continue
             # a mean of k others has a kth of the variance of one
             if own.exceeds(of_others.times(math.sqrt(1 + 1 / min(count for _, count in beside)))):
-                found[arm] = _at_scale(own, base)
+                whole = SeedLuck.of([runs for runs, _ in _beside_others(arm, _scaled(tables, base))])
+                assert whole is not None
+                found[arm] = _at_scale(whole, base)
         return cls(common, found)
 
 
 def _of_runs(tables: Sequence[Table]) -> SeedLuck | None:
     apart = SeedLuck.of(_runs(tables))
-    return None if apart is None else apart.told_with(_of_what_is_left(tables))
+    return None if apart is None else apart.told_with(_of_what_is_left([_mean_errors(table) for table in tables]))
 
 
 def _of_what_is_left(tables: Sequence[Table]) -> SeedLuck | None:
     return SeedLuck.crossed([[(one.runs, one.seeds) for one in table.values()] for table in tables])
+
+
+def _means(tables: Mapping[int, Table]) -> dict[int, Table]:
+    """By the horizon, what tests need alone, which is little beside what was drawn anew."""
+    return {horizon: _mean_errors(table) for horizon, table in tables.items()}
+
+
+def _mean_errors(table: Table) -> Table:
+    return {
+        arm: replace(one, runs=ResampledRuns(one.runs.means, one.runs.resampled[:, :0])) for arm, one in table.items()
+    }
+
+
+def _beside_others(arm: RankedArm, tables: Iterable[Table]) -> list[tuple[ResampledRuns, int]]:
+    """Where it can be told, the differences of an arm from the mean of the others, see `ArmRuns.beside`."""
+    found = [table[arm].beside([*_without(arm, table).values()]) for table in tables if arm in table]
+    return [one for one in found if one is not None]
 
 
 def _runs(tables: Iterable[Table]) -> list[ResampledRuns]:
@@ -148,6 +167,10 @@ def _runs(tables: Iterable[Table]) -> list[ResampledRuns]:
 
 def _arms(tables: Mapping[int, Table]) -> list[RankedArm]:
     return list(dict.fromkeys(arm for table in tables.values() for arm in table))
+
+
+def _alone(arm: RankedArm, table: Table) -> Table:
+    return {one: runs for one, runs in table.items() if one == arm}
 
 
 def _without(arm: RankedArm, table: Table) -> Table:

@@ -110,7 +110,8 @@ class SeedLuck:
 
     def scaled_by(self, other: SeedLuck) -> SeedLuck:
         """Of errors that these are shares of as well, if all that is known of that spread is another luck."""
-        return replace(self.times(other.spread), freedom=1 / (1 / self.freedom + 1 / other.freedom))
+        freedom = max(1.0, 1 / (1 / self.freedom + 1 / other.freedom))  # below 1 no quantile is worth its name
+        return replace(self.times(other.spread), freedom=freedom)
 
     def exceeds(self, others: SeedLuck) -> bool:
         """Whether an F test at the 10 % level says that runs lie further apart here than there."""
