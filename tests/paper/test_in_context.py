@@ -147,7 +147,7 @@ def test_cost_is_compared_at_what_validation_chose() -> None:
     claims = claims_of(low, one_level)
     assert claims["flops"].holds is None
     assert claims["flops"].found.endswith("and nothing has so few"), "one level is of low rank"
-    assert claims["bilinear_mlr"].found == "no such runs"
+    assert claims["bilinear_mlr"].found == "d 8, width 16: nothing of this kind beside heads"
     wide = prompt_runs("standard", "standard", [0.2, 0.21, 0.19], width=24, flops=5000)
     narrow = prompt_runs("btt_1", "btt", [0.01] * 3, flops=4000)
     assert holds(wide, narrow)["flops"] is True, "of another width"
