@@ -19,6 +19,7 @@ from tsattn.data.batch_order import spread
 from tsattn.data.category_columns import aligned_categories, with_training_categories
 from tsattn.data.frequency import season_length
 from tsattn.data.future_windows import FutureWindows
+from tsattn.data.model_zone import warn_of_unknown_zone
 from tsattn.data.panel import Panel
 from tsattn.data.scaling import fit_scaler, scaled_series
 from tsattn.data.size_checks import check_choices, check_sizes
@@ -366,7 +367,7 @@ class ForecastDataModule(LightningDataModule):
             if getattr(self, size) != getattr(task, size):
                 raise UserError(f"the model was trained with {size} {getattr(task, size)}, not {getattr(self, size)}")
         source = str(self._input or self.name)
-        panel.warn_of_unknown_zone(task, source)
+        warn_of_unknown_zone(panel, task, source)
         return panel.for_task(task, source)
 
     def _windows(self, series: Series, part: str, context_length: int) -> WindowDataset:

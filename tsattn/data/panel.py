@@ -18,11 +18,11 @@ from tsattn.data.category_columns import Categories, category_names, with_catego
 from tsattn.data.file_views import FileView
 from tsattn.data.frequency import Times
 from tsattn.data.horizon_times import times_after
+from tsattn.data.model_zone import in_zone_of_task
 from tsattn.data.row_ranges import columns_of, is_mapped, run_blocks, runs_of
-from tsattn.data.stamps import in_zone_of
-from tsattn.data.time_numbers import no_times_of, time_numbers, time_unit, time_zone, times_of
+from tsattn.data.time_numbers import time_numbers, time_unit, times_of
 from tsattn.errors import UserError, one_of, shown
-from tsattn.task import UNKNOWN_ZONE, Task
+from tsattn.task import Task
 
 __all__ = ["Panel"]
 
@@ -107,36 +107,11 @@ class Panel:
         """The time stamps of a series, which is given by its number."""
         return self.time[self.starts[series] : self.starts[series + 1]]
 
-    def in_zone_of(self, time: Times, source: str) -> Panel:
-        """The same panel in the time zone of those that a model was fitted on.
-
-        Args:
-            time: these; of which one is enough, or none.
-            source: what the table is, for messages.
-
-        Raises:
-            UserError: if one has a zone and the other has not, or one counts steps.
-        """
-        return replace(self, time=in_zone_of(time, self.time, source, "what the model was fitted on"))
-
-    def warn_of_unknown_zone(self, task: Task, source: str) -> None:
-        """Log that time stamps have a zone, but that of the model is not known, as it was saved before it was kept."""
-        zone = time_zone(self.time)
-        if task.time_zone == UNKNOWN_ZONE and zone is not None:
-            logger.warning(
-                "%s: the time zone of the model was not kept when it was saved; time stamps are taken in "
-                "theirs, %s, as if that were the same",
-                source,
-                zone,
-            )
-
     def for_task(self, task: Task, source: str) -> Panel:
         """The same panel with the channels, covariates and categories of a trained model, in its order.
 
-        Channels that it was not trained on are left out, which is logged.
-
         Args:
-            task: what the model was trained for.
+            task: what the model was trained for; other channels are left out, which is logged.
             source: what the table is, for messages.
 
         Raises:
@@ -145,9 +120,7 @@ class Panel:
         if self.frequency != task.frequency:
             raise UserError(f"{source} has frequency {self.frequency!r}; the model was trained on {task.frequency!r}")
         unused = [shown(name) for name in self.channels if name not in task.channels]
-        times = no_times_of(task)
-        panel = self if times is None else self.in_zone_of(times, source)
-        panel = panel.with_channels(task.channels, source)
+        panel = in_zone_of_task(self, task, source).with_channels(task.channels, source)
         if unused:
             noun, verb, it = ("column", "is", "it") if len(unused) == 1 else ("columns", "are", "them")
             says = "%s: %s %s %s not used: the model was not trained on %s"

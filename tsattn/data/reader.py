@@ -18,6 +18,7 @@ from tsattn.data.frequency import Times, is_steps
 from tsattn.data.grid_layout import GridLayout, lay_out
 from tsattn.data.lazy_frames import collected
 from tsattn.data.mapped.opening import converted_folder, opened_panel
+from tsattn.data.model_zone import in_zone_of_model
 from tsattn.data.panel import Panel
 from tsattn.data.roles import (
     NO_NAME,
@@ -207,7 +208,7 @@ class TableReader(TableOptions):
     def _converted(self, folder: Path, future: Any) -> Panel:
         panel = self.converted(folder)
         if self.zone_of is not None:
-            panel = panel.in_zone_of(self.zone_of, str(folder))
+            panel = in_zone_of_model(panel, self.zone_of, str(folder))
         return panel if future is None else with_future(panel, future, self.text)
 
     def table(self, table: Any, source: str = "the frame", *, row_of: Callable[[int], str] | None = None) -> Table:

@@ -57,7 +57,8 @@ class Split:
         start, end = self.bounds(part)
         if end == start:
             raise UserError(
-                f"the {PART_WORDS[part]} part of the data is empty; it needs {prediction_length} rows at least"
+                f"prediction_length {prediction_length} is longer than the {PART_WORDS[part]} part of the data, which "
+                "has no rows"
             )
         if prediction_length > end - start:
             raise UserError(

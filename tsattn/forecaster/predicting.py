@@ -15,6 +15,7 @@ import pandas as pd
 from tsattn.checks import whole_number
 from tsattn.data import Panel
 from tsattn.data.continued import with_future
+from tsattn.data.model_zone import warn_of_unknown_zone
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
 from tsattn.errors import UserError
@@ -90,7 +91,7 @@ class Predicting:
             panel = reader.read(frame, source, future=future)
             source = str(frame) if isinstance(frame, str | Path) else source
             if self.series is None:
-                panel.warn_of_unknown_zone(task, source)
+                warn_of_unknown_zone(panel, task, source)
             return panel.for_task(task, source), fitted
         if self.series is None:
             raise UserError("this model came without the series that it was fitted on: give a frame")
