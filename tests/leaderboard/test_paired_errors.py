@@ -92,6 +92,16 @@ def test_a_horizon_whose_runs_are_all_the_same_says_nothing_of_an_arm() -> None:
     assert far.spread == pytest.approx(0.31 * np.sqrt(2))
 
 
+def test_a_luck_of_two_runs_beside_one_of_two_has_a_degree_of_freedom() -> None:
+    """With less than one no detectable difference can be computed."""
+    one, other = (SeedLuck.of([_runs(1 + size * np.array([-1.0, 1.0]))]) for size in (0.5, 0.01))
+    assert one is not None
+    assert other is not None
+    assert (one.freedom, other.freedom) == (1, 1)
+    assert one.scaled_by(other).freedom == 1
+    assert one.scaled_by(other).spread == pytest.approx(one.spread * other.spread)
+
+
 def test_luck_that_is_alike_is_told_as_often_as_is_said() -> None:
     assert 0.02 <= _wrong((0.01,) * 4, 600) <= 0.075
 
