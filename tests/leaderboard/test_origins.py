@@ -149,6 +149,25 @@ def test_an_arm_that_fails_leaves_the_others(tmp_path: Path, capsys: pytest.Capt
     assert len(read_origins([made.out])) == 3
 
 
+def test_several_at_once_score_as_one_does(scored: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Members before their mixes, which take them as they were fitted; one that fails leaves the others."""
+    broken = {"backbone": "tests.leaderboard.cases.Broken"}
+    made = bench(tmp_path, **few(broken=broken))
+    assert made.run("--origins", "2", "--jobs", "2") == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("origins ")]
+    assert len(said) == 4
+    assert "patchtst+ridge" in said[-1]
+    assert [line for line in said if "broken: failed: RuntimeError: something broke" in line]
+    of_one, of_two = (
+        read_origins([each.out]).set_index(["predictor", "attention"])["origins"].to_dict() for each in (scored, made)
+    )
+    assert of_two == {arm: pytest.approx(errors, rel=1e-6) for arm, errors in of_one.items()}
+    (key,) = made.records().frame.query("predictor == 'patchtst+ridge'")["key"]
+    mix = made.runs / "origins" / key[:24] / "1_of_2" / "run" / "metrics.json"
+    fits = [fit for member in json.loads(mix.read_text())["members"] for fit in member]
+    assert any(fit.get("earlier_fit_seconds") is not None for fit in fits)
+
+
 def test_errors_of_before_count_where_they_are_of_the_same_kind(tmp_path: Path) -> None:
     """Files of before do not say of which kind they are: of that by which the training is validated."""
     scores = OriginScores(WorkingFolder(tmp_path), 1)

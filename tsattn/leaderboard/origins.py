@@ -7,8 +7,10 @@ each of several blocks and validated on it (`tsattn.tuning.rolling`); the test p
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.whole_files import write_text
 from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.training import Execution, TrainerOptions
+from tsattn.training.quiet_lightning import quiet_lightning
 from tsattn.tuning import HeldData
 from tsattn.tuning.rolling import Fold
 
@@ -105,9 +108,9 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
     suite, horizon = board.narrowed, _horizon(board)
     entries = _scored(board, horizon)
     scores = OriginScores(board.folder, folds, board.options.threads)
-    for number, entry in enumerate(entries, 1):
-        if len(scores.known(entry)) < folds:
-            say(f"origins {number} of {len(entries)}  {entry.name}: {_computed(scores, entry)}")
+    left = [entry for entry in entries if len(scores.known(entry)) < folds]
+    for number, (entry, said) in enumerate(_computed(scores, left, board.options.jobs), len(entries) - len(left) + 1):
+        say(f"origins {number} of {len(entries)}  {entry.name}: {said}")
     rows = [
         {
             **{name: entry.labels[name] for name in _COLUMNS[:4]},
@@ -132,15 +135,34 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
         rows += rivals
         write_text(file, json.dumps(rows, indent=1) + "\n")
     gone = len(others) - len(rivals)
-    left = f"; {number_of(gone, 'earlier score')} of other blocks, horizons or experiments left out" if gone else ""
-    say(f"{suite.name}: {number_of(len(rows), 'arm')} scored on {folds} rolling origins: {file}{left}")
+    lost = f"; {number_of(gone, 'earlier score')} of other blocks, horizons or experiments left out" if gone else ""
+    say(f"{suite.name}: {number_of(len(rows), 'arm')} scored on {folds} rolling origins: {file}{lost}")
 
 
-def _computed(scores: OriginScores, entry: Entry) -> str:
-    """Compute what is not there, and say what came of it, whatever it is: the others go on."""
+def _computed(scores: OriginScores, entries: Sequence[Entry], jobs: int) -> Iterator[tuple[Entry, str]]:
+    """Compute what is not there, so many at once, and what came of each as it ends."""
+    if jobs == 1:
+        yield from ((entry, _outcome(scores, entry)) for entry in entries)
+        return
+    for is_mix in (False, True):  # which take their members as these were fitted
+        part = [entry for entry in entries if bool(entry.members) == is_mix]
+        with ProcessPoolExecutor(jobs, multiprocessing.get_context("forkserver")) as pool:
+            begun = {pool.submit(_outcome, scores, entry): entry for entry in part}
+            try:
+                for future in as_completed(begun):
+                    error = future.exception()  # as where the process was killed
+                    yield begun[future], f"failed: {error}" if error else future.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+def _outcome(scores: OriginScores, entry: Entry) -> str:
+    """Compute what is not there of an arm; what came of it, whatever it is: the others go on."""
     try:
-        if not scores.compute(entry):
-            return "another process has it"
+        with quiet_lightning():
+            if not scores.compute(entry):
+                return "another process has it"
     except Exception as error:
         return f"failed: {error if isinstance(error, UserError) else f'{type(error).__name__}: {error}'}"
     return ", ".join(f"{error:.4f}" for error in scores.known(entry))
