@@ -13,6 +13,7 @@ import pytest
 from tests.docs.blocks import ROOT
 from tsattn.checksums import sha256
 from tsattn.leaderboard.comparisons import COMPARISON, adjusted, compare_all
+from tsattn.leaderboard.origins import read_origins
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.readme_part import readme_part, with_part
@@ -41,7 +42,7 @@ def test_the_results_are_those_that_were_committed() -> None:
 def leaderboard() -> Analysis:
     folders = sorted(path.parent for path in (RECORDS / "leaderboard").glob("*/records.parquet"))
     records, fresh = Records.read(*folders).and_fresh_seeds()
-    return Analysis(Standings(records), fresh_seeds=fresh)
+    return Analysis(Standings(records), fresh_seeds=fresh, origins=read_origins(folders))
 
 
 def test_the_leaderboard_is_that_of_the_records_that_were_committed(leaderboard: Analysis) -> None:

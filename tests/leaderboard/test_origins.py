@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -19,6 +20,7 @@ from tsattn.leaderboard.origins import OriginScores, read_origins
 from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.chosen_sections import chosen_section
+from tsattn.leaderboard.report.readme_part import readme_part
 from tsattn.leaderboard.standings import Standings
 from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.tuning import HeldData
@@ -122,6 +124,30 @@ def test_the_report_shows_both_selectors(scored: Any, capsys: pytest.CaptureFixt
     assert "Rolling origins are the second selector" in text
     chosen = text.partition("## What validation chose")[2].partition("\n## ")[0]
     assert "rolling origins" in chosen.partition("| --- |")[2]
+
+
+def test_the_table_of_a_readme_has_what_each_selector_chose(scored: Any, tmp_path: Path) -> None:
+    """One row where both choose one arm, and two where they do not."""
+    records, origins = scored.records(), read_origins([scored.out])
+    is_mix = origins["predictor"] == "patchtst+ridge"
+    of_mix, of_network = (origins.assign(error=(is_mix == mixed).astype(float)) for mixed in (False, True))
+
+    def rows(found: pd.DataFrame | None) -> list[list[str]]:
+        part = readme_part(Analysis(Standings(records), origins=found))
+        assert ("To take whichever of the two selectors does better" in " ".join(part.split())) == (found is not None)
+        return [
+            [cell.strip() for cell in line.split("|")[2:4]] for line in part.splitlines() if line.startswith("| co2")
+        ]
+
+    ((arm, _),) = chosen = rows(None)
+    assert chosen == [[arm, "validation"]]
+    other = {"`patchtst`, `standard`": of_mix, "`patchtst+ridge`, `standard`": of_network}
+    same = {"`patchtst`, `standard`": of_network, "`patchtst+ridge`, `standard`": of_mix}
+    assert rows(same[arm]) == [[arm, "validation and rolling origins"]]
+    both = rows(other[arm])
+    assert both[0] == [arm, "validation"]
+    assert both[1][0] in {*other} - {arm}
+    assert both[1][1] == "rolling origins"
 
 
 def test_scores_of_other_experiments_choose_nothing(scored: Any, tmp_path: Path) -> None:

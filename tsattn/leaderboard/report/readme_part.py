@@ -12,6 +12,7 @@ from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.difference_sections import compared_in_short, confirmed_in_short
 from tsattn.leaderboard.report.wording import listed, score_pair, seed_counts
 from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
+from tsattn.leaderboard.summaries import ROLLING
 from tsattn.leaderboard.whole_files import write_text
 
 __all__ = ["BEGIN", "END", "readme_part", "with_part", "write_readme"]
@@ -23,33 +24,34 @@ _BASELINES = (RIDGE, "seasonal_naive", "persistence")
 
 
 def readme_part(analysis: Analysis) -> str:
-    """What stands between the comments: a row a data set, and how to read it."""
-    heads = ["data set", "chosen on validation", "MSE / MAE", "beside standard", "beside the ridge"]
+    """What stands between the comments: a row a data set and what was chosen on it, and how to read it."""
+    heads = ["data set", "arm", "chosen on", "MSE / MAE", "beside standard", "beside the ridge"]
     heads += [name.replace("_", " ") for name in _BASELINES]
     heads += ["weight", "without it", "seeds"]
     lines = [heads, ["---"] * len(heads)]
     for dataset in analysis.board.datasets:
-        best = analysis.chosen(dataset)
-        if best is None:
-            continue
-        arm = RankedArm(best["predictor"], best["attention"])
-        baselines = [_pair(analysis.mean_of(dataset, RankedArm(name))) for name in _BASELINES]
-        standard = (
-            "is it" if arm.attention == STANDARD else analysis.mean_verdict(dataset, arm, STANDARD) or "not compared"
-        )
-        lines.append(
-            [
-                *(dataset, f"`{arm.predictor}`, `{arm.attention}`"),
-                f"**{score_pair(best['mse'], best['mae'])}**",
-                *(standard, analysis.mean_verdict(dataset, arm, RIDGE) or "not compared"),
-                *baselines,
-                f"{best['weight']:.2g}",
-                score_pair(best["without_mse"], best["without_mae"]),
-                seed_counts(best["seeds"], best["most_seeds"]),
-            ]
-        )
+        by_arm: dict[RankedArm, list[tuple[str, pd.Series]]] = {}
+        for by in ("validation", ROLLING):
+            if (best := analysis.chosen(dataset, by=by)) is not None:
+                by_arm.setdefault(RankedArm(best["predictor"], best["attention"]), []).append((by, best))
+        lines += [_line(analysis, arm, listed([by for by, _ in said]), said[0][1]) for arm, said in by_arm.items()]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"{table}\n\n{_caveats(analysis)}"
+
+
+def _line(analysis: Analysis, arm: RankedArm, selectors: str, best: pd.Series) -> list[str]:
+    dataset = best["dataset"]
+    is_standard = arm.attention == STANDARD
+    return [
+        *(dataset, f"`{arm.predictor}`, `{arm.attention}`", selectors),
+        f"**{score_pair(best['mse'], best['mae'])}**",
+        "is it" if is_standard else analysis.mean_verdict(dataset, arm, STANDARD) or "not compared",
+        analysis.mean_verdict(dataset, arm, RIDGE) or "not compared",
+        *(_pair(analysis.mean_of(dataset, RankedArm(name))) for name in _BASELINES),
+        f"{best['weight']:.2g}",
+        score_pair(best["without_mse"], best["without_mae"]),
+        seed_counts(best["seeds"], best["most_seeds"]),
+    ]
 
 
 def with_part(text: str, part: str) -> str:
@@ -89,7 +91,8 @@ def _caveats(analysis: Analysis) -> str:
     text = (
         f"Means over horizons ({over}) and over seeds (so many at each horizon), over all test windows, on the "
         "train-standardised scale, of models with a trained attention, alone or as a quarter or more of a mix: "
-        "*weight* is its share, and *without it* what is left without the trained member. A *tie* is a paired "
+        "*weight* is its share, and *without it* what is left without the trained member. "
+        f"{_selectors(analysis)}A *tie* is a paired "
         "difference of the mean MSE, over blocks of time and over seeds, that cannot be told from none after "
         "correction for the comparisons of this table. "
         f"At single horizons: {_uncapitalised(compared_in_short(analysis.against_standard, analysis.mixes))}"
@@ -99,6 +102,19 @@ def _caveats(analysis: Analysis) -> str:
     caveats = dict.fromkeys(one for facts in board.suites.values() for one in facts.caveats)
     text += "".join(f" {one}" for one in caveats)
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _selectors(analysis: Analysis) -> str:
+    """What the second selector is, if there is one."""
+    origins = analysis.compared_origins
+    if origins is None or origins.empty:
+        return ""
+    blocks = listed(sorted({str(len(one)) for one in origins["origins"]}))
+    return (
+        f"*Rolling origins* are {blocks} blocks of rows before the test part, before each of which every arm is fitted "
+        "anew, at one horizon and with one seed. To take whichever of the two selectors does better here would be to "
+        "choose on the test part. "
+    )
 
 
 def _uncapitalised(text: str) -> str:
