@@ -16,7 +16,8 @@ from tests.leaderboard.runs_to_report import PATCHTST, content
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, run
-from tsattn.leaderboard.origins import OriginScores, read_origins
+from tsattn.leaderboard.origin_work import OriginScores
+from tsattn.leaderboard.origins import read_origins
 from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.report.analysis import Analysis
 from tsattn.leaderboard.report.chosen_sections import chosen_section

@@ -1,100 +1,34 @@
 """The second way to choose an arm: its error on rolling origins, several blocks of rows before the test part.
 
 One validation part may mislead, as a single year is no sample of years. Here every arm of a suite is fitted anew before
-each of several blocks and validated on it (`tsattn.tuning.rolling`); the test part is never read.
+each of several blocks and validated on it (`tsattn.leaderboard.origin_work`); the test part is never read.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 from tsattn.errors import UserError, number_of
-from tsattn.experiments import Hooks, RunFolder, run
-from tsattn.experiments.measuring import measured
 from tsattn.leaderboard.attention_share import is_ablation
 from tsattn.leaderboard.board import Board
-from tsattn.leaderboard.entry_run import finished_members
+from tsattn.leaderboard.origin_work import OriginScores, OriginWork
 from tsattn.leaderboard.plan import Entry
+from tsattn.leaderboard.stop_signal import stopped_by_sigterm
 from tsattn.leaderboard.whole_files import write_text
-from tsattn.leaderboard.working_folder import WorkingFolder
-from tsattn.training import Execution, TrainerOptions
-from tsattn.training.quiet_lightning import quiet_lightning
-from tsattn.tuning import HeldData
-from tsattn.tuning.rolling import Fold
+from tsattn.leaderboard.worker_process import BUSY, LocalWorkers, why_ended
 
-__all__ = ["ORIGINS", "OriginScores", "read_origins", "score_on_origins"]
+__all__ = ["ORIGINS", "read_origins", "score_on_origins"]
 
 ORIGINS = "origins.json"
-_METRIC = "mse_scaled"  # for all arms, whatever error their own training is validated by
 _COLUMNS = ["dataset", "horizon", "predictor", "attention", "origins", "error", "key"]
 _LABELS = ["dataset", "predictor", "attention"]
 _PATIENCE = 60.0  # seconds to wait for another process that writes
-
-
-class OriginScores:
-    """Errors on rolling origins, fold by fold, in a working folder: what is there is never computed again.
-
-    Args:
-        folder: to work in.
-        folds: how many blocks.
-        threads: of torch.
-    """
-
-    def __init__(self, folder: WorkingFolder, folds: int, threads: int = 1) -> None:
-        self.folder = folder
-        self.folds = folds
-        self.threads = threads
-        self._held = HeldData()
-
-    def known(self, entry: Entry) -> list[float]:
-        """The errors of the first folds that are there."""
-        found = (self._kept(entry, number) for number in range(self.folds))
-        return [error for error in found if error is not None]
-
-    def _kept(self, entry: Entry, number: int) -> float | None:
-        """The error of a fold, if it is there, and of `_METRIC`; older files have that of the training."""
-        file = self._place(entry.key, number) / "error.json"
-        if not file.exists():
-            return None
-        assert entry.experiment is not None
-        content = json.loads(file.read_text())
-        return float(content["error"]) if content.get("metric", entry.experiment.selection) == _METRIC else None
-
-    def compute(self, entry: Entry) -> bool:
-        """Compute what is not there; whether all is there then, or another process has it under way."""
-        with self.folder.held(f"origins-{entry.key}") as free:
-            for number in range(self.folds) if free else ():
-                place = self._place(entry.key, number)
-                if self._kept(entry, number) is None:
-                    content = {"error": self._error(entry, number), "metric": _METRIC}
-                    write_text(place / "error.json", json.dumps(content) + "\n")
-            return free
-
-    def _error(self, entry: Entry, number: int) -> float:
-        assert entry.experiment is not None
-        torch.set_num_threads(self.threads)
-        place = RunFolder(self._place(entry.key, number) / "run")
-        if place.path.exists():  # it was killed
-            shutil.rmtree(place.path)
-        members = [self._place(key, number) / "run" for key in entry.members]
-        data = self._held.of(entry.experiment, Fold(number, self.folds))
-        hooks = Hooks(fitted=finished_members(str(path) for path in members if (path / "metrics.json").exists()))
-        fitted = run(entry.experiment, place.path, data=data, test=False, hooks=hooks).fitted
-        # a training may have looked at some of these windows only; arms are compared on all
-        execution = Execution(TrainerOptions.of(entry.experiment.made()[1]))
-        return float(measured(fitted.predictor, data, "val", execution).scores()[_METRIC])
-
-    def _place(self, key: str, number: int) -> Path:
-        return self.folder.path / "origins" / key[:24] / f"{number + 1}_of_{self.folds}"
+_LOOK_EVERY = 2.0  # seconds between looks at what processes do
 
 
 def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> None:
@@ -107,9 +41,9 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
     """
     suite, horizon = board.narrowed, _horizon(board)
     entries = _scored(board, horizon)
-    scores = OriginScores(board.folder, folds, board.options.threads)
+    scores = OriginScores(board.folder, folds)
     left = [entry for entry in entries if len(scores.known(entry)) < folds]
-    for number, (entry, said) in enumerate(_computed(scores, left, board.options.jobs), len(entries) - len(left) + 1):
+    for number, (entry, said) in enumerate(_computed(board, scores, left), len(entries) - len(left) + 1):
         say(f"origins {number} of {len(entries)}  {entry.name}: {said}")
     rows = [
         {
@@ -139,32 +73,33 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
     say(f"{suite.name}: {number_of(len(rows), 'arm')} scored on {folds} rolling origins: {file}{lost}")
 
 
-def _computed(scores: OriginScores, entries: Sequence[Entry], jobs: int) -> Iterator[tuple[Entry, str]]:
-    """Compute what is not there, so many at once, and what came of each as it ends."""
-    if jobs == 1:
-        yield from ((entry, _outcome(scores, entry)) for entry in entries)
-        return
-    for is_mix in (False, True):  # which take their members as these were fitted
-        part = [entry for entry in entries if bool(entry.members) == is_mix]
-        with ProcessPoolExecutor(jobs, multiprocessing.get_context("forkserver")) as pool:
-            begun = {pool.submit(_outcome, scores, entry): entry for entry in part}
-            try:
-                for future in as_completed(begun):
-                    error = future.exception()  # as where the process was killed
-                    yield begun[future], f"failed: {error}" if error else future.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-
-
-def _outcome(scores: OriginScores, entry: Entry) -> str:
-    """Compute what is not there of an arm; what came of it, whatever it is: the others go on."""
+def _computed(board: Board, scores: OriginScores, entries: Sequence[Entry]) -> Iterator[tuple[Entry, str]]:
+    """Compute what is not there, by processes of this machine, and what came of each arm as it ends."""
+    waiting = {entry.key: entry for entry in entries}
+    running: dict[str, Entry] = {}
+    workers = LocalWorkers(board.folder, board.options.jobs)
     try:
-        with quiet_lightning():
-            if not scores.compute(entry):
-                return "another process has it"
-    except Exception as error:
-        return f"failed: {error if isinstance(error, UserError) else f'{type(error).__name__}: {error}'}"
+        with stopped_by_sigterm():
+            while waiting or running:
+                # a mix takes its members as they were fitted
+                ready = [one for one in waiting.values() if not {*one.members} & {*waiting, *running}]
+                for entry in ready[: workers.free]:
+                    work = OriginWork.of(entry, scores.folds, board.options.threads)
+                    running[entry.key] = waiting.pop(entry.key)
+                    workers.start(work)
+                for key, code in workers.ended(_LOOK_EVERY).items():
+                    entry = running.pop(OriginWork.of_key(key))
+                    yield entry, _outcome(scores, entry, code)
+    finally:
+        workers.stop()
+
+
+def _outcome(scores: OriginScores, entry: Entry, code: int) -> str:
+    """What came of an arm, whatever it is: the others go on."""
+    if code == BUSY:
+        return "another process has it"
+    if code or len(scores.known(entry)) < scores.folds:
+        return f"failed: {why_ended(code) if code else scores.failure(entry)}"
     return ", ".join(f"{error:.4f}" for error in scores.known(entry))
 
 

@@ -1,4 +1,4 @@
-"""Processes that run one entry or study each, and end with the one that started them."""
+"""Processes that run one entry, study or arm on rolling origins each, and end with the one that started them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tsattn.leaderboard.entry_run import Work, run_entry
+from tsattn.leaderboard.origin_work import OriginWork, run_origins
 from tsattn.leaderboard.study_work import StudyWork, run_study_entry
 from tsattn.leaderboard.working_folder import WorkingFolder
 from tsattn.training.quiet_lightning import quiet_lightning
@@ -48,8 +49,8 @@ class LocalWorkers:
         """How many more can be started now."""
         return self.jobs - len(self._running)
 
-    def start(self, task: Work | StudyWork) -> None:
-        """Begin with an entry or a study."""
+    def start(self, task: Work | StudyWork | OriginWork) -> None:
+        """Begin with an entry, a study, or an arm on rolling origins."""
         process = _FORKS.Process(target=_run, args=(task, str(self._folder.path)), name=task.key)
         process.start()
         self._running[task.key] = process
@@ -92,7 +93,7 @@ def why_ended(code: int | str) -> str:
     return f"its process ended with code {code}"
 
 
-def _run(task: Work | StudyWork, path: str) -> None:
+def _run(task: Work | StudyWork | OriginWork, path: str) -> None:
     """What a process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started it, which then sends SIGTERM
     _end_with_parent()
@@ -105,6 +106,8 @@ def _run(task: Work | StudyWork, path: str) -> None:
             with quiet_lightning():
                 if isinstance(task, StudyWork):
                     run_study_entry(task, folder)
+                elif isinstance(task, OriginWork):
+                    run_origins(task, folder)
                 elif folder.record(task.key) is None:
                     run_entry(task, folder)
         except KeyboardInterrupt:
