@@ -121,7 +121,7 @@ class PaperExperiment:
         shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
         code = tsattn(["benchmark", "--suite", str(shown), "--no-report", *how])
         if code == _INTERRUPTED:
-            print("the same command as before goes on, too, and makes the report", file=sys.stderr)
+            print("repeat your command to go on: it also makes the report", file=sys.stderr)
         return code
 
     def _write_report(self, output: Path, size: str, suite: str, command: str) -> int:

@@ -50,10 +50,11 @@ are tried, a claim is not decided if what has the higher error was best at the l
 of each experiment says by which rule a claim was decided, and what differs from the paper.
 
 Where there are many comparisons, some come out by chance. On forecasts, p-values are corrected for all comparisons of
-the claims of an experiment (Holm). On prompts, texts and learning rates they are not; yet a claim on widths, or on
-numbers of parameters, needs more than half of them, each of runs of its own: where nothing is different, one in 1,600
-such claims holds of two widths and one in 500 of three. No correction reaches over experiments, nor over the forms
-among which validation chose.
+the claims of an experiment (Holm). On prompts, texts and learning rates they are not: where nothing is different, a
+claim of one comparison holds by chance in one of 40 cases, and one of which most of two or three comparisons must agree
+far more rarely, unless these share runs. No correction reaches over experiments, nor over the forms among which
+validation chose.
+
 `python benchmarks/paper/overview.py` makes this one anew."""
 
 

@@ -110,8 +110,8 @@ def report(cases: pd.DataFrame) -> PaperReport:
         differs=[
             f"The paper reports {PAPER} times as long, of whole language models on a GPU, by masks of PyTorch; here it "
             "is the attention alone.",
-            "By PyTorch's kernels (`tiles`) is a way of ours: pairs are cut into tiles, which PyTorch's fused kernel "
-            "computes, in the place of the paper's masks.",
+            "The way called `tiles` is ours: pairs are cut into tiles, which PyTorch's fused kernel computes, in the "
+            "place of the paper's masks.",
             "Standard attention is that of the same kernel of ours, which shows what the levels cost, and PyTorch's "
             "fused one, which is what users have.",
         ],

@@ -183,7 +183,9 @@ def test_several_at_once_score_as_one_does(scored: Any, tmp_path: Path, capsys: 
     assert made.run("--origins", "2", "--jobs", "2") == 0
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("origins ")]
     assert len(said) == 4
-    assert "patchtst+ridge" in said[-1]
+    names = [line.partition("co2 8: ")[2] for line in said]
+    (mixed,) = [place for place, name in enumerate(names) if name.startswith("patchtst+ridge")]
+    assert mixed > max(place for place, name in enumerate(names) if name.startswith(("patchtst standard", "ridge")))
     assert [line for line in said if "broken: failed: RuntimeError: something broke" in line]
     of_one, of_two = (
         read_origins([each.out]).set_index(["predictor", "attention"])["origins"].to_dict() for each in (scored, made)
@@ -193,6 +195,31 @@ def test_several_at_once_score_as_one_does(scored: Any, tmp_path: Path, capsys: 
     mix = made.runs / "origins" / key[:24] / "1_of_2" / "run" / "metrics.json"
     fits = [fit for member in json.loads(mix.read_text())["members"] for fit in member]
     assert any(fit.get("earlier_fit_seconds") is not None for fit in fits)
+
+
+def test_a_mix_of_what_failed_is_not_fitted_and_the_reason_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A worker that is killed over a member, as where memory runs out, is not sent to the same death by its mixes."""
+    made = bench(tmp_path, **few())
+    assert made.run() == 0
+    frame = made.records().frame.set_index("predictor")
+    member, mix = (frame.loc[name, "key"] for name in ("patchtst", "patchtst+ridge"))
+    place = made.runs / "origins" / member[:24] / "1_of_1"
+    place.mkdir(parents=True)
+    (place / "run").write_text("no folder of a run, so that nothing can be written there")
+    capsys.readouterr()
+    assert made.run("--origins", "1") == 0
+    said = capsys.readouterr().out
+    assert "patchtst standard, seed 1: failed: NotADirectoryError" in said
+    assert "patchtst+ridge standard, seed 1: left out, as of its member patchtst: failed: NotADirectoryError" in said
+    assert "1 arm scored on 1 rolling origin:" in said
+    assert "2 not scored" in said
+    assert not (made.runs / "origins" / mix[:24]).exists()
+    (place / "run").unlink()
+    assert made.run("--origins", "1") == 0
+    assert "3 arms scored" in capsys.readouterr().out
+    assert not [*made.runs.glob("origins/*/failed*")]
 
 
 def test_errors_of_before_count_where_they_are_of_the_same_kind(tmp_path: Path) -> None:

@@ -26,8 +26,7 @@ from tsattn.tuning.rolling import Fold
 __all__ = ["OriginScores", "OriginWork", "run_origins"]
 
 _METRIC = "mse_scaled"  # for all arms, whatever error their own training is validated by
-_LOCK = "origins-"
-_FAILED = "failed.json"
+_PREFIX = "origins-"
 
 
 class OriginScores:
@@ -51,10 +50,11 @@ class OriginScores:
 
     def failure(self, entry: Entry) -> str:
         """Why an arm could not be scored."""
-        return str(json.loads((self._of(entry.key) / _FAILED).read_text())["reason"])
+        file = self._failed(entry.key)  # which another process removes when it tries again
+        return str(json.loads(file.read_text())["reason"]) if file.exists() else "see its log"
 
     def kept(self, key: str, number: int, selection: str) -> float | None:
-        """The error of a fold, if it is there, and of `_METRIC`; older files have that of the training."""
+        """The error of a fold, if it is there, and of `_METRIC`; older files hold another, that of its training."""
         file = self.place(key, number) / "error.json"
         if not file.exists():
             return None
@@ -67,7 +67,7 @@ class OriginScores:
 
     def keep_failure(self, key: str, reason: str | None) -> None:
         """Write down why an arm could not be scored; None forgets it."""
-        file = self._of(key) / _FAILED
+        file = self._failed(key)
         if reason is None:
             file.unlink(missing_ok=True)
         else:
@@ -76,6 +76,9 @@ class OriginScores:
     def place(self, key: str, number: int) -> Path:
         """The folder of a fold."""
         return self._of(key) / f"{number + 1}_of_{self.folds}"
+
+    def _failed(self, key: str) -> Path:
+        return self._of(key) / f"failed_of_{self.folds}.json"
 
     def _of(self, key: str) -> Path:
         return self.folder.path / "origins" / key[:24]
@@ -106,16 +109,19 @@ class OriginWork:
         """That of a planned entry."""
         assert entry.experiment is not None
         content = entry.experiment.to_dict()
-        return cls(f"{_LOCK}{entry.key}", entry.key, content, tuple(entry.members), folds, threads)
+        return cls(f"{_PREFIX}{entry.key}", entry.key, content, tuple(entry.members), folds, threads)
 
     @staticmethod
     def of_key(key: str) -> str:
         """The key of the experiment of the work that has a key."""
-        return key.removeprefix(_LOCK)
+        return key.removeprefix(_PREFIX)
 
 
 def run_origins(work: OriginWork, folder: WorkingFolder) -> None:
-    """Fit and validate an arm before each block where that is not done yet, or write down why it cannot be."""
+    """Fit and validate an arm before each block where that is not done yet, or write down why it cannot be.
+
+    A fold that is interrupted begins anew the next time.
+    """
     torch.set_num_threads(work.threads)
     scores = OriginScores(folder, work.folds)
     scores.keep_failure(work.entry, None)

@@ -42,7 +42,7 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
     suite, horizon = board.narrowed, _horizon(board)
     entries = _scored(board, horizon)
     scores = OriginScores(board.folder, folds)
-    left = [entry for entry in entries if len(scores.known(entry)) < folds]
+    left = [*{entry.key: entry for entry in entries if len(scores.known(entry)) < folds}.values()]
     for number, (entry, said) in enumerate(_computed(board, scores, left), len(entries) - len(left) + 1):
         say(f"origins {number} of {len(entries)}  {entry.name}: {said}")
     rows = [
@@ -57,7 +57,9 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
     ]
     file = board.output / ORIGINS
     again = {tuple(row[name] for name in _LABELS) for row in rows}
-    with board.folder.held(ORIGINS, _PATIENCE):  # a shard beside this one adds its own
+    with board.folder.held(ORIGINS, _PATIENCE) as free:  # a shard beside this one adds its own
+        if not free:
+            raise UserError(f"another process holds {file}: run this again, and no arm is scored a second time")
         before = json.loads(file.read_text()) if file.exists() else []
         others = [row for row in before if tuple(row[name] for name in _LABELS) not in again]
         # means over other blocks or at another horizon are no rivals, nor are experiments that the suite has no more
@@ -69,18 +71,24 @@ def score_on_origins(board: Board, folds: int, say: Callable[[str], None]) -> No
         rows += rivals
         write_text(file, json.dumps(rows, indent=1) + "\n")
     gone = len(others) - len(rivals)
-    lost = f"; {number_of(gone, 'earlier score')} of other blocks, horizons or experiments left out" if gone else ""
-    say(f"{suite.name}: {number_of(len(rows), 'arm')} scored on {folds} rolling origins: {file}{lost}")
+    unknown = sum(len(scores.known(entry)) < folds for entry in entries)
+    lost = f"; {unknown} not scored" if unknown else ""
+    lost += f"; {number_of(gone, 'earlier score')} of other blocks, horizons or experiments left out" if gone else ""
+    say(f"{suite.name}: {number_of(len(rows), 'arm')} scored on {number_of(folds, 'rolling origin')}: {file}{lost}")
 
 
 def _computed(board: Board, scores: OriginScores, entries: Sequence[Entry]) -> Iterator[tuple[Entry, str]]:
     """Compute what is not there, by processes of this machine, and what came of each arm as it ends."""
     waiting = {entry.key: entry for entry in entries}
     running: dict[str, Entry] = {}
+    lacking: dict[str, str] = {}
     workers = LocalWorkers(board.folder, board.options.jobs)
     try:
         with stopped_by_sigterm():
             while waiting or running:
+                for entry in [one for one in waiting.values() if {*one.members} & {*lacking}]:
+                    del waiting[entry.key]
+                    yield entry, next(lacking[key] for key in entry.members if key in lacking)
                 # a mix takes its members as they were fitted
                 ready = [one for one in waiting.values() if not {*one.members} & {*waiting, *running}]
                 for entry in ready[: workers.free]:
@@ -89,18 +97,21 @@ def _computed(board: Board, scores: OriginScores, entries: Sequence[Entry]) -> I
                     workers.start(work)
                 for key, code in workers.ended(_LOOK_EVERY).items():
                     entry = running.pop(OriginWork.of_key(key))
-                    yield entry, _outcome(scores, entry, code)
+                    said = _outcome(scores, entry, code)
+                    if len(scores.known(entry)) < scores.folds:
+                        lacking[entry.key] = f"left out, as of its member {entry.predictor}: {said}"
+                    yield entry, said
     finally:
         workers.stop()
 
 
 def _outcome(scores: OriginScores, entry: Entry, code: int) -> str:
     """What came of an arm, whatever it is: the others go on."""
+    if len(known := scores.known(entry)) == scores.folds:
+        return ", ".join(f"{error:.4f}" for error in known)
     if code == BUSY:
         return "another process has it"
-    if code or len(scores.known(entry)) < scores.folds:
-        return f"failed: {why_ended(code) if code else scores.failure(entry)}"
-    return ", ".join(f"{error:.4f}" for error in scores.known(entry))
+    return f"failed: {why_ended(code) if code else scores.failure(entry)}"
 
 
 def _horizon(board: Board) -> int:

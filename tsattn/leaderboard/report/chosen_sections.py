@@ -50,7 +50,12 @@ def _chosen_table(analysis: Analysis) -> ReportTable:
         Column("beside the ridge", "the mean MSE, paired and corrected, as under this table"),
     ]
     rows = [row for dataset in analysis.deciding.datasets for row in _chosen_rows(analysis, dataset)]
-    caption = "Chosen by validation, and by test: means over horizons and seeds"
+    by = (
+        "validation, rolling origins and test"
+        if len(analysis.choices.query("by == @ROLLING"))
+        else "validation and test"
+    )
+    caption = f"Chosen by {by}: means over horizons and seeds"
     return ReportTable("chosen-table", caption, columns, rows)
 
 

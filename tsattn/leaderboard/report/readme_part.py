@@ -45,7 +45,7 @@ def _line(analysis: Analysis, arm: RankedArm, selectors: str, best: pd.Series) -
     return [
         *(dataset, f"`{arm.predictor}`, `{arm.attention}`", selectors),
         f"**{score_pair(best['mse'], best['mae'])}**",
-        "is it" if is_standard else analysis.mean_verdict(dataset, arm, STANDARD) or "not compared",
+        "standard itself" if is_standard else analysis.mean_verdict(dataset, arm, STANDARD) or "not compared",
         analysis.mean_verdict(dataset, arm, RIDGE) or "not compared",
         *(_pair(analysis.mean_of(dataset, RankedArm(name))) for name in _BASELINES),
         f"{best['weight']:.2g}",
@@ -109,7 +109,7 @@ def _selectors(analysis: Analysis) -> str:
     origins = analysis.compared_origins
     if origins is None or origins.empty:
         return ""
-    blocks = listed(sorted({str(len(one)) for one in origins["origins"]}))
+    blocks = listed([str(one) for one in sorted({len(one) for one in origins["origins"]})])
     return (
         f"*Rolling origins* are {blocks} blocks of rows before the test part, before each of which every arm is fitted "
         "anew, at one horizon and with one seed. To take whichever of the two selectors does better here would be to "
