@@ -109,8 +109,9 @@ def _of_edges(chosen: pd.DataFrame) -> list[str]:
     is_alike = len(set(chosen["steps"])) == 1
     also = f", and all with {listed(chosen['steps'])} steps" if is_alike else ""
     return [
-        f"{at_edge} of {len(tables)} choices of validation are at the edge of the rates{also}: models that are trained "
-        "as briefly as that are not at their best, and what they differ in might turn round."
+        f"{at_edge} of {len(tables)} choices of validation {'is' if at_edge == 1 else 'are'} at the edge of the "
+        f"rates{also}: models that are trained as briefly as that are not at their best, and what they differ in might "
+        "turn round."
     ]
 
 
