@@ -1,35 +1,45 @@
-"""What a suite comes to: entries, each of which is one experiment, and the studies that choose their values."""
+"""From a suite to its runs: an experiment and its key for each, with every data set read once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
+from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.leaderboard.suite import Suite
-from tsattn.tuning import Search
+from tsattn.experiments.dotted import BACKBONE, get_at, paths, with_values
+from tsattn.experiments.fingerprint import fingerprint
+from tsattn.experiments.members import member_experiments
+from tsattn.experiments.schema import user_errors
+from tsattn.leaderboard.suite import Arm, Mix, Suite, SuiteData, label
+from tsattn.predictors import build_predictor, named_predictor, predictor_arguments
+from tsattn.predictors.ensemble import TRAINING_OPTIONS, member_name
+from tsattn.tuning import HeldData
 
-__all__ = ["Entry", "Plan", "StudyEntry", "in_order"]
+__all__ = ["Entry", "Planner", "mixed"]
+
+_ATTENTION = f"{BACKBONE}.attention"
+_HORIZON = "data.init_args.prediction_length"
+_Made = TypeVar("_Made", Experiment, str)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One run, or why there is none.
+    """A run of a suite, or why it does not apply.
 
     Attributes:
         dataset: the name of the data set.
-        horizon: steps ahead.
+        horizon: in steps.
         predictor: its name in the suite.
-        attention: its name in the suite; empty where the predictor has none.
+        attention: its name in the suite; empty for a predictor without one.
         seed: None where nothing is drawn.
-        experiment: what is run; None for what does not apply, or waits for a study.
-        key: of the experiment; empty without one.
-        reason: why it does not apply; empty for what is run.
-        members: the keys of the experiments that fit the members of an ensemble, or of the shorter training that this
-            one goes on with.
-        studies: the names of those whose values it has, or waits for.
-        is_mix: whether it is a mix of what other entries have trained.
+        experiment: None for what does not apply.
+        key: of the experiment.
+        reason: why it does not apply.
+        members: keys of the experiments that train the members of an ensemble.
+        origins: how many rolling origins it is validated on, too.
     """
 
     dataset: str
@@ -41,82 +51,250 @@ class Entry:
     key: str = ""
     reason: str = ""
     members: tuple[str, ...] = ()
-    studies: tuple[str, ...] = ()
-    is_mix: bool = False
+    origins: int = 0
 
     @property
-    def waits(self) -> bool:
-        """Whether a study has not chosen its values yet."""
-        return self.experiment is None and not self.reason
+    def arm(self) -> str:
+        """What tables call the predictor with its attention."""
+        return label(self.predictor, self.attention)
 
     @property
     def labels(self) -> dict[str, Any]:
-        """By what tables call it, see `tsattn.leaderboard.run_record.LABELS`."""
-        names = ("dataset", "horizon", "predictor", "attention", "seed")
-        return {name: getattr(self, name) for name in names}
+        """The columns of a record that name the run."""
+        return {name: getattr(self, name) for name in ("dataset", "horizon", "predictor", "attention", "seed")}
 
-    @property
-    def name(self) -> str:
-        """The same as words."""
-        seed = "" if self.seed is None else f", seed {self.seed}"
-        return f"{self.dataset} {self.horizon}: {' '.join(filter(None, (self.predictor, self.attention)))}{seed}"
+    def __str__(self) -> str:
+        """``ETTh1 96: patchtst, mlr, seed 1``."""
+        return f"{self.dataset} {self.horizon}: {self.arm}{'' if self.seed is None else f', seed {self.seed}'}"
 
 
-@dataclass(frozen=True)
-class StudyEntry:
-    """One study: values of a predictor on a data set, chosen by validation alone.
+class Planner:
+    """Makes the plans of suites; what one plan has read and parsed the next one takes over."""
 
-    Attributes:
-        name: tells it from all others, also from one of other data, values or search space.
-        dataset: the name of the data set.
-        predictor: its name in the suite.
-        attention: its name in the suite; empty where the predictor has none, or all have the same values.
-        experiment: what is searched around.
-        search: the part of the search space that the predictor has.
-        trials: how many.
-        folds: rolling origins; 0 for the validation part.
+    def __init__(self) -> None:
+        self._held = HeldData()
+        self._prints: dict[int, tuple[Any, str]] = {}  # with the panel, so that no other gets its id
+        self._made: dict[str, Any] = {}
+
+    def plan(self, suite: Suite) -> list[Entry]:
+        """The runs of a suite, in its order; what does not apply is one entry an arm, data set and horizon.
+
+        Raises:
+            UserError: for a predictor that no data set could be forecast with.
+        """
+        self._check(suite)
+        entries = [
+            entry
+            for data in suite.data.values()
+            for horizon in suite.horizons
+            for arm in suite.predictors.values()
+            for attention in self._attentions(suite, arm)
+            for entry in self._entries(suite, data, horizon, arm, attention)
+        ]
+        places: dict[str, dict[Any, int]] = {
+            "dataset": {name: number for number, name in enumerate(suite.data)},
+            "horizon": {horizon: number for number, horizon in enumerate(suite.horizons)},
+            "predictor": {name: number for number, name in enumerate(suite.predictors)},
+            "attention": {name: number for number, name in enumerate(["", *suite.attentions])},
+        }
+
+        def rank(entry: Entry) -> list[int]:
+            ranks = {name: known[getattr(entry, name)] for name, known in places.items()}
+            ranks["seed"] = suite.first_seed if entry.seed is None else entry.seed
+            return [ranks[name] for name in suite.order]
+
+        return sorted(entries, key=rank)
+
+    def key(self, experiment: Experiment) -> str:
+        """The key of an experiment, whose data are read.
+
+        Raises:
+            UserError: for what cannot be built for its data, or data without a window of it.
+        """
+        return self._once(f"key {_text(experiment.to_dict())}", lambda: self._new_key(experiment))
+
+    def _check(self, suite: Suite) -> None:
+        """Refuse predictors that are wrong by themselves: only what is wrong in combination does not apply."""
+        data, horizon = next(iter(suite.data.values())), suite.horizons[0]
+        for arm in suite.predictors.values():
+            if arm.mix is None:
+                try:
+                    self._experiment(suite, data, horizon, arm, "")
+                except UserError as error:
+                    raise UserError(f"the predictor {arm.name} of the suite {suite.name}: {error}") from error
+
+    def _attentions(self, suite: Suite, arm: Arm) -> list[str]:
+        """The attentions that a predictor is combined with; an empty one if it has no slot."""
+        parts = [arm] if arm.mix is None else [suite.predictors[name] for name in arm.mix.of]
+        has_slot = arm.has_attentions and any(map(_has_slot, parts))
+        return list(suite.attentions) if has_slot and suite.attentions else [""]
+
+    def _entries(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Iterator[Entry]:
+        """All seeds of an arm on a data set at a horizon."""
+        seeds = suite.seeds_of(data.name, horizon, arm.name, attention)
+        if not seeds:
+            return
+        blank = Entry(data.name, horizon, arm.name, attention, None)
+        try:
+            experiment = self._whole(suite, data, horizon, arm, attention)
+            self.key(experiment)
+            members = member_experiments(experiment).values()
+            is_drawn = build_predictor(experiment.model["backbone"]).is_trained
+        except UserError as error:
+            yield replace(blank, reason=str(error))
+            return
+        for seed in seeds if is_drawn else seeds[:1]:
+            own = replace(experiment, seed=seed)
+            shift = seed - suite.first_seed
+            alone = [replace(one, seed=(one.seed or 0) + shift) for one in members]
+            is_first = seed == suite.first_seed and horizon == suite.horizons[0]
+            yield replace(
+                blank,
+                seed=seed if is_drawn else None,
+                experiment=own,
+                key=self.key(own),
+                members=tuple(map(self.key, alone)),
+                origins=suite.origins if is_first else 0,
+            )
+
+    def _whole(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Experiment:
+        """The experiment with the first seed, of a mix or of a predictor alone."""
+        if arm.mix is None:
+            return self._experiment(suite, data, horizon, arm, attention)
+        mix = arm.mix
+        parts = {name: suite.predictors[name] for name in mix.of}
+        experiments = {
+            name: self._experiment(suite, data, horizon, part, attention if _has_slot(part) else "")
+            for name, part in parts.items()
+        }
+        text = json.dumps([arm.name, repr(mix), *(_text(one.to_dict()) for one in experiments.values())])
+        return self._once(text, lambda: mixed(arm.name, mix, experiments))
+
+    def _experiment(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Experiment:
+        """The experiment of a predictor alone, with the first seed."""
+        content = {
+            "seed_everything": suite.first_seed,
+            "data": {**data.source, "init_args": {**data.source["init_args"], "prediction_length": horizon}},
+            "model": {"backbone": arm.backbone},
+            "trainer": {},
+        }
+        chosen = suite.chosen.get(data.name, {}).get(label(arm.name, attention), {})
+        values = {**suite.values, **data.values, **arm.values, **arm.by_data.get(data.name, {}), **chosen}
+        if attention:
+            values = {_ATTENTION: suite.attentions[attention].on(data.name), **values}
+        whole = with_values(content, values)
+        # parsing takes most of the time of a plan, and horizons differ in one number of what is parsed
+        first = with_values(whole, {_HORIZON: suite.horizons[0]})
+        parsed = self._once(_text(first), lambda: Experiment.of(first))
+        arguments = {**parsed.data["init_args"], "prediction_length": whole["data"]["init_args"]["prediction_length"]}
+        return replace(parsed, data={**parsed.data, "init_args": arguments})
+
+    def _once(self, text: str, make: Any) -> Any:
+        """What `make` gives, made once; a refusal is remembered, too."""
+        if text not in self._made:
+            try:
+                with user_errors():
+                    self._made[text] = make()
+            except UserError as error:
+                self._made[text] = error
+        if isinstance(self._made[text], UserError):
+            raise self._made[text]
+        return self._made[text]
+
+    def _new_key(self, experiment: Experiment) -> str:
+        data = self._held.of(experiment)
+        predictor = build_predictor(experiment.model["backbone"])
+        assert data.task is not None
+        predictor.build(data.task, experiment.output, empty=True)
+        for part in ("train", "val", "test"):
+            data.windows(part, predictor.context_length)
+        if id(data.panel) not in self._prints:
+            self._prints[id(data.panel)] = data.panel, fingerprint(data)
+        return experiment.key_with(data, self._prints[id(data.panel)][1])
+
+
+def mixed(name: str, mix: Mix, parts: Mapping[str, Experiment]) -> Experiment:
+    """The ensemble of some experiments, whose trained members are these experiments, bit for bit.
+
+    What the ensemble does not say of a member is as in the first trained one.
+
+    Args:
+        name: of the mix, for messages.
+        mix: its members and their weights.
+        parts: the experiments, by the names in the mix.
+
+    Raises:
+        UserError: if two trained ones differ in what the members of an ensemble share.
     """
-
-    name: str
-    dataset: str
-    predictor: str
-    attention: str
-    experiment: Experiment
-    search: Search
-    trials: int
-    folds: int
-
-    @property
-    def title(self) -> str:
-        """What it is about, as words."""
-        return f"{self.dataset}: {' '.join(filter(None, (self.predictor, self.attention)))}"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a suite comes to.
-
-    Attributes:
-        entries: in the order in which they are run.
-        studies: in the order in which they are needed.
-    """
-
-    entries: tuple[Entry, ...]
-    studies: tuple[StudyEntry, ...]
-
-
-def in_order(suite: Suite, entries: Iterable[Entry]) -> list[Entry]:
-    """Entries in the order of their suite."""
-    places: dict[str, dict[Any, int]] = {
-        "dataset": {name: number for number, name in enumerate(suite.data)},
-        "horizon": {horizon: number for number, horizon in enumerate(suite.horizons)},
-        "predictor": {name: number for number, name in enumerate(suite.predictors)},
-        "attention": {name: number for number, name in enumerate(["", *suite.attentions])},
+    trained = [part for part in mix.of if _is_trained(parts[part])]
+    first = (trained or mix.of)[0]
+    base = parts[first]
+    description = {
+        "kind": "ensemble",
+        "members": [_member(parts[part], base) for part in mix.of],
+        "weights": None if mix.weights is None else list(mix.weights),
+        "seeds": mix.seeds,
     }
+    whole = base.with_values({BACKBONE: description})
+    alone = member_experiments(whole)
+    for number, part in enumerate(mix.of):
+        if part in trained:
+            path = _difference(alone[member_name(number, 0)].to_dict(), parts[part].to_dict())
+            if path is not None:
+                raise UserError(
+                    f"the mix {name} cannot be made of {first} and {part}: they differ in {path}, which members share"
+                )
+    return whole
 
-    def rank(entry: Entry) -> tuple[int, ...]:
-        ranks = {name: table[getattr(entry, name)] for name, table in places.items()}
-        ranks["seed"] = suite.first_seed if entry.seed is None else entry.seed  # what draws nothing is run once, early
-        return tuple(ranks[name] for name in suite.order)
 
-    return sorted(entries, key=rank)
+def _has_slot(arm: Arm) -> bool:
+    """Whether a predictor takes the attentions of the suite."""
+    if arm.mix is not None or not arm.has_attentions:
+        return False
+    kind, _, _ = named_predictor(arm.backbone)
+    return "attention" in predictor_arguments(kind)
+
+
+def _is_trained(experiment: Experiment) -> bool:
+    return build_predictor(experiment.model["backbone"]).is_trained
+
+
+def _member(part: Experiment, base: Experiment) -> dict[str, Any]:
+    """The description of a member, with what differs from the experiment that the ensemble is made of."""
+    member: dict[str, Any] = dict(part.model["backbone"])
+    arguments = predictor_arguments(member["kind"])
+    context, shared = (get_at(one.to_dict(), "data.init_args.context_length") for one in (part, base))
+    if not _is_trained(part):
+        if "context_length" in arguments and member.get("context_length") is None and context != shared:
+            member["context_length"] = context
+        return member
+    for option in TRAINING_OPTIONS:
+        if option in arguments:
+            continue
+        if option == "context_length":
+            own, common = context, shared
+        elif option == "max_steps":
+            own, common = part.trainer[option], base.trainer[option]
+        else:
+            own, common = part.model[option], base.model[option]
+        if own != common:
+            member[option] = own
+    return member
+
+
+def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """The first path at which two experiments differ."""
+    for path in dict.fromkeys([*paths(one), *paths(other)]):
+        values = []
+        for content in (one, other):
+            try:
+                values.append(get_at(content, path))
+            except KeyError:
+                values.append(None)
+        if values[0] != values[1] and not all(isinstance(value, Mapping) for value in values):
+            return path
+    return None
+
+
+def _text(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, default=str)

@@ -1,35 +1,125 @@
-"""A suite: what is compared on what, how often, and in which order; `tsattn.leaderboard.suite_file` reads one."""
+"""A suite: a grid of experiments, and the questions that it is to answer, as YAML.
+
+::
+
+    data:
+      - ETTh1                           # a public data set
+      - {name: weather, seeds: 2, values: {data.batch_size: 24}}
+      - {name: shops, class_path: CSVDataModule, init_args: {path: shops.csv, target: [sales]}}
+    horizons: [96, 336, 192, 720]       # the most important first
+    seeds: {96: 5, 336: 5, 192: 3, 720: 3}   # or one number
+    values: {data.context_length: 512}  # of all experiments, by their dotted paths
+    attentions:
+      standard: standard                # a kind, or a description
+      mlr: {kind: mlr, ranks: [2, 2]}
+      window: {attention: {kind: swa, window_size: 4}, seeds: 2, horizons: [96], predictors: [patchtst]}
+      wide: {attention: {kind: mlr, ranks: [2, 2]}, by_data: {weather: {kind: mlr, ranks: [4, 4]}}}
+    predictors:
+      ridge: ridge                      # a kind, or an import path
+      patchtst:
+        backbone: {kind: patchtst, d_model: 16}
+        values: {model.learning_rate: 0.001}
+        by_data: {weather: {trainer.max_steps: 800}}
+        attentions: [standard, mlr]     # all by default; `none` leaves the description as it is
+      patchtst+ridge:
+        mix: {of: [patchtst, ridge], weights: [0.5, 0.5]}   # `seeds: 5` is the mean of five trainings
+    chosen: {ETTh1: {"patchtst, mlr": {model.learning_rate: 0.002}}}   # values that `tune` chose on validation
+    questions:                          # written before the suite runs
+      - {ask: Does mlr help?, arms: ["patchtst, mlr"], against: "patchtst, standard"}
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self
 
-from tsattn.attention import KINDS, complete_attention
-from tsattn.data.public.cards import CARDS
-from tsattn.descriptions import Description
-from tsattn.errors import UserError, one_of
-from tsattn.experiments.dotted import did_you_mean
-from tsattn.predictors import predictor_kinds
+import yaml
 
-__all__ = ["ORDER", "Arm", "AttentionArm", "Limits", "Mix", "Selection", "Suite", "SuiteData"]
+from tsattn.data.public.cards import card_of
+from tsattn.descriptions import Description
+from tsattn.errors import UserError, is_whole_number, one_of, shown, whole_number
+from tsattn.experiments.dotted import did_you_mean, full_path
+from tsattn.yaml_text import parsed
+
+__all__ = ["KEYS", "Arm", "AttentionArm", "Limits", "Mix", "Question", "Suite", "SuiteData", "label", "read_suite"]
 
 ORDER = ("seed", "horizon", "dataset", "predictor", "attention")
-"""By what entries are put in order unless a suite says otherwise, what changes least first."""
+"""Order of the runs unless a suite names another, what changes least first."""
+
+_SET_BY_SUITE = ("data.init_args.prediction_length", "seed_everything", "data.class_path", "model.backbone")
+
+_LIMITS = {
+    "horizons": "only at these horizons of the suite",
+    "seeds": "at most so many seeds; a number, or one for each horizon",
+    "data": "only on these data sets of the suite",
+    "predictors": "only with these predictors of the suite",
+    "attentions": "only with these attentions of the suite",
+}
+
+
+def _limits_but(own: str) -> dict[str, str]:
+    return {key: text for key, text in _LIMITS.items() if key != own}
+
+
+KEYS = {
+    "Keys": {
+        "data": "the data sets, a list: the name of a public one, or a mapping (see below)",
+        "horizons": "steps to forecast, a list, the most important first",
+        "seeds": "how many seeds, or a number for each horizon: `{96: 5, 720: 3}`; 1 by default",
+        "predictors": "a mapping of names to predictors: a kind, an import path, or a mapping (see below)",
+        "attentions": "a mapping of names to attentions: a kind, a description, or a mapping (see below)",
+        "values": "of all experiments, by the dotted paths of a configuration: `{data.context_length: 512}`",
+        "chosen": "values that were chosen on validation, by data set and arm: `{ETTh1: {'patchtst, mlr': {...}}}`",
+        "questions": "what the suite is to answer, a list of mappings (see below), written before it runs",
+        "margin": "differences below it count as equal; 0.01 (1 %) by default",
+        "show": "the predictor whose attentions are drawn and tabulated; the first with several by default",
+        "origins": "validate each arm on so many rolling origins, too, with its first seed; 0 by default",
+        "first_seed": "the number of the first seed; 1 by default",
+        "caveats": "sentences that the report prints, a list",
+        "order": "of the runs, what changes least first: a list of seed, horizon, dataset, predictor and attention",
+    },
+    "A data set": {
+        "name": "of the data set, a public one if there is no `class_path`",
+        "class_path": "the class that reads another: `CSVDataModule`",
+        "init_args": "its arguments: `{path: shops.csv, target: [sales]}`",
+        "values": "of all experiments on it, by dotted paths",
+        **_limits_but("data"),
+    },
+    "A predictor": {
+        "backbone": "its description, which each attention is put into",
+        "mix": "instead: an ensemble of other predictors of the suite, which are not trained a second time",
+        "values": "of its experiments, by dotted paths",
+        "by_data": "values in place of these on one data set: `{weather: {trainer.max_steps: 800}}`",
+        **_limits_but("predictors"),
+        "attentions": "those that it is run with; `none` leaves its description as it is; all by default",
+    },
+    "A mix": {
+        "of": "the names of the predictors, a list",
+        "weights": "a number for each; equal ones by default",
+        "seeds": "the mean of so many trainings of each; 1 by default",
+    },
+    "An attention": {
+        "attention": "a kind or a description",
+        "by_data": "another description on one data set: `{weather: {kind: mlr, ranks: [4, 4]}}`",
+        **_limits_but("attentions"),
+    },
+    "A question": {
+        "ask": "the question, as a sentence",
+        "arms": "whose mean is compared, a list of names such as `patchtst, mlr`",
+        "against": "what they are compared with, an arm",
+        "metric": "`mse` or `mae`; `mse` by default",
+        "data": "on these data sets of the suite; all by default",
+        "posed": "`before` the runs, or `after` their results were seen; `before` by default",
+    },
+}
+"""What the YAML may hold, for the reader and for the reference."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a data set, a predictor or an attention is restricted to; None restricts nothing.
-
-    Attributes:
-        horizons: those that it is run at.
-        seeds: how many, at most: a number, or one for each horizon.
-        data: names of data sets.
-        predictors: names of predictors.
-        attentions: names of attentions, for predictors that have a slot for one.
-    """
+    """What a data set, a predictor or an attention is restricted to; None restricts nothing."""
 
     horizons: tuple[int, ...] | None = None
     seeds: int | Mapping[int, int] | None = None
@@ -38,7 +128,7 @@ class Limits:
     attentions: tuple[str, ...] | None = None
 
     def allow(self, dataset: str, horizon: int, predictor: str, attention: str) -> bool:
-        """Whether it takes part in this; of a predictor without an attention that is empty."""
+        """Whether they hold a run; an empty attention is that of a predictor without one."""
         pairs = (
             (self.horizons, horizon),
             (self.data, dataset),
@@ -47,37 +137,26 @@ class Limits:
         )
         return all(allowed is None or value in allowed for allowed, value in pairs)
 
-    def most_seeds(self, horizon: int) -> int | None:
-        """How many seeds it is run with at most; None for any number."""
+    def most_seeds(self, horizon: int) -> float:
+        """The number of seeds at a horizon, infinite without a limit."""
+        if self.seeds is None:
+            return float("inf")
         return self.seeds.get(horizon, 0) if isinstance(self.seeds, Mapping) else self.seeds
 
 
 @dataclass(frozen=True)
 class SuiteData:
-    """A data set.
-
-    Attributes:
-        name: what tables call it.
-        source: ``class_path`` and ``init_args`` of its DataModule.
-        values: of all experiments on it, by their dotted paths.
-        limits: what it is restricted to.
-    """
+    """A data set: its name in tables, ``class_path`` and ``init_args`` of its DataModule, and values by dotted path."""
 
     name: str
     source: Mapping[str, Any]
-    values: Mapping[str, Any] = field(default_factory=dict)
-    limits: Limits = Limits()
+    values: Mapping[str, Any]
+    limits: Limits
 
 
 @dataclass(frozen=True)
 class Mix:
-    """A weighted mean of predictors of the suite.
-
-    Attributes:
-        of: their names.
-        weights: one each; None weighs all alike.
-        seeds: of how many seeds each trained one is the mean.
-    """
+    """A weighted mean of predictors of the suite; None weighs all equally, `seeds` is the number of trainings each."""
 
     of: tuple[str, ...]
     weights: tuple[float, ...] | None = None
@@ -89,14 +168,12 @@ class Arm:
     """A predictor and how it is trained.
 
     Attributes:
-        name: what tables call it.
+        name: in tables.
         backbone: its description; None for a mix.
-        values: of its experiments, by their dotted paths.
-        by_data: those that take their place on a data set, by its name.
-        mix: of which others it is the mean; None for none.
-        goes_on_with: the predictor whose shorter training its own goes on with; empty for none.
-        has_attentions: whether it is run with each attention, if it has a slot for one.
-        is_selected: whether the values that the suite searches for are searched for it.
+        values: of its experiments, by dotted path.
+        by_data: values that replace them on a data set, by its name.
+        mix: the predictors whose mean it is.
+        has_attentions: whether each attention of the suite is put into its slot, if it has one.
         limits: what it is restricted to.
     """
 
@@ -105,168 +182,370 @@ class Arm:
     values: Mapping[str, Any] = field(default_factory=dict)
     by_data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     mix: Mix | None = None
-    goes_on_with: str = ""
     has_attentions: bool = True
-    is_selected: bool = True
     limits: Limits = Limits()
 
 
 @dataclass(frozen=True)
 class AttentionArm:
-    """An attention.
-
-    Attributes:
-        name: what tables call it.
-        description: of it.
-        by_data: descriptions that take its place on a data set, by its name, as for models of another width.
-        chosen_as: the attention whose searched values it takes; empty for a search of its own.
-        limits: what it is restricted to.
-    """
+    """An attention: its name in tables, its description, and descriptions that replace it on a data set."""
 
     name: str
     description: Description
     by_data: Mapping[str, Description] = field(default_factory=dict)
-    chosen_as: str = ""
     limits: Limits = Limits()
 
     def on(self, dataset: str) -> Description:
         """Its description on a data set."""
         return self.by_data.get(dataset, self.description)
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Those of its layers, on any data set, each once."""
-        names = {path: kind for kind, path in KINDS.items()}
-        given = [str(complete_attention(one)["kind"]) for one in self._layers]
-        return tuple(dict.fromkeys(names.get(kind, kind) for kind in given))
-
-    @property
-    def _layers(self) -> list[Any]:
-        parts = (self.description, *self.by_data.values())
-        return [layer for part in parts for layer in (part if isinstance(part, list) else [part])]
-
 
 @dataclass(frozen=True)
-class Selection:
-    """How values are chosen, by validation alone.
+class Question:
+    """What a suite is to answer.
 
     Attributes:
-        search: the name of the search space.
-        trials: of each study.
-        folds: rolling origins; 0 for the validation part.
-        horizon: at which they are chosen, for all.
-        attentions: ``each`` has a study of its own, or all take the values of the ``first``.
-        values: of the trials alone, by their dotted paths, such as fewer steps.
+        ask: the question, as a sentence.
+        arms: labels whose mean log error is compared.
+        against: the label that it is compared with.
+        metric: ``mse`` or ``mae``.
+        data: names of data sets; None for all.
+        posed_before: whether it was written down before the runs; others are exploration.
     """
 
-    search: str
-    trials: int
-    folds: int
-    horizon: int
-    attentions: str = "each"
-    values: Mapping[str, Any] = field(default_factory=dict)
+    ask: str
+    arms: tuple[str, ...]
+    against: str
+    metric: str = "mse"
+    data: tuple[str, ...] | None = None
+    posed_before: bool = True
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What is compared.
+    """What is run and asked; `KEYS` says what each attribute is.
 
     Attributes:
-        name: of the suite.
-        data: the data sets, by name.
-        horizons: steps ahead, in order of worth.
-        seeds: how many, or how many at each horizon.
-        predictors: by name.
-        attentions: by name.
-        values: of all experiments, by their dotted paths.
-        first_seed: the seeds are this one and those after it.
-        order: a permutation of `ORDER`.
-        selection: how values are chosen; None takes them as they are written.
-        fresh_seeds: those that have no part in what reports find, and confirm it.
-        caveats: sentences that reports print.
+        text: the YAML that it was read from.
     """
 
     name: str
     data: Mapping[str, SuiteData]
     horizons: tuple[int, ...]
-    seeds: int | Mapping[int, int]
     predictors: Mapping[str, Arm]
+    seeds: int | Mapping[int, int] = 1
     attentions: Mapping[str, AttentionArm] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+    chosen: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    questions: tuple[Question, ...] = ()
+    margin: float = 0.01
+    show: str = ""
+    origins: int = 0
     first_seed: int = 1
-    order: tuple[str, ...] = ORDER
-    selection: Selection | None = None
-    fresh_seeds: tuple[int, ...] = ()
     caveats: tuple[str, ...] = ()
+    order: tuple[str, ...] = ORDER
+    text: str = ""
 
-    def narrowed(
-        self,
-        *,
-        data: Sequence[str] | None = None,
-        predictors: Sequence[str] | None = None,
-        attentions: Sequence[str] | None = None,
-        horizons: Sequence[int] | None = None,
-        seeds: int | None = None,
-    ) -> Self:
-        """The same with these alone, in the order given; None leaves all.
+    @classmethod
+    def of(cls, name: str, text: str) -> Self:
+        """The suite in YAML.
 
-        A public data set, a kind of predictor or a kind of attention that the suite has not is added to it. Predictors
-        that a mix is made of come along with it. Seeds that are asked for are those of every data set; what a predictor
-        or an attention is restricted to holds.
+        Args:
+            name: of the suite.
+            text: YAML.
 
         Raises:
-            UserError: for a name that is none; the message lists the valid ones.
+            UserError: naming the key, and what is valid.
+        """
+        try:
+            content = parsed(text)
+        except yaml.YAMLError as error:
+            raise UserError(f"not YAML: {' '.join(str(error).split())}") from error
+        given = _checked(content, "Keys", "a suite")
+        for key in ("data", "horizons", "predictors"):
+            if not given.get(key):
+                raise UserError(f"a suite must name {key}")
+        horizons = _horizons(given["horizons"], "horizons")
+        seeds = _seeds(given.get("seeds", 1), "seeds")
+        if isinstance(seeds, Mapping) and (lacking := [one for one in horizons if one not in seeds]):
+            raise UserError(f"seeds gives no number for horizon {lacking[0]}")
+        order = given.get("order", ORDER)
+        if not isinstance(order, list | tuple) or sorted(map(str, order)) != sorted(ORDER):
+            raise UserError(f"order must name each of {one_of(ORDER)} once, not {shown(order)}")
+        margin = given.get("margin", 0.01)
+        if not isinstance(margin, int | float) or not 0 < margin < 1:
+            raise UserError(f"margin must lie between 0 and 1, not {shown(margin)}")
+        suite = cls(
+            name=name,
+            data=_named([_data(one) for one in _listed(given["data"], "data")]),
+            horizons=horizons,
+            seeds=seeds,
+            predictors={str(key): _arm(str(key), one) for key, one in _map(given["predictors"], "predictors").items()},
+            attentions={
+                str(key): _attention(str(key), one) for key, one in _map(given.get("attentions"), "attentions").items()
+            },
+            values=_values(given.get("values"), "values"),
+            chosen={
+                str(data): {str(arm): _values(values, f"chosen of {arm}") for arm, values in _map(arms, data).items()}
+                for data, arms in _map(given.get("chosen"), "chosen").items()
+            },
+            questions=tuple(_question(one) for one in given.get("questions") or ()),
+            margin=float(margin),
+            show=str(given.get("show") or ""),
+            origins=whole_number("origins", given.get("origins", 0), least=0),
+            first_seed=whole_number("first_seed", given.get("first_seed", 1), least=0),
+            caveats=tuple(" ".join(str(one).split()) for one in given.get("caveats") or ()),
+            order=tuple(order),
+            text=text,
+        )
+        suite._check_names()
+        return suite
+
+    def narrowed(self, **parts: Sequence[Any] | int | None) -> Self:
+        """The part of it that has these ``data``, ``predictors``, ``attentions`` or ``horizons``, and at most ``seeds``.
+
+        The predictors of a mix are included with it.
+
+        Raises:
+            UserError: for a name that the suite does not have; the message lists those that it has.
         """
         chosen: dict[str, Any] = {}
-        if data is not None:
-            chosen["data"] = {name: self._data(name) for name in data}
-        if predictors is not None:
-            chosen["predictors"] = {}
-            for name in predictors:
-                arm = self._predictor(name)
-                for part in arm.mix.of if arm.mix is not None else ():
-                    chosen["predictors"].setdefault(part, self.predictors[part])
-                chosen["predictors"][name] = arm
-        if attentions is not None:
-            chosen["attentions"] = {name: self._attention(name) for name in attentions}
-        if horizons is not None:
-            chosen["horizons"] = tuple(horizons)
-            if seeds is None and isinstance(self.seeds, Mapping):
-                lacking = [horizon for horizon in horizons if horizon not in self.seeds]
-                if lacking:
-                    raise UserError(f"the suite {self.name} says no number of seeds at horizon {lacking[0]}: --seeds")
-        if seeds is not None:
-            chosen["seeds"] = seeds
-            chosen["data"] = {
-                name: replace(one, limits=replace(one.limits, seeds=None))
-                for name, one in chosen.get("data", self.data).items()
-            }
+        for key in ("data", "predictors", "attentions", "horizons"):
+            asked, known = parts.get(key), getattr(self, key)
+            if not isinstance(asked, Sequence):
+                continue
+            names = list(asked)
+            for name in names:
+                if name not in known:
+                    hint = did_you_mean(str(name), map(str, known))
+                    raise UserError(f"the suite {self.name} has no {name} in {key}{hint}; it has {one_of(map(str, known))}")
+            if key == "predictors":
+                members = [one for name in names if (mix := self.predictors[name].mix) is not None for one in mix.of]
+                names = list(dict.fromkeys([*members, *names]))
+            chosen[key] = tuple(names) if key == "horizons" else {name: known[name] for name in names}
+        seeds = parts.get("seeds")
+        if isinstance(seeds, int):
+            given = self.seeds if isinstance(self.seeds, Mapping) else dict.fromkeys(self.horizons, self.seeds)
+            chosen["seeds"] = {horizon: min(seeds, number) for horizon, number in given.items()}
         return replace(self, **chosen)
 
-    def _data(self, name: str) -> SuiteData:
-        if name in self.data:
-            return self.data[name]
-        public = [card for card, one in CARDS.items() if one.file]
-        if name not in public:
-            raise _unknown("data set", name, [*self.data, *public])
-        return SuiteData(name, {"class_path": "PublicDataModule", "init_args": {"name": name}})
+    def seeds_of(self, dataset: str, horizon: int, predictor: str, attention: str) -> range:
+        """The seeds that an arm is run with on a data set; none where the suite leaves it out."""
+        limits = [self.data[dataset].limits, self.predictors[predictor].limits]
+        limits += [self.attentions[attention].limits] if attention else []
+        if not all(one.allow(dataset, horizon, predictor, attention) for one in limits):
+            return range(0)
+        given = self.seeds[horizon] if isinstance(self.seeds, Mapping) else self.seeds
+        count = min(given, *(one.most_seeds(horizon) for one in limits))
+        return range(self.first_seed, self.first_seed + int(count))
 
-    def _predictor(self, name: str) -> Arm:
-        if name in self.predictors:
-            return self.predictors[name]
-        kinds = [kind for kind in predictor_kinds() if kind != "ensemble"]
-        if name not in kinds:
-            raise _unknown("predictor", name, [*self.predictors, *kinds])
-        return Arm(name, name)
+    def _check_names(self) -> None:
+        """Refuse names that the suite does not have."""
+        known = {key: list(getattr(self, key)) for key in ("data", "predictors", "attentions")}
+        for part in (*self.data.values(), *self.predictors.values(), *self.attentions.values()):
+            for key in known:
+                for name in getattr(part.limits, key) or ():
+                    _check_name(f"{part.name} is restricted to", name, known[key], key)
+            for horizon in part.limits.horizons or ():
+                if horizon not in self.horizons:
+                    raise UserError(f"{part.name} is restricted to horizon {horizon}, which is not among horizons")
+            for name in getattr(part, "by_data", ()):
+                _check_name(f"by_data of {part.name} names", name, known["data"], "data")
+        for arm in self.predictors.values():
+            for name in arm.mix.of if arm.mix is not None else ():
+                others = [one for one, other in self.predictors.items() if other.mix is None]
+                _check_name(f"the mix {arm.name} is of", name, others, "predictors, mixes aside")
+        for name in self.chosen:
+            _check_name("chosen names", name, known["data"], "data")
+        if self.show:
+            _check_name("show names", self.show, known["predictors"], "predictors")
+        arms = [label(arm, one) for arm in self.predictors for one in ("", *self.attentions)]
+        for question in self.questions:
+            for name in (*question.arms, question.against):
+                _check_name(f"the question {question.ask!r} names", name, arms, "the arms of the suite")
+            for name in question.data or ():
+                _check_name(f"the question {question.ask!r} names", name, known["data"], "data")
+        for arms_of in self.chosen.values():
+            for name in arms_of:
+                _check_name("chosen names", name, arms, "the arms of the suite")
 
-    def _attention(self, name: str) -> AttentionArm:
-        if name in self.attentions:
-            return self.attentions[name]
-        if name not in KINDS:
-            raise _unknown("attention", name, [*self.attentions, *KINDS])
-        return AttentionArm(name, name)
+
+def label(predictor: str, attention: str = "") -> str:
+    """What tables and questions call an arm: ``patchtst, mlr``, or ``ridge``."""
+    return f"{predictor}, {attention}" if attention else predictor
 
 
-def _unknown(what: str, name: str, valid: list[str]) -> UserError:
-    known = list(dict.fromkeys(valid))
-    return UserError(f"no {what} {name!r}{did_you_mean(name, known)}; valid: {one_of(known)}")
+def read_suite(path: Path) -> Suite:
+    """The suite in a YAML file.
+
+    Raises:
+        UserError: naming the file, the key, and what is valid.
+    """
+    try:
+        return Suite.of(path.stem, path.read_text("utf-8"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text in UTF-8") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _data(given: Any) -> SuiteData:
+    if isinstance(given, str):
+        given = {"name": given}
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+        raise UserError(f"a data set is a public one's name, or a mapping with a name, not {shown(given)}")
+    name = given["name"]
+    _checked(given, "A data set", f"the data set {name}")
+    arguments = _map(given.get("init_args"), f"init_args of {name}")
+    if "class_path" in given:
+        source = {"class_path": given["class_path"], "init_args": dict(arguments)}
+    else:
+        card_of(name, files_only=True)
+        source = {"class_path": "PublicDataModule", "init_args": {"name": name, **arguments}}
+    return SuiteData(name, source, _values(given.get("values"), f"values of {name}"), _limits(given, name))
+
+
+def _arm(name: str, given: Any) -> Arm:
+    given = {"backbone": given} if isinstance(given, str) else given
+    _checked(given, "A predictor", f"the predictor {name}")
+    if ("backbone" in given) == ("mix" in given):
+        raise UserError(f"the predictor {name} needs either a backbone, its description, or a mix of others")
+    mix = _mix(name, given["mix"]) if "mix" in given else None
+    if mix is not None and set(given) & {"values", "by_data"}:
+        raise UserError(f"{name} is a mix: give values to the predictors that it is made of")
+    limits = {key: one for key, one in given.items() if key != "attentions" or one != "none"}
+    backbone = given.get("backbone")
+    seeds = mix.seeds if mix is not None else backbone.get("seeds") if isinstance(backbone, Mapping) else 1
+    if isinstance(seeds, int) and seeds > 1:
+        if given.get("seeds", 1) != 1:
+            raise UserError(f"{name} is a mean of seeds, which other first seeds would share: leave out its seeds")
+        limits["seeds"] = 1
+    by_data = _map(given.get("by_data"), f"by_data of {name}")
+    return Arm(
+        name=name,
+        backbone=backbone,
+        values=_values(given.get("values"), f"values of {name}"),
+        by_data={str(data): _values(values, f"values of {name} on {data}") for data, values in by_data.items()},
+        mix=mix,
+        has_attentions=given.get("attentions") != "none",
+        limits=_limits(limits, name),
+    )
+
+
+def _mix(name: str, given: Any) -> Mix:
+    _checked(given, "A mix", f"the mix {name}")
+    of, weights = given.get("of"), given.get("weights")
+    if not isinstance(of, list) or not of or name in of:
+        raise UserError(f"the mix {name} must list the other predictors that it is of under `of`")
+    if weights is not None and (
+        not isinstance(weights, list)
+        or len(weights) != len(of)
+        or not all(isinstance(one, int | float) and one >= 0 for one in weights)
+        or not sum(weights)
+    ):
+        raise UserError(f"weights of the mix {name} must be {len(of)} numbers of at least 0, not {shown(weights)}")
+    seeds = whole_number(f"seeds of the mix {name}", given.get("seeds", 1))
+    return Mix(tuple(map(str, of)), None if weights is None else tuple(map(float, weights)), seeds)
+
+
+def _attention(name: str, given: Any) -> AttentionArm:
+    if isinstance(given, Mapping) and "attention" in given:
+        _checked(given, "An attention", f"the attention {name}")
+        by_data = _map(given.get("by_data"), f"by_data of {name}")
+        return AttentionArm(name, given["attention"], dict(by_data), _limits(given, name))
+    if not isinstance(given, str | Mapping):
+        raise UserError(f"the attention {name} must be a kind or a description, not {shown(given)}")
+    return AttentionArm(name, given)
+
+
+def _question(given: Any) -> Question:
+    _checked(given, "A question", "a question")
+    for key in ("ask", "arms", "against"):
+        if not given.get(key):
+            raise UserError(f"a question needs {key}")
+    metric, posed = given.get("metric", "mse"), given.get("posed", "before")
+    if metric not in ("mse", "mae"):
+        raise UserError(f"metric of a question must be mse or mae, not {shown(metric)}")
+    if posed not in ("before", "after"):
+        raise UserError(f"posed of a question must be before or after, not {shown(posed)}")
+    data = given.get("data")
+    return Question(
+        ask=" ".join(str(given["ask"]).split()),
+        arms=tuple(map(str, _listed(given["arms"], "arms of a question"))),
+        against=str(given["against"]),
+        metric=metric,
+        data=None if data is None else tuple(map(str, _listed(data, "data of a question"))),
+        posed_before=posed == "before",
+    )
+
+
+def _limits(given: Mapping[str, Any], name: str) -> Limits:
+    readers: dict[str, Callable[[Any, str], Any]] = {"horizons": _horizons, "seeds": _seeds}
+    found = {
+        key: readers.get(key, _names)(given[key], f"{key} of {name}") for key in _LIMITS if given.get(key) is not None
+    }
+    return Limits(**found)
+
+
+def _named(listed: Sequence[SuiteData]) -> dict[str, SuiteData]:
+    by_name = {one.name: one for one in listed}
+    if len(by_name) < len(listed):
+        raise UserError("two data sets have one name; give each a name of its own")
+    return by_name
+
+
+def _horizons(given: Any, what: str) -> tuple[int, ...]:
+    found = [whole_number(f"each of {what}", one) for one in _listed(given, what)]
+    if len(set(found)) < len(found):
+        raise UserError(f"{what} names a horizon twice")
+    return tuple(found)
+
+
+def _seeds(given: Any, what: str) -> int | dict[int, int]:
+    if not isinstance(given, Mapping):
+        return whole_number(what, given)
+    if not all(is_whole_number(horizon) for horizon in given):
+        raise UserError(f"{what} must be a number, or one for each horizon, not {shown(given)}")
+    return {int(horizon): whole_number(what, number) for horizon, number in given.items()}
+
+
+def _values(given: Any, what: str) -> dict[str, Any]:
+    values = {full_path(str(path)): value for path, value in _map(given, what).items()}
+    for path in _SET_BY_SUITE:
+        if path in values:
+            raise UserError(f"{what} cannot set {path}, which the suite sets by keys of its own")
+    return values
+
+
+def _map(given: Any, what: str) -> Mapping[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise UserError(f"{what} must be a mapping, not {shown(given)}")
+    return given
+
+
+def _names(given: Any, what: str) -> tuple[str, ...]:
+    return tuple(map(str, _listed(given, what)))
+
+
+def _listed(given: Any, what: str) -> list[Any]:
+    if not isinstance(given, list) or not given:
+        raise UserError(f"{what} must be a list, not {shown(given)}")
+    return given
+
+
+def _checked(given: Any, part: str, what: str) -> Mapping[str, Any]:
+    """A mapping that has no other keys than its part may have."""
+    if not isinstance(given, Mapping):
+        raise UserError(f"{what} must be a mapping with the keys {one_of(KEYS[part])}, not {shown(given)}")
+    for key in given:
+        _check_name(f"{what} has the key", key, [*KEYS[part]], "its keys")
+    return given
+
+
+def _check_name(what: str, name: Any, valid: Sequence[str], where: str) -> None:
+    if name not in valid:
+        hint = did_you_mean(str(name), valid)
+        listed = f"; valid: {one_of(valid)}" if len(valid) <= 20 else ""
+        raise UserError(f"{what} {name!r}, which is not among {where}{hint}{listed}")
