@@ -95,11 +95,17 @@ def find_suite(name: str) -> Path:
     raise UserError(f"no suite {name}: neither a file nor one of {known}")
 
 
-def add_running_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of how runs are made, which `benchmark` and `compare` share."""
+def add_running_options(parser: argparse.ArgumentParser, jobs: int | None = 1) -> None:
+    """Add the options of how runs are made, which `benchmark` and `compare` share.
+
+    Args:
+        parser: of the command.
+        jobs: the default; None for one run for each processor.
+    """
+    shown = "one for each processor" if jobs is None else jobs
     how = parser.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="list what would be run and how long it takes, and end")
-    how.add_argument("--jobs", type=count, default=1, metavar="N", help="runs at once (default: 1)")
+    how.add_argument("--jobs", type=count, default=jobs, metavar="N", help=f"runs at once (default: {shown})")
     how.add_argument("--threads", type=count, default=1, metavar="N", help="threads of each run (default: 1)")
     how.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; local starts one of --jobs processors")
     how.add_argument("--retry-failed", action="store_true", help="run failed ones again")
