@@ -17,7 +17,7 @@ from benchmarks.paper.planned import LEFT
 from tsattn.errors import number_of
 from tsattn.leaderboard.report.markdown_text import markdown_table
 from tsattn.leaderboard.report.parts import Cell, Column, ReportTable
-from tsattn.leaderboard.whole_files import write_text, write_whole
+from tsattn.saved_folders import write_text, write_whole
 
 __all__ = ["ASKED_BY", "Claim", "PaperReport", "how_made", "paragraph", "table_of", "write_report"]
 

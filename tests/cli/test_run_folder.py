@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from tsattn.cli import main
+from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.training import ForecastingModule
@@ -65,6 +67,46 @@ def test_a_folder_that_was_taken_meanwhile_is_left_to_who_has_it(
     run = RunFolder(folder / "now_3")
     for file in (run.config, run.metrics, run.versions, run.curve, run.figure, run.best, run.last, run.checksums):
         assert file.exists(), file
+
+
+def while_data_are_read(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """From now on something happens once between the check of a run folder and the making of it."""
+    prepare = CSVDataModule.prepare_data
+
+    def late(self: CSVDataModule) -> None:
+        monkeypatch.setattr(CSVDataModule, "prepare_data", prepare)
+        happens()
+        prepare(self)
+
+    monkeypatch.setattr(CSVDataModule, "prepare_data", late)
+
+
+def test_a_named_folder_that_appears_while_data_are_read_stays(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    thesis = tmp_path / "run" / "thesis.tex"
+    while_data_are_read(monkeypatch, lambda: (thesis.parent.mkdir(), thesis.write_text("years of work")))
+    assert main(words(toy_csv, "--trainer.max_steps=2", f"--run={thesis.parent}")) == 2
+    assert "exists already; nothing is overwritten" in capsys.readouterr().err
+    assert [*thesis.parent.iterdir()] == [thesis]
+
+
+def test_of_two_fits_in_one_folder_the_first_is_whole(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit = words(toy_csv, "--trainer.max_steps=2", f"--run={tmp_path / 'run'}")
+    codes: list[int] = []
+    while_data_are_read(monkeypatch, lambda: codes.append(main(fit)))
+    assert main(fit) == 2
+    assert codes == [0]
+    assert main(["test", "--run", str(tmp_path / "run")]) == 0
+
+
+def test_a_folder_that_cannot_be_held_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunFolder, "hold", lambda self: (self.path / "no" / "folder").touch())
+    with pytest.raises(OSError, match="No such file"):
+        RunFolder(tmp_path / "run").create()
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_named_folder_is_made_once(tmp_path: Path) -> None:

@@ -117,3 +117,12 @@ def test_what_was_measured_but_not_recorded_is_not_run_again(tmp_path: Path) -> 
     assert checkpoint.stat().st_mtime_ns == changed
     columns = [*LABELS, "key", "mse", "mae", "validation_mse"]
     pd.testing.assert_frame_equal(made.records().frame[columns], before[columns])
+
+
+def test_files_of_others_beside_the_records_stay(tmp_path: Path) -> None:
+    made = bench(tmp_path, **few())
+    made.out.mkdir()
+    for name in ("table.csv.partial", "records.parquet.7.partial"):
+        (made.out / name).touch()
+    assert made.run() == 0
+    assert [path.name for path in made.out.glob("*.partial")] == ["table.csv.partial"]

@@ -67,7 +67,7 @@ def diagnose_file(options: argparse.Namespace) -> None:
     found = diagnose(Path(options.path), **{name: value for name, value in given.items() if value is not None})
     print(_report(found, options.path))
     if output is not None:
-        write_frame(found.astype({"series": str}), output)
+        write_frame(found.astype({"series": str}), output, options.overwrite)
         print(f"{output}: these findings, a row each")
 
 

@@ -10,6 +10,7 @@ from tsattn.errors import UserError
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.run_folder import RunFolder, versions
 from tsattn.ops.native.record import kernels_in_use
+from tsattn.saved_folders import write_text
 from tsattn.training.checkpoint_io import load_checkpoint
 from tsattn.training.processes import is_first_process
 
@@ -83,25 +84,24 @@ class Recording:
         """
         if self._is_open:
             return False
-        self._is_open = True
         if not is_first_process():
+            self._is_open = True
             return False
         if self.goes_on:
             self._go_on(steps, member)
+            self._is_open = True
             return True
         self.folder = self.folder.create()
-        with self.folder.removed_if_it_fails():
-            self.folder.config.write_text(self.experiment.to_yaml())
-            self.folder.write_json(self.folder.versions, versions(self.command, device))
-            self.folder.note("fingerprint", self._fingerprint)
-            if steps is not None and device == "cpu":
-                self.folder.note("kernels", kernels_in_use())
-            if not self.tests:
-                self.folder.note("test", False)
-            if self.refits:
-                self.folder.note("refit", True)
-            if self.starts:
-                self.folder.note("started", True)
+        self._is_open = True  # from here on the folder is that of this process
+        notes = {
+            "fingerprint": self._fingerprint,
+            **({"kernels": kernels_in_use()} if steps is not None and device == "cpu" else {}),
+            **({} if self.tests else {"test": False}),
+            **({"refit": True} if self.refits else {}),
+            **({"started": True} if self.starts else {}),
+        }
+        self.folder.write_json(self.folder.versions, {**versions(self.command, device), **notes})
+        write_text(self.folder.config, self.experiment.to_yaml())  # last: with it the run can be resumed
         return True
 
     def step(self, member: str = "") -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import importlib.metadata
 import itertools
@@ -10,7 +9,6 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
 from tsattn.errors import UserError
 from tsattn.passwords import without_password
+from tsattn.saved_folders import write_text
 
 __all__ = ["EARLIER_SECONDS", "FORMAT", "LIMITS", "RunFolder", "versions"]
 
@@ -139,7 +138,6 @@ class RunFolder:
             try:
                 self._make_parent()
                 run.path.mkdir()  # whoever makes it has it
-                run.checkpoints.mkdir()
             except FileExistsError as error:
                 if self.renamed:
                     continue
@@ -148,7 +146,12 @@ class RunFolder:
                 ) from error
             except OSError as error:
                 raise UserError(f"the run folder {self.path} cannot be made: {error.strerror}") from error
-            run.hold()
+            try:
+                run.checkpoints.mkdir()
+                run.hold()
+            except BaseException:
+                run.remove()
+                raise
             return run
         raise AssertionError("numbers do not end")
 
@@ -180,7 +183,7 @@ class RunFolder:
 
     def begin(self) -> None:
         """Forget what an earlier end has written: it is written anew."""
-        for file in (self.checksums, self.errors, self.refit):
+        for file in (self.checksums, self.errors, self.refit, *self.path.glob("*.partial")):
             file.unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -195,15 +198,6 @@ class RunFolder:
         """Refuse a folder that exists."""
         if self.path.exists() and not self.renamed:
             raise UserError(f"the run folder {self.path} exists already; nothing is overwritten, name another")
-
-    @contextlib.contextmanager
-    def removed_if_it_fails(self) -> Iterator[None]:
-        """Remove the folder again where an error ends what is done inside."""
-        try:
-            yield
-        except Exception:
-            self.remove()
-            raise
 
     def check_resumable(self, longer: bool = False) -> None:
         """Refuse a folder that no `fit` has begun, or whose `fit` came to its end unless it is to be trained longer."""
@@ -229,9 +223,7 @@ class RunFolder:
             step: the step that it goes on after.
             command: that asked for it.
         """
-        partial = self.config.with_name(self.config.name + ".partial")
-        partial.write_text(config)
-        partial.replace(self.config)
+        write_text(self.config, config)
         if self.metrics.exists():
             former = self.path / f"metrics_step_{step}.json"
             numbered = (former.with_stem(f"{former.stem}_{number}") for number in itertools.count(2))
@@ -266,9 +258,7 @@ class RunFolder:
 
     def write_json(self, file: Path, content: dict[str, Any]) -> None:
         """Write plain data, all or nothing."""
-        partial = file.with_name(file.name + ".partial")
-        partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
-        partial.replace(file)
+        write_text(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def versions(command: list[str], device: str) -> dict[str, Any]:

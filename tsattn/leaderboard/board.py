@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -215,7 +216,8 @@ class Board:
         """Write the table of records, and what studies have chosen, of all that is known."""
         with self.folder.held("records", _LOCK_PATIENCE):
             for left in self.output.glob("*.partial"):  # by a process that was killed over it
-                left.unlink(missing_ok=True)
+                if re.fullmatch(r"(records|windows|suites|selected|origins)\.\w+\.\d+\.partial", left.name):
+                    left.unlink(missing_ok=True)
             table = record_table(
                 self.suite.name, self._all_entries(), self.folder, self._values.failed, self._facts(), self._taken
             )

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tsattn.leaderboard.whole_files import write_whole
 from tsattn.leaderboard.working_folder import WorkingFolder
+from tsattn.saved_folders import write_whole
 
 __all__ = ["SELECTED", "ChosenValues"]
 

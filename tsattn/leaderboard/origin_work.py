@@ -17,8 +17,8 @@ from tsattn.experiments import Experiment, Hooks, RunFolder, run
 from tsattn.experiments.measuring import measured
 from tsattn.leaderboard.entry_run import finished_members
 from tsattn.leaderboard.plan import Entry
-from tsattn.leaderboard.whole_files import write_text
 from tsattn.leaderboard.working_folder import WorkingFolder
+from tsattn.saved_folders import write_text
 from tsattn.training import Execution, TrainerOptions
 from tsattn.tuning import HeldData
 from tsattn.tuning.rolling import Fold

@@ -19,8 +19,8 @@ from tsattn.leaderboard.board import Board
 from tsattn.leaderboard.origin_work import OriginScores, OriginWork
 from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.stop_signal import stopped_by_sigterm
-from tsattn.leaderboard.whole_files import write_text
 from tsattn.leaderboard.worker_process import BUSY, LocalWorkers, why_ended
+from tsattn.saved_folders import write_text
 
 __all__ = ["ORIGINS", "read_origins", "score_on_origins"]
 

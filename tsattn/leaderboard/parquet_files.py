@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from tsattn.data.files import first_line
 from tsattn.errors import UserError
-from tsattn.leaderboard.whole_files import write_whole
+from tsattn.saved_folders import write_whole
 
 __all__ = ["read_parquet", "write_parquet"]
 

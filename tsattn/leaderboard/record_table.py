@@ -12,8 +12,8 @@ from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.records import RECORDS_FILE, Records, merged_records
 from tsattn.leaderboard.run_record import LABELS, Record, called_twice, shown_number
 from tsattn.leaderboard.suite_facts import SuiteFacts, merged_facts
-from tsattn.leaderboard.whole_files import write_text
 from tsattn.leaderboard.working_folder import WorkingFolder
+from tsattn.saved_folders import write_text
 
 __all__ = ["TakenRecords", "keep_beside", "keep_failures", "left_out", "record_table", "take_records"]
 

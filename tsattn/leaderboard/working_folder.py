@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from tsattn.errors import UserError
 from tsattn.leaderboard.run_record import Record
-from tsattn.leaderboard.whole_files import write_whole
+from tsattn.saved_folders import write_whole
 
 __all__ = ["WorkingFolder"]
 

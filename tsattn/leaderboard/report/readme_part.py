@@ -13,7 +13,7 @@ from tsattn.leaderboard.report.difference_sections import compared_in_short, con
 from tsattn.leaderboard.report.wording import listed, score_pair, seed_counts
 from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm
 from tsattn.leaderboard.summaries import ROLLING
-from tsattn.leaderboard.whole_files import write_text
+from tsattn.saved_folders import write_text
 
 __all__ = ["BEGIN", "END", "readme_part", "with_part", "write_readme"]
 

@@ -20,7 +20,7 @@ from tsattn.leaderboard.report.inline_svg import figure_style, inline_svg
 from tsattn.leaderboard.report.parts import ReportFigure
 from tsattn.leaderboard.report.wording import score
 from tsattn.leaderboard.standings import RankedArm
-from tsattn.leaderboard.whole_files import write_text
+from tsattn.saved_folders import write_text
 
 __all__ = ["PICTURES", "extreme_windows", "kept_pictures", "run_folders", "window_pictures"]
 
