@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.processes import Worker, signal_at
 from tsattn.cli import main
 from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
@@ -92,14 +97,26 @@ def test_a_named_folder_that_appears_while_data_are_read_stays(
 
 
 def test_of_two_fits_in_one_folder_the_first_is_whole(
-    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit = words(toy_csv, "--trainer.max_steps=2", f"--run={tmp_path / 'run'}")
-    codes: list[int] = []
-    while_data_are_read(monkeypatch, lambda: codes.append(main(fit)))
+    run = RunFolder(tmp_path / "run")
+    fit = words(toy_csv, "--trainer.max_steps=2", f"--run={run.path}")
+    first: list[Worker] = []
+
+    def begin() -> None:
+        first.append(Worker(fit, tmp_path, partial(signal_at, 0, signal.SIGSTOP)))
+        while not run.config.exists():
+            assert first[0].process.is_alive(), first[0].said()
+            time.sleep(0.02)
+
+    while_data_are_read(monkeypatch, begin)
     assert main(fit) == 2
-    assert codes == [0]
-    assert main(["test", "--run", str(tmp_path / "run")]) == 0
+    assert first[0].process.pid is not None
+    while "T" not in Path(f"/proc/{first[0].process.pid}/stat").read_text().rpartition(")")[2].split()[0]:
+        time.sleep(0.02)
+    os.kill(first[0].process.pid, signal.SIGCONT)
+    assert first[0].end() == 0, first[0].said()
+    assert main(["test", "--run", str(run.path)]) == 0
 
 
 def test_a_folder_that_cannot_be_held_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
