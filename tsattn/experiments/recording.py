@@ -126,10 +126,24 @@ class Recording:
             run.note("refit", True)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Remove a new folder again where an error leaves neither a checkpoint nor a curve that explains it."""
+    def held(self, can_resume: bool) -> Iterator[None]:
+        """Remove a new folder again where an error leaves neither a checkpoint nor a curve that explains it.
+
+        Args:
+            can_resume: whether the data are in files, so that the command line finds them again.
+
+        Raises:
+            KeyboardInterrupt: if it is interrupted once there is a folder, saying how to resume.
+        """
         try:
             yield
+        except KeyboardInterrupt as stop:
+            if not self._is_open:
+                raise
+            if not self.folder.config.exists():
+                self.folder.remove()
+                raise
+            raise KeyboardInterrupt(self._how_to_resume(can_resume)) from stop
         except Exception as error:
             if self._is_open and not self.goes_on and is_first_process():
                 explains = isinstance(error, UserError) and self.folder.has_curve
@@ -139,10 +153,20 @@ class Recording:
         finally:
             self.folder.release()
 
+    def _how_to_resume(self, can_resume: bool) -> str:
+        folder = self.folder
+        if folder.is_finished:
+            return f"the run is finished: its results are in {folder.metrics}"
+        if not can_resume:
+            return f"its series were given in Python: fit them again; the best weights so far are in {folder.best}"
+        if folder.noted("started"):
+            return f"a run with --start cannot be resumed: run it again with another --run, or remove {folder.path}"
+        return f"go on with `python -m tsattn fit --resume {folder.path}`"
+
     def write(self, metrics: dict[str, Any]) -> None:
-        """Write the results, last of all but the checksums: a folder with them is finished."""
-        self.folder.write_json(self.folder.metrics, metrics)
+        """Write the results, last of all: a folder with them is finished."""
         self.folder.seal()
+        self.folder.write_json(self.folder.metrics, metrics)
 
     def part(self, name: str) -> RunFolder:
         """The folder for a part of an ensemble; the whole folder for no name."""

@@ -89,6 +89,11 @@ class RunFolder:
         """Whether the run ends with a fit to all rows, as `note_refit` has noted."""
         return bool(self.noted("refit"))
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether all results are there; those of the test are written before a refit."""
+        return self.metrics.exists() and (self.refit.exists() or not self.is_to_be_refitted)
+
     def note(self, name: str, value: Any) -> None:
         """Note, beside the versions, what who goes on with the run must know."""
         self.write_json(self.versions, {**self._read_versions(), name: value})
@@ -205,9 +210,7 @@ class RunFolder:
             raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has begun")
         if not self.config.exists():
             raise UserError(f"{self.path} is not the folder of a run: it has no {self.config.name}")
-        # results are written before a refit, which may have been left
-        is_refitted = self.refit.exists() or not self.is_to_be_refitted
-        if self.metrics.exists() and is_refitted and not longer:
+        if self.is_finished and not longer:
             raise UserError(
                 f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
                 "max_epochs, or max_time) beside --resume, above what it was trained for, trains it longer"

@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,6 +34,7 @@ from tsattn.figures import plot_test_forecasts
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, save_predictor
 from tsattn.predictors.network import NetworkPredictor
+from tsattn.saved_folders import write_whole
 from tsattn.scaler import Scaler
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.checkpoint_content import read_content
@@ -162,7 +164,8 @@ def fit_experiment(
     checkpoint = hooks.checkpoint
     if goes_on and where is not None and where.last.exists():
         checkpoint = where.last
-    with user_errors(), contextlib.nullcontext() if recording is None else recording.held():
+    can_resume = not isinstance(data, PanelDataModule)
+    with user_errors(), contextlib.nullcontext() if recording is None else recording.held(can_resume):
         scaler = _set_up(data, experiment, checkpoint, hooks.start)
         assert data.task is not None
         predictor.build(data.task, experiment.output, empty=True)
@@ -267,14 +270,6 @@ def _training(
         _open(recording, device, steps, hooks.say, member)
         return recording.part(member)
 
-    def how_to_go_on() -> str:
-        if recording is None:
-            return "nothing was to be saved"
-        if isinstance(data, PanelDataModule):
-            best = recording.folder.best
-            return f"its series were given in Python: fit them again; the best weights so far are in {best}"
-        return f"go on with `python -m tsattn fit --resume {recording.folder.path}`"
-
     return Training(
         trainer=options,
         options=model,
@@ -287,7 +282,6 @@ def _training(
         start=None if hooks.start is None else hooks.start.state,
         bar=_bar(hooks, options),
         say=hooks.say,
-        how_to_go_on=how_to_go_on,
         fitted=earlier_fits(experiment, data, hooks.fitted, hooks.say),
     )
 
@@ -366,12 +360,12 @@ def _write(result: Result, recording: Recording, execution: Execution, draws: bo
         "seed": result.experiment.seed,
         **({"refit": {"rows": "all", "steps": _refit_steps(result.fit)}} if result.refitted is not None else {}),
     }
-    recording.write(metrics)
     if result.tables and draws:
         name = result.fitted.predictor.name
         predictor = calibrated_on(result.fitted, data)
         figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", predictor.on(execution))
-        figure.savefig(folder.figure, dpi=130)
+        write_whole(folder.figure, partial(figure.savefig, format="png", dpi=130))
+    recording.write(metrics)
 
 
 def _refit_steps(fit: Mapping[str, Any]) -> int | dict[str, int] | None:

@@ -28,7 +28,6 @@ from tsattn.leaderboard.record_table import (
 )
 from tsattn.leaderboard.run_record import Record
 from tsattn.leaderboard.shards import Shard
-from tsattn.leaderboard.stop_signal import stopped_by_sigterm
 from tsattn.leaderboard.study_work import StudyWork
 from tsattn.leaderboard.suite import Suite
 from tsattn.leaderboard.suite_facts import SuiteFacts
@@ -194,20 +193,19 @@ class Board:
         self._git = git_state()
         running: dict[str, Entry | StudyEntry] = {}
         try:
-            with stopped_by_sigterm():
-                while True:
-                    ready, is_over = self._ready(running)
-                    free = workers.free
-                    self._jobs = max(1, free + len(running))  # machines may have gone
-                    for task in ready[:free]:
-                        running[_key(task)] = task
-                        workers.start(self._work(task))
-                    if is_over and not running:
-                        break
-                    for key, code in workers.ended(_LOOK_EVERY).items():
-                        self._end(running.pop(key), code)
-                    if time.monotonic() - self._written > _WRITE_EVERY:
-                        self.write()
+            while True:
+                ready, is_over = self._ready(running)
+                free = workers.free
+                self._jobs = max(1, free + len(running))  # machines may have gone
+                for task in ready[:free]:
+                    running[_key(task)] = task
+                    workers.start(self._work(task))
+                if is_over and not running:
+                    break
+                for key, code in workers.ended(_LOOK_EVERY).items():
+                    self._end(running.pop(key), code)
+                if time.monotonic() - self._written > _WRITE_EVERY:
+                    self.write()
         finally:
             workers.stop()
             self.write()

@@ -18,7 +18,6 @@ from tsattn.leaderboard.attention_share import is_ablation
 from tsattn.leaderboard.board import Board
 from tsattn.leaderboard.origin_work import OriginScores, OriginWork
 from tsattn.leaderboard.plan import Entry
-from tsattn.leaderboard.stop_signal import stopped_by_sigterm
 from tsattn.leaderboard.worker_process import BUSY, LocalWorkers, why_ended
 from tsattn.saved_folders import write_text
 
@@ -84,23 +83,22 @@ def _computed(board: Board, scores: OriginScores, entries: Sequence[Entry]) -> I
     lacking: dict[str, str] = {}
     workers = LocalWorkers(board.folder, board.options.jobs)
     try:
-        with stopped_by_sigterm():
-            while waiting or running:
-                for entry in [one for one in waiting.values() if {*one.members} & {*lacking}]:
-                    del waiting[entry.key]
-                    yield entry, next(lacking[key] for key in entry.members if key in lacking)
-                # a mix takes its members as they were fitted
-                ready = [one for one in waiting.values() if not {*one.members} & {*waiting, *running}]
-                for entry in ready[: workers.free]:
-                    work = OriginWork.of(entry, scores.folds, board.options.threads)
-                    running[entry.key] = waiting.pop(entry.key)
-                    workers.start(work)
-                for key, code in workers.ended(_LOOK_EVERY).items():
-                    entry = running.pop(OriginWork.of_key(key))
-                    said = _outcome(scores, entry, code)
-                    if len(scores.known(entry)) < scores.folds:
-                        lacking[entry.key] = f"left out, as of its member {entry.predictor}: {said}"
-                    yield entry, said
+        while waiting or running:
+            for entry in [one for one in waiting.values() if {*one.members} & {*lacking}]:
+                del waiting[entry.key]
+                yield entry, next(lacking[key] for key in entry.members if key in lacking)
+            # a mix takes its members as they were fitted
+            ready = [one for one in waiting.values() if not {*one.members} & {*waiting, *running}]
+            for entry in ready[: workers.free]:
+                work = OriginWork.of(entry, scores.folds, board.options.threads)
+                running[entry.key] = waiting.pop(entry.key)
+                workers.start(work)
+            for key, code in workers.ended(_LOOK_EVERY).items():
+                entry = running.pop(OriginWork.of_key(key))
+                said = _outcome(scores, entry, code)
+                if len(scores.known(entry)) < scores.folds:
+                    lacking[entry.key] = f"left out, as of its member {entry.predictor}: {said}"
+                yield entry, said
     finally:
         workers.stop()
 

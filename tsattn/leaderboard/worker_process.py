@@ -96,6 +96,7 @@ def why_ended(code: int | str) -> str:
 def _run(task: Work | StudyWork | OriginWork, path: str) -> None:
     """What a process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started it, which then sends SIGTERM
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     _end_with_parent()
     folder = WorkingFolder(path)
     _say_into(folder.path / "logs" / f"{task.key[:40]}.txt")

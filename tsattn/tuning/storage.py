@@ -160,10 +160,7 @@ def _difference(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
 
 
 def _lock(journal: Path) -> JournalFileOpenLock:
-    """A lock that others take over once its process is dead.
-
-    Optuna's own is a symbolic link, whose age cannot be seen where it leads nowhere: that of a killed process then stays.
-    """
+    """A lock that others take over once its process is dead; if Optuna's symbolic link dangles, it has no age."""
     return JournalFileOpenLock(str(journal), grace_period=_LOCK_SECONDS)
 
 
