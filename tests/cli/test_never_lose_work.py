@@ -22,7 +22,7 @@ import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from tests.processes import Worker, limit_files, signal_at, signal_in
+from tests.processes import Worker, flushed_at_once, limit_files, signal_at, signal_in, then_in
 from tsattn.cli import main
 from tsattn.experiments import RunFolder
 from tsattn.predictors.network import NetworkPredictor
@@ -128,6 +128,7 @@ def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
 PHASES = {
     "data are read": ("tsattn.data", "CSVDataModule.setup"),
     "the folder is made": ("tsattn.experiments.recording", "versions"),
+    "training begins": ("tsattn.training.stopping", "FiniteLoss.on_train_start"),
     "training ends": ("tsattn.training.stopping", "FiniteLoss.on_train_end"),
     "windows are tested": ("tsattn.experiments.running", "tables_beside_baselines"),
     "results are written": ("tsattn.experiments.run_folder", "RunFolder.seal"),
@@ -314,6 +315,48 @@ def test_too_little_memory_names_the_batch_size(
     assert main(words(long_csv, tmp_path / "other", "epochs")) == 2
     message = capsys.readouterr().err
     assert "has not the memory to forecast 113 windows at once: try --data.eval_batch_size 56" in message
+
+
+def without_folder(run: Path, module: str, name: str) -> None:
+    """From now on the run folder is removed when a function is called, and what is logged is written at once."""
+    flushed_at_once()
+    then_in(module, name, partial(shutil.rmtree, run))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["training begins", "training ends", "windows are tested"])
+@pytest.mark.parametrize("more", [[], ["--trainer.logger=false"]], ids=["logged", "not logged"])
+def test_a_folder_that_is_removed_meanwhile_is_one_sentence(
+    long_csv: Path, tmp_path: Path, phase: str, more: list[str]
+) -> None:
+    run = tmp_path / "run"
+    command = [*words(long_csv, run, "steps"), *more]
+    ended = Worker(command, tmp_path, partial(without_folder, run, *PHASES[phase]))
+    assert ended.end() == 2, ended.said()
+    sentence = f"error: the run folder {run} was removed while the run went on; start the run again"
+    assert ended.said().splitlines()[-1] == sentence
+    assert "Traceback" not in ended.said()
+
+
+def full_disk(file: Path, module: str, name: str) -> None:
+    """Once a function is called there is no room for a file, whatever it is called before it is whole."""
+
+    def fill() -> None:
+        for other in (f"{file}.partial", f"{file}.{os.getpid()}.partial", *([] if file.exists() else [file])):
+            os.symlink("/dev/full", other)
+
+    then_in(module, name, fill)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("file", ["versions.json", "errors.parquet", "forecast.png", "SHA256SUMS", "metrics.json"])
+def test_a_disk_that_is_full_at_the_end_names_the_file(long_csv: Path, tmp_path: Path, file: str) -> None:
+    run = tmp_path / "run"
+    before = partial(full_disk, run / file, "tsattn.training.train", "load_best")
+    ended = Worker(words(long_csv, run, "steps"), tmp_path, before)
+    assert ended.end() == 2, ended.said()
+    assert ended.said().splitlines()[-1] == f"error: {run / file} cannot be written: No space left on device"
 
 
 @pytest.mark.slow

@@ -133,6 +133,7 @@ class Recording:
             can_resume: whether the data are in files, so that the command line finds them again.
 
         Raises:
+            UserError: if the folder was removed meanwhile.
             KeyboardInterrupt: if it is interrupted once there is a folder, saying how to resume.
         """
         try:
@@ -145,6 +146,8 @@ class Recording:
                 raise
             raise KeyboardInterrupt(self._how_to_resume(can_resume)) from stop
         except Exception as error:
+            if self._is_open and is_first_process() and not self.folder.is_held:
+                raise self._removed() from error
             if self._is_open and not self.goes_on and is_first_process():
                 explains = isinstance(error, UserError) and self.folder.has_curve
                 if not (self.folder.has_checkpoint or explains):
@@ -164,9 +167,18 @@ class Recording:
         return f"go on with `python -m tsattn fit --resume {folder.path}`"
 
     def write(self, metrics: dict[str, Any]) -> None:
-        """Write the results, last of all: a folder with them is finished."""
+        """Write the results, last of all: a folder with them is finished.
+
+        Raises:
+            UserError: if the folder was removed meanwhile.
+        """
+        if not self.folder.is_held:
+            raise self._removed()
         self.folder.seal()
         self.folder.write_json(self.folder.metrics, metrics)
+
+    def _removed(self) -> UserError:
+        return UserError(f"the run folder {self.folder.path} was removed while the run went on; start the run again")
 
     def part(self, name: str) -> RunFolder:
         """The folder for a part of an ensemble; the whole folder for no name."""

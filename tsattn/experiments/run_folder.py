@@ -61,6 +61,7 @@ class RunFolder:
         self.path = Path(path)
         self.renamed = renamed
         self._lock: BaseFileLock | None = None
+        self._lock_file: os.stat_result | None = None
         self.config = self.path / "config.yaml"
         self.metrics = self.path / "metrics.json"
         self.versions = self.path / "versions.json"
@@ -155,7 +156,7 @@ class RunFolder:
                 run.checkpoints.mkdir()
                 run.hold()
             except BaseException:
-                run.remove()
+                shutil.rmtree(run.path, ignore_errors=True)
                 raise
             return run
         raise AssertionError("numbers do not end")
@@ -179,7 +180,15 @@ class RunFolder:
             raise UserError(f"another process is training {self.path} now: wait until it ends, or stop it") from error
         except OSError as error:
             raise UserError(f"the run folder {self.path} cannot be written to: {error.strerror}") from error
-        self._lock = lock
+        self._lock, self._lock_file = lock, os.stat(lock.lock_file)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this is still the folder that `hold` has locked: not removed, nor another one in its place."""
+        try:
+            return self._lock_file is not None and os.path.samestat(os.stat(self.path / ".lock"), self._lock_file)
+        except OSError:
+            return False
 
     def release(self) -> None:
         """Let others train here."""
@@ -192,8 +201,9 @@ class RunFolder:
             file.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove the folder and all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove the folder and all that is in it, if it is still the one that this process has locked."""
+        if self.is_held:
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def seal(self) -> None:
         """Write the checksums of all checkpoints, which `check_trained` compares."""
