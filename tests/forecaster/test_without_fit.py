@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import tsattn
 from tests.forecaster.toys import SMALL, L, T, frame_of
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
@@ -104,3 +106,71 @@ def test_what_needs_a_fit_says_so(kind: str, tmp_path: Any) -> None:
         with pytest.raises(UserError, match="the forecaster is not fitted yet: call fit"):
             call()
     assert not (tmp_path / "x").exists()
+
+
+WEEK = (120.0, 99.0, 30.0, 0.1, 1 / 3, 1e-7, 0.0)
+HOLES: dict[str, Any] = {
+    "none": [],
+    "last row": [139],
+    "last Sundays": [125, 132, 139],
+    "last weeks": [*range(119, 140)],
+    "a fifth": np.random.default_rng(0).choice(np.arange(7, 140), 28, replace=False),
+}
+NAIVE: dict[str, Any] = {
+    "seasonal_naive": "seasonal_naive",
+    "persistence": "persistence",
+    "ensemble of one": {"kind": "ensemble", "members": ["seasonal_naive"]},
+    "calibrated": "seasonal_naive",
+    "log1p": "seasonal_naive",
+}
+
+
+def weeks(holes: Any, *, rows: bool = False) -> pd.DataFrame:
+    """Twenty identical weeks of two series, and one that makes their scale, with values or rows missing."""
+    days = pd.date_range("2024-01-01", periods=140)
+    parts = [pd.DataFrame({"unique_id": name, "ds": days, "y": np.tile(WEEK, 20)}) for name in "ab"]
+    for part in parts:
+        part.loc[holes, "y"] = np.nan
+    large = pd.DataFrame({"unique_id": "large", "ds": days, "y": 1e4 * np.arange(140.0)})
+    return pd.concat([*(part.dropna() if rows else part for part in parts), large], ignore_index=True)
+
+
+def forecaster(name: str) -> Forecaster:
+    more: dict[str, Any] = {"log1p": {"transform": "log1p"}, "calibrated": {"calibrate": True}}.get(name, {})
+    return Forecaster(NAIVE[name], context_length=7, prediction_length=5, **more)
+
+
+@pytest.mark.parametrize("holes", HOLES)
+@pytest.mark.parametrize("name", NAIVE)
+@pytest.mark.filterwarnings("ignore:horizon 10 is longer")
+def test_the_last_known_value_of_a_place_in_the_season_is_repeated_exactly(
+    name: str, holes: str, tmp_path: Path
+) -> None:
+    frame, model = weeks(HOLES[holes]), forecaster(name)
+    known = np.delete(np.tile(WEEK, 20), HOLES[holes])
+    expected = [known[-1]] * 10 if name == "persistence" else [*WEEK, *WEEK[:3]]
+    if name == "calibrated":
+        forecast = model.fit(frame).predict(frame, horizon=10, level=[80])
+        model.save(tmp_path / "model")
+        again = tsattn.load(tmp_path / "model").predict(horizon=10, level=[80])
+        pd.testing.assert_frame_equal(again, forecast, check_exact=True)
+        assert forecast["0.1"].le(forecast["predictions"]).all()
+        assert forecast["0.9"].ge(forecast["predictions"]).all()
+    else:
+        forecast = model.predict(frame, horizon=10)
+    for series in "ab":
+        assert forecast.loc[forecast["unique_id"] == series, "predictions"].tolist() == expected
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_identical_weeks_have_no_error_however_many_days_are_missing(rows: bool) -> None:
+    frame = weeks(HOLES["a fifth"], rows=rows)
+    sizes: dict[str, Any] = {"context_length": 7, "prediction_length": 7, "frequency": "D"}
+    model = Forecaster({"kind": "ensemble", "members": ["seasonal_naive"]}, **sizes)
+    errors = model.evaluate(frame, by="series")["mae_original_by_channel"]
+    for name in ("ensemble", "seasonal naive (7 steps)"):
+        assert errors[name][["a", "b"]].tolist() == [0.0, 0.0]
+    validated = model.cross_validate(frame, windows=4)
+    some = validated[validated["unique_id"] != "large"].dropna()
+    assert len(some) > 30
+    assert some["predictions"].tolist() == some["y"].tolist()

@@ -19,7 +19,7 @@ from tsattn.data.file_views import FileView
 from tsattn.data.frequency import Times
 from tsattn.data.horizon_times import times_after
 from tsattn.data.model_zone import in_zone_of_task
-from tsattn.data.row_ranges import columns_of, is_mapped, run_blocks, runs_of
+from tsattn.data.row_ranges import columns_of, is_mapped, last_row_of_places, run_blocks, runs_of
 from tsattn.data.time_numbers import time_numbers, time_unit, times_of
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import Task
@@ -268,23 +268,30 @@ class Panel:
         ahead = np.concatenate([known, self.ahead])[order]
         return replace(cut, ahead=ahead, ahead_starts=np.concatenate([[0], np.cumsum(cut_off + steps)]))
 
-    def last_rows(self, rows: int | NDArray[np.int64]) -> Panel:
+    def last_rows(self, rows: int | NDArray[np.int64], seasons: Sequence[int] = ()) -> Panel:
         """The end of each series: `rows` rows (of all, or of each), and those that impute what is missing in the first.
 
         These begin with the last known number of each column, target or covariate, that is missing there.
+
+        Args:
+            rows: of all series, or of each.
+            seasons: lengths of seasons; of each place in one whose target is missing at first, the last known value is
+                kept, too.
         """
         first = np.maximum(self.lengths - rows, 0)
         begin = first.copy()
         for part in (self.values, self.past_covariates, self.future_covariates):
             if part is None:
                 continue
-            missing = np.isnan(part[self.starts[:-1] + first])
-            for number in np.flatnonzero(missing.any(axis=1) & (first > 0)):
-                before = slice(self.starts[number], self.starts[number] + first[number])
-                known = ~np.isnan(part[before][:, missing[number]])
-                # a column without any number before needs no row
-                last = np.where(known.any(axis=0), len(known) - 1 - known[::-1].argmax(axis=0), len(known)).min()
-                begin[number] = min(begin[number], last)
+            for season in (1, *seasons) if part is self.values else (1,):
+                places = np.minimum(first[:, None] + np.arange(season), self.lengths[:, None] - 1)
+                missing = np.isnan(part[self.starts[:-1, None] + places])
+                for number in np.flatnonzero(missing.any(axis=(1, 2)) & (first > 0)):
+                    start = int(self.starts[number])
+                    known = last_row_of_places(part, start, start + int(first[number]), season)
+                    # a column without any number before needs no row
+                    wanted = known[missing[number] & (known >= 0)]
+                    begin[number] = min(begin[number], wanted.min(initial=start + begin[number]) - start)
         return self._part(np.arange(len(self)), begin, self.lengths)
 
     def take(self, numbers: NDArray[np.int64]) -> Panel:

@@ -212,7 +212,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
     weights = None if history is None else panel.weights
     weight = None if weights is None or history is None else mean_weight(panel, history)
     if panel.is_mapped:
-        return MappedSeries(panel, mean, scale, past_units, future_units, transform, weight)
+        return MappedSeries(panel, mean, scale, past_units, future_units, transform, weight, given.values)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = panel.values - _each_row(mean, panel)
         scaled /= _each_row(scale, panel)
@@ -235,6 +235,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
         weights=None if weights is None or weight is None else torch.from_numpy((weights / weight).astype(np.float32)),
         past_covariate_scale=None if panel.past_covariates is None else torch.from_numpy(past_units[1]),
         future_covariate_scale=None if panel.future_covariates is None else torch.from_numpy(future_units[1]),
+        original=given.values,
     )
 
 

@@ -355,9 +355,10 @@ class Forecaster(Forecasting, NetworkViews):
             UserError: if the folder exists already and may not be overwritten, or cannot be written.
         """
         path, fitted = folder_path(folder), self._now.known
-        series = None if self.series is None else self.series.last_rows(fitted.predictor.context_length)
+        predictor, series = fitted.predictor, self.series
+        series = None if series is None else series.last_rows(predictor.context_length, predictor.seasons)
         arguments = saved_arguments(self.arguments)
-        copula = self._step_copula() if has_marginals(fitted.predictor) else None
+        copula = self._step_copula() if has_marginals(predictor) else None
         saved = model_folder.SavedModel(arguments, fitted, series, copula)
         model_folder.write(path, saved, overwrite=overwrite)
 

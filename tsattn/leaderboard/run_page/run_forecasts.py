@@ -125,7 +125,7 @@ def _add(
         _describe(made, data, chosen, history)
     every = max(1, -(-len(windows) * T * C // _VALUES))
     forecast = predictor.on(execution)
-    batches = data.eval_dataloader(made.part, predictor.context_length, every)
+    batches = data.eval_dataloader(made.part, predictor.context_length, every, predictor.seasons)
     by_step = error_by_horizon(forecast, batches, quantiles=levels)
     made.runs.append(
         RunForecasts(
@@ -198,7 +198,7 @@ def _forecast_windows(
     units = data.series.units
     found: list[dict[str, Any]] = [{}] * len(chosen)
     last: Batch | None = None
-    for index, row, batch in _cut(data, part, chosen, predictor.context_length):
+    for index, row, batch in _cut(data, part, chosen, predictor.context_length, predictor.seasons):
         if batch is not last:
             restored = units.restore(forecast(batch), batch.series_id).numpy()
             truth, last = _truth(batch, units), batch
@@ -226,10 +226,10 @@ def _truth(batch: Batch, units: Units) -> NDArray[np.float64]:
 
 
 def _cut(
-    data: ForecastDataModule, part: str, chosen: Sequence[ChosenWindow], context: int
+    data: ForecastDataModule, part: str, chosen: Sequence[ChosenWindow], context: int, seasons: Sequence[int] = ()
 ) -> Iterator[tuple[int, int, Batch]]:
     """The place of each chosen window, with the batch that holds it and its row there; a batch at a time."""
-    windows = data.windows(part, context)
+    windows = data.windows(part, context, seasons)
     places: dict[int, list[int]] = {}
     for index, one in enumerate(chosen):
         places.setdefault(one.window, []).append(index)
