@@ -95,14 +95,27 @@ def _numbers(column: pd.Series, where: Callable[[int], str], role: str) -> NDArr
     wrong = np.flatnonzero(np.isnan(numbers) & given)
     if wrong.size:
         row = int(wrong[0])
-        advice = " (name text columns as static, or list the targets)"
-        if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", str(cells.iloc[row])):
-            advice = " (of a CSV file with decimal commas, give the decimal ',')"
         raise UserError(
             f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number; a {role} needs "
-            f"numbers{', bools, or text without a number' if is_covariate else ''}{advice}"
+            f"numbers{', bools, or text without a number' if is_covariate else ''}{_advice(cells, row)}"
         )
     return numbers
+
+
+def _advice(cells: pd.Series, row: int) -> str:
+    """What to do about a cell that is no number; whether a comma marks decimals, other cells of the column may tell."""
+    text = str(cells.iloc[row]).strip()
+    if not re.fullmatch(r"[+-]?(\d{1,3}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?|\d+,\d+)", text):
+        return " (name text columns as static, or list the targets)"
+    commas = [one.strip() for one in cells if isinstance(one, str) and "," in one]
+    is_decimal = "," in text and all(re.fullmatch(r"[+-]?\d+,\d+", one) for one in commas)
+    is_thousands = all(re.fullmatch(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", one) for one in commas)
+    if is_decimal and is_thousands:
+        read = text.replace(",", ".")
+        return f" (if the comma marks thousands, remove it; if decimals, give the decimal ',', which reads {read})"
+    if is_decimal:
+        return " (of a CSV file with decimal commas, give the decimal ',')"
+    return " (remove marks of thousands)"
 
 
 def _refuse_points(cells: pd.Series, is_text: NDArray[np.bool_], where: Callable[[int], str], role: str) -> None:

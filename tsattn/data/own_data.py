@@ -37,7 +37,7 @@ class FrameDataModule(ForecastDataModule):
         past_covariates: columns known for the past only.
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
-        frequency: pandas frequency, or ``1`` where time counts steps; None infers it.
+        frequency: pandas frequency as text, offset or length of time, or ``1`` where time counts steps; None infers it.
         max_filled: the share of the rows of a series that may be filled as missing, where time stamps are missing.
         date_format: how dates in text are written, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits
             all of them.
@@ -81,7 +81,7 @@ class FrameDataModule(ForecastDataModule):
         past_covariates: Sequence[str] = (),
         future_covariates: Sequence[str] = (),
         static: Sequence[str] = (),
-        frequency: str | int | None = None,
+        frequency: Any = None,
         max_filled: float = 0.5,
         date_format: str | None = None,
         separator: str = ",",

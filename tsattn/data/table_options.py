@@ -70,7 +70,8 @@ class TableOptions(Columns):
     """What decides the panel of a table, beside the table.
 
     Attributes:
-        frequency: pandas frequency of the stamps, a whole number for steps; None infers it, even where there are gaps.
+        frequency: pandas frequency of the stamps, as text, offset or length of time, or a whole number for steps; None
+            infers it, even where there are gaps.
         max_filled: the share of the rows of a series that may be filled.
         weight_column: column of weights, each how much the targets of its row count in a training; None without.
         text: how text is written, the dates of a frame too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pandas as pd
@@ -47,7 +48,7 @@ def diagnose(
     past_covariates: Sequence[str] = (),
     future_covariates: Sequence[str] = (),
     static: Sequence[str] = (),
-    frequency: str | int | None = None,
+    frequency: str | int | timedelta | pd.offsets.BaseOffset | None = None,
     date_format: str | None = None,
     separator: str = ",",
     decimal: str = ".",
@@ -69,7 +70,8 @@ def diagnose(
         past_covariates: columns known for the past only.
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
-        frequency: pandas frequency of the data, or 1, 2, ... where time counts steps; None infers it.
+        frequency: pandas frequency of the data, as text, offset or length of time, or 1, 2, ... where time counts
+            steps; None infers it.
         date_format: of dates in text, such as ``%d/%m/%y``.
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+
+from pandas.tseries.offsets import BaseOffset
 
 from tsattn.checks import folder_path
 from tsattn.data.reader import TableReader
@@ -81,7 +84,8 @@ class Forecaster(Forecasting, NetworkViews):
         past_covariates: columns known for the past only.
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
-        frequency: pandas frequency of the data, or 1, 2, ... where time counts steps; None infers it.
+        frequency: pandas frequency of the data, as text, offset or length of time, or 1, 2, ... where time counts
+            steps; None infers it.
         max_filled: the share of the rows of a series that may be filled as missing, where time stamps are missing.
         date_format: of dates in text, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits all of them.
         separator: the character between the cells of CSV files.
@@ -168,7 +172,7 @@ class Forecaster(Forecasting, NetworkViews):
         past_covariates: Sequence[str] = (),
         future_covariates: Sequence[str] = (),
         static: Sequence[str] = (),
-        frequency: str | int | None = None,
+        frequency: str | int | timedelta | BaseOffset | None = None,
         max_filled: float = 0.5,
         date_format: str | None = None,
         separator: str = ",",
@@ -215,7 +219,8 @@ class Forecaster(Forecasting, NetworkViews):
         self._given = given
         self.reader = TableReader.of(given)
         self.predictor = build_predictor(described(backbone, attention))
-        self.arguments = checked({**given, **self.reader.plain(), **self.reader.plain_weights()}, self.predictor)
+        read = {"frequency": self.reader.frequency, **self.reader.plain(), **self.reader.plain_weights()}
+        self.arguments = checked({**given, **read}, self.predictor)
         if self.arguments["context_length"] != AUTO:
             self.predictor = self.predictor.with_context(self.arguments["context_length"])
         self.experiment = experiment_of(self.arguments, self.predictor)
