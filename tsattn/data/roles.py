@@ -28,6 +28,7 @@ logger = logging.getLogger("tsattn")
 
 # id, time and target of the long tables that need no naming
 _LONG_TABLES = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
+_TARGETS = tuple(names[2] for names in _LONG_TABLES)
 TIME_COLUMNS = ("date", "ds", "timestamp")
 NO_NAME = "ds"  # what time stamps without a name are called
 # columns of forecasts, which ids and time stamps stand beside under their own names
@@ -217,7 +218,8 @@ def check_roles(
 
     Raises:
         UserError: for unknown columns, a column of two roles, a table without the target that it needs, ids or time
-            stamps named like a column of forecasts, and a target without a name that was not listed.
+            stamps named like a column of forecasts, a target without a name that was not listed, and a wide table of
+            ``y`` or ``target`` and others, which may be covariates.
     """
     named = roles.named
     columns, role_of = set(frame.columns), dict[str, str]()
@@ -241,6 +243,12 @@ def check_roles(
             raise UserError(
                 f"column {nameless[0]!r} of {source} has no name in the file and does not count its rows, so that it "
                 "is neither a series nor a saved index; name it, remove it, or list the targets"
+            )
+        if len(rest) > 1 and (usual := next((name for name in _TARGETS if name in rest), None)) is not None:
+            others = one_of(shown(name) for name in rest if name != usual)
+            raise UserError(
+                f"{source} has {usual} beside {others}; give target {usual!r} to forecast it alone (past_covariates for "
+                f"the others), target [{_listed(frame[[*rest]])}] to forecast all, or id_column"
             )
         roles = replace(roles, target=rest)
     elif rest:

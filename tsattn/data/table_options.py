@@ -28,7 +28,8 @@ class Columns:
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index of
             time stamps or periods.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
-            wide one every column without another role is a target unless this lists them.
+            wide one every column without another role is a target unless this lists them; it must where one of several
+            is called ``y`` or ``target``.
         past_covariates: columns known for the past only: of numbers, bools, or categories, which are pandas
             Categoricals and text of which no cell is a number.
         future_covariates: columns known for the future too, of the same kinds.
