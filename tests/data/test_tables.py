@@ -114,7 +114,7 @@ def test_empty_id_is_missing(tmp_path: Path, ids: list[str]) -> None:
         pytest.param("t.parquet", CSV, ["not a Parquet file"], id="csv called parquet"),
         pytest.param("t.parquet", PARQUET.getvalue()[: len(PARQUET.getvalue()) // 2], ["cut"], id="half a parquet"),
         pytest.param("t.txt", CSV, [".csv", ".parquet"], id="other suffix"),
-        pytest.param("t.csv.gz", CSV, [".csv", ".parquet"], id="archive"),
+        pytest.param("t.csv.zip", CSV, [".csv", ".parquet"], id="archive"),
     ],
 )
 def test_unusable_file_is_refused_in_one_sentence(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
@@ -26,15 +26,20 @@ __all__ = [
     "column_name",
     "column_names",
     "differs",
+    "id_columns",
     "id_order",
+    "joined_name",
     "match_ids",
     "number_columns",
     "series_numbers",
+    "with_joined_ids",
 ]
 
 
 MISSING = "missing"
 """The category of a series that has none."""
+
+_JOINS = "/"
 
 DECIMAL = "decimal"
 """Under which the `attrs` of a frame that was read from a file hold its mark of decimals, if that is no point."""
@@ -61,6 +66,59 @@ def column_name(column: Any, what: str) -> str | None:
     if not isinstance(column, str | Integral | None) or isinstance(column, bool):
         raise UserError(f"{what} must be the name of a column, not {shown(repr(column))}")
     return None if column is None else str(column)
+
+
+def joined_name(columns: Any, what: str) -> str | None:
+    """The name of one column, or the names of several that make up one, such as ``store/item``.
+
+    Raises:
+        UserError: for what is no name.
+    """
+    if not isinstance(columns, list | tuple):
+        return column_name(columns, what)
+    names = column_names(columns, what)
+    if not names or (len(names) > 1 and any(_JOINS in name for name in names)):
+        raise UserError(f"{what} must name columns without {_JOINS!r} to join them, not {shown(repr(columns))}")
+    return _JOINS.join(names)
+
+
+def id_columns(name: str | None, columns: Collection[Hashable]) -> tuple[str, ...]:
+    """The columns of a table that hold what is called `name`: it alone, or those whose names it joins; none without."""
+    if name is None or name in columns:
+        return () if name is None else (name,)
+    parts = tuple(name.split(_JOINS))
+    return parts if all(part in columns for part in parts) else ()
+
+
+def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.DataFrame:
+    """A table with a column of the ids that several columns make up, such as ``A/7``, if it has not got it already.
+
+    Raises:
+        UserError: for cells that are no ids, and for different ones that would be the same joined.
+    """
+    parts = id_columns(name, frame.columns)
+    if len(parts) < 2 or name is None:
+        return frame
+    numbers = np.zeros(len(frame), np.int64)
+    for part in parts:
+        try:
+            codes, uniques = pd.factorize(frame[part])
+        except TypeError as error:
+            raise UserError(f"column {shown(part)} holds no ids; valid are texts and numbers") from error
+        numbers = numbers * (len(uniques) + 1) + codes + 1
+    codes, uniques = pd.factorize(numbers)
+    first_rows = frame.loc[~pd.Series(numbers, index=frame.index).duplicated(), [*parts]]
+    joined = [
+        None if any(map(pd.isna, key)) else _JOINS.join(map(category_text, key))
+        for key in first_rows.itertuples(index=False, name=None)
+    ]
+    twice = [text for text, count in Counter(joined).items() if text is not None and count > 1]
+    if twice:
+        raise UserError(
+            f"{source}: two series of columns {', '.join(map(shown, parts))} are both {shown(twice[0])} once joined; "
+            f"write their ids without {_JOINS!r}"
+        )
+    return frame.assign(**{name: np.array(joined, dtype=object)[codes]})
 
 
 def number_columns(

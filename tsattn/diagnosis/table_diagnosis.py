@@ -42,7 +42,7 @@ def diagnose(
     *,
     context_length: int = 24,
     prediction_length: int = 96,
-    id_column: str | None = None,
+    id_column: str | Sequence[str] | None = None,
     time_column: str | None = None,
     target: str | Sequence[str] | None = None,
     past_covariates: Sequence[str] = (),
@@ -53,6 +53,8 @@ def diagnose(
     separator: str = ",",
     decimal: str = ".",
     encoding: str = "utf-8",
+    comment: str = "",
+    skip_rows: int = 0,
 ) -> pd.DataFrame:
     """What to know of a table before a model is trained on it: faults that are refused, and what nobody refuses.
 
@@ -64,7 +66,8 @@ def diagnose(
         frame: a frame or the path of a file, as `tsattn.Forecaster` takes them.
         context_length: past steps that a model will see; by default the fewest that a `Forecaster` chooses among.
         prediction_length: steps that it will forecast.
-        id_column: of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
+        id_column: of series ids of a long frame, or several columns that make them up; found by itself if named
+            ``unique_id`` or ``item_id``.
         time_column: of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
         target: the columns to forecast; found if named ``y`` or ``target`` in a long frame, all others in a wide one.
         past_covariates: columns known for the past only.
@@ -76,6 +79,8 @@ def diagnose(
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
+        comment: the character that begins the lines of CSV files that are not read, such as ``#``; empty for none.
+        skip_rows: lines before the header of CSV files.
 
     Returns:
         a row for each series, column and kind of finding: ``series`` (of a wide frame the column that is forecast;

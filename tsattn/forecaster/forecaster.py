@@ -78,7 +78,8 @@ class Forecaster(Forecasting, NetworkViews):
             0.1, 0.5 and 0.9 where it forecasts quantiles.
         distribution: forecast by a network whose quantiles these are: ``normal``, ``student_t``, or
             ``negative_binomial`` for counts, trained by the negative log-likelihood. None: quantiles of their own.
-        id_column: of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
+        id_column: of series ids of a long frame, or several columns that make them up (``["store", "item"]``); found by
+            itself if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
         target: the columns to forecast; found if named ``y`` or ``target`` in a long frame, all others in a wide one.
         past_covariates: columns known for the past only.
@@ -91,6 +92,8 @@ class Forecaster(Forecasting, NetworkViews):
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
+        comment: the character that begins the lines of CSV files that are not read, such as ``#``; empty for none.
+        skip_rows: lines before the header of CSV files.
         scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one.
         transform: of the targets before they are scaled, so that no forecast is negative: ``log``, ``log1p`` (which
             takes 0, too) or ``box_cox``, whose lambda is estimated on the training rows, or ``{kind: box_cox, lambda:
@@ -99,7 +102,8 @@ class Forecaster(Forecasting, NetworkViews):
             series is for validation, and nothing for testing; with one of these six, rows for testing come last. They
             are never trained on, and `evaluate` scores them.
         val_fraction: share of the rows for validation, the next ones; the rest is for testing.
-        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`.
+        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`. 0 alone
+            trains on all rows.
         test_rows: rows of each series for testing, the last ones.
         val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
         test_from: the first time stamp for testing.
@@ -166,7 +170,7 @@ class Forecaster(Forecasting, NetworkViews):
         prediction_length: int = 96,
         quantiles: Sequence[float] | Literal["auto"] | None = "auto",
         distribution: str | None = None,
-        id_column: str | None = None,
+        id_column: str | Sequence[str] | None = None,
         time_column: str | None = None,
         target: str | Sequence[str] | None = None,
         past_covariates: Sequence[str] = (),
@@ -178,6 +182,8 @@ class Forecaster(Forecasting, NetworkViews):
         separator: str = ",",
         decimal: str = ".",
         encoding: str = "utf-8",
+        comment: str = "",
+        skip_rows: int = 0,
         scaling: str = "series",
         transform: Description | None = None,
         train_fraction: float | None = None,
