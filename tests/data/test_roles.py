@@ -116,7 +116,8 @@ def test_numbers_may_name_columns() -> None:
     assert (panel.id_name, panel.time_name, panel.channels) == ("0", "1", ("2",))
     assert "target must be the name of a column or a list of names, not 2.5" in refusal(frame, target=2.5)
     assert "static must be the name of a column or a list of names, not [None]" in refusal(frame, static=[None])
-    assert "id_column must be the name of a column, not ['a']" in refusal(frame, id_column=["a"])
+    assert "time_column must be the name of a column, not ['a']" in refusal(frame, time_column=["a"])
+    assert "id_column must be the name of a column or a list of names, not [None]" in refusal(frame, id_column=[None])
 
 
 def test_one_column_that_is_not_used_is_said_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:

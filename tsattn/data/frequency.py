@@ -7,7 +7,7 @@ Time may also be counted in steps: whole numbers take the place of time stamps, 
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -68,7 +68,12 @@ _SEASONS = {
     "REQ": 4,
 }
 
-_LONGER: tuple[tuple[Literal["D", "s", "ms"], Literal["s", "ms", "us"]], ...] = (("D", "s"), ("s", "ms"), ("ms", "us"))
+# the season of steps from the second length on
+_SEASONS_OF_TIME = (
+    (pd.Timedelta(1, "D"), pd.Timedelta(1, "s")),
+    (pd.Timedelta(1, "s"), pd.Timedelta(1, "ms")),
+    (pd.Timedelta(1, "ms"), pd.Timedelta(1, "us")),
+)
 
 
 def infer_frequency(index: pd.DatetimeIndex, source: str, *, expected: str | None = None) -> str:
@@ -198,8 +203,8 @@ def season_length(frequency: str) -> int:
         raise UserError(f"frequency {frequency!r} has no known season; give one such as h, D, B, W-SUN, MS, QE or YE")
     step = pd.Timedelta(offset)
     # the season of a step of a nanosecond is a microsecond: a context of a second would not fit into memory
-    season = next((longer for longer, unit in _LONGER if step >= pd.Timedelta(1, unit)), "us")
-    return max(1, round(pd.Timedelta(1, season) / step))
+    season = next((longer for longer, shortest in _SEASONS_OF_TIME if step >= shortest), pd.Timedelta(1, "us"))
+    return max(1, round(season / step))
 
 
 def seconds(index: Times) -> NDArray[np.int64]:

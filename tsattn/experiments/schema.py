@@ -44,7 +44,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same, eight times
 _LOCK = threading.RLock()  # a parser has a state while it parses
 _NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
 
-_load = get_loader("yaml")  # type: ignore[no-untyped-call]
+_load = get_loader("yaml")
 
 
 def _load_word(text: Any) -> Any:
