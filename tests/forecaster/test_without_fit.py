@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import tsattn
 from tests.forecaster.toys import SMALL, L, T, frame_of
+from tsattn.data import FrameDataModule
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -174,3 +176,72 @@ def test_identical_weeks_have_no_error_however_many_days_are_missing(rows: bool)
     some = validated[validated["unique_id"] != "large"].dropna()
     assert len(some) > 30
     assert some["predictions"].tolist() == some["y"].tolist()
+# of every offset that pandas reads from text: steps in a season; a year has two halves in pandas 3 alone
+SEASONS = {
+    **{"B": 5, "C": 5, "D": 7, "7D": 52, "W-MON": 52, "2C": 2, "bh": 8, "cbh": 8},
+    **{"SMS": 24, "SME": 24, "MS": 12, "ME": 12, "BMS": 12, "BME": 12, "CBMS": 12, "CBME": 12, "2CBMS": 6},
+    **{"WOM-3FRI": 12, "LWOM-FRI": 12, "QS": 4, "QE": 4, "BQS": 4, "BQE": 4, "REQ-N-DEC-MON-1": 4},
+    **{"YS": 1, "YE": 1, "BYS": 1, "BYE": 1, "RE-L-JAN-FRI": 1},
+    **{"h": 24, "30min": 48, "s": 86400, "ms": 1000, "us": 1000, "ns": 1000},
+    **({"HYS": 2, "HYE": 2, "BHYS": 2, "BHYE": 2} if pd.__version__ >= "3" else {}),
+}
+
+
+@pytest.mark.parametrize(("frequency", "season"), SEASONS.items())
+def test_every_frequency_of_pandas_is_forecast_by_its_season(frequency: str, season: int) -> None:
+    stamps = pd.date_range("2001-01-01", periods=66, freq=frequency)
+    frame = pd.DataFrame({"ds": stamps[:60].to_numpy(), "x": np.random.default_rng(0).normal(9, 2, 60)})
+    forecaster = Forecaster("seasonal_naive", prediction_length=6, frequency=frequency)
+    forecast = forecaster.predict(frame)
+    assert forecast["ds"].tolist() == stamps[60:].tolist()
+    expected = repeated(frame["x"].to_numpy(), season, 6)
+    np.testing.assert_allclose(forecast["predictions"], expected, rtol=1e-5)
+
+
+def test_every_offset_of_pandas_has_a_season_above() -> None:
+    prefixes = {pd.tseries.frequencies.to_offset(text).rule_code.split("-")[0] for text in SEASONS}
+    rare = {"REQ": "REQ-N-DEC-MON-1", "RE": "RE-N-DEC-MON", "WOM": "WOM-1MON", "LWOM": "LWOM-MON"}
+    known = pd._libs.tslibs.offsets.prefix_mapping
+    assert {pd.tseries.frequencies.to_offset(rare.get(name, name)).rule_code.split("-")[0] for name in known} <= (
+        prefixes | {"min"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        (pd.offsets.CustomBusinessDay(), "C"),
+        (pd.offsets.QuarterBegin(startingMonth=1), "QS-JAN"),
+        (pd.Timedelta("1h"), "h"),
+        (pd.Timedelta("7D"), "7D"),
+        (timedelta(hours=36), "36h"),
+        ("1 days 00:00:00", "D"),
+        ("PT15M", "15min"),
+    ],
+)
+def test_frequencies_may_be_offsets_and_lengths_of_time(given: Any, same: str) -> None:
+    stamps = pd.date_range("2001-01-01", periods=66, freq=same)
+    frame = pd.DataFrame({"ds": stamps[:60].to_numpy(), "x": np.arange(60.0)})
+    forecaster = Forecaster("persistence", prediction_length=6, frequency=given)
+    assert forecaster.arguments["frequency"] == same
+    assert forecaster.predict(frame)["ds"].tolist() == stamps[60:].tolist()
+    assert FrameDataModule(frame, frequency=given).frames.reader.frequency == same
+
+
+def test_an_offset_whose_name_does_not_say_all_of_it_is_refused() -> None:
+    for offset in (pd.offsets.CustomBusinessDay(holidays=["2024-01-01"]), pd.offsets.BusinessHour(start="10:00")):
+        with pytest.raises(UserError, match="has no name that keeps its holidays, hours or parts; give a text such as"):
+            Forecaster("persistence", frequency=offset)
+
+
+@pytest.mark.parametrize("gone", [[], [7, 20, 33]])
+def test_last_weekdays_of_months_are_found(gone: list[int]) -> None:
+    stamps = pd.date_range("2001-01-01", periods=66, freq="LWOM-FRI")
+    frame = pd.DataFrame({"ds": stamps[:60].to_numpy(), "x": np.arange(60.0)}).drop(index=gone)
+    assert Forecaster("persistence", prediction_length=6).predict(frame)["ds"].tolist() == stamps[60:].tolist()
+
+
+def test_one_series_of_another_frequency_is_not_told_of_all_series() -> None:
+    frame = pd.DataFrame({"ds": pd.date_range("2001-01-05", periods=60, freq="4W-FRI"), "x": 1.0})
+    with pytest.raises(UserError, match=r"have frequency '4W-FRI', not 'MS'; give the right one as frequency$"):
+        Forecaster("persistence", frequency="MS").predict(frame)

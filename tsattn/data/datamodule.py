@@ -25,7 +25,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.scaling import fit_scaler, scaled_series
 from tsattn.data.size_checks import check_choices, check_sizes
 from tsattn.data.sources import Source
-from tsattn.data.split_rule import AllRows, SplitRule
+from tsattn.data.split_rule import AllRows, ByCount, SplitRule
 from tsattn.data.splits import PART_WORDS, Split, all_origins
 from tsattn.data.time_numbers import kept_zone
 from tsattn.data.window_loaders import HOST, WindowLoaders
@@ -348,6 +348,9 @@ class ForecastDataModule(LightningDataModule):
     def _check_windows(self, splits: list[Split]) -> None:
         """Refuse lengths for which a part has no window, before anything is computed; say which series are short."""
         L, T = self.context_length, self.prediction_length
+        if "val" not in self.parts and isinstance(self.rule, ByCount):
+            what = "all rows before the test rows are trained on" if self.rule.test else "all rows are trained on"
+            logger.warning("val_rows is 0: %s, and no validation chooses weights", what)
         for part in self.parts:
             origins = all_origins(splits, part, L, T)
             lacking = sum(not rows for rows in origins)

@@ -102,7 +102,7 @@ def run(
         overrides: values by their dotted paths that take the place of the experiment's: ``{"attention": "swa",
             "trainer.max_steps": 100}``.
         data: the DataModule that the experiment describes, where it is there already, set up or not.
-        test: whether to read the test part.
+        test: whether to read the test part, if there is one.
         refit: whether to fit once more, to all rows, at the length that validation chose; forecasts come from that.
         hooks: what the caller takes part in.
 
@@ -202,7 +202,8 @@ def fit_experiment(
         if recording is not None and fitted.conformal is not None:
             calibrate_checkpoint(recording.folder.best, fitted.conformal)
         predictor = calibrated_on(fitted, data)
-        tables = _tested(predictor, data, recording, execution, hooks.beside) if test else {}
+        is_tested = test and "test" in data.parts
+        tables = _tested(predictor, data, recording, execution, hooks.beside) if is_tested else {}
         folder_path = None if recording is None else recording.folder.path
         result = Result(experiment, key, fitted, data, facts, tables, folder_path)
         if refit:

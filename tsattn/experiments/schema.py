@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 import yaml
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
@@ -43,6 +43,16 @@ _Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same, eight times as fast where libyaml is there
 _LOCK = threading.RLock()  # a parser has a state while it parses
 _NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
+
+_load = get_loader("yaml")
+
+
+def _load_word(text: Any) -> Any:
+    """What a word of the command line or a file of YAML says; ``#`` alone is text, where YAML has an empty comment."""
+    return text if text == "#" else _load(text)
+
+
+set_loader("yaml", _load_word, exceptions=(yaml.YAMLError,))
 
 
 class ExperimentParser(ArgumentParser):

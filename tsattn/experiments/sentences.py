@@ -20,7 +20,10 @@ _KINDS = {
 }
 # the option that a file alone was most likely meant for
 _OWN_FILE = "--data CSVDataModule --data.path"
-_FILES = {**dict.fromkeys((".csv", ".parquet", ".arrow"), _OWN_FILE), **dict.fromkeys((".yaml", ".yml"), "--config")}
+_FILES = {
+    **dict.fromkeys((".csv", ".csv.gz", ".parquet", ".arrow"), _OWN_FILE),
+    **dict.fromkeys((".yaml", ".yml"), "--config"),
+}
 
 
 def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) -> str:
