@@ -114,7 +114,7 @@ class Batch:
         past_covariates_observed: `(B, L, P)` bool, False where `past_covariates` was imputed; None if none is missing.
         future_covariates_observed: `(B, L + T, F)` bool, False where `future_covariates` was imputed; None if none is
             missing.
-        static: `(B, K)` int64 numbers of the categories of the series, see `Task.categories`.
+        static: `(B, K)` int64 numbers of the categories of the series, see `Task.categories`; -1 for one not there.
         series_id: `(B,)` int64 number of the series that a window was cut from.
         units: of `past` and `target`; None where they are in original units.
     """

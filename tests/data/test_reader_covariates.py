@@ -253,7 +253,7 @@ def test_static_columns_become_categories() -> None:
     assert panel.static.dtype == np.int64
 
 
-def test_categories_of_training_number_those_of_later() -> None:
+def test_categories_of_training_number_those_of_later(caplog: pytest.LogCaptureFixture) -> None:
     frame = long_frame({"a": 4, "b": 3}).assign(shop=["south"] * 4 + ["west"] * 3, floor=2.0)
     panel = panel_from_frame(frame, static=["shop", "floor"])
     names, known = ("shop", "floor"), (("north", "south", "west"), ("1", "2"))
@@ -263,8 +263,12 @@ def test_categories_of_training_number_those_of_later() -> None:
     swapped = panel.with_static(names[::-1], known[::-1], "it")
     assert swapped.static.tolist() == [[1, 1], [1, 2]]
     assert panel.with_static((), (), "it").static is None
-    with pytest.raises(UserError, match=r"static column shop: series b.*category west.*north, south"):
-        panel.with_static(names, (("north", "south"), ("2",)), "it")
+    unseen = panel.with_static(names, (("north", "south"), ("2",)), "it")
+    assert unseen.static.tolist() == [[1, 0], [-1, 0]]
+    assert unseen.to_frame()["shop"].unique().tolist() == ["south", "(not seen in training)"]
+    assert unseen.with_static(names, known, "it").static.tolist() == [[1, 1], [-1, 1]]
+    told = "it: static column shop: series b has category west, not seen in training: the mean of the learnt categories"
+    assert [message.startswith(told) for message in caplog.messages] == [True]
     with pytest.raises(UserError, match="it lacks the static column 'region' that the model was trained with"):
         panel.with_static(("region",), (("north",),), "it")
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import Categories, category_names, with_categories
+from tsattn.data.category_columns import UNSEEN, Categories, category_names, with_categories
 from tsattn.data.file_views import FileView
 from tsattn.data.frequency import Times
 from tsattn.data.horizon_times import times_after
@@ -49,7 +49,7 @@ class Panel:
         ahead: `(sum of steps ahead, F)` float64 values of the future covariates after the last row of each series,
             laid end to end; None without future covariates.
         ahead_starts: `(S + 1,)` int64 first row of each series in `ahead`, and its length.
-        static: `(S, K)` int64 numbers of the categories of each series; None without.
+        static: `(S, K)` int64 numbers of the categories of each series, -1 for one not seen in training; None without.
         static_names: their K columns.
         static_categories: the categories of each of these columns, sorted, as text.
         is_wide: whether the table was wide: one series, a column a channel.
@@ -218,11 +218,11 @@ class Panel:
 
         Args:
             names: the static columns of a trained model.
-            categories: the categories of each of them.
+            categories: the categories of each of them; another one gets the number -1, which is logged.
             source: what the table is, for messages.
 
         Raises:
-            UserError: naming a column that is lacking, or a category that is not among those given and its series.
+            UserError: naming a column that is lacking.
         """
         missing = [name for name in names if name not in self.static_names]
         if missing:
@@ -232,15 +232,9 @@ class Panel:
             assert self.static is not None
             k = self.static_names.index(name)
             number = {category: i for i, category in enumerate(known)}
-            codes = np.array([number.get(category, -1) for category in self.static_categories[k]])[self.static[:, k]]
-            if (codes < 0).any():
-                series = int(codes.argmin())
-                category = self.static_categories[k][self.static[series, k]]
-                which = "" if self.is_wide else ", which"
-                raise UserError(
-                    f"static column {shown(name)}: {self._series(series)}category {shown(category)}{which} was not "
-                    f"seen in training; valid are {one_of(map(shown, known[:20]))}"
-                )
+            numbers = [*(number.get(category, -1) for category in self.static_categories[k]), -1]
+            codes = np.array(numbers)[self.static[:, k]]
+            self._tell_unseen(k, codes < 0, source)
             columns.append(codes)
         return replace(
             self,
@@ -248,6 +242,18 @@ class Panel:
             static_names=tuple(names),
             static_categories=tuple(tuple(known) for known in categories),
         )
+
+    def _tell_unseen(self, column: int, is_unseen: NDArray[np.bool_], source: str) -> None:
+        """Log the series whose category in a static column was not seen in training, unless that was said before."""
+        assert self.static is not None
+        texts = [*self.static_categories[column], UNSEEN]
+        found = {int(series): texts[self.static[series, column]] for series in np.flatnonzero(is_unseen)}
+        told = [(series, text) for series, text in found.items() if text != UNSEEN]
+        if told:
+            named = [f"{self._series(series)}category {shown(text)}" for series, text in told[:12]]
+            more = ", ..." if len(told) > 12 else ""
+            says = "%s: static column %s: %s, not seen in training: the mean of the learnt categories takes the place"
+            logger.warning(says, source, shown(self.static_names[column]), one_of(named) + more)
 
     def until(self, ends: NDArray[np.int64]) -> Panel:
         """The same series, each up to a row; what is known of the future covariates after it becomes their future.
@@ -355,7 +361,7 @@ class Panel:
             columns[name] = category_names(columns[name], known)
         for k, (name, categories) in enumerate(zip(self.static_names, self.static_categories, strict=True)):
             assert self.static is not None
-            columns[name] = np.array(categories, dtype=object)[self.static[:, k]].repeat(self.lengths)
+            columns[name] = np.array([*categories, UNSEEN], dtype=object)[self.static[:, k]].repeat(self.lengths)
         return pd.DataFrame(columns)
 
     def named_columns(self) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class RawForecast(nn.Module):
             series: `(B,)` the place of each series among those trained on, where each has a scale of its own.
             past_covariates: `(B, L, P)` in original units, NaN where missing.
             future_covariates: `(B, L + T, F)` in original units, NaN where missing.
-            static: `(B, K)` numbers of categories, by their places in `Task.categories`.
+            static: `(B, K)` numbers of categories, by their places in `Task.categories`; -1 for one not there.
             time: `(B, L + T)` seconds since 1970-01-01 by the clock of the data, or steps.
 
         Returns:
