@@ -66,7 +66,7 @@ def test_future_that_stops_early_is_refused_with_its_place() -> None:
         panel.future_for(4)
     message = str(caught.value)
     last = covariate_frame()["ds"][25]
-    for fragment in ("covariate price", "stops early", "series b", str(last), "step 4 of the 4"):
+    for fragment in ("covariate price", "stops early", "series b", str(last), "step 4 of the 4", "`--future FILE`"):
         assert fragment in message
     with pytest.raises(UserError, match=r"series a.*step 5 of the 6"):
         panel.future_for(6)
@@ -170,12 +170,11 @@ def test_future_in_another_time_zone_is_of_the_same_instants() -> None:
 def test_covariates_without_any_future_are_named() -> None:
     frame = covariate_frame()
     panel = panel_from_frame(frame[frame["y"].notna()], **ROLES)
-    with pytest.raises(
-        UserError, match="no future values of price, promo were given; give one for each of the 3 steps"
-    ):
+    advice = r"pass them with `--future FILE` \(Python: `future=frame`\)"
+    with pytest.raises(UserError, match=f"^`price`, `promo` have no values for the next 3 steps; {advice}$"):
         panel.future_for(3)
     frame.loc[frame["y"].isna(), "price"] = np.nan
-    with pytest.raises(UserError, match="no future values of price were given"):
+    with pytest.raises(UserError, match="`price` has no values for the next 3 steps"):
         panel_from_frame(frame, **ROLES).future_for(3)
 
 

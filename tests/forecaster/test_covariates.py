@@ -83,7 +83,7 @@ def test_a_missing_column_of_categories_is_refused(shops: Forecaster) -> None:
 
 
 def test_without_any_future_that_is_said(shops: Forecaster) -> None:
-    with pytest.raises(UserError, match="no future values of promotion were given; give one for each of the 12 steps"):
+    with pytest.raises(UserError, match="`promotion` has no values for the next 12 steps; pass them with"):
         shops.predict(promotions(380))
 
 

@@ -21,7 +21,7 @@ from tsattn.data.horizon_times import times_after
 from tsattn.data.model_zone import in_zone_of_task
 from tsattn.data.row_ranges import columns_of, is_mapped, last_row_of_places, run_blocks, runs_of
 from tsattn.data.time_numbers import time_numbers, time_unit, times_of
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, number_of, one_of, shown
 from tsattn.task import Task
 
 __all__ = ["Panel"]
@@ -172,18 +172,18 @@ class Panel:
             return values
         lacking = np.flatnonzero(np.isnan(self.ahead).all(axis=0))  # all of them if there are no rows ahead
         if lacking.size:
-            names = one_of(shown(self.future_names[column]) for column in lacking)
+            names = one_of(f"`{shown(self.future_names[column])}`" for column in lacking)
             raise UserError(
-                f"no future values of {names} were given; give one for each of the {horizon} steps to forecast, in "
-                "rows after the last target or in a frame of future values"
+                f"{names} {'has' if lacking.size == 1 else 'have'} no values for the next "
+                f"{number_of(horizon, 'step')}; pass them with `--future FILE` (Python: `future=frame`)"
             )
         missing = np.argwhere(np.isnan(values))
         if missing.size:
             series, step, column = missing[0].tolist()
             raise UserError(
                 f"future covariate {shown(self.future_names[column])} stops early: {self._series(series)}no value at "
-                f"{self.future_time(series, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; give one for "
-                "each, in rows after the last target or in a frame of future values"
+                f"{self.future_time(series, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; pass one for "
+                "each with `--future FILE` (Python: `future=frame`)"
             )
         return values
 

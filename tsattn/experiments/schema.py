@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import os
+import re
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -72,10 +73,10 @@ class ExperimentParser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """One sentence that names the argument and says what is valid."""
         found = find_user_error(ex)
-        if found is not None:  # a mistake found while building something keeps its own sentence
-            raise UserError(under_key(str(found), message)) from found
         in_memory = FrameDataModule, PanelDataModule  # cannot be typed
         known = {cls.__name__: cls for cls in _subclasses(ForecastDataModule) if cls not in in_memory}
+        if found is not None:  # a mistake found while building something keeps its own sentence
+            raise UserError(_of_another_class(under_key(str(found), message), known)) from found
         options = [option for action in self._actions for option in action.option_strings]
         if "--data" in options:  # whose arguments are those of a class, which is not known yet
             arguments = [name for cls in (*known.values(), FrameDataModule) for name in signature(cls).parameters]
@@ -211,6 +212,20 @@ def _import_data_sets() -> None:
     """The parser finds classes by their names among those that were imported."""
     for path in DATA_MODULES.values():
         imported(path)
+
+
+def _of_another_class(text: str, known: Mapping[str, type]) -> str:
+    """The sentence about an argument of the data that the class which was named, or none, does not have."""
+    found = re.match(r"unknown argument (--data\.(\w+))", text)
+    if found is None or found[2] in _NOT_TYPED:
+        return text
+    required = [name for name, cls in known.items() if [*signature(cls).parameters][:1] == [found[2]]]
+    owners = required or [
+        name
+        for name, cls in known.items()
+        if any(found[2] in signature(one).parameters for one in {*cls.__mro__} - {*ForecastDataModule.__mro__})
+    ]
+    return f"`{found[1]}` belongs to {' or '.join(owners)}; add `--data {owners[0]}`" if owners else text
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:
