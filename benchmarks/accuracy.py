@@ -34,8 +34,8 @@ from tsattn.leaderboard.report.wording import DASH, listed, percent, rough_perce
 from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm, Standings
 from tsattn.leaderboard.suite import Arm, Suite
 from tsattn.leaderboard.suite_file import read_suite
-from tsattn.leaderboard.whole_files import write_text
 from tsattn.predictors import build_predictor
+from tsattn.saved_folders import write_text
 
 RECORDS = Path(__file__).parent / "results" / "accuracy"
 BASE = RankedArm("base", STANDARD)

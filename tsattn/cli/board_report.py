@@ -174,7 +174,7 @@ def _write(analysis: Analysis, folder: Path) -> None:
     from tsattn.leaderboard.report.contents import sections_of, title_of
     from tsattn.leaderboard.report.markdown_text import markdown_report
     from tsattn.leaderboard.report.page import page
-    from tsattn.leaderboard.whole_files import write_text
+    from tsattn.saved_folders import write_text
 
     title, sections = title_of(analysis), sections_of(analysis)
     texts = {MARKDOWN: markdown_report(title, sections), PAGE: page(title, sections)}

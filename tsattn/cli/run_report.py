@@ -55,7 +55,7 @@ def report_runs(folders: Sequence[str], output: Path | None) -> None:
     from tsattn.leaderboard.report.page import page
     from tsattn.leaderboard.run_page.reported_run import read_runs
     from tsattn.leaderboard.run_page.run_contents import run_sections, run_title
-    from tsattn.leaderboard.whole_files import write_text
+    from tsattn.saved_folders import write_text
 
     with session():
         runs = read_runs(folders)
