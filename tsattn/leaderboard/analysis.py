@@ -1,0 +1,377 @@
+"""Scores, differences and answers from records: everything that a page, a figure or a table shows.
+
+A *model* is a predictor with an attention, ``patchtst, mlr``, or without one, ``ridge``. On each data set one predictor is
+*shown*: its attentions are compared with ``standard``, the *reference*. Errors are means over seeds and horizons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tsattn.errors import UserError
+from tsattn.leaderboard.published import Published
+from tsattn.leaderboard.records import LABELS, Records, stretch_of
+from tsattn.leaderboard.statistics import (
+    Claim,
+    Difference,
+    Estimate,
+    ModelErrors,
+    difference,
+    holm,
+    over_data_sets,
+    seed_variance,
+)
+from tsattn.leaderboard.suite import Question, Suite, label
+from tsattn.yaml_text import parsed
+
+__all__ = ["LINEAR", "METRICS", "NAIVE", "STANDARD", "Analysis", "Answer", "Pair"]
+
+STANDARD = "standard"
+METRICS = ("mse", "mae")
+LINEAR = ("ridge", "dlinear", "nlinear")
+"""Kinds of linear models; a mean of linear models is one, too."""
+NAIVE = ("persistence", "seasonal_naive", "window_mean")
+"""Kinds of forecasts that learn nothing."""
+_FIXED = ("identity", "uniform", "fixed_mixing")  # they look at no token, so there is nothing to train
+_FEWEST_SETS = 3  # a mean over two data sets has an interval too wide to say anything
+_MEANS = ("mse", "mae", "mase", "validation_mse", "parameters", "seconds")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An attention compared with the reference on one data set.
+
+    Attributes:
+        dataset: its name.
+        model: with the attention.
+        against: the reference.
+        horizon: None for the mean over all.
+        mse: difference of the MSE.
+        mae: difference of the MAE.
+        margin: differences below it count as equal.
+    """
+
+    dataset: str
+    model: str
+    against: str
+    horizon: int | None
+    mse: Difference
+    mae: Difference
+    margin: float
+
+    @property
+    def verdict(self) -> str:
+        """Of the MSE."""
+        return self.mse.verdict(self.margin)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the records say to a question.
+
+    Attributes:
+        question: of a suite, or one that no suite poses.
+        data: the data sets that have all its models.
+        estimate: on one data set its difference, on several a claim; None on none.
+        corrected: the p-value after Holm's correction; None for exploration.
+        margin: differences below it count as equal.
+    """
+
+    question: Question
+    data: tuple[str, ...]
+    estimate: Difference | Claim | None
+    corrected: float | None = None
+    margin: float = 0.01
+
+    @property
+    def verdict(self) -> str:
+        """``undecided`` also where Holm's correction leaves open what the interval alone decides."""
+        verdict = "undecided" if self.estimate is None else self.estimate.verdict(self.margin)
+        is_open = self.corrected is not None and not self.corrected < 0.05
+        return "undecided" if is_open and verdict in ("better", "worse") else verdict
+
+
+class Analysis:
+    """What the records of one suite or several say.
+
+    Args:
+        records: of runs.
+        published: numbers of others.
+
+    Raises:
+        UserError: if no run is done, or suites call different runs by the same name.
+    """
+
+    def __init__(self, records: Records, published: Iterable[Published] = ()) -> None:
+        runs = records.done
+        if runs.empty:
+            raise UserError("no run of these records is done; run `benchmark` first")
+        if (twice := runs[runs.duplicated([*LABELS])]).size:
+            row = twice.iloc[0]
+            name = label(row["predictor"], row["attention"])
+            raise UserError(f"two runs are called {name} on {row['dataset']}; report their suites one at a time")
+        self.records = records
+        self.suites = {name: Suite.of(name, text) for name, text in records.suites.items()}
+        names = list(zip(runs["predictor"], runs["attention"], strict=True))
+        models = [label(*pair) for pair in names]
+        self.parts = dict(zip(models, names, strict=True))
+        self.runs = runs.assign(model=models)
+        self._published = list(published)
+        self._errors: dict[tuple[str, int, str, str], ModelErrors] = {}
+
+    @cached_property
+    def datasets(self) -> tuple[str, ...]:
+        """Names of the data sets, in the order of the suites."""
+        listed = [name for suite in self.suites.values() for name in suite.data]
+        names = set(self.runs["dataset"])
+        return tuple(dict.fromkeys([*(name for name in listed if name in names), *self.runs["dataset"]]))
+
+    @cached_property
+    def models(self) -> Mapping[str, tuple[str, ...]]:
+        """The models of each data set, in the order of its suite."""
+        order: dict[str, int] = {}
+        for suite in self.suites.values():
+            for name in (label(one, other) for one in suite.predictors for other in ("", *suite.attentions)):
+                order.setdefault(name, len(order))
+        by_data = {name: dict.fromkeys(part["model"]) for name, part in self.runs.groupby("dataset")}
+        return {name: tuple(sorted(by_data[name], key=lambda one: order.get(one, len(order)))) for name in self.datasets}
+
+    @cached_property
+    def kinds(self) -> Mapping[str, tuple[str, ...]]:
+        """The kinds of predictor that a model is made of, and then the kinds of its attention."""
+        first = self.runs.drop_duplicates("model").set_index("model")["experiment"]
+        return {model: tuple(_kinds(parsed(text)["model"]["backbone"])) for model, text in first.items()}
+
+    def suite_of(self, dataset: str) -> Suite | None:
+        """The suite that a data set was run for."""
+        return self.suites.get(self.runs.loc[self.runs["dataset"] == dataset, "suite"].iloc[0])
+
+    def margin(self, datasets: Iterable[str]) -> float:
+        """Differences below it count as equal on these data sets: the narrowest of their suites."""
+        suites = filter(None, map(self.suite_of, datasets))
+        return min((suite.margin for suite in suites), default=0.01)
+
+    @cached_property
+    def shown(self) -> Mapping[str, tuple[str, ...]]:
+        """By data set, the models whose attentions are compared, the reference first.
+
+        They are those of the predictor that the suite shows, or of the first with several attentions.
+        """
+        return {name: self._shown(name) for name in self.datasets}
+
+    def _shown(self, dataset: str) -> tuple[str, ...]:
+        suite = self.suite_of(dataset)
+        by_predictor: dict[str, list[str]] = {}
+        for model in self.models[dataset]:
+            if self._is_trained(model):
+                by_predictor.setdefault(self.parts[model][0], []).append(model)
+        name = suite.show if suite is not None and suite.show in by_predictor else None
+        several = [one for one, models in by_predictor.items() if len(models) > 1]
+        models = by_predictor.get(name or next(iter([*several, *by_predictor]), ""), [])
+        return tuple(sorted(models, key=lambda model: self.parts[model][1] != STANDARD))
+
+    @cached_property
+    def horizons(self) -> Mapping[str, tuple[int, ...]]:
+        """By data set, the horizons at which its reference was run; all if it has none."""
+        found: dict[str, dict[str, set[int]]] = {}
+        for dataset, horizon, model in self._runs_of:
+            found.setdefault(dataset, {}).setdefault(model, set()).add(horizon)
+        return {
+            name: tuple(sorted(set().union(*(found[name][one] for one in self.shown[name][:1] or found[name]))))
+            for name in self.datasets
+        }
+
+    @cached_property
+    def _runs_of(self) -> Mapping[tuple[str, int, str], Sequence[tuple[int | None, str]]]:
+        """Seed and key of each run, by data set, horizon and model."""
+        found: dict[tuple[str, int, str], list[tuple[int | None, str]]] = {}
+        columns = ["dataset", "horizon", "model", "seed", "key"]
+        for dataset, horizon, model, seed, key in self.runs[columns].itertuples(index=False):
+            found.setdefault((dataset, int(horizon), model), []).append((None if pd.isna(seed) else int(seed), key))
+        return found
+
+    @cached_property
+    def by_horizon(self) -> pd.DataFrame:
+        """A row for each data set, model and horizon: means over seeds, and the number of ``seeds``."""
+        keys = ["dataset", "model", "horizon"]
+        runs = self.runs.astype(dict.fromkeys(_MEANS, float))
+        grouped = runs.groupby(keys, sort=False)
+        return grouped[[*_MEANS]].mean().assign(seeds=grouped.size()).reset_index()
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """A row for each data set and model: means over seeds and horizons. A model that lacks a horizon has none."""
+        parts = []
+        for name in self.datasets:
+            horizons = self.horizons[name]
+            own = self.by_horizon[(self.by_horizon["dataset"] == name) & self.by_horizon["horizon"].isin(horizons)]
+            whole = own.groupby("model").filter(lambda part: len(part) == len(horizons))
+            grouped = whole.groupby("model")
+            means = grouped[[*_MEANS]].mean().assign(seeds=grouped["seeds"].min(), most_seeds=grouped["seeds"].max())
+            parts.append(means.reindex([one for one in self.models[name] if one in means.index]).assign(dataset=name))
+        return pd.concat(parts).reset_index().set_index(["dataset", "model"])
+
+    def score(self, dataset: str, model: str, column: str = "mse") -> float:
+        """A mean over seeds and horizons; NaN where a horizon is missing."""
+        return float(self.scores[column].get((dataset, model), math.nan))
+
+    def linear(self, dataset: str) -> str | None:
+        """The linear model with the lowest test MSE."""
+        return self._lowest(dataset, "mse", lambda model: set(self.kinds[model]) <= {*LINEAR, "ensemble"})
+
+    def naive(self, dataset: str) -> tuple[str, ...]:
+        """The forecasts that learn nothing."""
+        return tuple(one for one in self._scored(dataset) if set(self.kinds[one]) <= set(NAIVE))
+
+    def chosen(self, dataset: str, *, attention: bool = False) -> str | None:
+        """The model with the lowest validation MSE, among all or among those with a trained attention."""
+        return self._lowest(dataset, "validation_mse", self._is_trained if attention else lambda _: True)
+
+    def _is_trained(self, model: str) -> bool:
+        """Whether a model has an attention that looks at tokens."""
+        return bool(self.parts[model][1]) and not set(_FIXED) & set(self.kinds[model])
+
+    def _scored(self, dataset: str) -> list[str]:
+        return list(self.scores.loc[dataset].index) if dataset in self.scores.index else []
+
+    def _lowest(self, dataset: str, column: str, fits: Callable[[str], bool]) -> str | None:
+        values = {one: self.score(dataset, one, column) for one in self._scored(dataset) if fits(one)}
+        values = {one: value for one, value in values.items() if not math.isnan(value)}
+        return min(values, key=values.__getitem__, default=None)
+
+    def published(self, dataset: str) -> list[tuple[Published, float, float]]:
+        """Numbers of others, with their mean MSE and MAE over the horizons of a data set, the lowest MSE first."""
+        horizons = self.horizons[dataset]
+        found = [(one, *one.mean(horizons)) for one in self._published if one.dataset == dataset]
+        return sorted((one for one in found if not math.isnan(one[1])), key=lambda one: (not one[0].complete_test, one[1]))
+
+    def lowest_published(self, dataset: str) -> tuple[Published, float, float] | None:
+        """The lowest published mean MSE over all horizons of a data set and all its test windows."""
+        return next((one for one in self.published(dataset) if one[0].complete_test), None)
+
+    def difference(
+        self,
+        dataset: str,
+        models: Sequence[str],
+        against: str,
+        metric: str = "mse",
+        horizons: Sequence[int] | None = None,
+        alike: Collection[str] = (),
+    ) -> Difference:
+        """Compare the mean log error of models with that of another; without an estimate, for a reason, if it cannot be.
+
+        Args:
+            dataset: its name.
+            models: compared, all with the same weight.
+            against: what they are compared with.
+            metric: ``mse`` or ``mae``.
+            horizons: all of the data set by default.
+            alike: models that show how much seeds vary, too; by default those of the same predictors.
+        """
+        weights = {against: -1.0} | dict.fromkeys(models, 1 / len(models))
+        predictors = {self.parts[one][0] for one in weights}
+        alike = {*(alike or (one for one in self.models[dataset] if self.parts[one][0] in predictors)), *weights}
+        chosen = self.horizons[dataset] if horizons is None else horizons
+        try:
+            tables = [self._table(dataset, horizon, metric, alike) for horizon in chosen]
+            variances = [seed_variance(table) for table in tables]
+            known = next((one for one in variances if one.df), variances[0])
+            found = difference(
+                tables,
+                weights,
+                horizons=[math.ceil(horizon / stretch_of(horizon)) for horizon in chosen],
+                variances=[one if one.df else known for one in variances],
+            )
+            few = f"{dataset} has too few test windows for two blocks at horizon {max(chosen)}"
+            return replace(found, reason=few) if found.blocks < 2 else found  # in steps, not in stretches
+        except UserError as error:
+            return Difference(estimate=math.nan, reason=str(error), blocks=0, seeds=0)
+
+    def _table(self, dataset: str, horizon: int, metric: str, models: Collection[str]) -> dict[str, ModelErrors]:
+        found = {}
+        for model in models:
+            runs = self._runs_of.get((dataset, horizon, model))
+            place = dataset, horizon, metric, model
+            if runs is not None and place not in self._errors:
+                parts = [self.records.errors(key, metric) for _, key in runs]
+                _, counts, origins = parts[0]
+                if not all(np.array_equal(one[1], counts) and np.array_equal(one[2], origins) for one in parts):
+                    raise UserError(f"seeds of {model} were tested on different windows; run it again")
+                sums = np.stack([one[0] for one in parts])
+                self._errors[place] = ModelErrors(sums, counts, origins, tuple(seed for seed, _ in runs))
+            if runs is not None:
+                found[model] = self._errors[place]
+        return found
+
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Each shown attention against the reference, on each data set: over all horizons, then at each."""
+        found = []
+        for dataset in self.datasets:
+            reference, *others = self.shown[dataset] or ("",)
+            horizons = self.horizons[dataset]
+            for model in others:
+                for horizon in (None, *(horizons if len(horizons) > 1 else ())):
+                    only = horizons if horizon is None else [horizon]
+                    both = (self.difference(dataset, [model], reference, metric, only) for metric in METRICS)
+                    found.append(Pair(dataset, model, reference, horizon, *both, self.margin([dataset])))
+        return tuple(found)
+
+    @cached_property
+    def claims(self) -> Mapping[str, Claim]:
+        """By attention, its mean difference in MSE from the reference attention over data sets, if there are three."""
+        by_attention: dict[str, dict[str, Estimate]] = {}
+        for pair in self.pairs:
+            if pair.horizon is None and not math.isnan(pair.mse.estimate):
+                by_attention.setdefault(self.parts[pair.model][1], {})[pair.dataset] = pair.mse
+        return {name: over_data_sets(sets) for name, sets in by_attention.items() if len(sets) >= _FEWEST_SETS}
+
+    @cached_property
+    def answers(self) -> tuple[Answer, ...]:
+        """Answers to the suites' questions, those posed before the runs first and corrected for each other."""
+        asked: dict[Question, tuple[str, ...]] = {}
+        for suite in self.suites.values():
+            for question in suite.questions:
+                own = question.data or tuple(suite.data if question.posed_before else self.datasets)
+                asked[question] = (*asked.get(question, ()), *(one for one in own if one in self.datasets))
+        answers = [self._answer(question, dict.fromkeys(data)) for question, data in asked.items()]
+        before = [one for one in answers if one.question.posed_before]
+        p_values = [math.nan if one.estimate is None else one.estimate.p_value for one in before]
+        corrected = [replace(one, corrected=float(p)) for one, p in zip(before, holm(p_values), strict=True)]
+        return (*corrected, *(one for one in answers if not one.question.posed_before))
+
+    def _answer(self, question: Question, data: Iterable[str]) -> Answer:
+        needed = {*question.arms, question.against}
+        there = tuple(one for one in data if needed <= set(self.models[one]))
+        found = {one: self.difference(one, question.arms, question.against, question.metric) for one in there}
+        estimate: Difference | Claim | None = None
+        if found:
+            estimate = over_data_sets(found) if len(found) > 1 else found[there[0]]
+        return Answer(question, there, estimate, margin=self.margin(there))
+
+    @cached_property
+    def failed(self) -> pd.DataFrame:
+        """Runs that failed: labels and ``reason``."""
+        frame = self.records.frame
+        return frame.loc[frame["status"] == "failed", ["suite", *LABELS, "reason"]].drop_duplicates()
+
+
+def _kinds(backbone: Any) -> Iterable[str]:
+    """The kinds in a description, of its members or of itself, and of its attention."""
+    if isinstance(backbone, str):
+        yield backbone
+    elif isinstance(backbone, Mapping):
+        yield str(backbone.get("kind"))
+        for member in backbone.get("members") or ():
+            yield from _kinds(member)
+        attention = backbone.get("attention")
+        for layer in attention if isinstance(attention, list) else [attention]:
+            if layer is not None:
+                yield from _kinds(layer)
