@@ -482,5 +482,5 @@ def _inline(text: str) -> Any:
     """Markdown of code and bold words as HTML."""
     from markupsafe import Markup
 
-    html = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    html = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)).replace(" %", "\N{NO-BREAK SPACE}%")
     return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", html))
