@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tsattn.cli.output import say
 from tsattn.cli.sentence_parser import SentenceParser
 from tsattn.cli.slurm import ray_script
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, number_of, one_of
 from tsattn.experiments.configs import config_names, find_config
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from tsattn.leaderboard.runner import Runner
+    from tsattn.leaderboard.suite import Suite
+
+__all__ = ["run", "run_suite"]
 
 _SUITES = "suites/*.yaml"
 _RESULTS = Path("benchmarks", "results", "leaderboard")
+_PLACES = ("--folder", "--output")
 
 _DESCRIPTION = """\
-Run a suite: data sets x horizons x predictors x attentions x seeds, each once, and record what came of it.
+Run a suite: data sets x horizons x predictors x attentions x seeds, each once, with a record of each run.
 
-Run the same command again to go on: what is finished is never repeated, what has changed is never taken for it."""
+Repeat the command to resume: a finished run is never repeated, a changed experiment is run again."""
 
 _ENDING = """\
-The output folder holds records.parquet, a row for each run; windows.parquet, the errors of every test window;
-selected.json, what was chosen on validation; origins.json, the errors on rolling origins (--origins); and the report
-of them, as `report` writes it. The runs themselves stay in the working folder."""
+The output folder takes records.parquet, a row for each run with its test errors over time, and the report of them. The
+runs themselves stay in the working folder, the output of each under logs/."""
 
 
 def run(words: list[str]) -> int:
@@ -43,23 +50,79 @@ def run(words: list[str]) -> int:
         return 0
 
     from tsattn.cli.session import session
-    from tsattn.cli.suite_run import run_suite
+    from tsattn.leaderboard.suite import read_suite
     from tsattn.ray_cluster import import_ray
 
     if options.ray is not None:
         import_ray("--ray")  # before the data are read
     with session():
-        places = run_suite(file, options, words, say)
+        suite = read_suite(file)
+        part = suite.narrowed(
+            data=options.data,
+            predictors=options.predictor,
+            attentions=options.attention,
+            horizons=options.horizon,
+            seeds=options.seeds,
+        )
+        output = Path(options.output or _RESULTS / suite.name)
+        folder = Path(options.folder or Path("runs", "leaderboard", suite.name))
+        run_suite(suite, part, folder, output, options, ["benchmark", *words])
     if not (options.dry_run or options.no_report):
-        _report(*places)
+        from tsattn.cli.board_report import run as report
+
+        report([str(output)])
     return 0
 
 
-def find_suite(name: str) -> Path:
-    """The file of a suite, which is found by its name if it comes with tsattn.
+def run_suite(
+    suite: Suite, part: Suite, place: Path, output: Path, options: argparse.Namespace, words: list[str]
+) -> Runner:
+    """List what is left of a suite, and run it unless ``options.dry_run``.
+
+    Args:
+        suite: all of it.
+        part: what is run of it.
+        place: the working folder.
+        output: the folder of the records.
+        options: ``jobs``, ``threads``, ``ray``, ``retry_failed`` and ``dry_run``.
+        words: the command, for records and for how to resume.
 
     Raises:
-        UserError: listing those that do.
+        UserError: for a suite or records that cannot be used.
+        KeyboardInterrupt: if it was interrupted, saying how to resume.
+    """
+    from tsattn.leaderboard.entry_run import WorkingFolder
+    from tsattn.leaderboard.runner import Options, Runner
+    from tsattn.leaderboard.workers import LocalWorkers, RayWorkers
+
+    folder = WorkingFolder(place)
+    how = Options(options.jobs, options.threads, options.retry_failed, _command(_without_places(words)))
+    runner = Runner(suite, part, folder, output, how, say)
+    _say_plan(runner, lists=options.dry_run)
+    if options.dry_run:
+        return runner
+    ray = options.ray
+    workers = LocalWorkers(folder, how.jobs) if ray is None else RayWorkers(folder, ray, how.jobs, how.threads)
+    try:
+        runner.run(workers)
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(f"resume with `{_command(words)}`") from stop
+    failed = [entry for entry in runner.entries if runner.state(entry) == "failed"]
+    for entry in failed:
+        say(f"failed: {entry}: {(runner.row(entry) or {}).get('reason')}")
+    if failed:
+        say(f"run failed ones again with --retry-failed; their output is in {folder.path / 'logs'}")
+    for sentence in runner.conflicts():
+        say(f"warning: {sentence}")
+    say(f"records: {output}")
+    return runner
+
+
+def find_suite(name: str) -> Path:
+    """The file of a suite, by its path or the name of an included one.
+
+    Raises:
+        UserError: listing the included ones.
     """
     path = Path(name)
     if path.is_file():
@@ -71,20 +134,71 @@ def find_suite(name: str) -> Path:
     raise UserError(f"no suite {name}: neither a file nor one of {known}")
 
 
-def _report(output: Path, folder: Path) -> None:
-    """Write the report of the records, if it can be: the runs are done in any case."""
-    from tsattn.cli.board_report import run as report
+def _say_plan(runner: Runner, *, lists: bool) -> None:
+    from tsattn.leaderboard.runner import duration
 
-    try:
-        report([str(output), "--runs", str(folder)])
-    except UserError as error:
-        say(f"no report was written: {error}")
+    for entry in runner.entries if lists else ():
+        state = runner.state(entry)
+        if state != "done":
+            say(f"{state:<14}  {entry}{f': {entry.reason}' if entry.reason else ''}")
+    states = Counter(map(runner.state, runner.entries))
+    if set(states) == {"does not apply"}:
+        reason, count = Counter(entry.reason for entry in runner.entries).most_common(1)[0]
+        raise UserError(
+            f"none of the {number_of(len(runner.entries), 'run')} of the suite can be made; {count}: {reason}"
+        )
+    names = {"left": "to be run"}
+    counted = ", ".join(f"{count} {names.get(state, state)}" for state, count in sorted(states.items()))
+    say(f"{runner.suite.name}: {number_of(len(runner.entries), 'run')}: {counted}")
+    seconds = runner.seconds_left()
+    if seconds:
+        say(f"about {duration(seconds)} left, {runner.options.jobs} at once")
+
+
+def add_running_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of how runs are made, which `benchmark` and `compare` share."""
+    how = parser.add_argument_group("how")
+    how.add_argument("--dry-run", action="store_true", help="list what would be run and how long it takes, and end")
+    how.add_argument("--jobs", type=count, default=1, metavar="N", help="runs at once (default: 1)")
+    how.add_argument("--threads", type=count, default=1, metavar="N", help="threads of each run (default: 1)")
+    how.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; local starts one of --jobs processors")
+    how.add_argument("--retry-failed", action="store_true", help="run failed ones again")
+
+
+def names(text: str) -> list[str]:
+    """A word of the command line as names with commas between them."""
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise argparse.ArgumentTypeError(f"must be names with commas between them, not {text!r}")
+    return list(dict.fromkeys(found))
+
+
+def count(text: str) -> int:
+    """A word of the command line as a whole number of at least 1."""
+    if not re.fullmatch(r"\d+", text.strip()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+    return int(text)
+
+
+def _command(words: list[str]) -> str:
+    return shlex.join(["tsattn", *words])
+
+
+def _without_places(words: list[str]) -> list[str]:
+    """Words without where files lie, which says nothing on another machine."""
+    found, is_place = [], False
+    for word in words:
+        name, is_whole, _ = word.partition("=")
+        if not is_place and name not in _PLACES:
+            found.append(word)
+        is_place = name in _PLACES and not is_whole and not is_place
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = SentenceParser(
-        prog="python -m tsattn benchmark",
-        usage="python -m tsattn benchmark --suite NAME [--dry-run] [--jobs N] [--shard I/N] [options]",
+        prog="tsattn benchmark",
+        usage="tsattn benchmark --suite NAME [--dry-run] [--jobs N] [options]",
         description=_DESCRIPTION,
         epilog=_ENDING,
         allow_abbrev=False,
@@ -92,44 +206,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--suite", metavar="NAME", help="a file, or the name of one under configs/suites/")
     parts = parser.add_argument_group("a part of it")
-    parts.add_argument("--data", type=_names, metavar="NAMES", help="of data sets: ETTh1,ETTh2")
-    parts.add_argument("--predictor", type=_names, metavar="NAMES", help="of predictors; what a mix is of comes along")
-    parts.add_argument("--attention", type=_names, metavar="NAMES", help="of attentions: standard,mlr")
-    parts.add_argument("--horizon", type=_counts, metavar="STEPS", help="of horizons: 96,336")
-    parts.add_argument("--seeds", type=_count, metavar="N", help="seeds at every horizon of each data set")
-    parts.add_argument("--shard", metavar="I/N", help="part I of N, for machines that share nothing")
-    how = parser.add_argument_group("how")
-    how.add_argument("--dry-run", action="store_true", help="list what would be run and how long it takes, and end")
-    how.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
-    how.add_argument("--threads", type=_count, default=1, metavar="N", help="of each run (default: 1)")
-    how.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; local starts one of --jobs processors")
-    how.add_argument(
-        "--slurm", type=_count, metavar="N", help="print a SLURM script for a Ray cluster of N nodes, and end"
-    )
-    how.add_argument("--retry-failed", action="store_true", help="run what failed once more")
-    how.add_argument(
-        "--origins", type=_count, metavar="N", help="fit and score every arm on N rolling origins, too, to choose by"
-    )
-    how.add_argument("--add", action="append", default=[], metavar="RECORDS", help="take others' records, too")
-    how.add_argument("--no-report", action="store_true", help="write records alone at the end")
+    parts.add_argument("--data", type=names, metavar="NAMES", help="data sets: ETTh1,ETTh2")
+    parts.add_argument("--predictor", type=names, metavar="NAMES", help="predictors; members of a mix are included")
+    parts.add_argument("--attention", type=names, metavar="NAMES", help="attentions: standard,mlr")
+    parts.add_argument("--horizon", type=_counts, metavar="STEPS", help="horizons: 96,336")
+    parts.add_argument("--seeds", type=count, metavar="N", help="at most so many seeds")
+    add_running_options(parser)
+    parser.add_argument("--slurm", type=count, metavar="N", help="print a SLURM script for a Ray cluster of N nodes")
+    parser.add_argument("--no-report", action="store_true", help="write records only")
     where = parser.add_argument_group("where")
-    where.add_argument("--folder", metavar="DIR", help="to work in (default: runs/leaderboard/SUITE)")
-    where.add_argument("--output", metavar="DIR", help=f"of the records (default: {_RESULTS}/SUITE)")
+    where.add_argument("--folder", metavar="DIR", help="working folder (default: runs/leaderboard/SUITE)")
+    where.add_argument("--output", metavar="DIR", help=f"folder of the records (default: {_RESULTS}/SUITE)")
     return parser
 
 
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise argparse.ArgumentTypeError(f"must be names with commas between them, not {text!r}")
-    return list(dict.fromkeys(names))
-
-
 def _counts(text: str) -> list[int]:
-    return [_count(part) for part in _names(text)]
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"\d+", text.strip()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
-    return int(text)
+    return [count(part) for part in names(text)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
@@ -22,7 +22,6 @@ __all__ = ["Entry", "Planner", "mixed"]
 
 _ATTENTION = f"{BACKBONE}.attention"
 _HORIZON = "data.init_args.prediction_length"
-_Made = TypeVar("_Made", Experiment, str)
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class Planner:
         Raises:
             UserError: for what cannot be built for its data, or data without a window of it.
         """
-        return self._once(f"key {_text(experiment.to_dict())}", lambda: self._new_key(experiment))
+        return str(self._once(f"key {_text(experiment.to_dict())}", lambda: self._new_key(experiment)))
 
     def _check(self, suite: Suite) -> None:
         """Refuse predictors that are wrong by themselves: only what is wrong in combination does not apply."""
@@ -168,7 +167,8 @@ class Planner:
             for name, part in parts.items()
         }
         text = json.dumps([arm.name, repr(mix), *(_text(one.to_dict()) for one in experiments.values())])
-        return self._once(text, lambda: mixed(arm.name, mix, experiments))
+        made: Experiment = self._once(text, lambda: mixed(arm.name, mix, experiments))
+        return made
 
     def _experiment(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Experiment:
         """The experiment of a predictor alone, with the first seed."""
@@ -185,11 +185,11 @@ class Planner:
         whole = with_values(content, values)
         # parsing takes most of the time of a plan, and horizons differ in one number of what is parsed
         first = with_values(whole, {_HORIZON: suite.horizons[0]})
-        parsed = self._once(_text(first), lambda: Experiment.of(first))
+        parsed: Experiment = self._once(_text(first), lambda: Experiment.of(first))
         arguments = {**parsed.data["init_args"], "prediction_length": whole["data"]["init_args"]["prediction_length"]}
         return replace(parsed, data={**parsed.data, "init_args": arguments})
 
-    def _once(self, text: str, make: Any) -> Any:
+    def _once(self, text: str, make: Callable[[], Any]) -> Any:
         """What `make` gives, made once; a refusal is remembered, too."""
         if text not in self._made:
             try:

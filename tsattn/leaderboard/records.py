@@ -1,11 +1,11 @@
 """Records of runs: a row each, with its scores, how it came about, and its test errors over time.
 
-A record is one Parquet file of one row, named by the key of its experiment and written whole or not at all. The table of a
-suite, ``records.parquet``, is the concatenation of such files; its metadata hold the suite as YAML, so that a report
-needs nothing else.
+A record is one Parquet file of one row, named by the key of its experiment and written whole or not at all. The table
+of a suite, ``records.parquet``, is the concatenation of such files; its metadata hold the suite as YAML, so that a
+report needs nothing else.
 
 Test errors are kept by *stretch*: the windows of `stretch_of` consecutive origins are summed, which is an eighth of a
-horizon. Blocks of the bootstrap are at least a horizon long, so that they lose nothing, and a table is a tenth as large.
+horizon. Blocks of the bootstrap are at least a horizon long, so nothing is lost, and a table is a tenth as large.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from numpy.typing import NDArray
 from tsattn.data.files import first_line
 from tsattn.errors import UserError
 
-__all__ = ["FILE", "LABELS", "SCHEMA", "Records", "by_stretch", "read_record", "stretch_of", "write_record"]
+__all__ = [
+    *("FILE", "LABELS", "SCHEMA", "Records", "by_stretch", "read_record", "stretch_of", "write_record", "write_text"),
+    "write_whole",
+]
 
 FILE = "records.parquet"
 LABELS = ("dataset", "horizon", "predictor", "attention", "seed")

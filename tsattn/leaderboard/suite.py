@@ -302,7 +302,7 @@ class Suite:
         return suite
 
     def narrowed(self, **parts: Sequence[Any] | int | None) -> Self:
-        """The part of it that has these ``data``, ``predictors``, ``attentions`` or ``horizons``, and at most ``seeds``.
+        """The part with these ``data``, ``predictors``, ``attentions`` or ``horizons``, and at most so many ``seeds``.
 
         The predictors of a mix are included with it.
 
@@ -318,7 +318,9 @@ class Suite:
             for name in names:
                 if name not in known:
                     hint = did_you_mean(str(name), map(str, known))
-                    raise UserError(f"the suite {self.name} has no {name} in {key}{hint}; it has {one_of(map(str, known))}")
+                    raise UserError(
+                        f"the suite {self.name} has no {name} in {key}{hint}; it has {one_of(map(str, known))}"
+                    )
             if key == "predictors":
                 members = [one for name in names if (mix := self.predictors[name].mix) is not None for one in mix.of]
                 names = list(dict.fromkeys([*members, *names]))
@@ -342,7 +344,8 @@ class Suite:
     def _check_names(self) -> None:
         """Refuse names that the suite does not have."""
         known = {key: list(getattr(self, key)) for key in ("data", "predictors", "attentions")}
-        for part in (*self.data.values(), *self.predictors.values(), *self.attentions.values()):
+        parts: list[SuiteData | Arm | AttentionArm] = [*self.data.values(), *self.predictors.values()]
+        for part in (*parts, *self.attentions.values()):
             for key in known:
                 for name in getattr(part.limits, key) or ():
                     _check_name(f"{part.name} is restricted to", name, known[key], key)
@@ -480,10 +483,9 @@ def _question(given: Any) -> Question:
 
 
 def _limits(given: Mapping[str, Any], name: str) -> Limits:
-    readers: dict[str, Callable[[Any, str], Any]] = {"horizons": _horizons, "seeds": _seeds}
-    found = {
-        key: readers.get(key, _names)(given[key], f"{key} of {name}") for key in _LIMITS if given.get(key) is not None
-    }
+    readers: dict[str, Callable[[Any, str], Any]] = {**dict.fromkeys(_LIMITS, _names), "horizons": _horizons}
+    readers["seeds"] = _seeds
+    found = {key: readers[key](given[key], f"{key} of {name}") for key in _LIMITS if given.get(key) is not None}
     return Limits(**found)
 
 

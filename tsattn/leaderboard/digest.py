@@ -1,0 +1,96 @@
+"""A digest of 20 training steps, which shows when equal experiments no longer have equal results.
+
+An experiment's key says what was run, not by which code and on which processor. So each record holds the validation
+error of 20 steps of its kind of model on embedded data. On one model of CPU it is equal to rounding. Where it is not,
+the code or a library trains differently, and records made before and after are not comparable.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from tsattn.attention import complete_attention
+from tsattn.errors import UserError
+from tsattn.experiments import Experiment, run
+from tsattn.leaderboard.records import write_text
+from tsattn.predictors import build_predictor
+from tsattn.predictors.network import NetworkPredictor
+
+__all__ = ["Digests", "conflicts", "kind_of"]
+
+_TOLERANCE = 1e-6
+_CONTENT = {
+    "seed_everything": 1,
+    "data": {"class_path": "CO2DataModule", "init_args": {"context_length": 104, "prediction_length": 26}},
+    "trainer": {"max_steps": 20, "val_check_interval": 20, "accelerator": "cpu"},
+}
+
+
+class Digests:
+    """The digests of kinds of models, each computed once.
+
+    Args:
+        file: JSON that keeps them.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def of(self, experiment: Experiment) -> float | None:
+        """The digest of the kind of model of an experiment; None for an ensemble, and for what is not trained."""
+        predictor = build_predictor(experiment.model["backbone"])
+        if not isinstance(predictor, NetworkPredictor) or not predictor.is_trained:
+            return None
+        kind = kind_of(experiment.model["backbone"])
+        known = json.loads(self.file.read_text()) if self.file.exists() else {}
+        if kind not in known:
+            known[kind] = _digest(json.loads(kind))
+            write_text(self.file, json.dumps(known))
+        return None if known[kind] is None else float(known[kind])
+
+
+def kind_of(backbone: Mapping[str, Any]) -> str:
+    """A predictor's kind and the kinds of its attention, as JSON, without their arguments."""
+    content: dict[str, Any] = {"kind": backbone["kind"]}
+    given = backbone.get("attention")
+    if given is not None:
+        layers = given if isinstance(given, list) else [given]
+        kinds = list(dict.fromkeys(complete_attention(layer)["kind"] for layer in layers))
+        content["attention"] = kinds[0] if len(kinds) == 1 else kinds
+    return json.dumps(content, sort_keys=True)
+
+
+def conflicts(records: pd.DataFrame) -> list[str]:
+    """A sentence for each kind of model whose records on one model of CPU have different digests.
+
+    Args:
+        records: rows of `tsattn.leaderboard.records.Records.done`.
+    """
+    known = records[records["digest"].notna()].copy()
+    known["kind"] = [kind_of(yaml.safe_load(text)["model"]["backbone"]) for text in known["experiment"]]
+    found = []
+    for (kind, cpu), rows in known.groupby(["kind", "cpu"]):
+        low, high = rows["digest"].min(), rows["digest"].max()
+        if not math.isclose(low, high, rel_tol=_TOLERANCE):
+            commits = ", ".join(sorted({commit[:7] for commit in rows["git"]}))
+            found.append(
+                f"records of {kind} on {cpu} were trained by code that differs (digests {low:.6g} and {high:.6g}, "
+                f"commits {commits}); run them again"
+            )
+    return found
+
+
+def _digest(backbone: dict[str, Any]) -> float | None:
+    """The validation error after 20 steps; None for a model that cannot be trained on these data."""
+    try:
+        result = run(Experiment.of({**_CONTENT, "model": {"backbone": backbone}}), test=False)
+    except UserError:
+        return None
+    return float(result.fit["validation_error"])

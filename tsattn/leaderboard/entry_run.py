@@ -1,0 +1,327 @@
+"""One run of a suite, in the process that makes it: trained or resumed, measured, and written as a record."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import shlex
+import shutil
+import subprocess
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from tsattn.data import ForecastDataModule
+from tsattn.errors import UserError
+from tsattn.evaluation import ErrorTable
+from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
+from tsattn.experiments.measuring import measured
+from tsattn.experiments.reopened import reopened
+from tsattn.experiments.run_folder import EARLIER_SECONDS, versions
+from tsattn.experiments.run_sizes import device_type, peak_memory, predictor_sizes
+from tsattn.leaderboard.digest import Digests
+from tsattn.leaderboard.records import by_stretch, read_record, write_record, write_text
+from tsattn.predictors import Predictor
+from tsattn.training import Execution, TrainerOptions
+from tsattn.training.train import all_fits
+from tsattn.tuning import HeldData
+from tsattn.tuning.rolling import Fold
+
+__all__ = ["Work", "WorkingFolder", "git_state", "run_entry"]
+
+_PEAK = "peak_memory"  # a note in a run folder, in bytes
+_OTHER_VERSIONS = ("format", "command", "device", "threads")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a process needs to know of a run.
+
+    Attributes:
+        name: of it, for logs.
+        key: of the experiment.
+        experiment: as plain data.
+        labels: columns of its record that name it.
+        members: keys of the experiments that train members of an ensemble.
+        origins: how many rolling origins it is validated on, too.
+        git: the state of the code.
+        command: that asked for it.
+        threads: of torch.
+    """
+
+    name: str
+    key: str
+    experiment: Mapping[str, Any]
+    labels: Mapping[str, Any]
+    members: tuple[str, ...]
+    origins: int
+    git: str
+    command: str
+    threads: int
+
+
+class WorkingFolder:
+    """The folder that a suite is run in: a record for each key, a run folder, a log and a lock.
+
+    Args:
+        path: the folder.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.records = self.path / "records"
+        self._read: dict[str, dict[str, Any]] = {}
+
+    def record(self, key: str) -> dict[str, Any] | None:
+        """The record of a key; None as long as there is none."""
+        file = self.file(key)
+        if key not in self._read and file.exists():
+            self._read[key] = read_record(file)
+        return self._read.get(key)
+
+    def file(self, key: str) -> Path:
+        """The file of the record of a key."""
+        return self.records / f"{key}.parquet"
+
+    def keep(self, row: Mapping[str, Any]) -> None:
+        """Write a record."""
+        write_record(self.file(row["key"]), row)
+
+    def forget(self, key: str) -> None:
+        """Remove a record, so that its key is run once more."""
+        self._read.pop(key, None)
+        self.file(key).unlink(missing_ok=True)
+
+    def run(self, key: str) -> Path:
+        """The run folder of a key."""
+        return self.path / "runs" / key[:24]
+
+    def log(self, key: str) -> Path:
+        """The file that takes what the process of a key prints."""
+        return self.path / "logs" / f"{key[:24]}.txt"
+
+    @contextmanager
+    def held(self, name: str, seconds: float = 0.0) -> Iterator[bool]:
+        """Keep other processes from a key or a file; yields whether that was possible within so many seconds."""
+        place = self.path / "locks"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"the working folder {self.path} cannot be made: {error.strerror}; use --folder") from error
+        lock = FileLock(place / f"{name[:80]}.lock")
+        try:
+            lock.acquire(timeout=seconds)
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+
+def run_entry(work: Work, folder: WorkingFolder) -> None:
+    """Make a run, or resume it, and write its record, whether it succeeds or fails.
+
+    Raises:
+        KeyboardInterrupt: if it was interrupted; what was trained is kept.
+    """
+    torch.set_num_threads(work.threads)
+    row = {**work.labels, **_provenance(work), "status": "done", "reason": ""}
+    try:
+        row |= _result(work, Experiment.of(work.experiment), folder)
+    except Exception as error:  # the other runs go on
+        traceback.print_exc()
+        reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        row |= {"status": "failed", "reason": " ".join(reason.split())[:2000]}
+    folder.keep(row)
+
+
+def _result(work: Work, experiment: Experiment, folder: WorkingFolder) -> dict[str, Any]:
+    place = RunFolder(folder.run(work.key))
+    members = [folder.run(key) for key in work.members]
+    if not place.metrics.exists():
+        earlier = _earlier_seconds(place)
+        if earlier:
+            place.note(EARLIER_SECONDS, earlier)
+        with peak_memory(device_type(experiment)) as peak:
+            _fit(work, experiment, place, members)
+            place.note(_PEAK, peak())
+    return {
+        **_scores(experiment, place),
+        "peak_memory": _highest([place, *map(RunFolder, members)]),
+        "origin_mse": [_on_origin(work, experiment, place, members, number) for number in range(work.origins)],
+        "digest": Digests(folder.path / "digests.json").of(experiment),
+    }
+
+
+def _fit(work: Work, experiment: Experiment, place: RunFolder, members: list[Path]) -> None:
+    """Fit and test into a run folder, or resume there."""
+    hooks = Hooks(fitted=_finished(members), beside=False, command=shlex.split(work.command))
+    if place.last.exists() or any(place.path.glob("members/*/checkpoints/last.ckpt")):
+        key = resume(place.path, hooks=hooks).key
+    else:
+        if place.path.exists():  # it was killed before anything was kept
+            shutil.rmtree(place.path)
+        key = run(experiment, place.path, hooks=hooks).key
+    if key != work.key:
+        shutil.rmtree(place.path)
+        raise UserError("the data have changed since the suite began: start it again")
+
+
+def _finished(folders: Iterable[Path]) -> Callable[[Experiment], Path | None]:
+    """What `Hooks.fitted` asks: which of some run folders is that of an experiment."""
+    known = {_sign(Experiment.read(path / "config.yaml")): path for path in folders if (path / "metrics.json").exists()}
+    return lambda experiment: known.get(_sign(experiment))
+
+
+def _sign(experiment: Experiment) -> str:
+    """An experiment as text, without the precision, which the machine decides."""
+    content = experiment.to_dict()
+    content["trainer"]["precision"] = None
+    return json.dumps(content, sort_keys=True, default=str)
+
+
+def _on_origin(work: Work, experiment: Experiment, place: RunFolder, members: list[Path], number: int) -> float:
+    """The validation MSE where the data end at an earlier origin; the test part is never read."""
+    name = f"origins/{number + 1}_of_{work.origins}"
+    own = RunFolder(place.path / name)
+    known = own.path.with_suffix(".json")
+    if not known.exists():
+        if own.path.exists():  # it was killed
+            shutil.rmtree(own.path)
+        own.path.parent.mkdir(exist_ok=True)
+        data = HeldData().of(experiment, Fold(number, work.origins))
+        hooks = Hooks(fitted=_finished(path / name for path in members))
+        fitted = run(experiment, own.path, data=data, test=False, hooks=hooks).fitted
+        execution = Execution(TrainerOptions.of(experiment.made()[1]))
+        error = measured(fitted.predictor, data, "val", execution).scores()["mse_scaled"]
+        write_text(known, json.dumps(float(error)))
+    return float(json.loads(known.read_text()))
+
+
+def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
+    """The columns of a record that come of a finished run."""
+    facts = json.loads(place.metrics.read_text())
+    errors = ErrorTable.read(place.errors)
+    fitted, data, execution = reopened(Experiment.read(place.config), place.best, "validate")
+    predictor, task = fitted.predictor, data.task
+    assert task is not None
+    validation = measured(predictor, data, "val", execution).scores() if "val" in data.parts else {}
+    scores = errors.scores()
+    sizes = predictor_sizes(predictor, data, flops_needed=False)
+    seconds = place.fit_seconds + math.fsum(fit.get("earlier_fit_seconds") or 0.0 for fit in all_fits(facts))
+    return {
+        "mse": scores["mse_scaled"],
+        "mae": scores["mae_scaled"],
+        "mase": scores["mase"],
+        "wql": scores.get("wql"),
+        "validation_mse": validation.get("mse_scaled"),
+        "validation_mae": validation.get("mae_scaled"),
+        "windows": int(scores["windows"]),
+        "context_length": predictor.context_length,
+        "parameters": int(sizes["parameters"]),
+        "flops": sizes.get("flops"),
+        "seconds": round(seconds, 3),
+        "trained_windows": _trained_windows(facts, data, predictor),
+        "pretraining": predictor.pretraining(task.data),
+        "experiment": experiment.to_yaml(),
+        "device": execution.device.type,
+        **by_stretch(_windows(errors), task.prediction_length),
+    }
+
+
+def _windows(errors: ErrorTable) -> Any:
+    """The errors of each test window, summed over its channels."""
+    names = {"squared_scaled": "squared", "absolute_scaled": "absolute"}
+    frame = errors.frame()[["unique_id", "origin", *names, "count"]]
+    windows = frame.groupby(["unique_id", "origin"], sort=True).sum().rename(columns=names).reset_index()
+    if windows["origin"].dtype.kind == "M":
+        windows["origin"] = windows["origin"].astype("datetime64[s]").astype("int64")
+    return windows
+
+
+def _trained_windows(facts: Mapping[str, Any], data: ForecastDataModule, predictor: Predictor) -> str:
+    """How many of the training windows were seen, by a trained member if there is one."""
+    if not predictor.needs_fit:
+        return "none"
+    fits = all_fits(facts)
+    trained = next((fit for fit in fits if "training" in fit), None)
+    if trained is None:
+        every = max(fit.get("every", 1) for fit in fits)
+        return "all" if every == 1 else f"each {every}th"
+    seen, windows = trained["training"]["steps"] * data.batch_size, len(data.windows("train"))
+    return "all" if seen >= windows else f"{seen} of {windows}"
+
+
+def _earlier_seconds(place: RunFolder) -> float:
+    """Seconds of earlier processes up to the last checkpoint; notes that this process begins now."""
+    file = place.path.with_suffix(".begun")
+    kept = 0.0
+    if file.exists() and place.last.exists():
+        known = json.loads(file.read_text())
+        kept = known["kept"] + max(0.0, place.last.stat().st_mtime - known["time"])
+    write_text(file, json.dumps({"time": time.time(), "kept": kept}))
+    return kept
+
+
+def _highest(places: Iterable[RunFolder]) -> int | None:
+    """The most memory of a run and of its members; None where one of them is not known."""
+    peaks = [place.noted(_PEAK) if place.path.exists() else None for place in places]
+    known = [int(peak) for peak in peaks if peak is not None]
+    return max(known) if len(known) == len(peaks) else None
+
+
+def _provenance(work: Work) -> dict[str, Any]:
+    known = {name: value for name, value in versions([], "").items() if name not in _OTHER_VERSIONS}
+    return {
+        "key": work.key,
+        "experiment": Experiment.of(work.experiment).to_yaml(),
+        "git": work.git,
+        "versions": json.dumps(known),
+        "cpu": cpu_name(),
+        "device": "",
+        "threads": work.threads,
+        "command": work.command,
+        "finished": datetime.now(UTC),
+    }
+
+
+def git_state() -> str:
+    """The commit of the package, with ``+changes`` if files differ from it; empty where there is no git."""
+    home = Path(__file__).parent
+
+    def git(folder: Path, *words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout.strip()
+
+    try:
+        top, commit = Path(git(home, "rev-parse", "--show-toplevel")), git(home, "rev-parse", "HEAD")
+        if not git(home, "ls-files", str(Path(__file__))):
+            return ""  # installed inside the repository of something else
+        changes = git(top, "status", "--porcelain", "--", ".", ":(exclude)benchmarks/results")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f"{commit}{'+changes' if changes else ''}"
+
+
+def cpu_name() -> str:
+    """The model of the CPU, with its family and model number where the system tells them."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    known: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        known.setdefault(name.strip(), value.strip())
+    if "model name" not in known:
+        return platform.processor() or platform.machine()
+    return f"{known['model name']} (family {known.get('cpu family')}, model {known.get('model')})"

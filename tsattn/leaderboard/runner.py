@@ -1,0 +1,219 @@
+"""Running what is left of a suite by workers, and writing its table of records on the way."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tsattn.errors import number_of
+from tsattn.leaderboard.digest import conflicts
+from tsattn.leaderboard.entry_run import Work, WorkingFolder, git_state
+from tsattn.leaderboard.plan import Entry, Planner
+from tsattn.leaderboard.records import FILE, LABELS, Records
+from tsattn.leaderboard.suite import Suite
+from tsattn.leaderboard.workers import BUSY, Workers
+
+__all__ = ["Options", "Runner", "duration"]
+
+_WRITE_EVERY = 60.0  # seconds between two tables of records
+_LOOK_EVERY = 2.0  # seconds between two looks at other processes
+_LOCK_PATIENCE = 120.0
+_OVERHEAD = 1.5  # seconds of a run over those of its fit, as long as none has been seen
+_ALIKE = (("dataset", "horizon", "predictor"), ("dataset", "predictor"), ("predictor",), ())  # the closest first
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a suite is run: runs at once, threads of each, failed runs once more, and the command that asked for it."""
+
+    jobs: int = 1
+    threads: int = 1
+    retry_failed: bool = False
+    command: str = ""
+
+
+class Runner:
+    """A suite that is run.
+
+    Args:
+        suite: all of it, for the table of records.
+        part: what is run of it, see `Suite.narrowed`.
+        folder: to work in.
+        output: the folder of the table of records.
+        options: how it is run.
+        say: takes lines of progress.
+
+    Attributes:
+        entries: the plan of the part.
+
+    Raises:
+        UserError: for a suite or a table that cannot be used.
+    """
+
+    def __init__(
+        self,
+        suite: Suite,
+        part: Suite,
+        folder: WorkingFolder,
+        output: Path,
+        options: Options,
+        say: Callable[[str], None],
+    ) -> None:
+        self.suite, self.folder, self.output, self.options, self.say = suite, folder, output, options, say
+        planner = Planner()
+        self._whole = planner.plan(suite)
+        self.entries = self._whole if part == suite else planner.plan(part)
+        before = Records.read(output).table.to_pylist() if (output / FILE).exists() else []
+        self._recorded = {row["key"]: row for row in before if row["status"] == "done"}
+        planned = {entry.key for entry in self._whole}
+        unplanned = {_arm(entry.labels) for entry in self._whole if entry.reason}  # as where a data set is not at hand
+        others = [row for row in before if row["key"] not in planned]
+        self._kept = [row for row in others if _arm(row) in unplanned]
+        self._gone = len(others) - len(self._kept)
+        self._walls: list[tuple[float, float]] = []  # seconds of runs of this process, and of their fits
+        self._written = time.monotonic()
+
+    def state(self, entry: Entry) -> str:
+        """``does not apply``, ``done``, ``failed`` or ``left``."""
+        if entry.reason:
+            return "does not apply"
+        row = self.row(entry)
+        if row is None or len(row["origin_mse"] or ()) < entry.origins:
+            return "left"
+        return str(row["status"])
+
+    def row(self, entry: Entry) -> dict[str, Any] | None:
+        """The record of an entry; None as long as there is none."""
+        own = self.folder.record(entry.key)
+        known = self._recorded.get(entry.key)
+        if own is None or (own["status"] != "done" and known is not None):
+            return known
+        return own
+
+    def left(self) -> list[Entry]:
+        """The entries that are to be run, each experiment once."""
+        return [entry for entry in self._unique() if self.state(entry) == "left"]
+
+    def run(self, workers: Workers) -> None:
+        """Run what is left, and write the records.
+
+        Raises:
+            KeyboardInterrupt: if it was interrupted; what is done is written.
+        """
+        if self.options.retry_failed:
+            for entry in self._unique():
+                if self.state(entry) == "failed":
+                    self.folder.forget(entry.key)
+        if self._gone:
+            self.say(f"{number_of(self._gone, 'record')} of an earlier version of the suite left out")
+        git = git_state()
+        running: dict[str, tuple[Entry, float]] = {}
+        elsewhere: set[str] = set()
+        try:
+            while left := self.left():
+                ready = [entry for entry in left if entry.key not in running and self._has_members(entry)]
+                elsewhere = {key for key in elsewhere if self._is_held(key)}
+                for entry in [entry for entry in ready if entry.key not in elsewhere][: workers.free]:
+                    running[entry.key] = entry, time.monotonic()
+                    workers.start(self._work(entry, git))
+                for key, outcome in workers.ended(_LOOK_EVERY).items():
+                    entry, started = running.pop(key)
+                    if outcome == BUSY:
+                        elsewhere.add(key)
+                    else:
+                        self._end(entry, outcome, time.monotonic() - started)
+                if time.monotonic() - self._written > _WRITE_EVERY:
+                    self.write()
+        finally:
+            workers.stop()
+            self.write()
+
+    def write(self) -> None:
+        """Write the table of records of the whole suite."""
+        rows = [{**row, "suite": self.suite.name, **entry.labels} for entry in self._whole if (row := self.row(entry))]
+        with self.folder.held("records", _LOCK_PATIENCE):
+            Records.of([*rows, *self._kept], {self.suite.name: self.suite.text}).write(self.output)
+        self._written = time.monotonic()
+
+    def seconds_left(self) -> float | None:
+        """How long what is left takes; None as long as no run tells."""
+        left, done = self.left(), [(entry, row) for entry in self._whole if (row := self.row(entry))]
+        known: dict[tuple[Any, ...], list[float]] = {}
+        for entry, row in done:
+            if row["seconds"] is not None:
+                for names in _ALIKE:
+                    known.setdefault(tuple(getattr(entry, name) for name in names), []).append(row["seconds"])
+        if not known:
+            return None
+        overhead = (
+            sum(wall for wall, _ in self._walls) / sum(fit for _, fit in self._walls) if self._walls else _OVERHEAD
+        )
+        total = 0.0
+        for entry in left:
+            keys = (tuple(getattr(entry, name) for name in names) for names in _ALIKE)
+            total += float(np.mean(next(known[key] for key in keys if key in known))) * overhead
+        return total / self.options.jobs
+
+    def conflicts(self) -> list[str]:
+        """Sentences about records of one CPU that were trained by code that differs."""
+        rows = [{**row, **entry.labels} for entry in self._whole if (row := self.row(entry))]
+        return conflicts(Records.of({"suite": self.suite.name, **row} for row in rows).done) if rows else []
+
+    def _unique(self) -> list[Entry]:
+        """The entries, without those that are the experiment of another one."""
+        first: dict[str, Entry] = {}
+        for number, entry in enumerate(self.entries):
+            first.setdefault(entry.key or str(number), entry)
+        return list(first.values())
+
+    def _has_members(self, entry: Entry) -> bool:
+        """Whether the members of an ensemble are there, or are not to come: a mix is trained without them then."""
+        to_come = {other.key for other in self.left()}
+        return not to_come & set(entry.members)
+
+    def _is_held(self, key: str) -> bool:
+        with self.folder.held(key) as is_free:
+            return not is_free
+
+    def _work(self, entry: Entry, git: str) -> Work:
+        if entry.experiment is None:
+            raise ValueError(f"{entry} does not apply")
+        labels = {"suite": self.suite.name, **entry.labels}
+        experiment = entry.experiment.to_dict()
+        own = (entry.members, entry.origins, git, self.options.command, self.options.threads)
+        return Work(str(entry), entry.key, experiment, labels, *own)
+
+    def _end(self, entry: Entry, outcome: str, wall: float) -> None:
+        """Say what became of a run."""
+        if outcome:
+            blank = {"suite": self.suite.name, **entry.labels, "key": entry.key}
+            self.folder.keep({**blank, "status": "failed", "reason": outcome})
+        row = self.row(entry)
+        if row is None:
+            return  # it was interrupted
+        if row["seconds"]:
+            self._walls.append((wall, row["seconds"]))
+        said = f"MSE {row['mse']:.4f}, MAE {row['mae']:.4f}" if row["status"] == "done" else f"failed: {row['reason']}"
+        states = Counter(self.state(one) for one in self._unique())
+        seconds = self.seconds_left()
+        left = f"; {duration(seconds)} left" if seconds else ""
+        self.say(
+            f"{states['done'] + states['failed']} of {states.total() - states['does not apply']}  {entry}: {said}{left}"
+        )
+
+
+def duration(seconds: float) -> str:
+    """``40 s``, ``3 min``, ``2.5 h``: rounded, for estimates."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _arm(row: Any) -> tuple[Any, ...]:
+    return tuple(row[name] for name in LABELS if name != "seed")

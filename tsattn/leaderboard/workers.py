@@ -1,0 +1,251 @@
+"""What runs the entries of a suite: processes of this machine, or tasks of a Ray cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, Protocol
+
+from tsattn.data.files import first_line
+from tsattn.leaderboard.entry_run import Work, WorkingFolder, run_entry
+from tsattn.ray_cluster import connect
+from tsattn.training.quiet_lightning import quiet_lightning
+
+__all__ = ["BUSY", "LocalWorkers", "RayWorkers", "Workers"]
+
+BUSY = "busy"
+"""The outcome of a run that another process has."""
+
+_BUSY_CODE, _INTERRUPTED = 75, 130
+_PATIENCE = 60.0  # seconds that processes have to keep what they have done
+_RETRIES = 5  # of a task whose machine is lost
+_FORKS = multiprocessing.get_context("forkserver")  # it imports everything once
+
+
+class Workers(Protocol):
+    """What runs the entries of a suite."""
+
+    @property
+    def free(self) -> int:
+        """How many more can be started now."""
+
+    def start(self, work: Work) -> None:
+        """Start a run."""
+
+    def ended(self, seconds: float) -> Mapping[str, str]:
+        """By key, the outcome of runs that have ended, after waiting so long for the first.
+
+        Empty for one that left a record or was interrupted, `BUSY`, or why it left none.
+        """
+
+    def stop(self) -> None:
+        """End all runs, which keep what they have done."""
+
+
+class LocalWorkers:
+    """Processes of this machine, one for each run.
+
+    Args:
+        folder: that they work in.
+        jobs: how many at once.
+    """
+
+    def __init__(self, folder: WorkingFolder, jobs: int) -> None:
+        _FORKS.set_forkserver_preload([__name__])
+        self._jobs = jobs
+        self._folder = folder
+        self._running: dict[str, Any] = {}
+
+    @property
+    def free(self) -> int:
+        """How many more can be started now."""
+        return self._jobs - len(self._running)
+
+    def start(self, work: Work) -> None:
+        """Start a run in a process of its own."""
+        process = _FORKS.Process(target=_run_here, args=(work, str(self._folder.path)), name=work.key)
+        process.start()
+        self._running[work.key] = process
+
+    def ended(self, seconds: float) -> Mapping[str, str]:
+        """By key, the outcome of runs that have ended; see `Workers.ended`."""
+        connection.wait([process.sentinel for process in self._running.values()], seconds)
+        ended = {key: process for key, process in self._running.items() if process.exitcode is not None}
+        for key, process in ended.items():
+            process.join()
+            del self._running[key]
+        return {key: _outcome(process.exitcode) for key, process in ended.items()}
+
+    def stop(self) -> None:
+        """End all runs, which keep what they have done."""
+        for process in self._running.values():
+            process.terminate()
+        deadline = time.monotonic() + _PATIENCE
+        for process in self._running.values():
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+        self._running.clear()
+
+
+def _outcome(code: int) -> str:
+    if code in (0, _INTERRUPTED):
+        return ""
+    if code == _BUSY_CODE:
+        return BUSY
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"its process was ended by {name}{', as when memory runs out' if name == 'SIGKILL' else ''}"
+    return f"its process ended with code {code}"
+
+
+def _run_here(work: Work, path: str) -> None:
+    """What the process of a run does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then sends SIGTERM
+    _end_with_parent()
+    folder = WorkingFolder(path)
+    _print_into(folder.log(work.key))
+    with folder.held(work.key) as is_free:
+        if not is_free:
+            sys.exit(_BUSY_CODE)
+        print(f"begin {work.name} in process {os.getpid()}", flush=True)
+        try:
+            with quiet_lightning():
+                run_entry(work, folder)
+        except KeyboardInterrupt:
+            sys.exit(_INTERRUPTED)
+        except BaseException:
+            traceback.print_exc()
+            raise
+
+
+def _end_with_parent() -> None:
+    """End at once when the parent is gone: nobody would look after what this process does."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _print_into(path: Path) -> None:
+    """Let everything that is printed go into a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    with contextlib.suppress(ValueError):
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
+
+
+class RayWorkers:
+    """Tasks of a Ray cluster, whose machines need not share a disk: files of members go there, those of runs come back.
+
+    A task whose machine is lost is run again on another one.
+
+    Args:
+        folder: that results are kept in.
+        address: of the cluster, or ``local`` for one that is started here and ends with this process.
+        jobs: processors of a cluster that is started here, over `threads`.
+        threads: processors that a task takes.
+
+    Raises:
+        UserError: if Ray is not installed, or no cluster answers.
+    """
+
+    def __init__(self, folder: WorkingFolder, address: str, jobs: int, threads: int) -> None:
+        self._ray = connect(address, jobs * threads)
+        self._folder = folder
+        self._threads = threads
+        self._task = self._ray.remote(num_cpus=threads, max_retries=_RETRIES)(_run_there)
+        self._running: dict[Any, tuple[str, contextlib.ExitStack]] = {}
+        self._busy: list[str] = []
+
+    @property
+    def free(self) -> int:
+        """How many more can be started now, on the machines that are there now."""
+        processors = int(self._ray.cluster_resources().get("CPU", 0))
+        return max(0, processors // self._threads - len(self._running))
+
+    def start(self, work: Work) -> None:
+        """Start a run on a machine of the cluster."""
+        held = contextlib.ExitStack()
+        if not held.enter_context(self._folder.held(work.key)):
+            held.close()
+            self._busy.append(work.key)
+            return
+        files = _files(self._folder.path, [self._folder.run(key) for key in (work.key, *work.members)])
+        self._running[self._task.remote(work, files)] = work.key, held
+
+    def ended(self, seconds: float) -> Mapping[str, str]:
+        """By key, the outcome of runs that have ended; see `Workers.ended`."""
+        outcomes = dict.fromkeys(self._busy, BUSY)
+        self._busy.clear()
+        if not self._running:
+            time.sleep(0.0 if outcomes else seconds)
+            return outcomes
+        ready, _ = self._ray.wait([*self._running], num_returns=1, timeout=0 if outcomes else seconds)
+        for reference in ready:
+            key, held = self._running.pop(reference)
+            with held:
+                outcomes[key] = self._bring(reference)
+        return outcomes
+
+    def _bring(self, reference: Any) -> str:
+        """Take the files of a run, its record last."""
+        try:
+            files = self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", None) or error
+            return f"on its machine: {type(cause).__name__}: {first_line(cause)}"
+        except self._ray.exceptions.RayError:
+            return "its machine went away, or ran out of memory, each time that it was started"
+        _write(files, self._folder.path)
+        return ""
+
+    def stop(self) -> None:
+        """End all runs, and leave the cluster."""
+        for reference, (_, held) in self._running.items():
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.cancel(reference, force=True)
+            held.close()
+        self._running.clear()
+        self._ray.shutdown()
+
+
+def _run_there(work: Work, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What a task does on its machine: the files of the run, and its record."""
+    with tempfile.TemporaryDirectory(prefix="tsattn_") as place, quiet_lightning():
+        folder = WorkingFolder(place)
+        _write(files, folder.path)
+        run_entry(work, folder)
+        return _files(folder.path, [folder.run(work.key), folder.file(work.key)])
+
+
+def _files(root: Path, places: list[Path]) -> dict[str, bytes]:
+    """Files and those of folders, by their paths relative to `root`, in this order."""
+    found = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
+    return {str(file.relative_to(root)): file.read_bytes() for file in found if file.is_file()}
+
+
+def _write(files: Mapping[str, bytes], root: Path) -> None:
+    for name, content in files.items():
+        partial = root / f"{name}.partial"
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(content)
+        partial.replace(root / name)
