@@ -24,7 +24,7 @@ _COMMANDS = {
     "export": "write a trained model as one file that torch alone, or an ONNX runtime, forecasts with",
     "tune": "search for better values of a configuration, by validation alone",
     "benchmark": "run a suite: predictors and attentions on data sets, a record of each run",
-    "report": "the page of runs; or of a benchmark's records: means, paired differences, ranks, also as Markdown",
+    "report": "write the page of a benchmark: the answer, a figure, a table, differences with intervals",
     "cost": "parameters, flops and key cache of an attention, in closed form and as measured",
     "datasets": "public data sets: list, show a card, fetch, check; diagnose a file of your own before training",
     "kernels": "the native kernels of attention on a CPU: which are in use, from where, or why none",
@@ -57,7 +57,6 @@ examples:
   python -m tsattn export --run runs/ETTh1/transformer_mlr/TIME --output model.pt2
   python -m tsattn tune --config etth1_mlr.yaml --search search/mlr.yaml --trials 40 --timeout 2h
   python -m tsattn benchmark --suite ett --dry-run
-  python -m tsattn report runs/ETTh1/transformer_mlr/TIME
   python -m tsattn report benchmarks/results/leaderboard/ett
   python -m tsattn cost --attention mlr --d_model 512 --num_heads 8 --tokens 1024
   python -m tsattn datasets info weather

@@ -1,7 +1,8 @@
 """Scores, differences and answers from records: everything that a page, a figure or a table shows.
 
-A *model* is a predictor with an attention, ``patchtst, mlr``, or without one, ``ridge``. On each data set one predictor is
-*shown*: its attentions are compared with ``standard``, the *reference*. Errors are means over seeds and horizons.
+A *model* is a predictor with an attention, ``patchtst, mlr``, or without one, ``ridge``. On each data set the attentions of
+one predictor are *shown*, and compared with ``standard``, their *reference*. Where no predictor has several attentions, all
+models are compared with the best linear one. Errors are means over seeds and horizons.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ _MEANS = ("mse", "mae", "mase", "validation_mse", "parameters", "seconds")
 
 @dataclass(frozen=True)
 class Pair:
-    """An attention compared with the reference on one data set.
+    """A model compared with the reference on one data set.
 
     Attributes:
         dataset: its name.
-        model: with the attention.
+        model: that is compared.
         against: the reference.
         horizon: None for the mean over all.
         mse: difference of the MSE.
@@ -141,7 +142,9 @@ class Analysis:
             for name in (label(one, other) for one in suite.predictors for other in ("", *suite.attentions)):
                 order.setdefault(name, len(order))
         by_data = {name: dict.fromkeys(part["model"]) for name, part in self.runs.groupby("dataset")}
-        return {name: tuple(sorted(by_data[name], key=lambda one: order.get(one, len(order)))) for name in self.datasets}
+        return {
+            name: tuple(sorted(by_data[name], key=lambda one: order.get(one, len(order)))) for name in self.datasets
+        }
 
     @cached_property
     def kinds(self) -> Mapping[str, tuple[str, ...]]:
@@ -160,31 +163,44 @@ class Analysis:
 
     @cached_property
     def shown(self) -> Mapping[str, tuple[str, ...]]:
-        """By data set, the models whose attentions are compared, the reference first.
+        """By data set, the models that are compared, the reference first.
 
-        They are those of the predictor that the suite shows, or of the first with several attentions.
+        They are attentions of the predictor that the suite shows, or of the first with several attentions; where there
+        is none, the best linear model and all others that learn something.
         """
-        return {name: self._shown(name) for name in self.datasets}
+        found = {}
+        for name in self.datasets:
+            linear = self.linear(name)
+            others = [one for one in self._scored(name) if one != linear and one not in self.naive(name)]
+            found[name] = self._attentions[name] or ((linear, *others) if linear else ())
+        return found
 
-    def _shown(self, dataset: str) -> tuple[str, ...]:
-        suite = self.suite_of(dataset)
-        by_predictor: dict[str, list[str]] = {}
-        for model in self.models[dataset]:
-            if self._is_trained(model):
-                by_predictor.setdefault(self.parts[model][0], []).append(model)
-        name = suite.show if suite is not None and suite.show in by_predictor else None
-        several = [one for one, models in by_predictor.items() if len(models) > 1]
-        models = by_predictor.get(name or next(iter([*several, *by_predictor]), ""), [])
-        return tuple(sorted(models, key=lambda model: self.parts[model][1] != STANDARD))
+    @cached_property
+    def _attentions(self) -> Mapping[str, tuple[str, ...]]:
+        found = {}
+        for dataset in self.datasets:
+            suite = self.suite_of(dataset)
+            by_predictor: dict[str, list[str]] = {}
+            for model in self.models[dataset]:
+                if self._is_trained(model):
+                    by_predictor.setdefault(self.parts[model][0], []).append(model)
+            several = [models for models in by_predictor.values() if len(models) > 1]
+            models = by_predictor.get(suite.show if suite else "") or next(iter(several), [])
+            found[dataset] = tuple(sorted(models, key=lambda model: self.parts[model][1] != STANDARD))
+        return found
+
+    def short(self, model: str) -> str:
+        """The attention of a shown model; its whole name where models without attention are shown, too."""
+        return self.parts[model][1] if any(model in models for models in self._attentions.values()) else model
 
     @cached_property
     def horizons(self) -> Mapping[str, tuple[int, ...]]:
-        """By data set, the horizons at which its reference was run; all if it has none."""
+        """By data set, the horizons at which its reference attention was run; all if it has none."""
         found: dict[str, dict[str, set[int]]] = {}
         for dataset, horizon, model in self._runs_of:
             found.setdefault(dataset, {}).setdefault(model, set()).add(horizon)
         return {
-            name: tuple(sorted(set().union(*(found[name][one] for one in self.shown[name][:1] or found[name]))))
+            name: tuple(sorted(set().union(*(found[name][one] for one in self._attentions[name][:1] or found[name]))))
             for name in self.datasets
         }
 
@@ -250,7 +266,9 @@ class Analysis:
         """Numbers of others, with their mean MSE and MAE over the horizons of a data set, the lowest MSE first."""
         horizons = self.horizons[dataset]
         found = [(one, *one.mean(horizons)) for one in self._published if one.dataset == dataset]
-        return sorted((one for one in found if not math.isnan(one[1])), key=lambda one: (not one[0].complete_test, one[1]))
+        return sorted(
+            (one for one in found if not math.isnan(one[1])), key=lambda one: (not one[0].complete_test, one[1])
+        )
 
     def lowest_published(self, dataset: str) -> tuple[Published, float, float] | None:
         """The lowest published mean MSE over all horizons of a data set and all its test windows."""
@@ -273,14 +291,17 @@ class Analysis:
             against: what they are compared with.
             metric: ``mse`` or ``mae``.
             horizons: all of the data set by default.
-            alike: models that show how much seeds vary, too; by default those of the same predictors.
+            alike: models that show how much seeds vary, too; by default those of the same predictors,
+                or all that are shown where none has several attentions.
         """
         weights = {against: -1.0} | dict.fromkeys(models, 1 / len(models))
         predictors = {self.parts[one][0] for one in weights}
-        alike = {*(alike or (one for one in self.models[dataset] if self.parts[one][0] in predictors)), *weights}
+        if not alike and self._attentions[dataset]:
+            alike = [one for one in self.models[dataset] if self.parts[one][0] in predictors]
+        names = {*(alike or self.shown[dataset]), *weights}
         chosen = self.horizons[dataset] if horizons is None else horizons
         try:
-            tables = [self._table(dataset, horizon, metric, alike) for horizon in chosen]
+            tables = [self._table(dataset, horizon, metric, names) for horizon in chosen]
             variances = [seed_variance(table) for table in tables]
             known = next((one for one in variances if one.df), variances[0])
             found = difference(
@@ -312,13 +333,13 @@ class Analysis:
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """Each shown attention against the reference, on each data set: over all horizons, then at each."""
+        """Each shown model against the reference, on each data set: over all horizons, then at each."""
         found = []
         for dataset in self.datasets:
             reference, *others = self.shown[dataset] or ("",)
             horizons = self.horizons[dataset]
             for model in others:
-                for horizon in (None, *(horizons if len(horizons) > 1 else ())):
+                for horizon in (None, *horizons) if len(horizons) > 1 else (None,):
                     only = horizons if horizon is None else [horizon]
                     both = (self.difference(dataset, [model], reference, metric, only) for metric in METRICS)
                     found.append(Pair(dataset, model, reference, horizon, *both, self.margin([dataset])))
@@ -326,11 +347,11 @@ class Analysis:
 
     @cached_property
     def claims(self) -> Mapping[str, Claim]:
-        """By attention, its mean difference in MSE from the reference attention over data sets, if there are three."""
+        """By short name, the mean difference in MSE from the reference over data sets, if there are three."""
         by_attention: dict[str, dict[str, Estimate]] = {}
         for pair in self.pairs:
             if pair.horizon is None and not math.isnan(pair.mse.estimate):
-                by_attention.setdefault(self.parts[pair.model][1], {})[pair.dataset] = pair.mse
+                by_attention.setdefault(self.short(pair.model), {})[pair.dataset] = pair.mse
         return {name: over_data_sets(sets) for name, sets in by_attention.items() if len(sets) >= _FEWEST_SETS}
 
     @cached_property

@@ -26,6 +26,7 @@ COLOURS = {_DIM: "#a3a9b2", _LINE: "#454a52", **dict(zip(_HUES, _DARK, strict=Tr
 _CROSSES = ("x", "|", "1")
 _WIDTH = 4.4  # inches: on a phone, which is 390 pixels wide, words keep their size
 _STEP = 0.13  # inches between the dots of a row
+_FAR = 60.0  # percent: dots beyond would press all others together, so arrows at the edge stand for them
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Mark:
         value: the difference.
         low: lower end of its interval; NaN without one.
         high: upper end.
-        form: ``dot``, ``star`` or ``cross``; a cross may lie beyond the edge, where an arrow stands for it.
+        form: ``dot``, ``star`` or ``cross``; arrows at the edge stand for crosses and far dots beyond it.
     """
 
     name: str
@@ -56,7 +57,9 @@ def forest(rows: Mapping[str, Sequence[Mark]], *, title: str, axis: str) -> Figu
         axis: what the axis shows, with its unit.
     """
     marks = [mark for row in rows.values() for mark in row]
-    names = {form: list(dict.fromkeys(one.name for one in marks if one.form == form)) for form in ("dot", "star", "cross")}
+    names = {
+        form: list(dict.fromkeys(one.name for one in marks if one.form == form)) for form in ("dot", "star", "cross")
+    }
     styles: dict[str, dict[str, Any]] = {}
     for place, name in enumerate(names["dot"]):
         styles[name] = {"marker": "o", "ms": 4.5, "color": _HUES[place % len(_HUES)], "lw": 1.4}
@@ -98,7 +101,7 @@ def forest(rows: Mapping[str, Sequence[Mark]], *, title: str, axis: str) -> Figu
 
 def _limits(marks: Sequence[Mark]) -> tuple[float, float]:
     """The range of dots and stars, and of intervals as far as these do not make it twice as wide."""
-    inner = [0.0, *(one.value for one in marks if one.form != "cross" and math.isfinite(one.value))]
+    inner = [0.0, *(one.value for one in marks if one.form != "cross" and abs(one.value) <= _FAR)]
     low, high = min(inner), max(inner)
     room = max(high - low, 1.0)
     ends = [end for one in marks for end in (one.low, one.high) if math.isfinite(end)]

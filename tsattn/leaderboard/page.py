@@ -142,7 +142,8 @@ def _answer(analysis: Analysis) -> list[str]:
     pairs = [pair for pair in analysis.pairs if pair.horizon is None]
     if not pairs:
         return [_lowest(analysis, dataset) for dataset in analysis.datasets][:3]
-    reference = analysis.parts[pairs[0].against][1]
+    reference = analysis.short(pairs[0].against)
+    noun = "attention" if analysis.parts[pairs[0].against][1] else "model"
     if analysis.claims:
         counts = [len(analysis.datasets) - len(claim.left_out) for claim in analysis.claims.values()]
         where = f"on average over {max(counts)} data sets"
@@ -152,15 +153,15 @@ def _answer(analysis: Analysis) -> list[str]:
         subject = "mean differences"
     else:
         where = f"on {_listed(analysis.datasets)}"
-        better = [analysis.parts[pair.model][1] for pair in pairs if pair.verdict == "better"]
+        better = [analysis.short(pair.model) for pair in pairs if pair.verdict == "better"]
         many = len({pair.dataset for pair in pairs}) > 1
         estimates = {
-            f"`{analysis.parts[pair.model][1]}`{f' on {pair.dataset}' if many else ''}": pair.mse for pair in pairs
+            f"`{analysis.short(pair.model)}`{f' on {pair.dataset}' if many else ''}": pair.mse for pair in pairs
         }
         subject = "differences"
     names = list(dict.fromkeys(better))
     is_are = "is" if len(names) == 1 else "are"
-    helped = f"{_listed(map(_code, names))} {is_are} better than" if names else "no attention is better than"
+    helped = f"{_listed(map(_code, names))} {is_are} better than" if names else f"no {noun} is better than"
     sentences = [f"{where[0].upper()}{where[1:]}, {helped} `{reference}`."]
     ends = {name: one.percent_interval() for name, one in estimates.items() if not math.isnan(one.standard_error)}
     if ends:
@@ -182,7 +183,7 @@ def _against_linear(analysis: Analysis, reference: str) -> list[str]:
     found: dict[str, list[str]] = {}
     for dataset in analysis.datasets:
         linear, models = analysis.linear(dataset), analysis.shown[dataset]
-        if linear is not None and models:
+        if linear is not None and models and models[0] != linear:
             difference = analysis.difference(dataset, models[:1], linear)
             verdict = difference.verdict(analysis.margin([dataset]))
             size = f" ({_percent(difference.percent)})" if verdict in ("better", "worse") else ""
@@ -191,7 +192,8 @@ def _against_linear(analysis: Analysis, reference: str) -> list[str]:
         return []
     order = sorted(found, key=lambda one: ["better", "worse"].index(one) if one in ("better", "worse") else 2)
     parts = [
-        f"{verdict} on {_listed(found[verdict]) if len(found[verdict]) < 3 else len(found[verdict])}" for verdict in order
+        f"{verdict} on {_listed(found[verdict]) if len(found[verdict]) < 3 else len(found[verdict])}"
+        for verdict in order
     ]
     return [f"Compared with the best linear model, `{reference}` is {_listed(parts)}."]
 
@@ -207,9 +209,9 @@ def _figure_rows(analysis: Analysis) -> dict[str, list[Mark]]:
             continue
         base = analysis.score(dataset, linear)
         marks = []
-        for model in analysis.shown[dataset]:
+        for model in (one for one in analysis.shown[dataset] if one != linear):
             one = analysis.difference(dataset, [model], linear)
-            marks.append(Mark(analysis.parts[model][1], one.percent, *one.percent_interval()))
+            marks.append(Mark(analysis.short(model), one.percent, *one.percent_interval()))
         best = analysis.lowest_published(dataset)
         if best is not None:
             marks.append(Mark("lowest published", 100 * (best[1] / base - 1), form="star"))
@@ -223,14 +225,14 @@ def _figure_rows(analysis: Analysis) -> dict[str, list[Mark]]:
 def _table(analysis: Analysis) -> Table:
     """A row a data set with a column for each attention; a row for each attention where there are many."""
     names = list(
-        dict.fromkeys(analysis.parts[model][1] for dataset in analysis.datasets for model in analysis.shown[dataset])
+        dict.fromkeys(analysis.short(model) for dataset in analysis.datasets for model in analysis.shown[dataset])
     )
     if len(names) > _MOST_ATTENTIONS:
         return _long_table(analysis)
     naive = ["seasonal naive"] if len(names) < _MOST_ATTENTIONS else []
     rows = []
     for dataset in analysis.datasets:
-        models = {analysis.parts[model][1]: model for model in analysis.shown[dataset]}
+        models = {analysis.short(model): model for model in analysis.shown[dataset]}
         linear = analysis.linear(dataset)
         shown = [models.get(name) for name in names] + [linear]
         shown += [next((one for one in analysis.naive(dataset) if "seasonal" in one), None)] * len(naive)
@@ -247,7 +249,7 @@ def _long_table(analysis: Analysis) -> Table:
     rows = []
     for dataset in analysis.datasets:
         linear = analysis.linear(dataset)
-        for model in [*analysis.shown[dataset], *([linear] if linear else [])]:
+        for model in dict.fromkeys([*analysis.shown[dataset], *([linear] if linear else [])]):
             pair = by_model.get((dataset, model))
             cells = [_number(analysis.score(dataset, model, metric)) for metric in METRICS]
             cells += [_interval(pair.mse), pair.verdict] if pair else [_DASH, _DASH]
@@ -262,10 +264,12 @@ def _verdicts(analysis: Analysis, dataset: str) -> str:
     for pair in pairs:
         verdict = pair.verdict if not pair.mse.reason else "undecided: no interval"
         size = f" ({_percent(pair.mse.percent)})" if verdict in ("better", "worse") else ""
-        by_verdict.setdefault(verdict, []).append(f"`{analysis.parts[pair.model][1]}`{size}")
+        by_verdict.setdefault(verdict, []).append(f"`{analysis.short(pair.model)}`{size}")
     if len(by_verdict) == 1 and not {"better", "worse"} & set(by_verdict):
         return next(iter(by_verdict))
-    order = sorted(by_verdict, key=lambda one: ("better", "worse", "equal", "undecided").index(one.split()[0].strip(":")))
+    order = sorted(
+        by_verdict, key=lambda one: ("better", "worse", "equal", "undecided").index(one.split()[0].strip(":"))
+    )
     return "; ".join(f"{', '.join(by_verdict[verdict])} {verdict}" for verdict in order) or _DASH
 
 
@@ -275,11 +279,14 @@ def _notes(analysis: Analysis) -> list[str]:
         by_horizons.setdefault(_listed(map(str, analysis.horizons[dataset])), []).append(dataset)
     most = max(by_horizons, key=lambda one: len(by_horizons[one]))
     others = "; ".join(f"{_listed(names)}: {one}" for one, names in by_horizons.items() if one != most)
-    notes = [f"MSE on the train-standardised scale, mean over horizons ({most}{f'; {others}' if others else ''}) and seeds."]
-    references = {analysis.parts[pair.against][1] for pair in analysis.pairs}
+    means = f"mean over horizons ({most}{f'; {others}' if others else ''}) and seeds"
+    if all(len(analysis.horizons[dataset]) == 1 for dataset in analysis.datasets):
+        means = f"mean over seeds, at horizon {most}{f' ({others})' if others else ''}"
+    notes = [f"MSE on the train-standardised scale, {means}."]
+    references = {analysis.short(pair.against) for pair in analysis.pairs}
     if references:
-        notes.append(f"Verdicts compare with {_listed(map(_code, sorted(references)))} over all horizons.")
-    return [*notes, "Bold is the lowest MSE of a row."]
+        notes.append(f"Verdicts compare with {_listed(map(_code, sorted(references)))}.")
+    return notes
 
 
 def _questions(analysis: Analysis) -> Table | None:
@@ -313,8 +320,10 @@ def _details(analysis: Analysis) -> Iterable[Detail]:
     if published:
         yield _published(published)
     if len(analysis.failed):
-        rows = [[*(str(row[name]) for name in ("dataset", "horizon", "predictor", "attention", "seed", "reason"))]
-                for row in analysis.failed.to_dict("records")]
+        rows = [
+            [*(str(row[name]) for name in ("dataset", "horizon", "predictor", "attention", "seed", "reason"))]
+            for row in analysis.failed.to_dict("records")
+        ]
         yield Detail("Failed runs", (), Table(["data set", "horizon", "predictor", "attention", "seed", "error"], rows))
     caveats = list(dict.fromkeys(one for suite in analysis.suites.values() for one in suite.caveats))
     if caveats:
@@ -325,7 +334,8 @@ def _details(analysis: Analysis) -> Iterable[Detail]:
 def _pairs(analysis: Analysis) -> Detail:
     rows = []
     for pair in analysis.pairs:
-        horizon = "all" if pair.horizon is None else str(pair.horizon)
+        first, *more = analysis.horizons[pair.dataset]
+        horizon = str(pair.horizon or ("all" if more else first))
         cells = [pair.dataset, _code(pair.model), horizon]
         for one in (pair.mse, pair.mae):
             cells += [_interval(one), one.verdict(pair.margin)]
@@ -367,7 +377,14 @@ def _published(published: Sequence[tuple[Any, ...]]) -> Detail:
     rows = []
     for dataset, one, mse, mae in published:
         source = f"{one.source}. {one.note}" if one.note else one.source
-        cells = [one.model, _number(mse), _number(mae), one.context_length, "yes" if one.complete_test else "no", source]
+        cells = [
+            one.model,
+            _number(mse),
+            _number(mae),
+            one.context_length,
+            "yes" if one.complete_test else "no",
+            source,
+        ]
         rows.append([dataset, *cells])
     sentences = ["Means over the same horizons. We ran none of these: contexts, tuning and test windows differ."]
     heads = ["data set", "model", "MSE", "MAE", "context", "all windows", "source"]
@@ -377,7 +394,9 @@ def _published(published: Sequence[tuple[Any, ...]]) -> Detail:
 def _made(analysis: Analysis) -> Iterable[str]:
     runs = analysis.runs
     for name, part in runs.groupby("suite", sort=False):
-        commits = [str(one)[:10] + ("+changes" if "+" in str(one) else "") for one in dict.fromkeys(part["git"].dropna())]
+        commits = [
+            str(one)[:10] + ("+changes" if "+" in str(one) else "") for one in dict.fromkeys(part["git"].dropna())
+        ]
         hours = part["seconds"].sum() / 3600
         finished = part["finished"].dropna()
         when = f", finished {finished.max():%Y-%m-%d}" if len(finished) else ""
@@ -391,7 +410,9 @@ def _made(analysis: Analysis) -> Iterable[str]:
         names = ("python", "tsattn", "torch", "lightning", "numpy")
         found = {name: sorted({str(one[name]) for one in versions if name in one}) for name in names}
         yield f"Versions: {', '.join(f'{name} {_listed(values)}' for name, values in found.items() if values)}."
-    by_horizon = analysis.by_horizon[analysis.by_horizon["model"].isin(map(str, runs.loc[runs["seed"].notna(), "model"]))]
+    by_horizon = analysis.by_horizon[
+        analysis.by_horizon["model"].isin(map(str, runs.loc[runs["seed"].notna(), "model"]))
+    ]
     seeds = by_horizon.groupby("dataset", sort=False)["seeds"].agg(["min", "max"])
     counts = [
         f"{name} {low}" + (f" to {high}" if high > low else "") for name, low, high in seeds.itertuples(name=None)

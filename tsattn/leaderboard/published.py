@@ -78,8 +78,10 @@ def read_published(path: str | Path) -> list[Published]:
 
 def _entry(entry: Mapping[str, Any], place: str) -> Published:
     known = [one.name for one in fields(Published)]
-    if wrong := sorted(set(entry) ^ set(known) - {"note"}):
-        raise UserError(f"{place}: {wrong[0]} is {'missing' if wrong[0] in known else 'unknown'}; keys: {one_of(known)}")
+    if wrong := sorted((set(entry) ^ set(known)) - {"note"}):
+        raise UserError(
+            f"{place}: {wrong[0]} is {'missing' if wrong[0] in known else 'unknown'}; keys: {one_of(known)}"
+        )
     if not isinstance(entry["complete_test"], bool):
         raise UserError(f"{place}: complete_test must be true or false")
     if blank := [name for name in ("model", "dataset", "source") if not str(entry[name]).strip()]:
