@@ -1,8 +1,8 @@
 """Scores, differences and answers from records: everything that a page, a figure or a table shows.
 
-A *model* is a predictor with an attention, ``patchtst, mlr``, or without one, ``ridge``. On each data set the attentions of
-one predictor are *shown*, and compared with ``standard``, their *reference*. Where no predictor has several attentions, all
-models are compared with the best linear one. Errors are means over seeds and horizons.
+A *model* is a predictor with an attention, ``patchtst, mlr``, or without one, ``ridge``. On each data set attentions
+of one predictor are *shown*, and compared with ``standard``, their *reference*. Where no predictor has several
+attentions, all models are compared with the best linear one. Errors are means over seeds and horizons.
 """
 
 from __future__ import annotations
@@ -141,16 +141,17 @@ class Analysis:
         for suite in self.suites.values():
             for name in (label(one, other) for one in suite.predictors for other in ("", *suite.attentions)):
                 order.setdefault(name, len(order))
-        by_data = {name: dict.fromkeys(part["model"]) for name, part in self.runs.groupby("dataset")}
-        return {
-            name: tuple(sorted(by_data[name], key=lambda one: order.get(one, len(order)))) for name in self.datasets
-        }
+        found: dict[str, dict[str, None]] = {name: {} for name in self.datasets}
+        for dataset, _, model in self._runs_of:
+            found[dataset][model] = None
+        return {name: tuple(sorted(own, key=lambda one: order.get(one, len(order)))) for name, own in found.items()}
 
     @cached_property
     def kinds(self) -> Mapping[str, tuple[str, ...]]:
         """The kinds of predictor that a model is made of, and then the kinds of its attention."""
-        first = self.runs.drop_duplicates("model").set_index("model")["experiment"]
-        return {model: tuple(_kinds(parsed(text)["model"]["backbone"])) for model, text in first.items()}
+        first = self.runs.drop_duplicates("model")
+        texts = zip(first["model"], first["experiment"], strict=True)
+        return {model: tuple(_kinds(parsed(text)["model"]["backbone"])) for model, text in texts}
 
     def suite_of(self, dataset: str) -> Suite | None:
         """The suite that a data set was run for."""
@@ -228,8 +229,7 @@ class Analysis:
         for name in self.datasets:
             horizons = self.horizons[name]
             own = self.by_horizon[(self.by_horizon["dataset"] == name) & self.by_horizon["horizon"].isin(horizons)]
-            whole = own.groupby("model").filter(lambda part: len(part) == len(horizons))
-            grouped = whole.groupby("model")
+            grouped = own[own.groupby("model")["horizon"].transform("size") == len(horizons)].groupby("model")
             means = grouped[[*_MEANS]].mean().assign(seeds=grouped["seeds"].min(), most_seeds=grouped["seeds"].max())
             parts.append(means.reindex([one for one in self.models[name] if one in means.index]).assign(dataset=name))
         return pd.concat(parts).reset_index().set_index(["dataset", "model"])
@@ -283,7 +283,7 @@ class Analysis:
         horizons: Sequence[int] | None = None,
         alike: Collection[str] = (),
     ) -> Difference:
-        """Compare the mean log error of models with that of another; without an estimate, for a reason, if it cannot be.
+        """Compare the mean log error of models with that of another; where it cannot be, a reason is all there is.
 
         Args:
             dataset: its name.
@@ -300,6 +300,10 @@ class Analysis:
             alike = [one for one in self.models[dataset] if self.parts[one][0] in predictors]
         names = {*(alike or self.shown[dataset]), *weights}
         chosen = self.horizons[dataset] if horizons is None else horizons
+        blank = Difference(estimate=math.nan, blocks=0, seeds=0)
+        for horizon in chosen:
+            if lacking := [one for one in weights if (dataset, horizon, one) not in self._runs_of]:
+                return replace(blank, reason=f"{lacking[0]} has no runs on {dataset} at horizon {horizon}")
         try:
             tables = [self._table(dataset, horizon, metric, names) for horizon in chosen]
             variances = [seed_variance(table) for table in tables]
@@ -313,7 +317,7 @@ class Analysis:
             few = f"{dataset} has too few test windows for two blocks at horizon {max(chosen)}"
             return replace(found, reason=few) if found.blocks < 2 else found  # in steps, not in stretches
         except UserError as error:
-            return Difference(estimate=math.nan, reason=str(error), blocks=0, seeds=0)
+            return replace(blank, reason=str(error))
 
     def _table(self, dataset: str, horizon: int, metric: str, models: Collection[str]) -> dict[str, ModelErrors]:
         found = {}
@@ -341,8 +345,8 @@ class Analysis:
             for model in others:
                 for horizon in (None, *horizons) if len(horizons) > 1 else (None,):
                     only = horizons if horizon is None else [horizon]
-                    both = (self.difference(dataset, [model], reference, metric, only) for metric in METRICS)
-                    found.append(Pair(dataset, model, reference, horizon, *both, self.margin([dataset])))
+                    mse, mae = (self.difference(dataset, [model], reference, metric, only) for metric in METRICS)
+                    found.append(Pair(dataset, model, reference, horizon, mse, mae, self.margin([dataset])))
         return tuple(found)
 
     @cached_property

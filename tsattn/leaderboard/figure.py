@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import cycle
 from typing import Any
 
 import matplotlib as mpl
@@ -57,16 +58,14 @@ def forest(rows: Mapping[str, Sequence[Mark]], *, title: str, axis: str) -> Figu
         axis: what the axis shows, with its unit.
     """
     marks = [mark for row in rows.values() for mark in row]
-    names = {
-        form: list(dict.fromkeys(one.name for one in marks if one.form == form)) for form in ("dot", "star", "cross")
-    }
+    names = {form: dict.fromkeys(one.name for one in marks if one.form == form) for form in ("dot", "star", "cross")}
     styles: dict[str, dict[str, Any]] = {}
-    for place, name in enumerate(names["dot"]):
-        styles[name] = {"marker": "o", "ms": 4.5, "color": _HUES[place % len(_HUES)], "lw": 1.4}
+    for name, colour in zip(names["dot"], cycle(_HUES), strict=False):
+        styles[name] = {"marker": "o", "ms": 4.5, "color": colour, "lw": 1.4}
     for name in names["star"]:
         styles[name] = {"marker": "*", "ms": 11, "color": _STAR, "mec": _DIM, "mew": 0.7, "ls": ""}
-    for place, name in enumerate(names["cross"]):
-        styles[name] = {"marker": _CROSSES[place % 3], "ms": 6, "color": _DIM, "mew": 1.3, "ls": ""}
+    for name, cross in zip(names["cross"], cycle(_CROSSES), strict=False):
+        styles[name] = {"marker": cross, "ms": 6, "color": _DIM, "mew": 1.3, "ls": ""}
     lines = [sum(mark.form == "dot" for mark in row) + any(mark.form != "dot" for mark in row) for row in rows.values()]
     heights = [_STEP * (1.4 + max(2, line)) for line in lines]
     has_legend = len(styles) > 1

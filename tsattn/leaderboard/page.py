@@ -85,8 +85,8 @@ def page_of(analysis: Analysis) -> Page:
         answer=_answer(analysis),
         rows=_figure_rows(analysis),
         caption=(
-            "Test MSE compared with the best linear model of each data set, mean over horizons and seeds; lower is better. "
-            "Bars are 95 % intervals. Arrows are beyond the edge. "
+            "Test MSE compared with the best linear model of each data set, mean over horizons and seeds. "
+            "Lower is better. Bars are 95 % intervals. Arrows are beyond the edge. "
             "Stars are the lowest that others published for all test windows."
         ),
         table=_table(analysis),
@@ -190,11 +190,10 @@ def _against_linear(analysis: Analysis, reference: str) -> list[str]:
             found.setdefault(verdict, []).append(f"{dataset}{size}")
     if not found:
         return []
-    order = sorted(found, key=lambda one: ["better", "worse"].index(one) if one in ("better", "worse") else 2)
-    parts = [
-        f"{verdict} on {_listed(found[verdict]) if len(found[verdict]) < 3 else len(found[verdict])}"
-        for verdict in order
-    ]
+    parts = []
+    for verdict in sorted(found, key=_rank):
+        names = found[verdict]
+        parts.append(f"{verdict} on {_listed(names) if len(names) < 3 else len(names)}")
     return [f"Compared with the best linear model, `{reference}` is {_listed(parts)}."]
 
 
@@ -267,10 +266,14 @@ def _verdicts(analysis: Analysis, dataset: str) -> str:
         by_verdict.setdefault(verdict, []).append(f"`{analysis.short(pair.model)}`{size}")
     if len(by_verdict) == 1 and not {"better", "worse"} & set(by_verdict):
         return next(iter(by_verdict))
-    order = sorted(
-        by_verdict, key=lambda one: ("better", "worse", "equal", "undecided").index(one.split()[0].strip(":"))
+    return (
+        "; ".join(f"{', '.join(by_verdict[verdict])} {verdict}" for verdict in sorted(by_verdict, key=_rank)) or _DASH
     )
-    return "; ".join(f"{', '.join(by_verdict[verdict])} {verdict}" for verdict in order) or _DASH
+
+
+def _rank(verdict: str) -> int:
+    """The order in which verdicts are listed."""
+    return ("bet", "wor", "equ", "und").index(verdict[:3])
 
 
 def _notes(analysis: Analysis) -> list[str]:
@@ -348,11 +351,11 @@ def _pairs(analysis: Analysis) -> Detail:
 
 
 def _all_models(analysis: Analysis) -> Detail:
-    rows = [
-        [str(dataset), _code(str(model)), *(_number(row[one]) for one in ("mse", "mae", "mase"))]
-        + [_size(row["parameters"]), f"{row['seconds']:.0f}"]
-        for (dataset, model), row in analysis.scores.iterrows()
-    ]
+    rows = []
+    columns = analysis.scores.reset_index()[["dataset", "model", "mse", "mae", "mase", "parameters", "seconds"]]
+    for dataset, model, mse, mae, mase, parameters, seconds in columns.itertuples(index=False):
+        scores = map(_number, (mse, mae, mase))
+        rows.append([dataset, _code(model), *scores, _size(parameters), f"{seconds:.0f}"])
     heads = ["data set", "model", "MSE", "MAE", "MASE", "parameters", "seconds"]
     return Detail("All models", ["Means over horizons and seeds. Seconds are of one training."], Table(heads, rows))
 
@@ -394,14 +397,13 @@ def _published(published: Sequence[tuple[Any, ...]]) -> Detail:
 def _made(analysis: Analysis) -> Iterable[str]:
     runs = analysis.runs
     for name, part in runs.groupby("suite", sort=False):
-        commits = [
-            str(one)[:10] + ("+changes" if "+" in str(one) else "") for one in dict.fromkeys(part["git"].dropna())
-        ]
+        commits = [one[:10] + "+changes" * ("+" in one) for one in dict.fromkeys(part["git"].dropna())]
+        commands = "; ".join(map(_code, dict.fromkeys(part["command"].dropna())))
         hours = part["seconds"].sum() / 3600
         finished = part["finished"].dropna()
         when = f", finished {finished.max():%Y-%m-%d}" if len(finished) else ""
         yield f"Suite `{name}`: {number_of(len(part), 'run')}, {hours:.1f} hours of training{when}."
-        yield f"Commands: {'; '.join(map(_code, dict.fromkeys(part['command'].dropna())))}. Commits: {', '.join(commits)}."
+        yield f"Commands: {commands}. Commits: {', '.join(commits)}."
     machines = ", ".join(dict.fromkeys(runs["cpu"].dropna()))
     threads = _listed(str(one) for one in sorted(set(runs["threads"].dropna())))
     yield f"CPUs: {machines}. Threads: {threads}."
@@ -410,13 +412,9 @@ def _made(analysis: Analysis) -> Iterable[str]:
         names = ("python", "tsattn", "torch", "lightning", "numpy")
         found = {name: sorted({str(one[name]) for one in versions if name in one}) for name in names}
         yield f"Versions: {', '.join(f'{name} {_listed(values)}' for name, values in found.items() if values)}."
-    by_horizon = analysis.by_horizon[
-        analysis.by_horizon["model"].isin(map(str, runs.loc[runs["seed"].notna(), "model"]))
-    ]
-    seeds = by_horizon.groupby("dataset", sort=False)["seeds"].agg(["min", "max"])
-    counts = [
-        f"{name} {low}" + (f" to {high}" if high > low else "") for name, low, high in seeds.itertuples(name=None)
-    ]
+    trained = analysis.by_horizon["model"].isin(set(runs.loc[runs["seed"].notna(), "model"]))
+    seeds = analysis.by_horizon[trained].groupby("dataset", sort=False)["seeds"].agg(["min", "max"])
+    counts = [f"{name} {low}{f' to {high}' if high > low else ''}" for name, low, high in seeds.itertuples(name=None)]
     yield f"Seeds: {', '.join(counts)}."
 
 
