@@ -20,7 +20,8 @@ from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg, png
 from tsattn.leaderboard.records import write_text, write_whole
 from tsattn.leaderboard.statistics import Claim, Estimate
 
-__all__ = ["BEGIN", "END", "HTML", "MARKDOWN", "PICTURE", "Page", "Table", "page_of", "write_readme", "write_report"]
+__all__ = ["BEGIN", "END", "HTML", "MARKDOWN", "PICTURE", "Page", "Table", "interval_text", "made", "page_of"]
+__all__ += ["readme_part", "with_part", "write_readme", "write_report"]
 
 MARKDOWN, HTML, PICTURE = "report.md", "report.html", "report.png"
 BEGIN, END = "<!-- leaderboard: tsattn report RECORDS --readme README.md -->", "<!-- leaderboard ends -->"
@@ -29,6 +30,10 @@ BEGIN, END = "<!-- leaderboard: tsattn report RECORDS --readme README.md -->", "
 _DASH = "\N{EN DASH}"
 _MOST_ATTENTIONS = 4  # columns of the table; more attentions become rows
 _FIGURE_TITLE = "Error compared with the best linear model"
+_ASKED = (
+    "A question with a p-value was written down before the runs. "
+    "These p-values are corrected for each other by Holm's method."
+)
 _READ_INTERVALS = (
     "Intervals are of 95 % and include what another test period and other seeds would change. "
     "They are not corrected for the number of comparisons."
@@ -41,6 +46,14 @@ class Table:
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+    @property
+    def markdown(self) -> str:
+        """The table in Markdown, without a line break at its end."""
+        lines = [self.heads, ["---"] * len(self.heads), *self.rows]
+        return "\n".join(
+            f"| {' | '.join(' '.join(cell.replace('|', '/').split()) for cell in line)} |" for line in lines
+        )
 
 
 @dataclass(frozen=True)
@@ -111,8 +124,8 @@ def _percent(percent: float) -> str:
     return _DASH if math.isnan(percent) else f"{_signed(percent)} %"
 
 
-def _interval(estimate: Estimate) -> str:
-    """``-1.2 % (-2.0 to -0.4)``; without an interval the number alone."""
+def interval_text(estimate: Estimate) -> str:
+    """A difference with its 95 % interval, ``-1.2 % (-2.0 to -0.4)``; the number alone where there is no interval."""
     low, high = estimate.percent_interval()
     ends = "" if math.isnan(low) else f" ({_signed(low)} to {_signed(high)})"
     return f"{_percent(estimate.percent)}{ends}"
@@ -161,7 +174,7 @@ def _answer(analysis: Analysis) -> list[str]:
         subject = "differences"
     names = list(dict.fromkeys(better))
     is_are = "is" if len(names) == 1 else "are"
-    helped = f"{_listed(map(_code, names))} {is_are} better than" if names else f"no {noun} is better than"
+    helped = f"{_listed(map(_code, names))} {is_are} better than" if names else f"no {noun} is measurably better than"
     sentences = [f"{where[0].upper()}{where[1:]}, {helped} `{reference}`."]
     ends = {name: one.percent_interval() for name, one in estimates.items() if not math.isnan(one.standard_error)}
     if ends:
@@ -251,7 +264,7 @@ def _long_table(analysis: Analysis) -> Table:
         for model in dict.fromkeys([*analysis.shown[dataset], *([linear] if linear else [])]):
             pair = by_model.get((dataset, model))
             cells = [_number(analysis.score(dataset, model, metric)) for metric in METRICS]
-            cells += [_interval(pair.mse), pair.verdict] if pair else [_DASH, _DASH]
+            cells += [interval_text(pair.mse), pair.verdict] if pair else [_DASH, _DASH]
             rows.append([dataset, _code(model), *cells])
     return Table(["data set", "model", "MSE", "MAE", "difference in MSE (95 % interval)", "verdict"], rows)
 
@@ -308,7 +321,7 @@ def _question(answer: Answer) -> list[str]:
         data = f"{number_of(len(answer.data), 'data set')}: {lower}{lacking}"
     p_value = "exploration" if answer.corrected is None else f"{answer.corrected:.2g}"
     cells = [one.ask, ", ".join(map(_code, one.arms)), _code(one.against), data]
-    return [*cells, f"{one.metric.upper()} {_interval(estimate)}", p_value, answer.verdict]
+    return [*cells, f"{one.metric.upper()} {interval_text(estimate)}", p_value, answer.verdict]
 
 
 # --- details ---------------------------------------------------------------------------------------------------------
@@ -331,7 +344,7 @@ def _details(analysis: Analysis) -> Iterable[Detail]:
     caveats = list(dict.fromkeys(one for suite in analysis.suites.values() for one in suite.caveats))
     if caveats:
         yield Detail("Caveats", caveats)
-    yield Detail("How it was made", [*_made(analysis)])
+    yield Detail("How it was made", [*made(analysis)])
 
 
 def _pairs(analysis: Analysis) -> Detail:
@@ -341,7 +354,7 @@ def _pairs(analysis: Analysis) -> Detail:
         horizon = str(pair.horizon or ("all" if more else first))
         cells = [pair.dataset, _code(pair.model), horizon]
         for one in (pair.mse, pair.mae):
-            cells += [_interval(one), one.verdict(pair.margin)]
+            cells += [interval_text(one), one.verdict(pair.margin)]
         rows.append(cells)
     reasons = dict.fromkeys(pair.mse.reason for pair in analysis.pairs if pair.mse.reason)
     against = _listed(dict.fromkeys(_code(pair.against) for pair in analysis.pairs))
@@ -394,7 +407,8 @@ def _published(published: Sequence[tuple[Any, ...]]) -> Detail:
     return Detail("Published numbers", sentences, Table(heads, rows))
 
 
-def _made(analysis: Analysis) -> Iterable[str]:
+def made(analysis: Analysis) -> Iterable[str]:
+    """Sentences on runs, commits, machines, versions and seeds."""
     runs = analysis.runs
     for name, part in runs.groupby("suite", sort=False):
         commits = [one[:10] + "+changes" * ("+" in one) for one in dict.fromkeys(part["git"].dropna())]
@@ -428,9 +442,11 @@ def write_report(analysis: Analysis, folder: str | Path) -> Page:
     svg = "" if figure is None else inline_svg(figure, f"{_FIGURE_TITLE}: {page.caption}")
     if figure is not None:
         write_whole(folder / PICTURE, lambda file: file.write(png(figure)))
-    write_text(folder / MARKDOWN, _rendered("report.md.jinja", page=page, title=_FIGURE_TITLE, picture=PICTURE))
+    write_text(
+        folder / MARKDOWN, _rendered("report.md.jinja", page=page, asked=_ASKED, title=_FIGURE_TITLE, picture=PICTURE)
+    )
     colours = [(place, light, dark) for place, (light, dark) in enumerate(COLOURS.items())]
-    write_text(folder / HTML, _rendered("report.html.jinja", page=page, svg=svg, colours=colours))
+    write_text(folder / HTML, _rendered("report.html.jinja", page=page, asked=_ASKED, svg=svg, colours=colours))
     return page
 
 
@@ -488,13 +504,8 @@ def _rendered(name: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"cell": _cell, "inline": _inline}
+    environment.filters["inline"] = _inline
     return environment.get_template(name).render(**values)
-
-
-def _cell(text: str) -> str:
-    """A cell of a Markdown table."""
-    return " ".join(text.replace("|", "\\|").split())
 
 
 def _inline(text: str) -> Any:
