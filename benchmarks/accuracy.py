@@ -55,7 +55,7 @@ def section(analysis: Analysis, dataset: str) -> list[str]:
             if verdict in ("better", "worse"):
                 decided[f"{verdict} in {metric.upper()}"].append(f"`{model}`")
         rows.append(row)
-    said = [f"- {verdict.capitalize()}: {', '.join(names) or 'none'}." for verdict, names in decided.items()]
+    said = [f"- {verdict[0].upper()}{verdict[1:]}: {', '.join(names) or 'none'}." for verdict, names in decided.items()]
     ridge = f"The ridge has an MSE of {analysis.score(dataset, RIDGE):.3f}."
     return [f"## {dataset}", "", *said, "", ridge, "", Table(HEADS, rows).markdown, ""]
 
