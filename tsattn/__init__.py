@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tsattn.errors import UserError
     from tsattn.experiments import Experiment, Result, resume, run
     from tsattn.forecaster import Forecaster, load
+    from tsattn.leaderboard.compare import compare
     from tsattn.predictors import Predictor, build_predictor
     from tsattn.scaler import Scaler
     from tsattn.task import Output, Task
@@ -45,6 +46,7 @@ _HOMES = {
     "build_attention": "tsattn.attention",
     "build_backbone": "tsattn.backbones",
     "build_predictor": "tsattn.predictors",
+    "compare": "tsattn.leaderboard.compare",
     "diagnose": "tsattn.diagnosis",
     "load": "tsattn.forecaster",
     "resume": "tsattn.experiments",
@@ -72,6 +74,7 @@ __all__ = [
     "build_attention",
     "build_backbone",
     "build_predictor",
+    "compare",
     "diagnose",
     "load",
     "resume",

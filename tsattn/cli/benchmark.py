@@ -5,21 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tsattn.cli.output import say
 from tsattn.cli.sentence_parser import SentenceParser
 from tsattn.cli.slurm import ray_script
-from tsattn.errors import UserError, number_of, one_of
+from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import config_names, find_config
 
-if TYPE_CHECKING:
-    from tsattn.leaderboard.runner import Runner
-    from tsattn.leaderboard.suite import Suite
-
-__all__ = ["run", "run_suite"]
+__all__ = ["add_running_options", "count", "names", "run"]
 
 _SUITES = "suites/*.yaml"
 _RESULTS = Path("benchmarks", "results", "leaderboard")
@@ -50,13 +44,16 @@ def run(words: list[str]) -> int:
         return 0
 
     from tsattn.cli.session import session
+    from tsattn.leaderboard.entry_run import WorkingFolder
+    from tsattn.leaderboard.plan import Planner
+    from tsattn.leaderboard.runner import Options, Runner
     from tsattn.leaderboard.suite import read_suite
     from tsattn.ray_cluster import import_ray
 
     if options.ray is not None:
         import_ray("--ray")  # before the data are read
     with session():
-        suite = read_suite(file)
+        suite, planner = read_suite(file), Planner()
         part = suite.narrowed(
             data=options.data,
             predictors=options.predictor,
@@ -65,57 +62,21 @@ def run(words: list[str]) -> int:
             seeds=options.seeds,
         )
         output = Path(options.output or _RESULTS / suite.name)
-        folder = Path(options.folder or Path("runs", "leaderboard", suite.name))
-        run_suite(suite, part, folder, output, options, ["benchmark", *words])
-    if not (options.dry_run or options.no_report):
+        folder = WorkingFolder(options.folder or Path("runs", "leaderboard", suite.name))
+        how = Options(options.jobs, options.threads, options.retry_failed, _command(_without_places(words)))
+        whole = planner.plan(suite)
+        entries = whole if part == suite else planner.plan(part)
+        runner = Runner(suite.name, suite.text, whole, entries, folder, output, how, say)
+        runner.say_plan(lists=options.dry_run)
+        if options.dry_run:
+            return 0
+        runner.run_all(options.ray, _command(words))
+    say(f"records: {output}")
+    if not options.no_report:
         from tsattn.cli.board_report import run as report
 
         report([str(output)])
     return 0
-
-
-def run_suite(
-    suite: Suite, part: Suite, place: Path, output: Path, options: argparse.Namespace, words: list[str]
-) -> Runner:
-    """List what is left of a suite, and run it unless ``options.dry_run``.
-
-    Args:
-        suite: all of it.
-        part: what is run of it.
-        place: the working folder.
-        output: the folder of the records.
-        options: ``jobs``, ``threads``, ``ray``, ``retry_failed`` and ``dry_run``.
-        words: the command, for records and for how to resume.
-
-    Raises:
-        UserError: for a suite or records that cannot be used.
-        KeyboardInterrupt: if it was interrupted, saying how to resume.
-    """
-    from tsattn.leaderboard.entry_run import WorkingFolder
-    from tsattn.leaderboard.runner import Options, Runner
-    from tsattn.leaderboard.workers import LocalWorkers, RayWorkers
-
-    folder = WorkingFolder(place)
-    how = Options(options.jobs, options.threads, options.retry_failed, _command(_without_places(words)))
-    runner = Runner(suite, part, folder, output, how, say)
-    _say_plan(runner, lists=options.dry_run)
-    if options.dry_run:
-        return runner
-    ray = options.ray
-    workers = LocalWorkers(folder, how.jobs) if ray is None else RayWorkers(folder, ray, how.jobs, how.threads)
-    try:
-        runner.run(workers)
-    except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(f"resume with `{_command(words)}`") from stop
-    failed = [entry for entry in runner.entries if runner.state(entry) == "failed"]
-    for entry in failed:
-        say(f"failed: {entry}: {(runner.row(entry) or {}).get('reason')}")
-    if failed:
-        say(f"run failed ones again with --retry-failed; their output is in {folder.path / 'logs'}")
-    for sentence in runner.conflicts():
-        say(f"warning: {sentence}")
-    say(f"records: {output}")
-    return runner
 
 
 def find_suite(name: str) -> Path:
@@ -134,32 +95,17 @@ def find_suite(name: str) -> Path:
     raise UserError(f"no suite {name}: neither a file nor one of {known}")
 
 
-def _say_plan(runner: Runner, *, lists: bool) -> None:
-    from tsattn.leaderboard.runner import duration
+def add_running_options(parser: argparse.ArgumentParser, jobs: int | None = 1) -> None:
+    """Add the options of how runs are made, which `benchmark` and `compare` share.
 
-    for entry in runner.entries if lists else ():
-        state = runner.state(entry)
-        if state != "done":
-            say(f"{state:<14}  {entry}{f': {entry.reason}' if entry.reason else ''}")
-    states = Counter(map(runner.state, runner.entries))
-    if set(states) == {"does not apply"}:
-        reason, count = Counter(entry.reason for entry in runner.entries).most_common(1)[0]
-        raise UserError(
-            f"none of the {number_of(len(runner.entries), 'run')} of the suite can be made; {count}: {reason}"
-        )
-    names = {"left": "to be run"}
-    counted = ", ".join(f"{count} {names.get(state, state)}" for state, count in sorted(states.items()))
-    say(f"{runner.suite.name}: {number_of(len(runner.entries), 'run')}: {counted}")
-    seconds = runner.seconds_left()
-    if seconds:
-        say(f"about {duration(seconds)} left, {runner.options.jobs} at once")
-
-
-def add_running_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of how runs are made, which `benchmark` and `compare` share."""
+    Args:
+        parser: of the command.
+        jobs: the default; None for one run for each processor.
+    """
+    shown = "one for each processor" if jobs is None else jobs
     how = parser.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="list what would be run and how long it takes, and end")
-    how.add_argument("--jobs", type=count, default=1, metavar="N", help="runs at once (default: 1)")
+    how.add_argument("--jobs", type=count, default=jobs, metavar="N", help=f"runs at once (default: {shown})")
     how.add_argument("--threads", type=count, default=1, metavar="N", help="threads of each run (default: 1)")
     how.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; local starts one of --jobs processors")
     how.add_argument("--retry-failed", action="store_true", help="run failed ones again")
@@ -181,7 +127,7 @@ def count(text: str) -> int:
 
 
 def _command(words: list[str]) -> str:
-    return shlex.join(["tsattn", *words])
+    return shlex.join(["tsattn", "benchmark", *words])
 
 
 def _without_places(words: list[str]) -> list[str]:

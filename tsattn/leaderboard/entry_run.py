@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from filelock import FileLock, Timeout
 
@@ -36,7 +37,7 @@ from tsattn.training.train import all_fits
 from tsattn.tuning import HeldData
 from tsattn.tuning.rolling import Fold
 
-__all__ = ["Work", "WorkingFolder", "git_state", "run_entry"]
+__all__ = ["Work", "WorkingFolder", "git_state", "run_entry", "windows_of"]
 
 _PEAK = "peak_memory"  # a note in a run folder, in bytes
 _OTHER_VERSIONS = ("format", "command", "device", "threads")
@@ -236,12 +237,12 @@ def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
         "pretraining": predictor.pretraining(task.data),
         "experiment": experiment.to_yaml(),
         "device": execution.device.type,
-        **by_stretch(_windows(errors), task.prediction_length),
+        **by_stretch(windows_of(errors), task.prediction_length),
     }
 
 
-def _windows(errors: ErrorTable) -> Any:
-    """The errors of each test window, summed over its channels."""
+def windows_of(errors: ErrorTable) -> pd.DataFrame:
+    """A row a window: ``unique_id``, ``origin``, and ``squared``, ``absolute`` and ``count`` summed over channels."""
     names = {"squared_scaled": "squared", "absolute_scaled": "absolute"}
     frame = errors.frame()[["unique_id", "origin", *names, "count"]]
     windows = frame.groupby(["unique_id", "origin"], sort=True).sum().rename(columns=names).reset_index()

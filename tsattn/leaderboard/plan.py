@@ -104,6 +104,26 @@ class Planner:
 
         return sorted(entries, key=rank)
 
+    def entry(self, name: str, experiment: Experiment, number: int = 0) -> Entry:
+        """The run of an experiment by itself, or why it does not apply.
+
+        Args:
+            name: what tables call it.
+            experiment: with the first seed; one without a seed gets 1.
+            number: of the seed, from 0.
+        """
+        with user_errors():
+            data = self._held.of(experiment)
+        assert data.task is not None
+        blank = Entry(data.task.data, data.task.prediction_length, name, "", None)
+        own = replace(experiment, seed=(1 if experiment.seed is None else experiment.seed) + number)
+        try:
+            predictor = build_predictor(own.model["backbone"])
+            seed = own.seed if predictor.is_trained else None
+            return replace(blank, seed=seed, experiment=own, key=self.key(own))
+        except UserError as error:
+            return replace(blank, reason=str(error))
+
     def key(self, experiment: Experiment) -> str:
         """The key of an experiment, whose data are read.
 

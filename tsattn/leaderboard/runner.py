@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tsattn.errors import number_of
+from tsattn.errors import UserError, number_of
 from tsattn.leaderboard.digest import conflicts
 from tsattn.leaderboard.entry_run import Work, WorkingFolder, git_state
-from tsattn.leaderboard.plan import Entry, Planner
+from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.records import FILE, LABELS, Records
-from tsattn.leaderboard.suite import Suite
-from tsattn.leaderboard.workers import BUSY, Workers
+from tsattn.leaderboard.workers import BUSY, LocalWorkers, RayWorkers, Workers
 
 __all__ = ["Options", "Runner", "duration"]
 
@@ -42,33 +41,33 @@ class Runner:
     """A suite that is run.
 
     Args:
-        suite: all of it, for the table of records.
-        part: what is run of it, see `Suite.narrowed`.
+        name: of the suite.
+        text: its YAML.
+        whole: its plan, for the table of records.
+        entries: what is run of it.
         folder: to work in.
         output: the folder of the table of records.
         options: how it is run.
         say: takes lines of progress.
 
-    Attributes:
-        entries: the plan of the part.
-
     Raises:
-        UserError: for a suite or a table that cannot be used.
+        UserError: for a table that cannot be used.
     """
 
     def __init__(
         self,
-        suite: Suite,
-        part: Suite,
+        name: str,
+        text: str,
+        whole: Sequence[Entry],
+        entries: Sequence[Entry],
         folder: WorkingFolder,
         output: Path,
         options: Options,
         say: Callable[[str], None],
     ) -> None:
-        self.suite, self.folder, self.output, self.options, self.say = suite, folder, output, options, say
-        planner = Planner()
-        self._whole = planner.plan(suite)
-        self.entries = self._whole if part == suite else planner.plan(part)
+        self.name, self.text, self.entries = name, text, entries
+        self.folder, self.output, self.options, self.say = folder, output, options, say
+        self._whole = whole
         before = Records.read(output).table.to_pylist() if (output / FILE).exists() else []
         self._recorded = {row["key"]: row for row in before if row["status"] == "done"}
         planned = {entry.key for entry in self._whole}
@@ -136,10 +135,54 @@ class Runner:
 
     def write(self) -> None:
         """Write the table of records of the whole suite."""
-        rows = [{**row, "suite": self.suite.name, **entry.labels} for entry in self._whole if (row := self.row(entry))]
+        rows = [{**row, "suite": self.name, **entry.labels} for entry in self._whole if (row := self.row(entry))]
         with self.folder.held("records", _LOCK_PATIENCE):
-            Records.of([*rows, *self._kept], {self.suite.name: self.suite.text}).write(self.output)
+            Records.of([*rows, *self._kept], {self.name: self.text}).write(self.output)
         self._written = time.monotonic()
+
+    def run_all(self, ray: str | None, resume: str) -> None:
+        """Run what is left with processes of this machine or on a Ray cluster, and say what failed.
+
+        Args:
+            ray: the address of a cluster; None for this machine.
+            resume: the command that resumes this one.
+
+        Raises:
+            KeyboardInterrupt: if it was interrupted, saying how to resume.
+        """
+        jobs, threads = self.options.jobs, self.options.threads
+        workers = LocalWorkers(self.folder, jobs) if ray is None else RayWorkers(self.folder, ray, jobs, threads)
+        try:
+            self.run(workers)
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"resume with `{resume}`") from stop
+        failed = [entry for entry in self.entries if self.state(entry) == "failed"]
+        for entry in failed:
+            self.say(f"failed: {entry}: {(self.row(entry) or {}).get('reason')}")
+        if failed:
+            self.say(f"run failed ones again with --retry-failed; their output is in {self.folder.path / 'logs'}")
+        for sentence in self.conflicts():
+            self.say(f"warning: {sentence}")
+
+    def say_plan(self, *, lists: bool) -> None:
+        """Say how many runs there are and how long they take, and list those to come if asked for.
+
+        Raises:
+            UserError: if none can be made.
+        """
+        for entry in self.entries if lists else ():
+            state = self.state(entry)
+            if state != "done":
+                self.say(f"{state:<14}  {entry}{f': {entry.reason}' if entry.reason else ''}")
+        states = Counter(map(self.state, self.entries))
+        if set(states) == {"does not apply"}:
+            reason, count = Counter(entry.reason for entry in self.entries).most_common(1)[0]
+            raise UserError(f"no run can be made; {count} of {len(self.entries)}: {reason}")
+        names = {"left": "to be run"}
+        counted = ", ".join(f"{count} {names.get(state, state)}" for state, count in sorted(states.items()))
+        self.say(f"{self.name}: {number_of(len(self.entries), 'run')}: {counted}")
+        if seconds := self.seconds_left():
+            self.say(f"about {duration(seconds)} left, {self.options.jobs} at once")
 
     def seconds_left(self) -> float | None:
         """How long what is left takes; None as long as no run tells."""
@@ -163,7 +206,7 @@ class Runner:
     def conflicts(self) -> list[str]:
         """Sentences about records of one CPU that were trained by code that differs."""
         rows = [{**row, **entry.labels} for entry in self._whole if (row := self.row(entry))]
-        return conflicts(Records.of({"suite": self.suite.name, **row} for row in rows).done) if rows else []
+        return conflicts(Records.of({"suite": self.name, **row} for row in rows).done) if rows else []
 
     def _unique(self) -> list[Entry]:
         """The entries, without those that are the experiment of another one."""
@@ -184,7 +227,7 @@ class Runner:
     def _work(self, entry: Entry, git: str) -> Work:
         if entry.experiment is None:
             raise ValueError(f"{entry} does not apply")
-        labels = {"suite": self.suite.name, **entry.labels}
+        labels = {"suite": self.name, **entry.labels}
         experiment = entry.experiment.to_dict()
         own = (entry.members, entry.origins, git, self.options.command, self.options.threads)
         return Work(str(entry), entry.key, experiment, labels, *own)
@@ -192,7 +235,7 @@ class Runner:
     def _end(self, entry: Entry, outcome: str, wall: float) -> None:
         """Say what became of a run."""
         if outcome:
-            blank = {"suite": self.suite.name, **entry.labels, "key": entry.key}
+            blank = {"suite": self.name, **entry.labels, "key": entry.key}
             self.folder.keep({**blank, "status": "failed", "reason": outcome})
         row = self.row(entry)
         if row is None:

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Mapping
 from multiprocessing import connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from tsattn.data.files import first_line
@@ -75,7 +76,12 @@ class LocalWorkers:
     def start(self, work: Work) -> None:
         """Start a run in a process of its own."""
         process = _FORKS.Process(target=_run_here, args=(work, str(self._folder.path)), name=work.key)
-        process.start()
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")  # else a script that calls `compare` would run again in it
+        try:
+            process.start()
+        finally:
+            sys.modules["__main__"] = main
         self._running[work.key] = process
 
     def ended(self, seconds: float) -> Mapping[str, str]:

@@ -1,0 +1,141 @@
+"""`tsattn compare`: train models that differ in one thing, or compare finished runs; one table and one figure."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tsattn.cli.benchmark import add_running_options, count
+from tsattn.cli.output import say
+from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.errors import UserError
+
+__all__ = ["run"]
+
+_DESCRIPTION = """\
+Compare models on the same test windows: train them identically but for one thing, or name finished runs.
+
+Repeat the command to resume: a finished run is never repeated."""
+
+_ENDING = """\
+Options of `fit` that are written as --SECTION.NAME=VALUE hold for all models: --trainer.max_steps=200."""
+
+
+def run(words: list[str]) -> int:
+    """Compare; the exit code is 0, or a `UserError` is raised.
+
+    Args:
+        words: the words after ``compare``.
+    """
+    options, others = _parser().parse_known_args(words)
+    overrides = _overrides(others)
+
+    from tsattn.cli.session import session
+    from tsattn.leaderboard.compare import Plan, compare_runs, processors
+    from tsattn.leaderboard.runner import Options
+    from tsattn.ray_cluster import import_ray
+
+    with session():
+        if options.runs:
+            if options.config or options.attention or options.vary or overrides:
+                raise UserError("finished runs are compared as they are: name run folders alone, or a --config")
+            comparison = compare_runs(options.runs, margin=options.margin)
+            output = Path(options.output or ".")
+        else:
+            if options.config is None:
+                raise UserError("name what to compare: --config NAME --attention standard,mlr, or two run folders")
+            if options.ray is not None:
+                import_ray("--ray")
+            attention = None if options.attention is None else _values("--attention", options.attention)
+            plan = Plan.of(options.config, attention, _varied(options.vary), options.seeds, overrides)
+            jobs = processors() if options.jobs is None else options.jobs
+            command = shlex.join(["tsattn", "compare", *words])
+            how = Options(jobs, options.threads, options.retry_failed, command)
+            runner = plan.runner(options.folder, how, say)
+            runner.say_plan(lists=options.dry_run)
+            if options.dry_run:
+                return 0
+            runner.run_all(options.ray, command)
+            comparison = plan.comparison(runner, options.margin)
+            output = Path(options.output or runner.folder.path)
+        say(f"\n{comparison}\n")
+        file = output / "comparison.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        comparison.figure().savefig(file, dpi=150)
+        say(f"figure: {file}")
+    return 0
+
+
+def _overrides(words: list[str]) -> dict[str, Any]:
+    """Dotted options as values by their paths.
+
+    Raises:
+        UserError: for any other word.
+    """
+    values: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        name, has_value, text = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or "." not in name:
+            raise UserError(f"compare has no option {word}; see `tsattn compare --help`")
+        value = text if has_value else next(rest, None)
+        if value is None:
+            raise UserError(f"{word} needs a value: {word}=VALUE")
+        values[name] = yaml.safe_load(value)
+    return values
+
+
+def _varied(words: list[str] | None) -> dict[str, list[Any]] | None:
+    if not words:
+        return None
+    found = {}
+    for word in words:
+        path, has_values, text = word.partition("=")
+        if not has_values:
+            raise UserError(f"--vary needs values: --vary {word}=A,B")
+        found[path] = _values(f"--vary {path}", text)
+    return found
+
+
+def _values(what: str, text: str) -> list[Any]:
+    """Values with commas between them; each may be YAML, as ``{kind: mlr, ranks: [8, 8]}``."""
+    try:
+        values = yaml.safe_load(f"[{text}]")
+    except yaml.YAMLError as error:
+        raise UserError(f"{what} must be values with commas between them, not {text!r}") from error
+    # YAML 1.1 takes 1e-3 for a word
+    return [_number(one) if isinstance(one, str) else one for one in values]
+
+
+def _number(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = SentenceParser(
+        prog="tsattn compare",
+        usage="tsattn compare --config NAME --attention A,B [--seeds N] [options]\n"
+        "       tsattn compare --config NAME --vary PATH=A,B [options]\n"
+        "       tsattn compare RUN RUN [RUN ...]",
+        description=_DESCRIPTION,
+        epilog=_ENDING,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="folders of finished runs, the reference first")
+    parser.add_argument("-c", "--config", metavar="NAME", help="a file, or the name of an included configuration")
+    parser.add_argument("--attention", metavar="A,B", help="attentions to compare, the reference first: standard,mlr")
+    parser.add_argument("--vary", action="append", metavar="PATH=A,B", help="values of another option, instead")
+    parser.add_argument("--seeds", type=count, default=3, metavar="N", help="seeds of each model (default: 3)")
+    parser.add_argument("--margin", type=float, default=0.01, help="differences below it are equal (default: 0.01)")
+    add_running_options(parser, jobs=None)
+    parser.add_argument("--folder", metavar="DIR", help="working folder (default: runs/compare/NAME)")
+    parser.add_argument("--output", metavar="DIR", help="folder of the figure (default: the working folder, or here)")
+    return parser
