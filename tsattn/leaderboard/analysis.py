@@ -295,24 +295,27 @@ class Analysis:
                 or all that are shown where none has several attentions.
         """
         weights = {against: -1.0} | dict.fromkeys(models, 1 / len(models))
-        predictors = {self.parts[one][0] for one in weights}
-        if not alike and self._attentions[dataset]:
-            alike = [one for one in self.models[dataset] if self.parts[one][0] in predictors]
-        names = {*(alike or self.shown[dataset]), *weights}
         chosen = self.horizons[dataset] if horizons is None else horizons
         blank = Difference(estimate=math.nan, blocks=0, seeds=0)
         for horizon in chosen:
             if lacking := [one for one in weights if (dataset, horizon, one) not in self._runs_of]:
                 return replace(blank, reason=f"{lacking[0]} has no runs on {dataset} at horizon {horizon}")
+        predictors = {self.parts[one][0] for one in weights}
+        if not alike and self._attentions[dataset]:
+            alike = [one for one in self.models[dataset] if self.parts[one][0] in predictors]
+        names = [*dict.fromkeys([*(alike or self.shown[dataset]), *weights])]
         try:
             tables = [self._table(dataset, horizon, metric, names) for horizon in chosen]
             variances = [seed_variance(table) for table in tables]
-            known = next((one for one in variances if one.df), variances[0])
+            if not all(one.df for one in variances):  # another horizon lends its variance
+                others = (self._table(dataset, horizon, metric, names) for horizon in self.horizons[dataset])
+                known = next((one for one in map(seed_variance, others) if one.df), variances[0])
+                variances = [one if one.df else known for one in variances]
             found = difference(
                 tables,
                 weights,
                 horizons=[math.ceil(horizon / stretch_of(horizon)) for horizon in chosen],
-                variances=[one if one.df else known for one in variances],
+                variances=variances,
             )
             few = f"{dataset} has too few test windows for two blocks at horizon {max(chosen)}"
             return replace(found, reason=few) if found.blocks < 2 else found  # in steps, not in stretches

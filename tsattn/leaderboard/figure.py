@@ -141,6 +141,7 @@ def inline_svg(figure: Figure, label: str) -> str:
     assert view is not None
     text = f'<svg {view[0]} role="img" aria-label="{escape(label)}">{text.partition(">")[2]}'
     text = re.sub(r"font: (?:[a-z]+ )*([\d.]+px) [^;\"]*", r"font-size: \1", text)
+    text = text.replace("xlink:href", "href")  # whose prefix is not bound inside of HTML
     for place, colour in enumerate(COLOURS):
         text = text.replace(colour, f"var(--drawn-{place})")
     return text
