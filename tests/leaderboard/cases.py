@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import signal
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,13 +100,14 @@ class Bench:
     def records(self) -> Records:
         return Records.read(self.out)
 
-    def journal(self) -> list[dict[str, Any]]:
-        file = self.runs / "journal.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    def begun(self) -> list[str]:
+        """A line for each process that began a run, with its name."""
+        logs = sorted((self.runs / "logs").glob("*.txt"))
+        return [line for log in logs for line in log.read_text().splitlines() if line.startswith("begin ")]
 
-    def counts(self, event: str) -> Counter[str]:
-        """How often something happened to each key."""
-        return Counter(note["key"] for note in self.journal() if note["event"] == event)
+    def recorded(self) -> list[str]:
+        """Names of the files of records in the working folder."""
+        return sorted(path.name for path in (self.runs / "records").glob("*.parquet"))
 
 
 def bench(folder: Path, **changed: Any) -> Bench:

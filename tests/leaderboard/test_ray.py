@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.leaderboard.cases import bench, few
-from tsattn.leaderboard.run_record import LABELS
+from tsattn.leaderboard.records import LABELS
 
 pytest.importorskip("ray", reason="ray is not installed, so no suite is run on a cluster")
 
@@ -42,7 +42,7 @@ def test_one_of_two_nodes_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(list(tmp_path.glob("waits.*"))) == 3  # what was lost was begun again
     frame = made.records().frame
     assert frame["status"].tolist() == ["done"] * 5, worker.said()
-    assert made.counts("done").total() == 5
+    assert len(made.recorded()) == 5
     assert len(list((made.runs / "runs").glob("*/errors.parquet"))) == 5
     here = bench(tmp_path / "here", **few())
     assert here.run() == 0

@@ -13,8 +13,7 @@ from tests.leaderboard.cases import SMOKE
 from tsattn.cli.benchmark import find_suite
 from tsattn.errors import UserError
 from tsattn.experiments.configs import config_names
-from tsattn.leaderboard.suite import ORDER, Suite
-from tsattn.leaderboard.suite_file import read_suite
+from tsattn.leaderboard.suite import ORDER, Suite, read_suite
 
 
 def suite(folder: Path, **changed: Any) -> Suite:
@@ -35,7 +34,8 @@ def test_what_is_read(tmp_path: Path) -> None:
     assert made.values["data.init_args.context_length"] == 48
     assert made.attentions["calendar"].limits.most_seeds(8) == 1
     assert made.attentions["mlr"].description == {"kind": "mlr", "ranks": [2, 2]}
-    assert made.selection is None
+    assert list(made.seeds_of("co2", 8, "patchtst", "calendar")) == [1]
+    assert not made.seeds_of("co2", 4, "patchtst", "calendar")
 
 
 @pytest.mark.parametrize("name", config_names("suites/*.yaml"))
@@ -53,55 +53,60 @@ def test_a_suite_that_is_not_there() -> None:
 
 PREDICTOR = SMOKE["predictors"]["patchtst"]
 
+ASK = {"ask": "Does it help?", "arms": ["patchtst, mlr"], "against": "patchtst, standard"}
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "key": ({"horizon": [8]}, r"a suite has no key 'horizon' \(did you mean horizons\?\); valid: data, horizons"),
+    "key": (
+        {"horizon": [8]},
+        r"a suite has the key 'horizon', which is not among its keys \(did you mean horizons\?\)",
+    ),
     "data": ({"data": []}, "a suite must name data"),
     "public": ({"data": ["ETTh9"]}, "unknown data set 'ETTh9'; valid: ETTh1"),
     "nameless": ({"data": [{"class_path": "CO2DataModule"}]}, "a data set is a public one's name, or a mapping"),
-    "twice": ({"data": ["ETTh1", {"name": "ETTh1"}]}, "two data sets are called ETTh1; give each a name of its own"),
-    "fresh": (
-        {"selection": {"search": "leaderboard", "trials": 2, "folds": 0, "horizon": 8}, "fresh_seeds": [1]},
-        "fresh_seeds has 1, the first seed, with which values are chosen; fresh are those after it",
-    ),
-    "horizons": ({"horizons": [8, 8]}, "one of horizons is there twice"),
+    "twice": ({"data": ["ETTh1", {"name": "ETTh1"}]}, "two data sets have one name"),
+    "horizons": ({"horizons": [8, 8]}, "horizons names a horizon twice"),
     "steps": ({"horizons": [0]}, "each of horizons must be at least 1 and a whole number, not 0"),
-    "seeds": ({"seeds": {8: 2}}, "seeds says no number for horizon 4"),
+    "seeds": ({"seeds": {8: 2}}, "seeds gives no number for horizon 4"),
     "no seeds": ({"seeds": 0}, "seeds must be at least 1"),
     "seeds twice": (
         {"predictors": {"both": {"backbone": {"kind": "ensemble", "members": ["ridge"], "seeds": 4}, "seeds": 2}}},
-        "both is the mean of several seeds, and with another first seed it would be of some of the same trainings",
+        "both is a mean of seeds, which other first seeds would share: leave out its seeds",
     ),
     "order": ({"order": ["seed"]}, "order must name each of seed, horizon, dataset, predictor, attention once"),
     "values": ({"values": {"data.prediction_length": 8}}, "values cannot set data.init_args.prediction_length"),
-    "both": ({"predictors": {"a": {"backbone": "ridge", "mix": {"of": ["b"]}}}}, "must have a backbone, its descr"),
-    "mix": ({"predictors": {"a": {"mix": {"of": ["b"]}}}}, "the mix a is of b, which is no other predictor"),
-    "itself": ({"predictors": {"a": {"mix": {"of": ["a"]}}}}, "the mix a is of a, which is no other predictor"),
+    "both": ({"predictors": {"a": {"backbone": "ridge", "mix": {"of": ["b"]}}}}, "needs either a backbone"),
+    "mix": ({"predictors": {"a": {"mix": {"of": ["b"]}}}}, "the mix a is of 'b', which is not among predictors"),
+    "itself": ({"predictors": {"a": {"mix": {"of": ["a"]}}}}, "the mix a must list the other predictors"),
     "weights": (
         {"predictors": {"r": "ridge", "a": {"mix": {"of": ["r"], "weights": [0.5, 0.5]}}}},
         "weights of the mix a must be 1 numbers of at least 0",
     ),
     "mix values": (
         {"predictors": {"r": "ridge", "a": {"mix": {"of": ["r"]}, "values": {"model.loss": "mae"}}}},
-        "a is a mix: values and their selection belong to the predictors",
+        "a is a mix: give values to the predictors that it is made of",
     ),
     "mixed mixes": (
         {"predictors": {"r": "ridge", "a": {"mix": {"of": ["r"]}}, "b": {"mix": {"of": ["a"]}}}},
-        "the mix b is of a, a mix itself",
+        "the mix b is of 'a', which is not among predictors, mixes aside",
     ),
-    "longer": (
-        {"predictors": {"p": {**PREDICTOR, "goes_on_with": "q"}}},
-        "p goes on with q, which must be a predictor of the suite that begins anew",
-    ),
-    "itself longer": ({"predictors": {"p": {**PREDICTOR, "goes_on_with": "p"}}}, "p goes on with p, which must be a"),
     "limits": (
         {"predictors": {"p": {**PREDICTOR, "attentions": ["mrl"]}}},
-        r"p is restricted to mrl, which is not under attentions \(did you mean mlr\?\)",
+        r"p is restricted to 'mrl', which is not among attentions \(did you mean mlr\?\)",
     ),
-    "by data": ({"predictors": {"p": {"backbone": "ridge", "by_data": {"x": {}}}}}, "by_data of p names x"),
+    "by data": ({"predictors": {"p": {"backbone": "ridge", "by_data": {"x": {}}}}}, "by_data of p names 'x'"),
     "attention": ({"attentions": {"a": 3}}, "the attention a must be a kind or a description, not 3"),
-    "selection": ({"selection": {"trials": 3}}, "selection must name a search space under search"),
-    "folds": ({"selection": {"search": "mlr", "folds": 1}}, "folds of the selection must be 0"),
-    "which": ({"selection": {"search": "mlr", "attentions": "all"}}, "must be each or first, not all"),
+    "chosen": (
+        {"chosen": {"co2": {"patchtst, mrl": {}}}},
+        r"chosen names 'patchtst, mrl'.* \(did you mean patchtst, mlr\?\)",
+    ),
+    "show": ({"show": "patch"}, "show names 'patch', which is not among predictors"),
+    "question": ({"questions": [{"ask": "Why?"}]}, "a question needs arms"),
+    "arm": (
+        {"questions": [{**ASK, "against": "ridg"}]},
+        r"names 'ridg', which is not among the arms .*did you mean ridge",
+    ),
+    "metric": ({"questions": [{**ASK, "metric": "rmse"}]}, "metric of a question must be mse or mae, not rmse"),
+    "margin": ({"margin": 5}, "margin must lie between 0 and 1, not 5"),
 }
 
 
@@ -115,7 +120,7 @@ def test_what_is_refused(name: str, tmp_path: Path) -> None:
 
 def test_what_is_no_suite(tmp_path: Path) -> None:
     path = tmp_path / "none.yaml"
-    for text, message in (("a: [", "is not YAML"), ("- a", "a suite is a mapping with the keys data, horizons")):
+    for text, message in (("a: [", "not YAML"), ("- a", "a suite must be a mapping with the keys data, horizons")):
         path.write_text(text)
         with pytest.raises(UserError, match=message):
             read_suite(path)
@@ -123,18 +128,29 @@ def test_what_is_no_suite(tmp_path: Path) -> None:
 
 def test_a_part_of_a_suite(tmp_path: Path) -> None:
     made = suite(tmp_path)
-    part = made.narrowed(data=["ETTh1"], predictors=["patchtst+ridge"], attentions=["btt", "mlr"], seeds=3)
-    assert list(part.predictors) == ["patchtst", "ridge", "patchtst+ridge"]  # what a mix is of comes along
-    assert part.data["ETTh1"].source["class_path"] == "PublicDataModule"
-    assert [one.description for one in part.attentions.values()] == ["btt", {"kind": "mlr", "ranks": [2, 2]}]
-    assert part.seeds == 3
+    part = made.narrowed(predictors=["patchtst+ridge"], attentions=["mlr"], horizons=[4], seeds=1)
+    assert list(part.predictors) == ["patchtst", "ridge", "patchtst+ridge"]  # with the members of a mix
+    assert (list(part.attentions), part.horizons, part.seeds) == (["mlr"], (4,), {8: 1, 4: 1})
+    assert made.narrowed(seeds=9).seeds == made.seeds
     assert made.narrowed() == made
-    for words, message in (
-        ({"data": ["ETTh3"]}, r"no data set 'ETTh3' \(did you mean ETTh\d\?\); valid: co2, ETTh1"),
-        ({"predictors": ["patch"]}, "no predictor 'patch'.*; valid: ridge, patchtst, patchtst.ridge, patchtst x2, "),
-        ({"attentions": ["standart"]}, r"no attention 'standart' \(did you mean standard\?\); valid: standard, mlr"),
-        ({"horizons": [2]}, "the suite toy says no number of seeds at horizon 2: --seeds"),
+    for key, name, message in (
+        ("data", "co3", r"has no co3 in data \(did you mean co2\?\); it has co2"),
+        ("predictors", "patch", "it has ridge, patchtst, patchtst.ridge, patchtst x2"),
+        ("attentions", "standart", r"did you mean standard"),
+        ("horizons", 2, "has no 2 in horizons; it has 8, 4"),
     ):
         with pytest.raises(UserError, match=message):
-            made.narrowed(**words)  # type: ignore[arg-type]
-    assert made.narrowed(horizons=[2], seeds=1).horizons == (2,)
+            made.narrowed(**{key: [name]})
+
+
+def test_questions(tmp_path: Path) -> None:
+    made = suite(tmp_path, questions=[ASK, {**ASK, "metric": "mae", "data": ["co2"], "posed": "after"}], margin=0.02)
+    first, second = made.questions
+    assert (first.arms, first.against, first.metric, first.data) == (
+        ("patchtst, mlr",),
+        "patchtst, standard",
+        "mse",
+        None,
+    )
+    assert (first.posed_before, second.posed_before, second.data, made.margin) == (True, False, ("co2",), 0.02)
+    assert Suite.of("again", made.text).questions == made.questions

@@ -24,7 +24,6 @@ _COMMANDS = {
     "export": "write a trained model as one file that torch alone, or an ONNX runtime, forecasts with",
     "tune": "search for better values of a configuration, by validation alone",
     "compare": "train models that differ in one thing, or take finished runs: differences with intervals",
-    "compare": "train models that differ in one thing, or take finished runs: differences with intervals",
     "benchmark": "run a suite: predictors and attentions on data sets, a record of each run",
     "report": "write the page of a benchmark: the answer, a figure, a table, differences with intervals",
     "cost": "parameters, flops and key cache of an attention, in closed form and as measured",
@@ -35,7 +34,6 @@ _COMMANDS = {
 # the modules of commands whose words are not those of an experiment
 _OWN_WORDS = {
     "benchmark": "benchmark",
-    "compare": "compare",
     "compare": "compare",
     "cost": "cost_table",
     "datasets": "datasets",
@@ -60,7 +58,6 @@ examples:
   python -m tsattn attention --run runs/ETTh1/transformer_mlr/TIME --window 0 --level all
   python -m tsattn export --run runs/ETTh1/transformer_mlr/TIME --output model.pt2
   python -m tsattn tune --config etth1_mlr.yaml --search search/mlr.yaml --trials 40 --timeout 2h
-  python -m tsattn compare --config co2_mlr.yaml --attention standard,swa,btt,mlr --seeds 3
   python -m tsattn compare --config co2_mlr.yaml --attention standard,swa,btt,mlr --seeds 3
   python -m tsattn benchmark --suite ett --dry-run
   python -m tsattn report benchmarks/results/leaderboard/ett

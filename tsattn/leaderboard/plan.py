@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tsattn.attention import complete_attention
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.dotted import BACKBONE, get_at, paths, with_values
@@ -133,7 +134,14 @@ class Planner:
         return str(self._once(f"key {_text(experiment.to_dict())}", lambda: self._new_key(experiment)))
 
     def _check(self, suite: Suite) -> None:
-        """Refuse predictors that are wrong by themselves: only what is wrong in combination does not apply."""
+        """Refuse attentions and predictors that are wrong by themselves: a combination may not apply."""
+        for one in suite.attentions.values():
+            for given in (one.description, *one.by_data.values()):
+                for layer in given if isinstance(given, list) else [given]:
+                    try:
+                        complete_attention(layer)
+                    except UserError as error:
+                        raise UserError(f"the attention {one.name} of the suite {suite.name}: {error}") from error
         data, horizon = next(iter(suite.data.values())), suite.horizons[0]
         for arm in suite.predictors.values():
             if arm.mix is None:

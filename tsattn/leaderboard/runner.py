@@ -116,7 +116,10 @@ class Runner:
         elsewhere: set[str] = set()
         try:
             while left := self.left():
-                ready = [entry for entry in left if entry.key not in running and self._has_members(entry)]
+                if self._fail_with_members(left):
+                    continue
+                to_come = {entry.key for entry in left}
+                ready = [one for one in left if one.key not in running and not to_come & set(one.members)]
                 elsewhere = {key for key in elsewhere if self._is_held(key)}
                 for entry in [entry for entry in ready if entry.key not in elsewhere][: workers.free]:
                     running[entry.key] = entry, time.monotonic()
@@ -215,10 +218,17 @@ class Runner:
             first.setdefault(entry.key or str(number), entry)
         return list(first.values())
 
-    def _has_members(self, entry: Entry) -> bool:
-        """Whether the members of an ensemble are there, or are not to come: a mix is trained without them then."""
-        to_come = {other.key for other in self.left()}
-        return not to_come & set(entry.members)
+    def _fail_with_members(self, left: Sequence[Entry]) -> bool:
+        """Record as failed what has a member that failed; whether there was any."""
+        failed = {one.key: self.row(one) or {} for one in self._unique() if self.state(one) == "failed"}
+        lost = [(entry, key) for entry in left for key in entry.members if key in failed]
+        for entry, key in lost:
+            self._fail(entry, f"a member failed: {failed[key].get('reason')}")
+        return bool(lost)
+
+    def _fail(self, entry: Entry, reason: str) -> None:
+        labels = {"suite": self.name, **entry.labels, "key": entry.key}
+        self.folder.keep({**labels, "status": "failed", "reason": reason})
 
     def _is_held(self, key: str) -> bool:
         with self.folder.held(key) as is_free:
@@ -235,8 +245,7 @@ class Runner:
     def _end(self, entry: Entry, outcome: str, wall: float) -> None:
         """Say what became of a run."""
         if outcome:
-            blank = {"suite": self.name, **entry.labels, "key": entry.key}
-            self.folder.keep({**blank, "status": "failed", "reason": outcome})
+            self._fail(entry, outcome)
         row = self.row(entry)
         if row is None:
             return  # it was interrupted

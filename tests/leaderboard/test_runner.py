@@ -1,0 +1,248 @@
+"""Suites that are run: each run once, whatever is killed, and failures beside results."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.leaderboard.cases import SMOKE, Bench, bench, few
+from tsattn.experiments import Experiment, run
+from tsattn.leaderboard.plan import Planner
+from tsattn.leaderboard.records import LABELS, Records
+from tsattn.leaderboard.suite import read_suite
+
+pytestmark = pytest.mark.slow
+
+RESULTS = [*LABELS, "status", "key", "mse", "mae", "mase", "validation_mse", "windows", "trained_windows", "digest"]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A suite that two workers ran."""
+    made = bench(tmp_path_factory.mktemp("done"), origins=2)
+    assert made.run("--jobs", "2") == 0
+    return made
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 240) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.01)
+
+
+def workers_of(made: Bench) -> set[int]:
+    """The processes that began a run and are there."""
+    pids = {int(line.rpartition(" ")[2]) for line in made.begun()}
+    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
+
+
+def test_a_record_is_that_of_the_experiment(done: Bench) -> None:
+    records = done.records()
+    frame = records.done.set_index(["predictor", "attention", "horizon"])
+    assert len(records) == 15
+    assert len(done.begun()) == 15
+    assert set(frame["status"]) == {"done"}
+    assert records.suites == {"smoke": (done.folder / "smoke.yaml").read_text()}
+    entries = Planner().plan(read_suite(done.folder / "smoke.yaml"))
+    (entry,) = [one for one in entries if (one.arm, one.horizon) == ("patchtst, mlr", 4)]
+    row = frame.loc[("patchtst", "mlr", 4)]
+    assert entry.experiment is not None
+    result = run(Experiment.of(entry.experiment.to_dict()))
+    assert result.errors is not None
+    scores = result.errors.scores()
+    assert (row["key"], row["windows"]) == (result.key, scores["windows"])
+    np.testing.assert_allclose([row["mse"], row["mae"]], [scores["mse_scaled"], scores["mae_scaled"]], rtol=1e-6)
+    sums, counts, _ = records.errors(row["key"], "mse")
+    assert sums.sum() / counts.sum() == pytest.approx(row["mse"], rel=1e-5)
+    assert row["seconds"] > 0
+    assert row["parameters"] == result.fitted.predictor.num_parameters
+    assert frame["digest"].notna().to_dict() == {key: key[0] == "patchtst" for key in frame.index}
+    origins = dict(zip(records.table["key"].to_pylist(), records.table["origin_mse"].to_pylist(), strict=True))
+    assert {entry.key: len(origins[entry.key]) for entry in entries if entry.key} == {
+        entry.key: entry.origins for entry in entries if entry.key
+    }
+
+
+def test_what_is_finished_is_not_repeated(done: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (done.out / "records.parquet").read_bytes()
+    assert done.run() == 0
+    assert "smoke: 16 runs: 1 does not apply, 15 done" in capsys.readouterr().out
+    assert len(done.begun()) == 15
+    assert (done.out / "records.parquet").read_bytes() == before
+    assert done.run("--predictor", "ridge", "--horizon", "8") == 0  # a part loses nothing of the rest
+    assert (done.out / "records.parquet").read_bytes() == before
+
+
+def test_a_dry_run_lists_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], done: Bench) -> None:
+    fresh = bench(tmp_path / "fresh")
+    assert fresh.run("--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "left            co2 8: patchtst+ridge, mlr, seed 2\n" in said
+    assert "does not apply  co2 8: patchtst, calendar: ranks [1, 1] sum to 2" in said
+    assert "15 to be run" in said
+    assert [path.name for path in fresh.folder.iterdir()] == ["smoke.yaml"]
+    fresh.out.mkdir()
+    (fresh.out / "records.parquet").write_bytes((done.out / "records.parquet").read_bytes())
+    fresh.write(seeds={8: 3, 4: 1})
+    assert fresh.run("--dry-run") == 0  # records alone tell what is done, and how long the rest takes
+    said = capsys.readouterr().out
+    assert "15 done, 4 to be run" in said
+    assert re.search(r"about \d+ s left, 1 at once", said)
+
+
+def test_records_of_data_that_are_not_at_hand_are_kept(done: Bench, tmp_path: Path) -> None:
+    made = bench(tmp_path)
+    content = copy.deepcopy(SMOKE)
+    made.out.mkdir()
+    (made.out / "records.parquet").write_bytes((done.out / "records.parquet").read_bytes())
+    content["data"].append(
+        {"name": "gone", "class_path": "CSVDataModule", "init_args": {"path": str(tmp_path / "x.csv")}}
+    )
+    made.write(**content)
+    rows = [{**row, "dataset": "gone", "key": f"{row['key'][:-1]}x"} for row in made.records().table.to_pylist()]
+    rows += made.records().table.to_pylist()
+    Records.of(rows).write(made.out)
+    assert made.run("--predictor", "ridge") == 0
+    assert made.records().frame["dataset"].value_counts().to_dict() == {"gone": 15, "co2": 15}
+
+
+def test_what_has_changed_is_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = bench(tmp_path, **few())
+    assert made.run() == 0
+    before = made.records().frame.set_index("predictor")["key"]
+    content = few()
+    content["predictors"]["patchtst"]["by_data"]["co2"]["model.learning_rate"] = 0.005
+    made.write(**content)
+    assert made.run() == 0
+    assert "2 records of an earlier version of the suite left out" in capsys.readouterr().out
+    after = made.records().frame.set_index("predictor")["key"]
+    assert {name: after[name] == before[name] for name in after.index} == {
+        **{"ridge": True, "patchtst": False, "patchtst+ridge": False}
+    }
+    assert len(made.begun()) == 5
+    made.write(**few())
+    assert made.run() == 0  # the earlier runs are still in the working folder
+    assert len(made.begun()) == 5
+    assert made.records().frame.set_index("predictor")["key"].equals(before)
+
+
+def test_failures_are_recorded_and_the_others_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    diverging: dict[str, Any] = {"backbone": SMOKE["predictors"]["patchtst"]["backbone"]}
+    diverging["values"] = {"model.learning_rate": 1e30, "model.warmup_steps": 0, "trainer.gradient_clip_val": None}
+    more = {
+        "diverging": diverging,
+        "with it": {"mix": {"of": ["diverging", "ridge"]}},
+        "broken": "tests.leaderboard.cases.Broken",
+        "killed": "tests.leaderboard.cases.Killed",
+    }
+    made = bench(tmp_path, **few(**more))
+    assert made.run("--jobs", "2") == 0
+    frame = made.records().frame.set_index("predictor")
+    assert frame["status"].to_dict() == {
+        **{"ridge": "done", "patchtst": "done", "patchtst+ridge": "done"},
+        **{"diverging": "failed", "with it": "failed", "broken": "failed", "killed": "failed"},
+    }
+    reasons = frame["reason"]
+    assert "diverged" in reasons["diverging"] or "not finite" in reasons["diverging"]
+    assert reasons["with it"] == f"a member failed: {reasons['diverging']}"
+    assert reasons["broken"] == "RuntimeError: something broke"
+    assert reasons["killed"] == "its process was ended by SIGKILL, as when memory runs out"
+    said = capsys.readouterr().out
+    assert "failed: co2 8: broken: RuntimeError: something broke" in said
+    assert "run failed ones again with --retry-failed" in said
+    assert "Traceback" in "".join(path.read_text() for path in (made.runs / "logs").iterdir())
+    assert made.run() == 0
+    assert len(made.begun()) == 6  # failed ones are not run again by themselves
+    assert made.run("--retry-failed", "--predictor", "broken") == 0
+    assert len(made.begun()) == 7
+
+
+def test_killed_three_times(done: Bench, tmp_path: Path) -> None:
+    made = bench(tmp_path, horizons=[8])
+    finished: dict[str, int] = {}
+
+    def kept() -> None:
+        """What was recorded is there, as it was."""
+        changed = {path.name: path.stat().st_mtime_ns for path in (made.runs / "records").glob("*.parquet")}
+        assert finished.items() <= changed.items()
+        finished.update(changed)
+
+    def is_trained() -> bool:
+        under_way = (made.runs / "runs").glob("*/checkpoints/last.ckpt")
+        return any(not (path.parents[1] / "metrics.json").exists() for path in under_way)
+
+    moments = [
+        lambda: len(made.begun()) >= 1,
+        lambda: len(made.begun()) >= 4 and is_trained(),
+        lambda: len(made.begun()) >= 8,
+    ]
+    for number, moment in enumerate(moments):
+        worker = made.start("--jobs", "2")
+        wait_for(moment)
+        if number == 1:  # all at once, as when the machine goes down
+            for pid in workers_of(made):
+                os.kill(pid, signal.SIGKILL)
+        worker.kill()
+        wait_for(lambda: not workers_of(made))  # they end with their parent
+        assert "Traceback" not in worker.said()
+        kept()
+    assert made.run("--jobs", "2") == 0
+    kept()
+    assert len(made.recorded()) == 10
+    assert len(made.begun()) <= 10 + 3 * 2, "more began again than was under way"
+    expected = done.records().frame.query("horizon == 8").reset_index(drop=True)
+    pd.testing.assert_frame_equal(made.records().frame[RESULTS], expected[RESULTS])
+    assert not list(made.runs.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
+    slow = {"kind": "tests.leaderboard.cases.Slow", "gate": str(tmp_path / "gate")}
+    made = bench(tmp_path, **few(slow={"backbone": slow}))
+    worker = made.start("--jobs", "2")
+    wait_for(lambda: bool(list(tmp_path.glob("waits.*"))) and len(made.recorded()) == 3)
+    assert worker.process.pid is not None
+    os.kill(worker.process.pid, number)
+    assert worker.end() == 130, worker.said()
+    assert "resume with `tsattn benchmark --suite" in worker.said()
+    assert "Traceback" not in worker.said()
+    wait_for(lambda: not workers_of(made))
+    assert made.records().frame["status"].tolist() == ["done"] * 3
+    (tmp_path / "gate").touch()
+    assert made.run() == 0
+    assert made.records().frame["status"].tolist() == ["done"] * 4
+    assert len(made.begun()) == 5
+
+
+def test_two_processes_in_one_folder(tmp_path: Path) -> None:
+    made = bench(tmp_path, **few())
+    workers = [made.start() for _ in range(2)]
+    for worker in workers:
+        assert worker.end() == 0, worker.said()
+    assert len(made.begun()) == len(made.recorded()) == 3
+    assert made.records().frame["status"].tolist() == ["done"] * 3
+
+
+def test_what_was_measured_but_not_recorded_is_not_trained_again(done: Bench, tmp_path: Path) -> None:
+    made = bench(tmp_path, **few())
+    assert made.run() == 0
+    key = made.records().frame.set_index("predictor").loc["patchtst", "key"]
+    checkpoint = made.runs / "runs" / key[:24] / "checkpoints" / "best.ckpt"
+    changed = checkpoint.stat().st_mtime_ns
+    before = made.records().frame[RESULTS]
+    (made.runs / "records" / f"{key}.parquet").unlink()  # killed between the two
+    (made.out / "records.parquet").unlink()
+    assert made.run() == 0
+    assert checkpoint.stat().st_mtime_ns == changed
+    pd.testing.assert_frame_equal(made.records().frame[RESULTS], before)
