@@ -39,7 +39,6 @@ def test_the_arm_of_the_least_validation_error_is_written_without_defaults(tmp_p
         Experiment.of({**asked, "seed_everything": seed}).with_values({"data.prediction_length": horizon}).to_yaml()
         for seed, horizon in ((1, 24), (2, 24), (1, 48))
     ]
-    plain = {"backbone": {"kind": "ridge"}}
     runs = [
         row("ETTh1", 24, "patchtst", "standard", 1, validation_mse=0.5),
         row("ETTh1", 48, "patchtst", "standard", 1, validation_mse=0.5),

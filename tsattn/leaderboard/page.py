@@ -369,6 +369,11 @@ def _all_models(analysis: Analysis) -> Detail:
     for dataset, model, mse, mae, mase, parameters, seconds in columns.itertuples(index=False):
         scores = map(_number, (mse, mae, mase))
         rows.append([dataset, _code(model), *scores, _size(parameters), f"{seconds:.0f}"])
+    for (dataset, model), part in analysis.by_horizon.groupby(["dataset", "model"], sort=False):
+        if (dataset, model) not in analysis.scores.index:
+            means = part[["mse", "mae", "mase", "parameters", "seconds"]].mean()
+            cells = [*map(_number, means[:3]), _size(means["parameters"]), f"{means['seconds']:.0f}"]
+            rows.append([dataset, f"{_code(model)} at {_listed(map(str, sorted(part['horizon'])))}", *cells])
     heads = ["data set", "model", "MSE", "MAE", "MASE", "parameters", "seconds"]
     return Detail("All models", ["Means over horizons and seeds. Seconds are of one training."], Table(heads, rows))
 
