@@ -180,7 +180,7 @@ def test_the_defaults_are_those_that_were_measured() -> None:
     measured = {
         name: cells.split(" | ") for name, cells in re.findall(r"^\| (\w+) \| (\d.*) \|$", record, re.MULTILINE)
     }
-    page = (DOCS / "results.md").read_text("utf-8").split("## Beside neuralforecast")[1].split("\n## ")[0]
+    page = (DOCS / "results.md").read_text("utf-8").split("## Compared with neuralforecast")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (CO2|\w.*) \| (\d+) \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) == len(measured) > 0
     for data, horizon, cells in rows:

@@ -160,22 +160,22 @@ def _answer(analysis: Analysis) -> list[str]:
     if analysis.claims:
         counts = [len(analysis.datasets) - len(claim.left_out) for claim in analysis.claims.values()]
         where = f"on average over {max(counts)} data sets"
-        verdicts = {name: claim.verdict(analysis.margin(analysis.datasets)) for name, claim in analysis.claims.items()}
-        better = [name for name, verdict in verdicts.items() if verdict == "better"]
+        margin = analysis.margin(analysis.datasets)
+        verdicts = [(name, claim.verdict(margin)) for name, claim in analysis.claims.items()]
         estimates: dict[str, Estimate] = {_code(name): claim for name, claim in analysis.claims.items()}
         subject = "mean differences"
     else:
         where = f"on {_listed(analysis.datasets)}"
-        better = [analysis.short(pair.model) for pair in pairs if pair.verdict == "better"]
+        verdicts = [(analysis.short(pair.model), pair.verdict) for pair in pairs]
         many = len({pair.dataset for pair in pairs}) > 1
         estimates = {
             f"`{analysis.short(pair.model)}`{f' on {pair.dataset}' if many else ''}": pair.mse for pair in pairs
         }
         subject = "differences"
-    names = list(dict.fromkeys(better))
-    is_are = "is" if len(names) == 1 else "are"
-    helped = f"{_listed(map(_code, names))} {is_are} better than" if names else f"no {noun} is measurably better than"
-    sentences = [f"{where[0].upper()}{where[1:]}, {helped} `{reference}`."]
+    better, worse = (_are(verdicts, word) for word in ("better", "worse"))
+    said = f"{better} than `{reference}`" if better else f"no {noun} is measurably better than `{reference}`"
+    said += f", and {worse}" if worse and not better else ""
+    sentences = [f"{where[0].upper()}{where[1:]}, {said}."]
     ends = {name: one.percent_interval() for name, one in estimates.items() if not math.isnan(one.standard_error)}
     if ends:
         lowest, highest = min(ends, key=lambda one: ends[one][0]), max(ends, key=lambda one: ends[one][1])
@@ -184,6 +184,12 @@ def _answer(analysis: Analysis) -> list[str]:
             f"to {_percent(ends[highest][1])} ({highest})."
         )
     return [*sentences, *_against_linear(analysis, reference)]
+
+
+def _are(verdicts: Sequence[tuple[str, str]], word: str) -> str:
+    """``a and b are better``; nothing where none has this verdict."""
+    names = dict.fromkeys(_code(name) for name, verdict in verdicts if verdict == word)
+    return f"{_listed(names)} {'is' if len(names) == 1 else 'are'} {word}" if names else ""
 
 
 def _lowest(analysis: Analysis, dataset: str) -> str:
