@@ -2,8 +2,8 @@
 
     python benchmarks/presets.py benchmarks/results/leaderboard/ett
 
-For each data set of the records: the arm that validation chose over all horizons, of those that hold a trained
-attention alone or with a quarter of the weight or more, as it was run with the first seed at the shortest horizon.
+For each data set of the records: the model with a trained attention that validation chose over all horizons, as it was
+run with the first seed at the shortest horizon.
 Written are `etth1.yaml` and so on, with nothing in them that is a default anyway.
 """
 
@@ -16,13 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from tsattn.experiments import Experiment
+from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.standings import RankedArm, Standings
-from tsattn.leaderboard.summaries import choices, horizon_means, scores
 
 KEPT = (
     "class_path",
@@ -39,25 +37,21 @@ FOLDER = Path(__file__).parents[1] / "configs"
 
 def presets(folder: Path) -> dict[str, str]:
     """The content of each file, by its name."""
-    board = Standings(Records.read(folder))
-    found = choices(board, horizon_means(board, scores(board)))
-    found = found[(found["among"] == "attention") & (found["by"] == "validation")]
-    return {f"{row['dataset'].lower()}.yaml": preset(board, row) for _, row in found.iterrows()}
+    analysis = Analysis(Records.read(folder))
+    chosen = {dataset: analysis.chosen(dataset, attention=True) for dataset in analysis.datasets}
+    return {f"{dataset.lower()}.yaml": preset(analysis, dataset, model) for dataset, model in chosen.items() if model}
 
 
-def preset(board: Standings, row: pd.Series[Any]) -> str:
+def preset(analysis: Analysis, dataset: str, model: str) -> str:
     """The content of one."""
-    arm, dataset = RankedArm(row["predictor"], row["attention"]), str(row["dataset"])
-    done = board.done
-    done = done[
-        (done["dataset"] == dataset) & (done["predictor"] == arm.predictor) & (done["attention"] == arm.attention)
-    ]
-    horizon = min(board.horizons(dataset))
-    run = done[done["horizon"] == horizon].sort_values("seed").iloc[0]
+    horizons = analysis.horizons[dataset]
+    runs = analysis.runs
+    own = runs[(runs["dataset"] == dataset) & (runs["model"] == model) & (runs["horizon"] == horizons[0])]
+    run = own.sort_values("seed").iloc[0]
     head = (
-        f"# {dataset}: {arm}, which has the lowest validation MSE over the horizons "
-        f"{', '.join(map(str, board.horizons(dataset)))}\n"
-        f"# in the suite {run['suite']}; its values are those of horizon {horizon}, another one with "
+        f"# {dataset}: {model}, which has the lowest validation MSE over the horizons "
+        f"{', '.join(map(str, horizons))}\n"
+        f"# in the suite {run['suite']}; its values are those of horizon {horizons[0]}, another one with "
         "--data.prediction_length.\n"
     )
     return head + yaml.safe_dump(shortest(yaml.safe_load(run["experiment"])), sort_keys=False, width=110)

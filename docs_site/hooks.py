@@ -18,7 +18,7 @@ from docs_site.missing_docstrings import undocumented
 from docs_site.name_pages import name_pages
 from docs_site.notebook_pages import notebook_page
 from docs_site.repository_links import relinked, repository_path, site_path
-from docs_site.result_pages import result_files, results_page, with_whole_page
+from docs_site.result_pages import result_files, results_page
 
 LOG = logging.getLogger("mkdocs.hooks.tsattn")
 ROOT = Path(__file__).parents[1]
@@ -62,7 +62,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     path = repository_path(page.file.src_uri)
     if path.startswith("benchmarks/"):  # tables of numbers, which nobody looks up by their words
         page.meta["search"] = {"exclude": True}
-        markdown = with_whole_page(markdown)
     return relinked(TEST_COMMENT.sub("", markdown), path, ROOT, lambda file: _add(files, config, file))
 
 

@@ -16,7 +16,7 @@ from tsattn.data import DATA_MODULES
 from tsattn.descriptions import imported
 from tsattn.experiments.configs import config_names, find_config
 from tsattn.experiments.schema import ExperimentParser, add_experiment
-from tsattn.leaderboard import suite_file, suite_keys
+from tsattn.leaderboard import suite
 from tsattn.tuning import search_file, search_keys
 
 __all__ = ["configuration_page", "search_page", "suite_page"]
@@ -87,8 +87,8 @@ def configuration_page() -> str:
 
 def suite_page() -> str:
     """Every key of a suite."""
-    parts = [_SUITE, _example(suite_file)]
-    for title, keys in suite_keys.PARTS.items():
+    parts = [_SUITE, _example(suite)]
+    for title, keys in suite.KEYS.items():
         parts += [f"## {title}\n", _keys(keys)]
     parts += ["## Suites that come along\n", _listed("suites/*.yaml", "suite")]
     return "\n".join(parts)

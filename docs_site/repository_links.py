@@ -24,8 +24,6 @@ _FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2", re.MULTILINE | re.DOTALL)
 
 def site_path(path: str) -> str:
     """Where a file of the repository stands on the site."""
-    if path.endswith(".html"):  # beside a page of the same name
-        return f"{path.removesuffix('.html')}_with_figures.html"
     return _RENAMED.get(path) or re.sub(r"\.ipynb$", ".md", path.removeprefix("docs/"))
 
 

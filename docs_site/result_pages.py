@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["result_files", "results_page", "with_whole_page"]
+__all__ = ["result_files", "results_page"]
 
 RESULTS = "benchmarks/results"
 
@@ -23,13 +23,13 @@ _TITLES = {
 
 
 def result_files(root: Path) -> list[str]:
-    """Reports, whole pages and figures, by their paths in the repository."""
-    found = (path for path in (root / RESULTS).rglob("*") if path.suffix in (".md", ".html", ".png", ".svg"))
+    """Reports and figures, by their paths in the repository."""
+    found = (path for path in (root / RESULTS).rglob("*") if path.suffix in (".md", ".png", ".svg"))
     return sorted(path.relative_to(root).as_posix() for path in found)
 
 
 def results_page(root: Path) -> str:
-    """Reports by folder, with the whole page of a report where there is one, and figures that stand in no report."""
+    """Reports by folder."""
     files = result_files(root)
     folders: dict[str, list[str]] = {}
     for file in files:
@@ -40,16 +40,9 @@ def results_page(root: Path) -> str:
     for folder in sorted(folders, key=order.index):
         parts.append(f"## {_TITLES.get(folder, folder.replace('_', ' ').capitalize())}\n")
         for file in sorted(folders[folder], key=lambda file: (file.count("/"), file)):
-            page = Path(file).with_suffix(".html").as_posix()
-            whole = f" ([with figures, and tables to sort](../../{page}))" if page in files else ""
-            parts.append(f"- [{_title(root / file)}](../../{file}){whole}")
+            parts.append(f"- [{_title(root / file)}](../../{file})")
         parts.append("")
     return "\n".join(parts)
-
-
-def with_whole_page(report: str) -> str:
-    """A report with a link to the page that it says has figures."""
-    return report.replace("`report.html`", "[`report.html`](report.html)")
 
 
 def _title(path: Path) -> str:

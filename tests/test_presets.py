@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.leaderboard.invented import record
+from tests.leaderboard.invented import row
 from tsattn.experiments import Experiment
 from tsattn.leaderboard.records import Records
 
@@ -40,13 +40,13 @@ def test_the_arm_of_the_least_validation_error_is_written_without_defaults(tmp_p
         for seed, horizon in ((1, 24), (2, 24), (1, 48))
     ]
     runs = [
-        record("ETTh1", 24, "patchtst", "standard", 1, validation_mse=0.5),
-        record("ETTh1", 48, "patchtst", "standard", 1, validation_mse=0.5),
-        record("ETTh1", 24, "patchtst+ridge", "swa", 2, validation_mse=0.4, experiment=full[1]),
-        record("ETTh1", 24, "patchtst+ridge", "swa", 1, validation_mse=0.4, experiment=full[0]),
-        record("ETTh1", 48, "patchtst+ridge", "swa", 1, validation_mse=0.4, experiment=full[2]),
-        record("ETTh1", 24, "ridge", "", None, validation_mse=0.3),
-        record("ETTh1", 48, "ridge", "", None, validation_mse=0.3),
+        row("ETTh1", 24, "patchtst", "standard", 1, validation_mse=0.5),
+        row("ETTh1", 48, "patchtst", "standard", 1, validation_mse=0.5),
+        row("ETTh1", 24, "patchtst+ridge", "swa", 2, validation_mse=0.4, experiment=full[1]),
+        row("ETTh1", 24, "patchtst+ridge", "swa", 1, validation_mse=0.4, experiment=full[0]),
+        row("ETTh1", 48, "patchtst+ridge", "swa", 1, validation_mse=0.4, experiment=full[2]),
+        row("ETTh1", 24, "ridge", "", None, validation_mse=0.3),
+        row("ETTh1", 48, "ridge", "", None, validation_mse=0.3),
     ]
     Records.of(runs).write(tmp_path)
     ((name, text),) = SCRIPT["presets"](tmp_path).items()

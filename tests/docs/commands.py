@@ -18,7 +18,7 @@ from tsattn.cli.parsing import parse_command
 from tsattn.cli.tune import _parser as tune_parser
 from tsattn.cli.words import prepare
 from tsattn.experiments.configs import find_config
-from tsattn.leaderboard.suite_file import read_suite
+from tsattn.leaderboard.suite import read_suite
 from tsattn.predictors import build_predictor
 from tsattn.tuning import read_search
 

@@ -19,7 +19,7 @@ from tsattn.cli import main
 from tsattn.cli.parsing import parse_command
 from tsattn.cli.session import session
 from tsattn.cli.words import prepare
-from tsattn.leaderboard.suite_file import read_suite
+from tsattn.leaderboard.suite import read_suite
 from tsattn.ops.native.library import set_in_use
 from tsattn.tuning import HeldData, check_search, comparable, read_search
 
@@ -36,7 +36,7 @@ def test_the_suite_is_one_that_benchmark_takes(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text(yaml_of(HOW_TO / "leaderboard.md"))
     read = read_suite(tmp_path / "suite.yaml")
     assert list(read.predictors) == ["ridge", "patchtst", "patchtst+ridge"]
-    assert read.selection is not None
+    assert [question.arms for question in read.questions] == [("patchtst, mlr",)]
 
 
 def test_the_configuration_is_one_that_comes_along_and_prints_whole(capsys: pytest.CaptureFixture[str]) -> None:

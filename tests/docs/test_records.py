@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
+from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from tests.docs.blocks import ROOT
 from tsattn.checksums import sha256
-from tsattn.leaderboard.comparisons import COMPARISON, adjusted, compare_all
-from tsattn.leaderboard.origins import read_origins
+from tsattn.leaderboard.analysis import Analysis
+from tsattn.leaderboard.page import MARKDOWN, readme_part, with_part, write_report
+from tsattn.leaderboard.published import read_published, shipped_numbers
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.report.analysis import Analysis
-from tsattn.leaderboard.report.readme_part import readme_part, with_part
-from tsattn.leaderboard.standings import Standings
 from tsattn.pretrained.bolt_file import find_weights, read_model
 
 DOCS, RECORDS = ROOT / "docs", ROOT / "benchmarks" / "results"
@@ -38,112 +37,72 @@ def test_the_results_are_those_that_were_committed() -> None:
         assert record["versions"]["command"][-1] == f"{name}.yaml"
 
 
+LEADERBOARD = RECORDS / "leaderboard"
+README = (ROOT / "README.md").read_text("utf-8")
+
+
 @pytest.fixture(scope="module")
 def leaderboard() -> Analysis:
-    folders = sorted(path.parent for path in (RECORDS / "leaderboard").glob("*/records.parquet"))
-    records, fresh = Records.read(*folders).and_fresh_seeds()
-    return Analysis(Standings(records), fresh_seeds=fresh, origins=read_origins(folders))
+    """Of the records, in the order of README's command."""
+    names = ("ett", "exchange_rate", "national_illness")
+    file = shipped_numbers()
+    assert file is not None
+    return Analysis(Records.read(*(LEADERBOARD / name for name in names)), read_published(file))
 
 
-def test_the_leaderboard_is_that_of_the_records_that_were_committed(leaderboard: Analysis) -> None:
-    pages = {path: path.read_text("utf-8") for path in (ROOT / "README.md", DOCS / "results.md")}
-    part = readme_part(leaderboard)
-    for path, page in pages.items():
-        assert with_part(page, part) == page, f"python -m tsattn report RECORDS --readme {path.relative_to(ROOT)}"
-    readme = " ".join(pages[ROOT / "README.md"].split())
-    said = "All comparisons of an attention with standard attention that have an interval are ties"
-    found = {
-        f"{said};": bool(re.search(r"All \d+ comparisons", readme)),
-        f"{said}, but for the MAE of `btt` on weather at 96 and 192 steps;": "ties, 2 worse; all of these are"
-        in readme,
-    }
-    assert [words in " ".join(PAYS_OFF.split()) for words in found] == [*found.values()], "say what was found there"
-    assert sum(found.values()) == 1
+def test_the_leaderboard_is_that_of_the_records_that_were_committed(leaderboard: Analysis, tmp_path: Path) -> None:
+    page = write_report(leaderboard, tmp_path)
+    assert (LEADERBOARD / MARKDOWN).read_text("utf-8") == (tmp_path / MARKDOWN).read_text("utf-8"), "tsattn report"
+    for path in (ROOT / "README.md", DOCS / "results.md"):
+        text = path.read_text("utf-8")
+        part = readme_part(page, os.path.relpath(LEADERBOARD, path.parent))
+        assert with_part(text, part) == text, f"tsattn report RECORDS --readme {path.relative_to(ROOT)}"
 
 
-def test_the_attention_that_differs_is_what_the_records_say(leaderboard: Analysis) -> None:
-    """Its p-value is corrected for every comparison with standard attention in the reports, those of mixes included."""
-    records, fresh = Records.read(RECORDS / "equal_training").and_fresh_seeds()
-    alike = Analysis(Standings(records), fresh_seeds=fresh)
-    made = pd.concat([leaderboard.comparisons, alike.comparisons], ignore_index=True)
-    of_all = adjusted(made["p"].to_numpy())[(made["dataset"] == "vic_electricity").to_numpy()].min()
-    made = made[made["against"] == "standard"]
-    made["holm"] = adjusted(made["p"].to_numpy())
-    differing = made[(made["dataset"] == "vic_electricity") & (made["holm"] < 0.05)]
-    assert [*zip(differing["attention"], differing["metric"], strict=True)] == [("change_points", "mae")]
-    (row,) = differing.to_dict("records")
-    pages = [
-        " ".join((ROOT / name).read_text("utf-8").split())
-        for name in ("README.md", "docs/concepts/when-it-pays-off.md")
-    ]
-    assert f"for all {len(made)} comparisons of an attention with standard attention" in pages[0]
-    assert f"for all {len(made)} comparisons of an attention with standard attention, mixes included" in pages[1]
-    errors = alike.scores.set_index("predictor")["mse"]
-    assert [f"{errors[f'ridge_{length}']:.3f}" for length in (512, 1024)] == ["0.218", "0.199"]
-    assert "of the same context there (0.218)" in pages[1]
-    assert "1024 half-hours has 0.199" in pages[1]
-    assert f"the p-value is {row['holm']:.3f}" in pages[0]
-    assert f"(p = {row['holm']:.3f})" in pages[1]
-    assert f"with the comparisons with the ridge as well none is ({of_all:.3f})" in pages[1]
-    assert f"an MAE {-row['percent']:.1f} % below" in pages[0]
-    by_stretch = {}
-    for stretch in (0.5, 1, 2, 4):
-        frame = compare_all(alike.board, without=alike.fresh_seeds, stretch=stretch).set_index(COMPARISON)
-        found = frame.loc[("vic_electricity", 96, "transformer_alike", "change_points", "standard", "mae")]
-        beside = made["p"].where(made.index != differing.index[0], found["p"]).to_numpy()
-        holm = adjusted(beside)[made.index.get_loc(differing.index[0])]
-        by_stretch[stretch] = found["block_length"], f"{holm:.3f}"
-    assert by_stretch[1] == (521, f"{row['holm']:.3f}")
-    half, twice, four_times = (by_stretch[stretch][1] for stretch in (0.5, 2, 4))
-    assert f"half or twice as long it is {half} and {twice}." in pages[0]
-    assert "blocks of 521 of the 10,426 windows" in pages[1]
-    assert f"half, twice and four times as many the p-value is {half}, {twice} and {four_times}," in pages[1]
-    own = alike.comparisons
-    own = own[(own["dataset"] == "vic_electricity") & (own["verdict"] != "tie")]
-    assert (own["verdict"] == "better").all()
-    confirmed = alike.confirmation
-    assert confirmed is not None
-    assert (confirmed["verdict"] == "better").all()
-    found = {(one["attention"], one["metric"]): f"{-one['percent']:.1f}" for one in own.to_dict("records")}
-    again = {(one["attention"], one["metric"]): f"{-one['percent']:.1f}" for one in confirmed.to_dict("records")}
-    assert found.keys() == again.keys()
-    for name, said in (("change_points", "(fresh seeds: {} and {} %)"), ("days", "({} and {} %)")):
-        both = [found[name, "mse"], found[name, "mae"]]
-        fresh_ones = said.format(again[name, "mse"], again[name, "mae"])
-        assert f"has an MSE {both[0]} % and an MAE {both[1]} % lower {fresh_ones}" in pages[1]
-    assert f"has an MSE {found['swa', 'mse']} % lower ({again['swa', 'mse']} %), and an MAE that ties" in pages[1]
-    assert (
-        f"six fresh seeds find the same on the same windows (\N{MINUS SIGN}{again['change_points', 'mae']} %)"
-        in pages[0]
-    )
+@pytest.mark.parametrize("name", ["equal_training", "earlier_windows", "peers/leaderboard"])
+def test_other_reports_are_those_of_their_records(name: str, tmp_path: Path) -> None:
+    file = shipped_numbers()
+    assert file is not None
+    write_report(Analysis(Records.read(RECORDS / name), read_published(file)), tmp_path)
+    assert (RECORDS / name / MARKDOWN).read_text("utf-8") == (tmp_path / MARKDOWN).read_text("utf-8")
 
 
-def test_earlier_windows_are_what_the_records_say() -> None:
-    """What was asked before the first run, and what stands beside it."""
-    board = Standings(Records.read(RECORDS / "earlier_windows"))
-    pages = [
-        " ".join((ROOT / name).read_text("utf-8").split())
-        for name in ("README.md", "docs/concepts/when-it-pays-off.md", "docs/results.md")
-    ]
-    p_values = {}
-    for stretch in (0.5, 1, 2, 4):
-        found = compare_all(board, stretch=stretch).set_index(["attention", "metric"])
-        p_values[stretch] = f"{found.loc[('change_points', 'mae'), 'p']:.3f}"
-    found = compare_all(board).set_index(["attention", "metric"])
-    row = found.loc[("change_points", "mae")]
-    least, most = f"{-row['percent_high']:.1f}", f"{-row['percent_low']:.1f}"
-    assert f"{-row['percent']:.1f} % below ({most} to {least} %, p = {p_values[1]} of this one question)" in pages[0]
-    assert f"has an MAE {-row['percent']:.1f} % lower than standard attention ({most} to {least} %)" in pages[1]
-    others = f"{p_values[0.5]}, {p_values[2]} and {p_values[4]}"
-    assert f"p = {p_values[1]} of this one question, and {others} with blocks of half, twice and four times" in pages[1]
-    assert f"in other windows {-row['percent']:.1f} % ({most} to {least} %)" in pages[2]
-    days, swa = (f"{-found.loc[(name, 'mae'), 'percent']:.1f} %" for name in ("days", "swa"))
-    assert f"Days (MAE {days} lower) and `swa` ({swa})" in pages[1]
-    assert set(found["verdict"]) == {"tie"}, "corrected for all six"
-    errors = Analysis(board).scores.set_index(["predictor", "attention"])["mse"]
-    networks = errors.loc["transformer_alike"]
-    ridges = f"({errors['ridge_512', '']:.3f} and {errors['ridge_1024', '']:.3f}"
-    assert f"{ridges}; the networks {networks.min():.3f} to {networks.max():.3f})" in pages[1]
+def test_attention_hardly_matters_on_ett_by_the_hour(leaderboard: Analysis) -> None:
+    assert "at 96\n  and 336 steps by less than 2 %" in PAYS_OFF
+    for dataset in ("ETTh1", "ETTh2"):
+        for name in ("uniform", "identity"):
+            one = leaderboard.difference(dataset, [f"patchtst, {name}"], "patchtst, standard", horizons=[96, 336])
+            assert abs(one.percent) < 2
+
+
+def test_where_locality_helps_is_what_the_records_say() -> None:
+    """One contrast of three local attentions, on the windows where it was seen and on others."""
+    local = [f"transformer_alike, {name}" for name in ("swa", "days", "change_points")]
+    standard = "transformer_alike, standard"
+    readme, page = (" ".join(text.split()) for text in (README, PAYS_OFF))
+    minus = "\N{MINUS SIGN}"
+    for name, where in (("equal_training", "vic_electricity"), ("earlier_windows", "vic_electricity_earlier")):
+        analysis = Analysis(Records.read(RECORDS / name))
+        found = analysis.difference(where, local, standard)
+        percent, low, high = (f"{-value:.1f}" for value in (found.percent, *found.percent_interval()))
+        assert found.verdict() == "better"
+        assert f"{percent} % lower" in readme
+        assert f"| {minus}{percent} | {minus}{low} to {minus}{high} | [{name.replace('_', ' ')}]" in page
+        assert analysis.linear(where) == "ridge_1024"
+        errors = [analysis.score(where, model) for model in (*local, standard)]
+        assert analysis.score(where, "ridge_1024") < min(errors)
+        of_mlr = analysis.difference(where, local[1:], local[0])
+        assert of_mlr.verdict() == "undecided", "`mlr` is not better than a plain window"
+        if name == "equal_training":
+            low, high = of_mlr.percent_interval()
+            assert f"its MSE is {of_mlr.percent:.1f} % higher ({minus}{-low:.1f} to +{high:.1f} %)" in page
+        else:
+            (asked,) = [one for one in analysis.answers if one.question.posed_before]
+            assert asked.estimate is not None
+            low, high = asked.estimate.percent_interval()
+            said = f"MAE {-asked.estimate.percent:.1f} % lower than standard attention ({-high:.1f} to {-low:.1f} %)"
+            assert said in page
+            assert asked.verdict == "better"
 
 
 def test_trainings_beside_those_of_neuralforecast_took_what_is_said() -> None:
@@ -210,18 +169,10 @@ def test_what_pays_off_is_what_the_linked_records_say() -> None:
     for found, link in rows:
         record = set(re.findall(r"\d+(?:\.\d+)?", (DOCS / "concepts" / link).read_text("utf-8")))
         assert set(re.findall(r"\d+(?:\.\d+)?", found)) <= record, (found, link)
-    interval = (
-        "+11.8 % | \N{MINUS SIGN}6.4 % to +28.2 %",
-        "that is a tie (11.8 % above, \N{MINUS SIGN}6.4 to +28.2 %)",
-    )
-    assert interval[0] in (RECORDS / "leaderboard" / "exchange_rate" / "report.md").read_text("utf-8")
-    assert interval[1] in " ".join(PAYS_OFF.split())
-    percents = [("ett", f"{percent} below") for percent in ("0.2 %", "1.1 %", "3.5 %", "7.0 %")]
-    percents += [("ett", "1.3 % above")]
-    percents += [("exchange_rate", "10.2 % above"), ("national_illness", "15.9 % below")]
-    for suite, percent in percents:
-        assert percent in " ".join(PAYS_OFF.split())  # in the report, "that of the ridge" follows
-        assert percent in (RECORDS / "leaderboard" / suite / "report.md").read_text("utf-8")
+    page = " ".join(PAYS_OFF.split())
+    assert "an MSE 6.3 % lower than the best linear model" in page
+    assert "On **ETTh2** it does not: the MSE is 4.6 % higher." in page
+    assert "is better on weather (\N{MINUS SIGN}6.3 %), worse on ETTh2 (+4.6 %) and undecided on 5" in README
 
 
 def test_the_defaults_are_those_that_were_measured() -> None:
@@ -229,7 +180,7 @@ def test_the_defaults_are_those_that_were_measured() -> None:
     measured = {
         name: cells.split(" | ") for name, cells in re.findall(r"^\| (\w+) \| (\d.*) \|$", record, re.MULTILINE)
     }
-    page = (DOCS / "results.md").read_text("utf-8").split("## Beside neuralforecast")[1].split("\n## ")[0]
+    page = (DOCS / "results.md").read_text("utf-8").split("## Compared with neuralforecast")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (CO2|\w.*) \| (\d+) \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) == len(measured) > 0
     for data, horizon, cells in rows:
@@ -237,21 +188,23 @@ def test_the_defaults_are_those_that_were_measured() -> None:
         assert [horizon, *cells.split(" | ")] == [measured[name][0], *measured[name][2:6]]
 
 
-def test_published_numbers_stand_as_in_the_report() -> None:
-    report = (RECORDS / "leaderboard" / "ett" / "report.md").read_text("utf-8")
-    rows = re.findall(r"^\| (\w+) \| ([\w/]+) \| published \|.*\| ([\d. /]+) \| [^|]+ \|$", report, re.MULTILINE)
-    published = {(data, model): mean for data, model, mean in rows}
-    page = " ".join((DOCS / "results.md").read_text("utf-8").split())
-    lowest = [("ETTh1", "DUET"), ("ETTh2", "DUET"), *((data, "TimeBridge") for data in ("ETTm1", "ETTm2", "weather"))]
-    for data, model in (*lowest, ("weather", "PatchTST/64")):
-        assert f"{model} is published with {published[data, model]}" in page
-    for data, model in lowest:
-        others = re.findall(
-            rf"^\| {data} \| .* \| published \| .* \| yes \|.*\| ([\d.]+) / [^|]+ \| [^|]+ \|$", report, re.MULTILINE
-        )
-        assert published[data, model].split(" / ")[0] == min(others)
-    assert "moved one fixed model from 0.271 to 0.216 on ETTh2" in page
-    assert "moved one fixed model from 0.271 to 0.216 on ETTh2" in report
+def test_published_numbers_are_the_lowest_that_are_known(leaderboard: Analysis) -> None:
+    page = (DOCS / "results.md").read_text("utf-8")
+    for dataset in leaderboard.datasets:
+        model, lowest = leaderboard.chosen(dataset, attention=True), leaderboard.lowest_published(dataset)
+        assert model is not None
+        assert lowest is not None
+        ours = leaderboard.score(dataset, model)
+        assert f"| {dataset} | {ours:.3f} | {lowest[1]:.3f} | {lowest[0].model} |\n" in page
+
+
+def test_aims_are_what_validation_chose(leaderboard: Analysis) -> None:
+    page = (DOCS / "results.md").read_text("utf-8").split("## Aims")[1]
+    for dataset in ("ETTh1", "ETTm1", "weather", "ETTh2", "ETTm2"):
+        model = leaderboard.chosen(dataset, attention=True)
+        assert model is not None
+        mse, mae = (leaderboard.score(dataset, model, metric) for metric in ("mse", "mae"))
+        assert re.search(rf"^\| {dataset} \| .* \| {mse:.3f} / {mae:.3f}: ", page, re.MULTILINE)
 
 
 def test_chronos_tiny_scores_as_it_is_said() -> None:

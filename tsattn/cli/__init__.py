@@ -28,7 +28,7 @@ _COMMANDS = {
     "tune": "search for better values of a configuration, by validation alone",
     "compare": "train models that differ in one thing, or take finished runs: differences with intervals",
     "benchmark": "run a suite: predictors and attentions on data sets, a record of each run",
-    "report": "the page of runs; or of a benchmark's records: means, paired differences, ranks, also as Markdown",
+    "report": "write the page of a benchmark: the answer, a figure, a table, differences with intervals",
     "cost": "parameters, flops and key cache of an attention, in closed form and as measured",
     "datasets": "public data sets: list, show a card, fetch, check; diagnose a file of your own before training",
     "kernels": "the native kernels of attention on a CPU: which are in use, from where, or why none",
@@ -66,7 +66,6 @@ examples:
   python -m tsattn tune --config etth1_mlr.yaml --search search/mlr.yaml --trials 40 --timeout 2h
   python -m tsattn compare --config co2_mlr.yaml --attention standard,swa,btt,mlr --seeds 3
   python -m tsattn benchmark --suite ett --dry-run
-  python -m tsattn report runs/ETTh1/transformer_mlr/TIME
   python -m tsattn report benchmarks/results/leaderboard/ett
   python -m tsattn cost --attention mlr --d_model 512 --num_heads 8 --tokens 1024
   python -m tsattn datasets info weather

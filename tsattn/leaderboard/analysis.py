@@ -1,7 +1,8 @@
 """Scores, differences and answers from records: everything that a page, a figure or a table shows.
 
-A *model* is a predictor with an attention, ``patchtst, mlr``, or without one, ``ridge``. On each data set one predictor is
-*shown*: its attentions are compared with ``standard``, the *reference*. Errors are means over seeds and horizons.
+A *model* is a predictor with an attention, ``patchtst, mlr``, or without one, ``ridge``. On each data set attentions
+of one predictor are *shown*, and compared with ``standard``, their *reference*. Where no predictor has several
+attentions, all models are compared with the best linear one. Errors are means over seeds and horizons.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ _MEANS = ("mse", "mae", "mase", "validation_mse", "parameters", "seconds")
 
 @dataclass(frozen=True)
 class Pair:
-    """An attention compared with the reference on one data set.
+    """A model compared with the reference on one data set.
 
     Attributes:
         dataset: its name.
-        model: with the attention.
+        model: that is compared.
         against: the reference.
         horizon: None for the mean over all.
         mse: difference of the MSE.
@@ -140,16 +141,17 @@ class Analysis:
         for suite in self.suites.values():
             for name in (label(one, other) for one in suite.predictors for other in ("", *suite.attentions)):
                 order.setdefault(name, len(order))
-        by_data = {name: dict.fromkeys(part["model"]) for name, part in self.runs.groupby("dataset")}
-        return {
-            name: tuple(sorted(by_data[name], key=lambda one: order.get(one, len(order)))) for name in self.datasets
-        }
+        found: dict[str, dict[str, None]] = {name: {} for name in self.datasets}
+        for dataset, _, model in self._runs_of:
+            found[dataset][model] = None
+        return {name: tuple(sorted(own, key=lambda one: order.get(one, len(order)))) for name, own in found.items()}
 
     @cached_property
     def kinds(self) -> Mapping[str, tuple[str, ...]]:
         """The kinds of predictor that a model is made of, and then the kinds of its attention."""
-        first = self.runs.drop_duplicates("model").set_index("model")["experiment"]
-        return {model: tuple(_kinds(parsed(text)["model"]["backbone"])) for model, text in first.items()}
+        first = self.runs.drop_duplicates("model")
+        texts = zip(first["model"], first["experiment"], strict=True)
+        return {model: tuple(_kinds(parsed(text)["model"]["backbone"])) for model, text in texts}
 
     def suite_of(self, dataset: str) -> Suite | None:
         """The suite that a data set was run for."""
@@ -162,31 +164,44 @@ class Analysis:
 
     @cached_property
     def shown(self) -> Mapping[str, tuple[str, ...]]:
-        """By data set, the models whose attentions are compared, the reference first.
+        """By data set, the models that are compared, the reference first.
 
-        They are those of the predictor that the suite shows, or of the first with several attentions.
+        They are attentions of the predictor that the suite shows, or of the first with several attentions; where there
+        is none, the best linear model and all others that learn something.
         """
-        return {name: self._shown(name) for name in self.datasets}
+        found = {}
+        for name in self.datasets:
+            linear = self.linear(name)
+            others = [one for one in self._scored(name) if one != linear and one not in self.naive(name)]
+            found[name] = self._attentions[name] or ((linear, *others) if linear else ())
+        return found
 
-    def _shown(self, dataset: str) -> tuple[str, ...]:
-        suite = self.suite_of(dataset)
-        by_predictor: dict[str, list[str]] = {}
-        for model in self.models[dataset]:
-            if self._is_trained(model):
-                by_predictor.setdefault(self.parts[model][0], []).append(model)
-        name = suite.show if suite is not None and suite.show in by_predictor else None
-        several = [one for one, models in by_predictor.items() if len(models) > 1]
-        models = by_predictor.get(name or next(iter([*several, *by_predictor]), ""), [])
-        return tuple(sorted(models, key=lambda model: self.parts[model][1] != STANDARD))
+    @cached_property
+    def _attentions(self) -> Mapping[str, tuple[str, ...]]:
+        found = {}
+        for dataset in self.datasets:
+            suite = self.suite_of(dataset)
+            by_predictor: dict[str, list[str]] = {}
+            for model in self.models[dataset]:
+                if self._is_trained(model):
+                    by_predictor.setdefault(self.parts[model][0], []).append(model)
+            several = [models for models in by_predictor.values() if len(models) > 1]
+            models = by_predictor.get(suite.show if suite else "") or next(iter(several), [])
+            found[dataset] = tuple(sorted(models, key=lambda model: self.parts[model][1] != STANDARD))
+        return found
+
+    def short(self, model: str) -> str:
+        """The attention of a shown model; its whole name where models without attention are shown, too."""
+        return self.parts[model][1] if any(model in models for models in self._attentions.values()) else model
 
     @cached_property
     def horizons(self) -> Mapping[str, tuple[int, ...]]:
-        """By data set, the horizons at which its reference was run; all if it has none."""
+        """By data set, the horizons at which its reference attention was run; all if it has none."""
         found: dict[str, dict[str, set[int]]] = {}
         for dataset, horizon, model in self._runs_of:
             found.setdefault(dataset, {}).setdefault(model, set()).add(horizon)
         return {
-            name: tuple(sorted(set().union(*(found[name][one] for one in self.shown[name][:1] or found[name]))))
+            name: tuple(sorted(set().union(*(found[name][one] for one in self._attentions[name][:1] or found[name]))))
             for name in self.datasets
         }
 
@@ -214,8 +229,7 @@ class Analysis:
         for name in self.datasets:
             horizons = self.horizons[name]
             own = self.by_horizon[(self.by_horizon["dataset"] == name) & self.by_horizon["horizon"].isin(horizons)]
-            whole = own.groupby("model").filter(lambda part: len(part) == len(horizons))
-            grouped = whole.groupby("model")
+            grouped = own[own.groupby("model")["horizon"].transform("size") == len(horizons)].groupby("model")
             means = grouped[[*_MEANS]].mean().assign(seeds=grouped["seeds"].min(), most_seeds=grouped["seeds"].max())
             parts.append(means.reindex([one for one in self.models[name] if one in means.index]).assign(dataset=name))
         return pd.concat(parts).reset_index().set_index(["dataset", "model"])
@@ -269,7 +283,7 @@ class Analysis:
         horizons: Sequence[int] | None = None,
         alike: Collection[str] = (),
     ) -> Difference:
-        """Compare the mean log error of models with that of another; without an estimate, for a reason, if it cannot be.
+        """Compare the mean log error of models with that of another; where it cannot be, a reason is all there is.
 
         Args:
             dataset: its name.
@@ -277,26 +291,36 @@ class Analysis:
             against: what they are compared with.
             metric: ``mse`` or ``mae``.
             horizons: all of the data set by default.
-            alike: models that show how much seeds vary, too; by default those of the same predictors.
+            alike: models that show how much seeds vary, too; by default those of the same predictors,
+                or all that are shown where none has several attentions.
         """
         weights = {against: -1.0} | dict.fromkeys(models, 1 / len(models))
-        predictors = {self.parts[one][0] for one in weights}
-        alike = {*(alike or (one for one in self.models[dataset] if self.parts[one][0] in predictors)), *weights}
         chosen = self.horizons[dataset] if horizons is None else horizons
+        blank = Difference(estimate=math.nan, blocks=0, seeds=0)
+        for horizon in chosen:
+            if lacking := [one for one in weights if (dataset, horizon, one) not in self._runs_of]:
+                return replace(blank, reason=f"{lacking[0]} has no runs on {dataset} at horizon {horizon}")
+        predictors = {self.parts[one][0] for one in weights}
+        if not alike and self._attentions[dataset]:
+            alike = [one for one in self.models[dataset] if self.parts[one][0] in predictors]
+        names = [*dict.fromkeys([*(alike or self.shown[dataset]), *weights])]
         try:
-            tables = [self._table(dataset, horizon, metric, alike) for horizon in chosen]
+            tables = [self._table(dataset, horizon, metric, names) for horizon in chosen]
             variances = [seed_variance(table) for table in tables]
-            known = next((one for one in variances if one.df), variances[0])
+            if not all(one.df for one in variances):  # another horizon lends its variance
+                others = (self._table(dataset, horizon, metric, names) for horizon in self.horizons[dataset])
+                known = next((one for one in map(seed_variance, others) if one.df), variances[0])
+                variances = [one if one.df else known for one in variances]
             found = difference(
                 tables,
                 weights,
                 horizons=[math.ceil(horizon / stretch_of(horizon)) for horizon in chosen],
-                variances=[one if one.df else known for one in variances],
+                variances=variances,
             )
             few = f"{dataset} has too few test windows for two blocks at horizon {max(chosen)}"
             return replace(found, reason=few) if found.blocks < 2 else found  # in steps, not in stretches
         except UserError as error:
-            return Difference(estimate=math.nan, reason=str(error), blocks=0, seeds=0)
+            return replace(blank, reason=str(error))
 
     def _table(self, dataset: str, horizon: int, metric: str, models: Collection[str]) -> dict[str, ModelErrors]:
         found = {}
@@ -316,25 +340,25 @@ class Analysis:
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """Each shown attention against the reference, on each data set: over all horizons, then at each."""
+        """Each shown model against the reference, on each data set: over all horizons, then at each."""
         found = []
         for dataset in self.datasets:
             reference, *others = self.shown[dataset] or ("",)
             horizons = self.horizons[dataset]
             for model in others:
-                for horizon in (None, *(horizons if len(horizons) > 1 else ())):
+                for horizon in (None, *horizons) if len(horizons) > 1 else (None,):
                     only = horizons if horizon is None else [horizon]
-                    both = (self.difference(dataset, [model], reference, metric, only) for metric in METRICS)
-                    found.append(Pair(dataset, model, reference, horizon, *both, self.margin([dataset])))
+                    mse, mae = (self.difference(dataset, [model], reference, metric, only) for metric in METRICS)
+                    found.append(Pair(dataset, model, reference, horizon, mse, mae, self.margin([dataset])))
         return tuple(found)
 
     @cached_property
     def claims(self) -> Mapping[str, Claim]:
-        """By attention, its mean difference in MSE from the reference attention over data sets, if there are three."""
+        """By short name, the mean difference in MSE from the reference over data sets, if there are three."""
         by_attention: dict[str, dict[str, Estimate]] = {}
         for pair in self.pairs:
             if pair.horizon is None and not math.isnan(pair.mse.estimate):
-                by_attention.setdefault(self.parts[pair.model][1], {})[pair.dataset] = pair.mse
+                by_attention.setdefault(self.short(pair.model), {})[pair.dataset] = pair.mse
         return {name: over_data_sets(sets) for name, sets in by_attention.items() if len(sets) >= _FEWEST_SETS}
 
     @cached_property

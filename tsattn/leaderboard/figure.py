@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import cycle
 from typing import Any
 
 import matplotlib as mpl
@@ -26,6 +27,7 @@ COLOURS = {_DIM: "#a3a9b2", _LINE: "#454a52", **dict(zip(_HUES, _DARK, strict=Tr
 _CROSSES = ("x", "|", "1")
 _WIDTH = 4.4  # inches: on a phone, which is 390 pixels wide, words keep their size
 _STEP = 0.13  # inches between the dots of a row
+_FAR = 60.0  # percent: dots beyond would press all others together, so arrows at the edge stand for them
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Mark:
         value: the difference.
         low: lower end of its interval; NaN without one.
         high: upper end.
-        form: ``dot``, ``star`` or ``cross``; a cross may lie beyond the edge, where an arrow stands for it.
+        form: ``dot``, ``star`` or ``cross``; arrows at the edge stand for crosses and far dots beyond it.
     """
 
     name: str
@@ -56,16 +58,14 @@ def forest(rows: Mapping[str, Sequence[Mark]], *, title: str, axis: str) -> Figu
         axis: what the axis shows, with its unit.
     """
     marks = [mark for row in rows.values() for mark in row]
-    names = {
-        form: list(dict.fromkeys(one.name for one in marks if one.form == form)) for form in ("dot", "star", "cross")
-    }
+    names = {form: dict.fromkeys(one.name for one in marks if one.form == form) for form in ("dot", "star", "cross")}
     styles: dict[str, dict[str, Any]] = {}
-    for place, name in enumerate(names["dot"]):
-        styles[name] = {"marker": "o", "ms": 4.5, "color": _HUES[place % len(_HUES)], "lw": 1.4}
+    for name, colour in zip(names["dot"], cycle(_HUES), strict=False):
+        styles[name] = {"marker": "o", "ms": 4.5, "color": colour, "lw": 1.4}
     for name in names["star"]:
         styles[name] = {"marker": "*", "ms": 11, "color": _STAR, "mec": _DIM, "mew": 0.7, "ls": ""}
-    for place, name in enumerate(names["cross"]):
-        styles[name] = {"marker": _CROSSES[place % 3], "ms": 6, "color": _DIM, "mew": 1.3, "ls": ""}
+    for name, cross in zip(names["cross"], cycle(_CROSSES), strict=False):
+        styles[name] = {"marker": cross, "ms": 6, "color": _DIM, "mew": 1.3, "ls": ""}
     lines = [sum(mark.form == "dot" for mark in row) + any(mark.form != "dot" for mark in row) for row in rows.values()]
     heights = [_STEP * (1.4 + max(2, line)) for line in lines]
     has_legend = len(styles) > 1
@@ -100,7 +100,7 @@ def forest(rows: Mapping[str, Sequence[Mark]], *, title: str, axis: str) -> Figu
 
 def _limits(marks: Sequence[Mark]) -> tuple[float, float]:
     """The range of dots and stars, and of intervals as far as these do not make it twice as wide."""
-    inner = [0.0, *(one.value for one in marks if one.form != "cross" and math.isfinite(one.value))]
+    inner = [0.0, *(one.value for one in marks if one.form != "cross" and abs(one.value) <= _FAR)]
     low, high = min(inner), max(inner)
     room = max(high - low, 1.0)
     ends = [end for one in marks for end in (one.low, one.high) if math.isfinite(end)]
@@ -141,6 +141,7 @@ def inline_svg(figure: Figure, label: str) -> str:
     assert view is not None
     text = f'<svg {view[0]} role="img" aria-label="{escape(label)}">{text.partition(">")[2]}'
     text = re.sub(r"font: (?:[a-z]+ )*([\d.]+px) [^;\"]*", r"font-size: \1", text)
+    text = text.replace("xlink:href", "href")  # whose prefix is not bound inside of HTML
     for place, colour in enumerate(COLOURS):
         text = text.replace(colour, f"var(--drawn-{place})")
     return text

@@ -66,19 +66,19 @@ def read_published(path: str | Path) -> list[Published]:
         UserError: naming the file, the entry and what is wrong.
     """
     try:
-        entries = tomllib.loads(Path(path).read_text("utf-8"))["published"]
+        entries = tomllib.loads(Path(path).read_text("utf-8")).get("published")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not TOML: {error}") from error
-    except KeyError as error:
-        raise UserError(f"{path} has no table [[published]]; add one for each model and data set") from error
+    if not isinstance(entries, list):
+        raise UserError(f"{path} has no table [[published]]; add one for each model and data set")
     return [_entry(entry, f"{path}, entry {number}") for number, entry in enumerate(entries, 1)]
 
 
 def _entry(entry: Mapping[str, Any], place: str) -> Published:
     known = [one.name for one in fields(Published)]
-    if wrong := sorted(set(entry) ^ set(known) - {"note"}):
+    if wrong := sorted((set(entry) ^ set(known)) - {"note"}):
         raise UserError(
             f"{place}: {wrong[0]} is {'missing' if wrong[0] in known else 'unknown'}; keys: {one_of(known)}"
         )

@@ -25,7 +25,7 @@
         mix: {of: [patchtst, ridge], weights: [0.5, 0.5]}   # `seeds: 5` is the mean of five trainings
     chosen: {ETTh1: {"patchtst, mlr": {model.learning_rate: 0.002}}}   # values that `tune` chose on validation
     questions:                          # written before the suite runs
-      - {ask: Does mlr help?, arms: ["patchtst, mlr"], against: "patchtst, standard"}
+      - {ask: "Does mlr help?", arms: ["patchtst, mlr"], against: "patchtst, standard"}
 """
 
 from __future__ import annotations

@@ -1,0 +1,527 @@
+"""The page of a benchmark, as Markdown, as HTML, and as the part of a README: an answer, a figure, a table, details."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tsattn.errors import UserError, number_of
+from tsattn.leaderboard.analysis import METRICS, Analysis, Answer
+from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg, png
+from tsattn.saved_folders import write_text, write_whole
+from tsattn.leaderboard.statistics import Claim, Estimate
+
+__all__ = ["BEGIN", "END", "HTML", "MARKDOWN", "PICTURE", "Page", "Table", "interval_text", "made", "page_of"]
+__all__ += ["readme_part", "with_part", "write_readme", "write_report"]
+
+MARKDOWN, HTML, PICTURE = "report.md", "report.html", "report.png"
+BEGIN, END = "<!-- leaderboard: tsattn report RECORDS --readme README.md -->", "<!-- leaderboard ends -->"
+"""Comments around the part of a README."""
+
+_DASH = "\N{EN DASH}"
+_MOST_ATTENTIONS = 4  # columns of the table; more attentions become rows
+_FIGURE_TITLE = "Error compared with the best linear model"
+_ASKED = (
+    "A question with a p-value was written down before the runs. "
+    "These p-values are corrected for each other by Holm's method."
+)
+_READ_INTERVALS = (
+    "Intervals are of 95 % and include what another test period and other seeds would change. "
+    "They are not corrected for the number of comparisons."
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of words in Markdown, at most seven columns wide."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    @property
+    def markdown(self) -> str:
+        """The table in Markdown, without a line break at its end."""
+        lines = [self.heads, ["---"] * len(self.heads), *self.rows]
+        return "\n".join(
+            f"| {' | '.join(' '.join(cell.replace('|', '/').split()) for cell in line)} |" for line in lines
+        )
+
+
+@dataclass(frozen=True)
+class Detail:
+    """A folded part of a page: its title, sentences, and a table."""
+
+    title: str
+    sentences: Sequence[str] = ()
+    table: Table | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page says; sentences and cells are Markdown of code and bold words alone.
+
+    Attributes:
+        title: of the page.
+        answer: at most three sentences.
+        rows: of the figure; empty for no figure.
+        caption: of the figure.
+        table: a row a data set.
+        notes: how to read the table.
+        questions: their answers; None without questions.
+        details: what is folded.
+    """
+
+    title: str
+    answer: Sequence[str]
+    rows: Mapping[str, Sequence[Mark]]
+    caption: str
+    table: Table
+    notes: Sequence[str]
+    questions: Table | None
+    details: Sequence[Detail] = field(default_factory=tuple)
+
+
+def page_of(analysis: Analysis) -> Page:
+    """The page of what records say."""
+    names = ", ".join(analysis.suites) or ", ".join(analysis.datasets)
+    return Page(
+        title=f"Benchmark: {names}",
+        answer=_answer(analysis),
+        rows=_figure_rows(analysis),
+        caption=(
+            "Test MSE compared with the best linear model of each data set, mean over horizons and seeds. "
+            "Lower is better. Bars are 95 % intervals. Arrows are beyond the edge. "
+            "Stars are the lowest that others published for all test windows."
+        ),
+        table=_table(analysis),
+        notes=_notes(analysis),
+        questions=_questions(analysis),
+        details=[*_details(analysis)],
+    )
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def _number(value: float, digits: int = 3) -> str:
+    return _DASH if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _signed(percent: float) -> str:
+    return f"{percent:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _percent(percent: float) -> str:
+    return _DASH if math.isnan(percent) else f"{_signed(percent)} %"
+
+
+def interval_text(estimate: Estimate) -> str:
+    """A difference with its 95 % interval, ``-1.2 % (-2.0 to -0.4)``; the number alone where there is no interval."""
+    low, high = estimate.percent_interval()
+    ends = "" if math.isnan(low) else f" ({_signed(low)} to {_signed(high)})"
+    return f"{_percent(estimate.percent)}{ends}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"
+
+
+def _size(value: float) -> str:
+    for unit, scale in (("M", 1e6), ("k", 1e3)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return _DASH if math.isnan(value) else f"{value:.3g}"
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+def _answer(analysis: Analysis) -> list[str]:
+    """Whether an attention helps, by how much at most, and how the reference compares with a linear model."""
+    pairs = [pair for pair in analysis.pairs if pair.horizon is None]
+    if not pairs:
+        return [_lowest(analysis, dataset) for dataset in analysis.datasets][:3]
+    reference = analysis.short(pairs[0].against)
+    noun = "attention" if analysis.parts[pairs[0].against][1] else "model"
+    if analysis.claims:
+        counts = [len(analysis.datasets) - len(claim.left_out) for claim in analysis.claims.values()]
+        where = f"on average over {max(counts)} data sets"
+        margin = analysis.margin(analysis.datasets)
+        verdicts = [(name, claim.verdict(margin)) for name, claim in analysis.claims.items()]
+        estimates: dict[str, Estimate] = {_code(name): claim for name, claim in analysis.claims.items()}
+        subject = "mean differences"
+    else:
+        where = f"on {_listed(analysis.datasets)}"
+        verdicts = [(analysis.short(pair.model), pair.verdict) for pair in pairs]
+        many = len({pair.dataset for pair in pairs}) > 1
+        estimates = {
+            f"`{analysis.short(pair.model)}`{f' on {pair.dataset}' if many else ''}": pair.mse for pair in pairs
+        }
+        subject = "differences"
+    better, worse = (_are(verdicts, word) for word in ("better", "worse"))
+    said = f"{better} than `{reference}`" if better else f"no {noun} is measurably better than `{reference}`"
+    said += f", and {worse}" if worse and not better else ""
+    sentences = [f"{where[0].upper()}{where[1:]}, {said}."]
+    ends = {name: one.percent_interval() for name, one in estimates.items() if not math.isnan(one.standard_error)}
+    if ends:
+        lowest, highest = min(ends, key=lambda one: ends[one][0]), max(ends, key=lambda one: ends[one][1])
+        sentences.append(
+            f"The 95 % intervals of the {subject} reach from {_percent(ends[lowest][0])} ({lowest}) "
+            f"to {_percent(ends[highest][1])} ({highest})."
+        )
+    return [*sentences, *_against_linear(analysis, reference)]
+
+
+def _are(verdicts: Sequence[tuple[str, str]], word: str) -> str:
+    """``a and b are better``; nothing where none has this verdict."""
+    names = dict.fromkeys(_code(name) for name, verdict in verdicts if verdict == word)
+    return f"{_listed(names)} {'is' if len(names) == 1 else 'are'} {word}" if names else ""
+
+
+def _lowest(analysis: Analysis, dataset: str) -> str:
+    best = min(analysis.scores.loc[dataset].index, key=lambda model: analysis.score(dataset, model))
+    return f"On {dataset}, `{best}` has the lowest test MSE: {_number(analysis.score(dataset, best))}."
+
+
+def _against_linear(analysis: Analysis, reference: str) -> list[str]:
+    """How the reference compares with the best linear model."""
+    found: dict[str, list[str]] = {}
+    for dataset in analysis.datasets:
+        linear, models = analysis.linear(dataset), analysis.shown[dataset]
+        if linear is not None and models and models[0] != linear:
+            difference = analysis.difference(dataset, models[:1], linear)
+            verdict = difference.verdict(analysis.margin([dataset]))
+            size = f" ({_percent(difference.percent)})" if verdict in ("better", "worse") else ""
+            found.setdefault(verdict, []).append(f"{dataset}{size}")
+    if not found:
+        return []
+    parts = []
+    for verdict in sorted(found, key=_rank):
+        names = found[verdict]
+        parts.append(f"{verdict} on {_listed(names) if len(names) < 3 else len(names)}")
+    return [f"Compared with the best linear model, `{reference}` is {_listed(parts)}."]
+
+
+# --- the figure and the table ----------------------------------------------------------------------------------------
+
+
+def _figure_rows(analysis: Analysis) -> dict[str, list[Mark]]:
+    rows = {}
+    for dataset in analysis.datasets:
+        linear = analysis.linear(dataset)
+        if linear is None:
+            continue
+        base = analysis.score(dataset, linear)
+        marks = []
+        for model in (one for one in analysis.shown[dataset] if one != linear):
+            one = analysis.difference(dataset, [model], linear)
+            marks.append(Mark(analysis.short(model), one.percent, *one.percent_interval()))
+        best = analysis.lowest_published(dataset)
+        if best is not None:
+            marks.append(Mark("lowest published", 100 * (best[1] / base - 1), form="star"))
+        for model in analysis.naive(dataset):
+            value = 100 * (analysis.score(dataset, model) / base - 1)
+            marks.append(Mark(model.replace("_", " "), value, form="cross"))
+        rows[dataset] = marks
+    return rows if any(mark.form == "dot" for marks in rows.values() for mark in marks) else {}
+
+
+def _table(analysis: Analysis) -> Table:
+    """A row a data set with a column for each attention; a row for each attention where there are many."""
+    names = list(
+        dict.fromkeys(analysis.short(model) for dataset in analysis.datasets for model in analysis.shown[dataset])
+    )
+    if len(names) > _MOST_ATTENTIONS:
+        return _long_table(analysis)
+    naive = ["seasonal naive"] if len(names) < _MOST_ATTENTIONS else []
+    rows = []
+    for dataset in analysis.datasets:
+        models = {analysis.short(model): model for model in analysis.shown[dataset]}
+        linear = analysis.linear(dataset)
+        shown = [models.get(name) for name in names] + [linear]
+        shown += [next((one for one in analysis.naive(dataset) if "seasonal" in one), None)] * len(naive)
+        scores = [math.nan if model is None else analysis.score(dataset, model) for model in shown]
+        known = [score for score in scores if not math.isnan(score)]
+        cells = [f"**{_number(score)}**" if score == min(known) else _number(score) for score in scores]
+        rows.append([dataset, *cells, *([_verdicts(analysis, dataset)] if len(names) > 1 else [])])
+    verdict = ["verdict, MSE"] if len(names) > 1 else []
+    return Table(["data set", *map(_code, names), "best linear", *naive, *verdict], rows)
+
+
+def _long_table(analysis: Analysis) -> Table:
+    by_model = {(pair.dataset, pair.model): pair for pair in analysis.pairs if pair.horizon is None}
+    rows = []
+    for dataset in analysis.datasets:
+        linear = analysis.linear(dataset)
+        for model in dict.fromkeys([*analysis.shown[dataset], *([linear] if linear else [])]):
+            pair = by_model.get((dataset, model))
+            cells = [_number(analysis.score(dataset, model, metric)) for metric in METRICS]
+            cells += [interval_text(pair.mse), pair.verdict] if pair else [_DASH, _DASH]
+            rows.append([dataset, _code(model), *cells])
+    return Table(["data set", "model", "MSE", "MAE", "difference in MSE (95 % interval)", "verdict"], rows)
+
+
+def _verdicts(analysis: Analysis, dataset: str) -> str:
+    """The verdicts of a row: decided ones with their size, alike ones together."""
+    pairs = [pair for pair in analysis.pairs if pair.dataset == dataset and pair.horizon is None]
+    by_verdict: dict[str, list[str]] = {}
+    for pair in pairs:
+        verdict = pair.verdict if not pair.mse.reason else "undecided: no interval"
+        size = f" ({_percent(pair.mse.percent)})" if verdict in ("better", "worse") else ""
+        by_verdict.setdefault(verdict, []).append(f"`{analysis.short(pair.model)}`{size}")
+    if len(by_verdict) == 1 and not {"better", "worse"} & set(by_verdict):
+        return next(iter(by_verdict))
+    return (
+        "; ".join(f"{', '.join(by_verdict[verdict])} {verdict}" for verdict in sorted(by_verdict, key=_rank)) or _DASH
+    )
+
+
+def _rank(verdict: str) -> int:
+    """The order in which verdicts are listed."""
+    return ("bet", "wor", "equ", "und").index(verdict[:3])
+
+
+def _notes(analysis: Analysis) -> list[str]:
+    by_horizons: dict[str, list[str]] = {}
+    for dataset in analysis.datasets:
+        by_horizons.setdefault(_listed(map(str, analysis.horizons[dataset])), []).append(dataset)
+    most = max(by_horizons, key=lambda one: len(by_horizons[one]))
+    others = "; ".join(f"{_listed(names)}: {one}" for one, names in by_horizons.items() if one != most)
+    means = f"mean over horizons ({most}{f'; {others}' if others else ''}) and seeds"
+    if all(len(analysis.horizons[dataset]) == 1 for dataset in analysis.datasets):
+        means = f"mean over seeds, at horizon {most}{f' ({others})' if others else ''}"
+    notes = [f"MSE on the train-standardised scale, {means}."]
+    references = {analysis.short(pair.against) for pair in analysis.pairs}
+    if references:
+        notes.append(f"Verdicts compare with {_listed(map(_code, sorted(references)))}.")
+    return notes
+
+
+def _questions(analysis: Analysis) -> Table | None:
+    heads = ["question", "compared", "against", "data", "difference (95 % interval)", "p, corrected", "verdict"]
+    rows = [_question(one) for one in analysis.answers if one.estimate is not None]
+    return Table(heads, rows) if rows else None
+
+
+def _question(answer: Answer) -> list[str]:
+    one, estimate = answer.question, answer.estimate
+    assert estimate is not None
+    data = answer.data[0]
+    if isinstance(estimate, Claim):
+        lower = f"lower on {estimate.better}, higher on {estimate.worse}"
+        lacking = f", no interval on {_listed(estimate.left_out)}" if estimate.left_out else ""
+        data = f"{number_of(len(answer.data), 'data set')}: {lower}{lacking}"
+    p_value = "exploration" if answer.corrected is None else f"{answer.corrected:.2g}"
+    cells = [one.ask, ", ".join(map(_code, one.arms)), _code(one.against), data]
+    return [*cells, f"{one.metric.upper()} {interval_text(estimate)}", p_value, answer.verdict]
+
+
+# --- details ---------------------------------------------------------------------------------------------------------
+
+
+def _details(analysis: Analysis) -> Iterable[Detail]:
+    if analysis.pairs:
+        yield _pairs(analysis)
+    yield _all_models(analysis)
+    yield _chosen(analysis)
+    published = [(name, *one) for name in analysis.datasets for one in analysis.published(name)]
+    if published:
+        yield _published(published)
+    if len(analysis.failed):
+        rows = [
+            [*(str(row[name]) for name in ("dataset", "horizon", "predictor", "attention", "seed", "reason"))]
+            for row in analysis.failed.to_dict("records")
+        ]
+        yield Detail("Failed runs", (), Table(["data set", "horizon", "predictor", "attention", "seed", "error"], rows))
+    caveats = list(dict.fromkeys(one for suite in analysis.suites.values() for one in suite.caveats))
+    if caveats:
+        yield Detail("Caveats", caveats)
+    yield Detail("How it was made", [*made(analysis)])
+
+
+def _pairs(analysis: Analysis) -> Detail:
+    rows = []
+    for pair in analysis.pairs:
+        first, *more = analysis.horizons[pair.dataset]
+        horizon = str(pair.horizon or ("all" if more else first))
+        cells = [pair.dataset, _code(pair.model), horizon]
+        for one in (pair.mse, pair.mae):
+            cells += [interval_text(one), one.verdict(pair.margin)]
+        rows.append(cells)
+    reasons = dict.fromkeys(pair.mse.reason for pair in analysis.pairs if pair.mse.reason)
+    against = _listed(dict.fromkeys(_code(pair.against) for pair in analysis.pairs))
+    heads = ["data set", "model", "horizon", "MSE (95 % interval)", "verdict", "MAE (95 % interval)", "verdict"]
+    sentences = [f"Differences from {against}.", _READ_INTERVALS, *(f"No interval: {one}." for one in reasons)]
+    return Detail("Differences by horizon", sentences, Table(heads, rows))
+
+
+def _all_models(analysis: Analysis) -> Detail:
+    rows = []
+    columns = analysis.scores.reset_index()[["dataset", "model", "mse", "mae", "mase", "parameters", "seconds"]]
+    for dataset, model, mse, mae, mase, parameters, seconds in columns.itertuples(index=False):
+        scores = map(_number, (mse, mae, mase))
+        rows.append([dataset, _code(model), *scores, _size(parameters), f"{seconds:.0f}"])
+    for (dataset, model), part in analysis.by_horizon.groupby(["dataset", "model"], sort=False):
+        if (dataset, model) not in analysis.scores.index:
+            means = part[["mse", "mae", "mase", "parameters", "seconds"]].mean()
+            cells = [*map(_number, means[:3]), _size(means["parameters"]), f"{means['seconds']:.0f}"]
+            rows.append([dataset, f"{_code(model)} at {_listed(map(str, sorted(part['horizon'])))}", *cells])
+    heads = ["data set", "model", "MSE", "MAE", "MASE", "parameters", "seconds"]
+    return Detail("All models", ["Means over horizons and seeds. Seconds are of one training."], Table(heads, rows))
+
+
+def _chosen(analysis: Analysis) -> Detail:
+    rows = []
+    for dataset in analysis.datasets:
+        cells = [dataset]
+        for attention in (False, True):
+            model = analysis.chosen(dataset, attention=attention)
+            cells += [_DASH, _DASH] if model is None else [_code(model), _number(analysis.score(dataset, model))]
+        best = analysis.lowest_published(dataset)
+        cells += [_DASH, _DASH] if best is None else [_number(best[1]), best[0].model]
+        rows.append(cells)
+    heads = ["data set", "lowest validation MSE", "test MSE", "with an attention", "test MSE"]
+    heads += ["lowest published MSE", "by"]
+    sentences = ["Validation chooses among all models, and among those with a trained attention."]
+    return Detail("Chosen on validation", sentences, Table(heads, rows))
+
+
+def _published(published: Sequence[tuple[Any, ...]]) -> Detail:
+    rows = []
+    for dataset, one, mse, mae in published:
+        source = f"{one.source}. {one.note}" if one.note else one.source
+        cells = [
+            one.model,
+            _number(mse),
+            _number(mae),
+            one.context_length,
+            "yes" if one.complete_test else "no",
+            source,
+        ]
+        rows.append([dataset, *cells])
+    sentences = ["Means over the same horizons. We ran none of these: contexts, tuning and test windows differ."]
+    heads = ["data set", "model", "MSE", "MAE", "context", "all windows", "source"]
+    return Detail("Published numbers", sentences, Table(heads, rows))
+
+
+def made(analysis: Analysis) -> Iterable[str]:
+    """Sentences on runs, commits, machines, versions and seeds."""
+    runs = analysis.runs
+    for name, part in runs.groupby("suite", sort=False):
+        commits = [one[:10] + "+changes" * ("+" in one) for one in dict.fromkeys(part["git"].dropna())]
+        commands = "; ".join(map(_code, dict.fromkeys(part["command"].dropna())))
+        hours = part["seconds"].sum() / 3600
+        finished = part["finished"].dropna()
+        when = f", finished {finished.max():%Y-%m-%d}" if len(finished) else ""
+        yield f"Suite `{name}`: {number_of(len(part), 'run')}, {hours:.1f} hours of training{when}."
+        yield f"Commands: {commands}. Commits: {', '.join(commits)}."
+    machines = ", ".join(dict.fromkeys(runs["cpu"].dropna()))
+    threads = _listed(str(one) for one in sorted(set(runs["threads"].dropna())))
+    yield f"CPUs: {machines}. Threads: {threads}."
+    versions = pd.Series([json.loads(one) for one in set(runs["versions"].dropna())])
+    if len(versions):
+        names = ("python", "tsattn", "torch", "lightning", "numpy")
+        found = {name: sorted({str(one[name]) for one in versions if name in one}) for name in names}
+        yield f"Versions: {', '.join(f'{name} {_listed(values)}' for name, values in found.items() if values)}."
+    trained = analysis.by_horizon["model"].isin(set(runs.loc[runs["seed"].notna(), "model"]))
+    seeds = analysis.by_horizon[trained].groupby("dataset", sort=False)["seeds"].agg(["min", "max"])
+    counts = [f"{name} {low}{f' to {high}' if high > low else ''}" for name, low, high in seeds.itertuples(name=None)]
+    yield f"Seeds: {', '.join(counts)}."
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_report(analysis: Analysis, folder: str | Path) -> Page:
+    """Write `MARKDOWN`, `HTML` and `PICTURE` into a folder, each whole or not at all."""
+    page, folder = page_of(analysis), Path(folder)
+    figure = forest(page.rows, title=_FIGURE_TITLE, axis="difference in MSE, %") if page.rows else None
+    svg = "" if figure is None else inline_svg(figure, f"{_FIGURE_TITLE}: {page.caption}")
+    if figure is not None:
+        write_whole(folder / PICTURE, lambda file: file.write(png(figure)))
+    write_text(
+        folder / MARKDOWN, _rendered("report.md.jinja", page=page, asked=_ASKED, title=_FIGURE_TITLE, picture=PICTURE)
+    )
+    colours = [(place, light, dark) for place, (light, dark) in enumerate(COLOURS.items())]
+    write_text(folder / HTML, _rendered("report.html.jinja", page=page, asked=_ASKED, svg=svg, colours=colours))
+    return page
+
+
+def write_readme(path: str | Path, page: Page, folder: str | Path) -> None:
+    """Put the answer, the figure and the table of a page between two comments of a file.
+
+    Args:
+        path: the file, which has the lines `BEGIN` and `END`.
+        page: of a report.
+        folder: of the report, which the part links to.
+
+    Raises:
+        UserError: if the file cannot be read or written, or lacks the comments.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read") from error
+    write_text(path, with_part(text, readme_part(page, os.path.relpath(folder, path.parent))))
+
+
+def readme_part(page: Page, folder: str) -> str:
+    """The answer, the figure and the table of a page.
+
+    Args:
+        page: of a report.
+        folder: of the report, as links name it.
+    """
+    where = folder.replace(os.sep, "/")
+    part = _rendered("part.md.jinja", page=page, title=_FIGURE_TITLE, picture=f"{where}/{PICTURE}").strip()
+    return f"{part} [Questions, intervals and details]({where}/{MARKDOWN})."
+
+
+def with_part(text: str, part: str) -> str:
+    """A text with another part between `BEGIN` and `END`.
+
+    Raises:
+        UserError: if it has not both, once and in order.
+    """
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise UserError(f"the file needs the lines {BEGIN} and {END}, once each")
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{part}\n\n{END}{rest.partition(END)[2]}"
+
+
+def _rendered(name: str, **values: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=".html." in name,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["inline"] = _inline
+    return environment.get_template(name).render(**values)
+
+
+def _inline(text: str) -> Any:
+    """Markdown of code and bold words as HTML."""
+    from markupsafe import Markup
+
+    html = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)).replace(" %", "\N{NO-BREAK SPACE}%")
+    return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", html))
