@@ -506,3 +506,18 @@ def test_long_files_are_timed_beside_pandas(tmp_path: Path, monkeypatch: pytest.
     committed = json.loads((BENCHMARKS / "results" / "data" / "long_csv.json").read_text())
     assert committed["rows"] == 2_000_000
     assert committed["ratios"].keys() == facts["ratios"].keys()
+
+
+def test_how_often_intervals_hold_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("interval_coverage", ["--draws", "2", "--output", str(tmp_path)], monkeypatch)
+    committed = BENCHMARKS / "results/statistics"
+    table, small = (pd.read_csv(folder / "coverage.csv") for folder in (committed, tmp_path))
+    assert small["case"].tolist() == table["case"].tolist()
+    assert table["draws"].min() >= 2000
+    page = runpy.run_path(str(BENCHMARKS / "interval_coverage.py"))["page"]
+    assert page(table, pd.read_csv(committed / "former_method.csv")) == (committed / "coverage.md").read_text()
+    asked = table[
+        table["case"].isin(["four horizons", "unequal seed spread"]) | table["case"].str.contains("data sets")
+    ]
+    assert asked["coverage"].between(0.93, 0.97).all()
+    assert asked["family"].max() < 0.05
