@@ -25,6 +25,7 @@ _MODULES = {
     "tsattn.errors": ["UserError"],
     "tsattn.forecaster.fev_tasks": [],
     "tsattn.leaderboard.analysis": ["Analysis", "Answer", "Pair"],
+    "tsattn.leaderboard.compare": ["Comparison", "compare"],
     "tsattn.leaderboard.figure": ["Mark", "forest"],
     "tsattn.leaderboard.records": ["Records"],
     "tsattn.leaderboard.statistics": [],

@@ -375,7 +375,8 @@ def _all_models(analysis: Analysis) -> Detail:
     for dataset, model, mse, mae, mase, parameters, seconds in columns.itertuples(index=False):
         scores = map(_number, (mse, mae, mase))
         rows.append([dataset, _code(model), *scores, _size(parameters), f"{seconds:.0f}"])
-    for (dataset, model), part in analysis.by_horizon.groupby(["dataset", "model"], sort=False):
+    for place, part in analysis.by_horizon.groupby(["dataset", "model"], sort=False):
+        dataset, model = map(str, place)
         if (dataset, model) not in analysis.scores.index:
             means = part[["mse", "mae", "mase", "parameters", "seconds"]].mean()
             cells = [*map(_number, means[:3]), _size(means["parameters"]), f"{means['seconds']:.0f}"]

@@ -354,9 +354,10 @@ def over_data_sets(differences: Mapping[str, Estimate]) -> Claim:
     """Estimate the mean difference of all data sets like these, by random effects.
 
     Weights follow DerSimonian and Laird (1986), in closed form. The interval is Student's with one degree of freedom
-    less than data sets, as Hartung and Knapp's (2001), but its standard error is the jackknife's: how far the mean moves
+    less than data sets, as Hartung and Knapp's (2001). Its standard error is the jackknife's: how far the mean moves
     when each data set is left out, squared and summed. In simulations of seven data sets whose standard errors differ
-    tenfold, theirs held the truth in 90 to 92 %, this one in 93 to 95 %. Data sets of the same days are not independent.
+    tenfold, theirs held the truth in 90 to 92 %, this one in 93 to 95 %. Data sets that cover the same days are not
+    independent.
 
     Args:
         differences: by data set.
