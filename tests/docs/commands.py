@@ -13,11 +13,16 @@ from tsattn.cli import main
 from tsattn.cli.benchmark import _parser as benchmark_parser
 from tsattn.cli.benchmark import find_suite
 from tsattn.cli.board_report import _parser as report_parser
+from tsattn.cli.compare import _overrides as overrides
+from tsattn.cli.compare import _parser as compare_parser
+from tsattn.cli.compare import _values as values_of
 from tsattn.cli.kernels import _parser as kernels_parser
 from tsattn.cli.parsing import parse_command
 from tsattn.cli.tune import _parser as tune_parser
 from tsattn.cli.words import prepare
+from tsattn.experiments import Experiment
 from tsattn.experiments.configs import find_config
+from tsattn.experiments.dotted import full_path, get_at
 from tsattn.leaderboard.suite import read_suite
 from tsattn.predictors import build_predictor
 from tsattn.tuning import read_search
@@ -59,6 +64,12 @@ def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypa
         options = benchmark_parser().parse_args(words[1:])
         names = {"data": options.data, "predictors": options.predictor, "attentions": options.attention}
         read_suite(find_suite(options.suite)).narrowed(**names, horizons=options.horizon, seeds=options.seeds)
+    elif command == "compare":
+        options, others = compare_parser().parse_known_args(words[1:])
+        base = Experiment.read(options.config, overrides(others))
+        values = options.attention or options.vary[0].partition("=")[2]
+        assert len(values_of("what differs", values)) > 1
+        assert all(get_at(base.to_dict(), full_path(one.partition("=")[0])) for one in options.vary or ())
     elif command in _PARSED:  # run by tests of their own, which take longer
         _PARSED[command]().parse_args(words[1:])
     else:

@@ -1,8 +1,7 @@
-"""The records that were committed are those of the suites as they are: their keys are found again."""
+"""The records that were committed are those of the suites as they are: nothing of them is left to run."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,21 +9,26 @@ import pytest
 from tests.docs.blocks import ROOT
 from tsattn.cli import main
 
-RECORDS = ROOT / "benchmarks" / "results" / "leaderboard"
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 @pytest.mark.slow
 @pytest.mark.real_data
-@pytest.mark.parametrize(("suite", "entries"), [("ett", 840), ("exchange_rate", 256), ("national_illness", 256)])
-def test_nothing_of_a_finished_suite_is_to_be_run(
-    suite: str, entries: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("suite", "folder", "runs"),
+    [
+        ("ett", "leaderboard/ett", 840),
+        ("exchange_rate", "leaderboard/exchange_rate", 256),
+        ("national_illness", "leaderboard/national_illness", 256),
+        ("equal_training", "equal_training", 50),
+        ("earlier_windows", "earlier_windows", 26),
+        ("accuracy", "accuracy", 122),
+        ("peers", "peers/leaderboard", 33),
+    ],
+)
+def test_nothing_is_left_to_run(
+    suite: str, folder: str, runs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(RECORDS / suite, tmp_path / "out")
-    words = ["benchmark", "--suite", suite, "--dry-run", "--output", str(tmp_path / "out")]
-    assert main([*words, "--folder", str(tmp_path / "runs")]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"{suite}: {entries} entries: {entries} done"
-
-
-def test_what_is_committed_is_small() -> None:
-    sizes = [file.stat().st_size for file in RECORDS.glob("*/*.parquet")]
-    assert 0 < sum(sizes) < 30e6
+    words = ["benchmark", "--suite", suite, "--output", str(RESULTS / folder), "--folder", str(tmp_path), "--dry-run"]
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"{suite}: {runs} runs: {runs} done\n"
