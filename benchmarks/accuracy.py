@@ -17,8 +17,9 @@ from pathlib import Path
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import LINEAR, METRICS, STANDARD, Analysis
 from tsattn.leaderboard.page import PageTable, interval_text, made
-from tsattn.leaderboard.records import Records, write_text
+from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.suite import label
+from tsattn.saved_folders import write_text
 
 RECORDS = Path(__file__).parent / "results" / "accuracy"
 BASE, RIDGE = label("base", STANDARD), "ridge"

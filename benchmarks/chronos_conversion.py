@@ -39,7 +39,7 @@ from random_chronos import save_random
 from tsattn.checksums import sha256
 from tsattn.errors import UserError
 from tsattn.experiments import RESULTS_VERSION
-from tsattn.leaderboard.whole_files import write_text
+from tsattn.saved_folders import write_text
 
 FOLDER = Path(__file__).parent / "results" / "chronos"
 PARTS = ("flops", "structures", "zero_shot", "fine_tuned")

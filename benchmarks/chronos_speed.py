@@ -34,9 +34,9 @@ from transformers import DynamicCache, EncoderDecoderCache
 
 from tsattn.chronos import adapt
 from tsattn.errors import UserError
-from tsattn.leaderboard.whole_files import write_text
 from tsattn.ops.native.library import why_no_kernels
 from tsattn.pretrained.bolt_file import find_weights
+from tsattn.saved_folders import write_text
 
 FOLDER = Path(__file__).parent / "results" / "chronos" / "speed"
 ORIGINAL, STANDARD, NATIVE, MLR = "original", "standard, sdpa", "standard, native", "mlr, native"

@@ -35,11 +35,11 @@ from tsattn.checksums import sha256
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.measuring import measured
-from tsattn.leaderboard.whole_files import write_text
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import load_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.pretrained.bolt_file import BoltModel, find_weights, read_model, save_bolt, shipped_names
+from tsattn.saved_folders import write_text
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions
 

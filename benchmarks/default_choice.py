@@ -32,8 +32,8 @@ from peer_speed.tables import row_of
 
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, number_of
-from tsattn.leaderboard.whole_files import write_text
 from tsattn.predictors import build_predictor, complete_predictor
+from tsattn.saved_folders import write_text
 
 PRESENT = "PatchTST from the ridge"
 _PLAIN = {**DEFAULT_BACKBONE, "linear_path": "none"}

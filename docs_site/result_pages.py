@@ -34,7 +34,7 @@ def results_page(root: Path) -> str:
     folders: dict[str, list[str]] = {}
     for file in files:
         if file.endswith(".md"):
-            folders.setdefault(Path(file).relative_to(RESULTS).parts[0], []).append(file)
+            folders.setdefault(Path(Path(file).relative_to(RESULTS).parts[0]).stem, []).append(file)
     order = [*_TITLES, *folders]
     parts = [_INDEX]
     for folder in sorted(folders, key=order.index):

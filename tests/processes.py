@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import resource
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import sklearn.linear_model  # noqa: F401
 import torch
 import torch.utils.tensorboard
 from matplotlib.figure import Figure
+from tensorboard.summary.writer import event_file_writer
 
 from tests.pictures import save_empty
 from tsattn.backbones import patchtst  # noqa: F401
@@ -91,6 +94,37 @@ def signal_at(step: int, number: int, training: int = 1) -> None:
     FiniteLoss.on_train_batch_start = stop  # type: ignore[method-assign]
 
 
+def flushed_at_once() -> None:
+    """From now on the curve for TensorBoard is written at once, by a thread of its own."""
+    begin = event_file_writer._AsyncWriterThread.__init__
+
+    def at_once(self: Any, queue: Any, writer: Any, seconds: float) -> None:
+        begin(self, queue, writer, 0)
+
+    event_file_writer._AsyncWriterThread.__init__ = at_once
+
+
 def limit_files(size: int) -> None:
     """From now on no file of this process grows beyond so many bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def signal_in(module: str, name: str, number: int) -> None:
+    """From now on this process sends itself a signal when a function is called."""
+    then_in(module, name, partial(os.kill, os.getpid(), number))
+
+
+def then_in(module: str, name: str, happens: Callable[[], object]) -> None:
+    """From now on something happens when a function, or a method as `Class.method`, is called for the first time."""
+    owner: Any = importlib.import_module(module)
+    *classes, last = name.split(".")
+    for one in classes:
+        owner = getattr(owner, one)
+    whole = getattr(owner, last)
+
+    def once(*given: Any, **options: Any) -> Any:
+        setattr(owner, last, whole)
+        happens()
+        return whole(*given, **options)
+
+    setattr(owner, last, once)

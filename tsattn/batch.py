@@ -5,15 +5,28 @@ Shape letters: B windows, L context length, T prediction length, C channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tsattn.constants import EXACT
 
-__all__ = ["Batch", "WindowUnits"]
+__all__ = ["Batch", "LastSeason", "WindowUnits"]
+
+
+class LastSeason(NamedTuple):
+    """The last known value of each place in a season of s steps, in the order of the s steps before the horizon.
+
+    Attributes:
+        scaled: `(B, s, C)` on the scale of the batch.
+        original: `(B, s, C)` float64 in original units, never rounded by a scale; None after a forecast was appended.
+    """
+
+    scaled: Tensor
+    original: Tensor | None
 
 
 class WindowUnits:
@@ -29,6 +42,8 @@ class WindowUnits:
         scale: `(B, C)`.
         past_covariate_scale: `(B, P)` of the past covariates, whose mean none needs; None where it is not known.
         future_covariate_scale: `(B, F)` of the future covariates.
+        target: `(B, T, C)` the targets as they were given, in original units, NaN where missing; None unless asked for.
+        seasons: the last seasons before the horizon by their lengths, those that were asked for.
     """
 
     def __init__(
@@ -37,17 +52,38 @@ class WindowUnits:
         scale: Tensor,
         past_covariate_scale: Tensor | None = None,
         future_covariate_scale: Tensor | None = None,
+        target: Tensor | None = None,
+        seasons: Mapping[int, LastSeason] | None = None,
     ) -> None:
         self.mean = mean.to(EXACT)
         self.scale = scale.to(EXACT)
         self.past_covariate_scale = past_covariate_scale
         self.future_covariate_scale = future_covariate_scale
+        self.target = None if target is None else target.to(EXACT)
+        self.seasons = seasons or {}
 
     def map(self, function: Callable[[Tensor], Tensor]) -> WindowUnits:
         """With a function applied to each tensor."""
+        others = (self.past_covariate_scale, self.future_covariate_scale, self.target)
+        past, future, target = (None if part is None else function(part) for part in others)
+        seasons = {
+            length: LastSeason(function(scaled), None if original is None else function(original))
+            for length, (scaled, original) in self.seasons.items()
+        }
+        return WindowUnits(function(self.mean), function(self.scale), past, future, target, seasons)
+
+    def with_originals(self, target: Tensor | None, seasons: Mapping[int, LastSeason]) -> WindowUnits:
+        """The same units with targets and last seasons."""
         covariates = (self.past_covariate_scale, self.future_covariate_scale)
-        known = (None if part is None else function(part) for part in covariates)
-        return WindowUnits(function(self.mean), function(self.scale), *known)
+        return WindowUnits(self.mean, self.scale, *covariates, target, seasons)
+
+    def moved_on(self, values: Tensor) -> WindowUnits:
+        """The units of windows whose context goes on with values `(B, T, C)` on the scale of the batch."""
+        seasons = {
+            length: LastSeason(torch.cat([season.scaled, values.to(season.scaled.dtype)], 1)[:, -length:], None)
+            for length, season in self.seasons.items()
+        }
+        return self.with_originals(None, seasons)
 
     def restore(self, scaled: Tensor) -> Tensor:
         """Values `(B, T, C)` of the scale of a batch in original units, in the precision of the units."""
@@ -78,7 +114,7 @@ class Batch:
         past_covariates_observed: `(B, L, P)` bool, False where `past_covariates` was imputed; None if none is missing.
         future_covariates_observed: `(B, L + T, F)` bool, False where `future_covariates` was imputed; None if none is
             missing.
-        static: `(B, K)` int64 numbers of the categories of the series, see `Task.categories`.
+        static: `(B, K)` int64 numbers of the categories of the series, see `Task.categories`; -1 for one not there.
         series_id: `(B,)` int64 number of the series that a window was cut from.
         units: of `past` and `target`; None where they are in original units.
     """

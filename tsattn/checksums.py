@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tsattn.errors import UserError
+from tsattn.saved_folders import write_text
 
 __all__ = ["CHECKSUMS", "check_checksums", "sha256", "write_checksums"]
 
@@ -22,9 +23,7 @@ def sha256(path: Path) -> str:
 def write_checksums(folder: Path, files: Iterable[Path]) -> None:
     """Write the sha256 of some files in a folder into its file of checksums, all or nothing."""
     lines = [f"{sha256(file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
-    partial = folder / f"{CHECKSUMS}.partial"
-    partial.write_text("".join(lines), encoding="utf-8")
-    partial.replace(folder / CHECKSUMS)
+    write_text(folder / CHECKSUMS, "".join(lines))
 
 
 def check_checksums(folder: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from typing import Any
 
 from tsattn.errors import UserError
@@ -47,11 +49,14 @@ def connect(address: str, processors: int | None = None) -> Any:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == _LOCAL:
         options |= {"num_cpus": processors, "include_dashboard": False}
+    ends = signal.getsignal(signal.SIGTERM)  # Ray takes it over, and ends without a sentence
     try:
         ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         said = " ".join(str(error).split())[:200]
         raise UserError(f"the Ray cluster at {address} cannot be used: {said}") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, ends or signal.SIG_DFL)
     return ray
 
 

@@ -1,31 +1,91 @@
-"""Folders that a model is saved to: whole, or as they were."""
+"""Files and folders that are whole or not there, whenever the process that writes them ends."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
-import tempfile
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO, Any
+
+from safetensors import SafetensorError
 
 from tsattn.errors import UserError
 
-__all__ = ["whole_folder"]
+__all__ = ["put_folder", "whole_folder", "write_text", "write_whole"]
 
 
-def _replace(folder: Path, new: Path) -> None:
-    """Put a folder into its place; what was there is removed when the new one is there."""
-    if not folder.exists():
-        new.rename(folder)
-        return
-    old = new.with_name(f"{new.name}.old")
-    folder.rename(old)
+def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Write a file beside its place and move it there when it is whole; its folder is made.
+
+    Args:
+        path: the file.
+        write: writes its content.
+
+    Raises:
+        UserError: if it cannot be written; what was there before is intact.
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with partial.open("wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritten(path, error) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of text, whole or not at all; see `write_whole`.
+
+    Raises:
+        UserError: if it cannot be written; what was there before is intact.
+    """
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def _unwritten(path: Path, error: Exception) -> UserError:
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200] or type(error).__name__
+    return UserError(f"{path} cannot be written: {reason}")
+
+
+def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite: bool) -> None:
+    """Move a folder to its place; an old one of its kind is removed once the new one is there.
+
+    Args:
+        new: the folder, on the same disk.
+        folder: its place.
+        record: the file by which a folder of this kind is known; no other one is replaced.
+        refusal: says why another one stays.
+        overwrite: whether one of this kind may be replaced.
+
+    Raises:
+        UserError: if a folder has come there that may not be replaced; it stays as it is.
+        OSError: if it cannot be moved.
+    """
+    aside: Path | None = None
+    if overwrite and folder.exists():
+        aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.old")
+        folder.rename(aside)
+    try:
+        if aside is not None and not (aside / record).exists():
+            raise UserError(refusal)
+        if folder.exists():  # a folder without files would make way
+            raise UserError(f"{folder} was made by another process meanwhile; it is not overwritten, name another")
         new.rename(folder)
     except BaseException:
-        old.rename(folder)
+        if aside is not None:
+            aside.rename(folder)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    if aside is not None:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -41,23 +101,23 @@ def whole_folder(folder: Path, *, record: str, what: str, overwrite: bool) -> It
     Raises:
         UserError: if it exists and may not be overwritten, cannot be written, or the model holds what is no plain data.
     """
+    refusal = f"{folder} is not the folder of {what}; it is not overwritten"
     if folder.exists() and not overwrite:
         raise UserError(f"{folder} exists already; name another folder, or give overwrite=True")
     if folder.exists() and not (folder / record).exists():
-        raise UserError(f"{folder} is not the folder of {what}; it is not overwritten")
-    partial: Path | None = None
+        raise UserError(refusal)
+    partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        partial.mkdir(parents=True)
         yield partial
-        partial.chmod(0o755)
-        _replace(folder, partial)
+        for file in partial.iterdir():  # safetensors lets the owner alone read, whatever the umask says
+            file.chmod(partial.stat().st_mode & 0o666)
+        put_folder(partial, folder, record=record, refusal=refusal, overwrite=overwrite)
     except UserError:
         raise
     except (TypeError, ValueError) as error:
         raise UserError(f"{folder} cannot be written: the model holds what is no plain data ({error})") from error
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:
+        raise _unwritten(folder, error) from error
     finally:
-        if partial is not None and partial.exists():
-            shutil.rmtree(partial)
+        shutil.rmtree(partial, ignore_errors=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
@@ -128,7 +129,7 @@ class Units(ModuleWithConstants):
         """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units (float64)."""
         self.fill_constants(scaled.device)
         mean, scale = (_beside(self._rows(part, series_id), scaled) for part in (self.mean, self.scale))
-        values = scaled.to(EXACT) * scale + mean
+        values = torch.addcmul(mean, scaled.to(EXACT), scale)
         if self.kind is None:
             return values
         return restored(self.kind, values, _beside(self._rows(self.lambdas, series_id), scaled))

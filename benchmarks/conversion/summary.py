@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,16 +10,13 @@ from typing import Any
 import numpy as np
 
 from conversion.arms import FINE_TUNED, ORIGINAL, ZERO_SHOT
-from tsattn.leaderboard.block_bootstrap import Resample, ResampledRuns
-from tsattn.leaderboard.deviations import deviations
-from tsattn.leaderboard.seed_luck import SeedLuck
+from tsattn.leaderboard.statistics import ModelErrors, difference
 
 __all__ = ["Records", "summary"]
 
 Records = Mapping[tuple[Any, ...], Mapping[str, Any]]
 """Of runs, by part, number of the weights, data set and arm, as far as a part has these."""
 
-RESAMPLES = 10_000
 HALF, SMALL_RISE, MOST_MASE = 0.5, 1.0, 1.01  # what is to be reached; a rise in percent
 
 
@@ -141,22 +139,17 @@ def _fine_tuned(records: Records, data: Sequence[str], seeds: Sequence[int], hor
 def paired(runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], horizon: int) -> dict[str, Any]:
     """The mean MASE of runs over that of others of the same seeds and windows, with its interval of 95 %.
 
-    By the bootstrap of `tsattn.leaderboard.block_bootstrap`, over blocks of time and pairs of seeds: the interval of
-    the difference, as a share of the mean of the others. It has no part for seeds where there is one pair alone, and
-    is missing where there are fewer than two blocks.
+    It is missing with a single pair, or fewer than two blocks; see `tsattn.leaderboard.statistics`.
     """
     counts = np.array(runs[0]["counts"], np.float64)
     if any(one["counts"] != runs[0]["counts"] for one in (*runs, *others)):
         raise RuntimeError("runs that are compared were tested on different windows")
-    rng = np.random.default_rng(20240607)
-    resample = Resample.draw(len(counts), horizon, RESAMPLES, rng)
-    sums = [np.array([one["sums"] for one in group], np.float64) for group in (runs, others)]
-    mean, reference = (float(group.sum(1).mean() / counts.sum()) for group in sums)
-    found: dict[str, Any] = {"ratio": mean / reference, "pairs": len(runs), "blocks": resample.blocks}
-    if not resample.has_spread:
-        return {**found, "low": None, "high": None}
-    arms = [ResampledRuns.of(group, counts, resample) for group in sums]
-    luck = SeedLuck.of([arms[0].less(arms[1])])
-    around = deviations(arms[0], arms[1], resample, luck, None, rng)
-    low, high = around.interval(mean - reference)
-    return {**found, "low": 1 + low / reference, "high": 1 + high / reference}
+    seeds, origins = range(len(runs)), np.arange(len(counts))
+    table = {
+        name: ModelErrors(np.array([one["sums"] for one in group], np.float64), counts, origins, tuple(seeds))
+        for name, group in (("own", runs), ("other", others))
+    }
+    found = difference([table], {"own": 1, "other": -1}, horizons=[horizon])
+    low, high = (math.exp(end) for end in found.interval())
+    known = {"ratio": math.exp(found.estimate), "pairs": len(runs), "blocks": found.blocks}
+    return {**known, "low": None if math.isnan(low) else low, "high": None if math.isnan(high) else high}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -14,11 +14,12 @@ from benchmarks.paper.claims import Claim
 from benchmarks.paper.planned import LEFT
 from benchmarks.paper.runs import BEHIND, LEAST_SEEDS, chosen_by_validation, described_by, runs_of
 from benchmarks.paper.verdicts import most
+from benchmarks.paper.words import percent
 from tsattn.errors import UserError
-from tsattn.leaderboard.comparisons import Pair, compare_pairs
+from tsattn.leaderboard.analysis import STANDARD, Analysis
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.report.wording import percent
-from tsattn.leaderboard.standings import RIDGE, STANDARD, RankedArm, Standings
+from tsattn.leaderboard.statistics import Difference, holm
+from tsattn.leaderboard.suite import label
 
 __all__ = [
     "CAPTION",
@@ -44,9 +45,10 @@ _CHOSEN = "chosen"  # what all predictors are called, whichever of them validati
 TABLES = ["dataset", "horizon"]
 """What runs must have in common to be compared."""
 
-_WITHOUT_NETWORK = {RIDGE: "the ridge", "seasonal_naive": "seasonal naive"}
+_WITHOUT_NETWORK = {"ridge": "the ridge", "seasonal_naive": "seasonal naive"}
 
 _ARM = [*TABLES, "attention"]
+_PAIR = [*_ARM, "against"]
 
 RULE = (
     "holds: better in most tables and worse in none; does not hold: worse in most and better in none; else it is not "
@@ -127,7 +129,7 @@ def best_of(chosen: pd.DataFrame, attentions: Sequence[str], metric: str) -> dic
 
 
 def beside(records: Records, chosen: pd.DataFrame, reference: str, metric: str) -> pd.DataFrame:
-    """Each attention beside one of them, see `tsattn.leaderboard.comparisons.compare_pairs`.
+    """Each attention compared with one of them: a row a pair, with ``percent`` and the ends of its interval.
 
     Args:
         records: with the errors by window.
@@ -137,11 +139,11 @@ def beside(records: Records, chosen: pd.DataFrame, reference: str, metric: str) 
     """
     known = list(chosen[_ARM].drop_duplicates().itertuples(index=False, name=None))
     pairs = [
-        _pair((dataset, horizon), attention, reference)
+        (dataset, horizon, attention, reference)
         for dataset, horizon, attention in known
         if attention != reference and (dataset, horizon, reference) in known
     ]
-    return compare_pairs(_standings(records, chosen), pairs, [metric])
+    return _compared(records, chosen, pairs, metric)
 
 
 def beside_ridge(records: Records, chosen: pd.DataFrame, metric: str) -> list[str]:
@@ -183,11 +185,9 @@ def answered(
     asked = []
     for question in questions:
         arms, others = (best_of(chosen, names, metric) for names in (question.arms, question.others))
-        asked.append([_pair(table, arms[table], others[table]) for table in arms if table in others])
-    compared = compare_pairs(_standings(records, chosen), [pair for pairs in asked for pair in pairs], [metric])
-    found = {
-        (row["dataset"], row["horizon"], row["attention"], row["against"]): row for row in compared.to_dict("records")
-    }
+        asked.append([(*table, arms[table], others[table]) for table in arms if table in others])
+    compared = _compared(records, chosen, list(dict.fromkeys(pair for pairs in asked for pair in pairs)), metric)
+    found = {tuple(row[name] for name in _PAIR): row for row in compared.to_dict("records")}
     arms_of = chosen.groupby(_ARM)[["is_whole", "is_edge"]].first()
     entries = runs_of(records)
     left = entries.loc[entries["status"] == LEFT, _ARM]
@@ -195,20 +195,19 @@ def answered(
     for question, pairs in zip(questions, asked, strict=True):
         said, verdicts = [], []
         for pair in pairs:
-            names = (pair.arm.attention, pair.reference.attention)
-            row = found[pair.dataset, pair.horizon, *names]
-            known = arms_of.loc[[(pair.dataset, pair.horizon, name) for name in names]]
+            dataset, horizon, *names = pair
+            known = arms_of.loc[[(dataset, horizon, name) for name in names]]
             forms = f" ({names[0]} beside {names[1]})" if max(len(question.arms), len(question.others)) > 1 else ""
-            lacks = (left[TABLES] == [pair.dataset, pair.horizon]).all(axis=1)
+            lacks = (left[TABLES] == [dataset, horizon]).all(axis=1)
             lacks &= left["attention"].isin([*question.arms, *question.others])  # one of them may be the best yet
             is_whole = bool(known["is_whole"].all()) and not lacks.any()
-            verdict, words = _verdict(row, is_whole, is_open=is_grid_ours and bool(known["is_edge"].all()))
+            verdict, words = _verdict(found[pair], is_whole, is_open=is_grid_ours and bool(known["is_edge"].all()))
             behind = {True: 1, False: 0}.get(verdict)
             if behind is not None and known["is_edge"].iloc[behind]:
                 verdict = None if is_grid_ours else verdict
                 words = f"{words}, where the rate of {names[behind]} is at the edge of those tried"
             verdicts.append(verdict)
-            said.append(f"{table_name(pair.dataset, pair.horizon)}: {words}{forms}")
+            said.append(f"{table_name(dataset, horizon)}: {words}{forms}")
         rule = f"{RULE}; nothing is decided by an arm that is worse {BEHIND}" if is_grid_ours else f"{RULE}; {_THEIRS}"
         found_here = "; ".join(said) or "no such runs"
         claims.append(Claim(question.text, found_here, most(verdicts), rule, is_of_paper=question.is_of_paper))
@@ -216,7 +215,7 @@ def answered(
 
 
 def _verdict(row: Mapping[str, Any], is_whole: bool, is_open: bool) -> tuple[bool | None, str]:
-    """What one comparison says, also in words; a tie, or one of too few runs, decides nothing.
+    """What one comparison says, also in words; too few runs decide nothing.
 
     Args:
         row: the comparison.
@@ -226,24 +225,38 @@ def _verdict(row: Mapping[str, Any], is_whole: bool, is_open: bool) -> tuple[boo
     interval = f"{percent(row['percent'])} ({percent(row['percent_low'])} to {percent(row['percent_high'])})"
     if not is_whole:
         return None, f"{interval}, runs are missing"
-    if min(row["seeds"], row["reference_seeds"]) < LEAST_SEEDS:
+    if row["seeds"] < LEAST_SEEDS:
         return None, f"{interval}, too few seeds"
-    if row["verdict"] == "tie":
-        found = "nothing would decide, as the rates of both are at the edge of those tried"
-        found = found if is_open else f"{row['percent_detectable']:.1f} % would have been found"
-        return None, f"{interval}, a tie, where {found}"
+    if row["verdict"] not in ("better", "worse"):
+        found = ", and the rates of both are at the edge of those tried" if is_open else ""
+        return None, f"{interval}, {row['verdict']}{found}"
     return {"better": True, "worse": False}.get(row["verdict"]), f"{interval}, {row['verdict']}"
 
 
-def _pair(table: Table, attention: str, reference: str) -> Pair:
-    return Pair(*table, RankedArm(_CHOSEN, attention), RankedArm(_CHOSEN, reference))
+def _compared(
+    records: Records, chosen: pd.DataFrame, pairs: Sequence[tuple[str, int, str, str]], metric: str
+) -> pd.DataFrame:
+    """Compare the chosen runs of two attentions in a table, whatever their rates were.
 
-
-def _standings(records: Records, chosen: pd.DataFrame) -> Standings:
-    """The chosen runs alone, as those of one predictor, whatever their rate was."""
+    Returns:
+        A row a pair: ``dataset``, ``horizon``, ``attention``, ``against``, ``percent``, ``percent_low``,
+        ``percent_high``, ``seeds``, and the ``verdict``, for which p-values are corrected for all pairs (Holm).
+    """
     keys = set(chosen["key"])
-    picked = {one.row["key"]: one for one in records.each() if one.row["key"] in keys}
-    return Standings(Records.of([replace(one, row={**one.row, "predictor": _CHOSEN}) for one in picked.values()]))
+    rows = {row["key"]: {**row, "predictor": _CHOSEN} for row in records.table.to_pylist() if row["key"] in keys}
+    analysis = Analysis(Records.of(rows.values()))
+    found: list[Difference] = [
+        analysis.difference(dataset, [label(_CHOSEN, arm)], label(_CHOSEN, other), metric, [horizon])
+        for dataset, horizon, arm, other in pairs
+    ]
+    corrected = holm([one.p_value for one in found])
+    named = [dict(zip(_PAIR, pair, strict=True)) for pair in pairs]
+    for row, one, p in zip(named, found, corrected, strict=True):
+        low, high = one.percent_interval()
+        is_open = one.verdict() in ("better", "worse") and not p < 0.05
+        row |= {"percent": one.percent, "percent_low": low, "percent_high": high, "seeds": one.seeds}
+        row["verdict"] = "undecided" if is_open else one.verdict()
+    return pd.DataFrame(named, columns=[*_PAIR, "percent", "percent_low", "percent_high", "seeds", "verdict"])
 
 
 def arms_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:

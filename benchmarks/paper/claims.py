@@ -6,20 +6,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.paper.clock import counted_seconds
 from benchmarks.paper.planned import LEFT
+from benchmarks.paper.words import markdown_table
 from tsattn.errors import number_of
-from tsattn.leaderboard.report.markdown_text import markdown_table
-from tsattn.leaderboard.report.parts import Cell, Column, ReportTable
-from tsattn.leaderboard.whole_files import write_text, write_whole
+from tsattn.saved_folders import write_text, write_whole
 
-__all__ = ["ASKED_BY", "Claim", "PaperReport", "how_made", "paragraph", "table_of", "write_report"]
+__all__ = ["ASKED_BY", "Claim", "PaperReport", "how_made", "paragraph", "write_report"]
 
 ASKED_BY = {True: "the paper", False: "ours"}
 """Whose a claim is, as tables say it."""
@@ -76,13 +73,6 @@ def paragraph(doc: str | None) -> str:
     return " ".join((doc or "").split("\n\n")[-1].split())
 
 
-def table_of(frame: pd.DataFrame) -> ReportTable:
-    """A frame as a table; numbers have four digits that count."""
-    columns = [Column(str(name), is_number=pd.api.types.is_numeric_dtype(frame[name])) for name in frame]
-    rows = [[Cell(_text(value)) for value in row] for row in frame.itertuples(index=False)]
-    return ReportTable("table", "", columns, rows)
-
-
 def write_report(folder: Path, report: PaperReport, made: str, left: str = "") -> None:
     """Write ``report.md``, ``table.csv`` and ``figure.png`` into the folder of the records.
 
@@ -108,7 +98,7 @@ def write_report(folder: Path, report: PaperReport, made: str, left: str = "") -
         f"*{report.caption}*",
         "## Runs",
         report.legend,
-        markdown_table(table_of(report.table)),
+        markdown_table(report.table),
         "## What differs from the paper",
         "\n".join(f"- {one}" for one in report.differs),
         "## How it was made",
@@ -151,13 +141,3 @@ def how_made(runs: pd.DataFrame, command: str, suite: str) -> str:
         for row in failed.itertuples(index=False)
     ]
     return "\n".join(lines)
-
-
-def _text(value: Any) -> str:
-    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
-        return "\N{EN DASH}"
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
-    if isinstance(value, int | np.integer):
-        return f"{value:,}"
-    return str(value)

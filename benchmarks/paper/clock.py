@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 
 from tsattn.errors import number_of
-from tsattn.leaderboard.longer_training import LENGTH
 
 __all__ = ["PEERS", "by_the_clock", "clock_seconds", "counted_seconds"]
 
 PEERS = 5.0
 """How many times as long as the median of its peers a run is counted at most: one that takes longer stood still."""
 
+LENGTH = ("max_steps", "val_check_interval")
 _BREAK = pd.Timedelta(minutes=1)
 _PEERS_OF = ["dataset", "horizon", "predictor", "attention"]
 

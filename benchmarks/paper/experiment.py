@@ -26,7 +26,6 @@ _PARTS = {
     "--attention": ("NAMES", "of attentions"),
     "--horizon": ("STEPS", "of horizons"),
     "--seeds": ("N", "seeds, at most"),
-    "--shard": ("I/N", "part I of N, for machines that share nothing"),
 }
 """Options of `tsattn benchmark` that leave out runs."""
 
@@ -34,7 +33,6 @@ _HOW = {
     "--threads": ("N", "of each run (default: 1)"),
     "--ray": ("ADDRESS", "run on a Ray cluster; local starts one of --jobs processors"),
     "--slurm": ("N", "print a SLURM script for a Ray cluster of N nodes, and end"),
-    "--add": ("RECORDS", "take others' records, too"),
     "--folder": ("DIR", "to work in (default: runs/paper/SUITE)"),
 }
 
@@ -47,7 +45,7 @@ The suite alone:
     python -m tsattn benchmark --suite {suite}"""
 
 _ENDING = """\
-The output folder holds records.parquet and windows.parquet, as the leaderboard writes them; report.md, table.csv,
+The output folder holds records.parquet, as the leaderboard writes it; report.md, table.csv,
 figure.png and claims.json are made of these."""
 
 
@@ -131,9 +129,9 @@ class PaperExperiment:
         from benchmarks.paper.planned import LEFT, with_left
         from benchmarks.paper.runs import runs_of
         from tsattn.errors import UserError
-        from tsattn.leaderboard.records import RECORDS_FILE, Records
+        from tsattn.leaderboard.records import FILE, Records
 
-        if not (output / RECORDS_FILE).is_file():
+        if not (output / FILE).is_file():
             print(f"error: nothing was run into {output} yet: run it without --report-only", file=sys.stderr)
             return 2
         try:
@@ -178,7 +176,7 @@ class PaperExperiment:
         how.add_argument("--jobs", default=1, metavar="N", help="runs at once (default: 1)")
         how.add_argument("--retry-failed", action="store_true", help="run what failed once more")
         for option, (metavar, said) in _HOW.items():
-            how.add_argument(option, metavar=metavar, help=said, action="append" if option == "--add" else "store")
+            how.add_argument(option, metavar=metavar, help=said, action="store")
         return parser
 
 

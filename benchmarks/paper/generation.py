@@ -33,11 +33,10 @@ from benchmarks.paper.machine_files import MachineFiles, all_machines, how_measu
 from benchmarks.paper.outcomes import write_outcome
 from benchmarks.paper.text_windows import SYMBOLS
 from benchmarks.paper.verdicts import most
+from benchmarks.paper.words import size
 from tsattn.attention.cost import closed_form, measured_key_bytes
 from tsattn.descriptions import Description
-from tsattn.leaderboard.report.wording import size
-from tsattn.leaderboard.suite import Suite
-from tsattn.leaderboard.suite_file import read_suite
+from tsattn.leaderboard.suite import Suite, read_suite
 from tsattn.task import Output, Task
 
 __all__ = ["attentions_of", "check_caches", "main", "measured", "report"]

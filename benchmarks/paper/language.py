@@ -24,8 +24,8 @@ from benchmarks.paper.claims import Claim, PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
 from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, described_by, listed, runs_of
 from benchmarks.paper.verdicts import mean_interval, most
+from benchmarks.paper.words import with_spread
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.report.wording import with_spread
 
 __all__ = ["EXPERIMENT", "NAMES", "main", "report"]
 

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from benchmarks.attention_speed.machine import describe, slug_of
-from tsattn.leaderboard.whole_files import write_text
+from tsattn.saved_folders import write_text
 
 __all__ = ["MachineFiles", "all_machines", "how_measured"]
 

@@ -32,8 +32,8 @@ from benchmarks.paper.chosen_arms import (
 from benchmarks.paper.claims import PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
 from benchmarks.paper.runs import EDGE, described_by, listed, runs_of
+from tsattn.leaderboard.analysis import STANDARD
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.standings import STANDARD
 
 __all__ = ["ALL", "DIAGONAL", "EXPERIMENT", "LOW_RANK", "MIXED", "NAMES", "SHUFFLED", "family", "main", "report"]
 

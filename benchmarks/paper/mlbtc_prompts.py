@@ -35,8 +35,8 @@ from benchmarks.paper.prompt_arms import (
 )
 from benchmarks.paper.runs import BEHIND, EDGE, listed, runs_of
 from benchmarks.paper.verdicts import most
+from tsattn.leaderboard.analysis import STANDARD
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.standings import STANDARD
 
 __all__ = ["EXPERIMENT", "main", "report"]
 

@@ -26,8 +26,8 @@ from benchmarks.paper.claims import Claim, PaperReport, paragraph
 from benchmarks.paper.experiment import PaperExperiment
 from benchmarks.paper.planned import LEFT
 from benchmarks.paper.runs import LEAST_SEEDS, described_by, listed, runs_of
+from benchmarks.paper.words import with_spread
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.report.wording import with_spread
 
 __all__ = ["COST", "EXPERIMENT", "main", "report"]
 

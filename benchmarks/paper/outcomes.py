@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.paper.claims import PaperReport, write_report
 from tsattn.errors import number_of
-from tsattn.leaderboard.whole_files import write_text
+from tsattn.saved_folders import write_text
 
 __all__ = ["CLAIMS_FILE", "write_outcome"]
 

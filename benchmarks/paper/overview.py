@@ -21,7 +21,7 @@ if not __package__:  # run as a file, which finds what lies beside it but not th
 from benchmarks.paper.claims import ASKED_BY
 from benchmarks.paper.outcomes import CLAIMS_FILE
 from tsattn.errors import UserError, number_of
-from tsattn.leaderboard.whole_files import write_text
+from tsattn.saved_folders import write_text
 
 __all__ = ["EXPERIMENTS", "main", "overview"]
 

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing_extensions import override
 
 from tsattn.experiments import Experiment
-from tsattn.leaderboard.planner import Planner
-from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.run_record import LABELS, Record
-from tsattn.leaderboard.suite_file import read_suite
+from tsattn.leaderboard.plan import Planner
+from tsattn.leaderboard.records import LABELS, Records
+from tsattn.leaderboard.suite import read_suite
 
 __all__ = ["LEFT", "with_left"]
 
 LEFT = "left"
-"""The status of an entry that is still to be run."""
+"""The status of a run that is still to be made."""
 
 
 class _WithoutData(Planner):
@@ -27,7 +26,7 @@ class _WithoutData(Planner):
 
 
 def with_left(records: Records, suite: Path) -> Records:
-    """Records with an entry of the status `LEFT`, which has an experiment, for each of the suite that they lack.
+    """Records with a row of the status `LEFT`, which has an experiment, for each run of the suite that they lack.
 
     Args:
         records: of the suite, or of a part of it.
@@ -36,19 +35,11 @@ def with_left(records: Records, suite: Path) -> Records:
     Raises:
         UserError: if the file is no suite.
     """
-    there = records.each()
-    known = {tuple(one.row[name] for name in LABELS) for one in there}
-    refused = {tuple(one.row[name] for name in LABELS[:-1]) for one in there if one.row["status"] == "does not apply"}
-    entries = _WithoutData({}).plan(read_suite(suite)).entries
-    names = [tuple(entry.labels.values()) for entry in entries]
-    lacking = [
-        entry
-        for entry, name in zip(entries, names, strict=True)
-        if name not in known and name[:-1] not in refused  # of a refusal there is one record, without a seed
-    ]
+    there = records.table.to_pylist()
+    known = {tuple(row[name] for name in LABELS) for row in there}
     left = [
-        Record.of({**entry.labels, "status": LEFT, "experiment": entry.experiment.to_yaml()})
-        for entry in lacking
-        if entry.experiment is not None
+        {**entry.labels, "suite": suite.stem, "status": LEFT, "key": "", "experiment": entry.experiment.to_yaml()}
+        for entry in _WithoutData().plan(read_suite(suite))
+        if entry.experiment is not None and tuple(entry.labels.values()) not in known
     ]
-    return Records.of([*there, *left]) if left else records
+    return Records.of([*there, *left], records.suites) if left else records

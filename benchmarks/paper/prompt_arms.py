@@ -9,9 +9,9 @@ import pandas as pd
 
 from benchmarks.paper.runs import LEAST_SEEDS, chosen_by_validation, described_by
 from benchmarks.paper.verdicts import is_lower
+from benchmarks.paper.words import with_spread
 from tsattn.attention import build_attention
 from tsattn.errors import UserError
-from tsattn.leaderboard.report.wording import with_spread
 
 __all__ = [
     "ARM",

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.cli.test_bad_input import refusal
+from tests.docs.blocks import ROOT
 from tests.ops.native.kernels_there import needs_kernels
 from tsattn.attention import KINDS
 from tsattn.cli import main
@@ -52,6 +53,11 @@ def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     assert rows["cached key numbers, a key head"][0] == 1024 * (32 + 8 + 4)
     assert rows["cached key numbers, all key heads"][0] == 8 * 1024 * (32 + 8 + 4)
     assert rows["cached key bytes, float32"] == [4 * 8 * 1024 * (32 + 8 + 4)]
+
+
+def test_the_page_shows_the_table_as_it_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "--attention", "mlr", *SIZES]) == 0
+    assert capsys.readouterr().out.splitlines()[0] in (ROOT / "docs/concepts/cost.md").read_text("utf-8").splitlines()
 
 
 def test_the_cache_is_measured_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from tests.cli.test_bad_input import refusal
 from tests.data.many_series import long_frame
+from tsattn import Forecaster, diagnose
 from tsattn.cli import main
+from tsattn.data import panel_from_frame
+from tsattn.errors import UserError
 
 TINY = [
     "--data=CSVDataModule",
@@ -291,12 +298,11 @@ def test_wrong_tables(
             "new.csv has no future covariate column price; its columns are uni",
         ),
         (lambda frame: frame.drop(columns="town"), "new.csv has no static column town"),
-        (lambda frame: frame.assign(kind="w"), "category w, which was not seen in training; valid are x, y, z"),
         (lambda frame: frame.drop(columns="y"), "new.csv is a long table without a column y or target"),
         (lambda frame: frame.assign(ds=frame.ds + pd.to_timedelta(frame.groupby("unique_id").cumcount(), "D")), "'2D'"),
         (lambda frame: frame.assign(rain="much"), "much in column rain is not a number"),
     ],
-    ids=["stops early", "no covariate", "no static", "new category", "no target", "frequency", "text"],
+    ids=["stops early", "no covariate", "no static", "no target", "frequency", "text"],
 )
 def test_what_predict_refuses(
     trained: tuple[Path, Path], change: Change, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -306,3 +312,115 @@ def test_what_predict_refuses(
     words = ["predict", "--run", str(run), "--input", str(tmp_path / "new.csv"), "--output", str(tmp_path / "out.csv")]
     assert message in refusal(words, capsys)
     assert [file.name for file in tmp_path.iterdir()] == ["new.csv"]
+
+
+def packed_file(folder: Path) -> tuple[Path, pd.DataFrame]:
+    """A gzip file of four series in two columns of ids, with a line before its header and lines of comments.
+
+    Returns:
+        the file, and the plain long frame that it stands for.
+    """
+    rng, days = np.random.default_rng(0), pd.date_range("2024-01-01", periods=90)
+    parts = [
+        pd.DataFrame(
+            {"store": store, "item": item, "day": days, "sales": rng.normal(30, 2, 90), "price": rng.random(90)}
+        )
+        for store in ("007", "N/A")
+        for item in (3, 12)
+    ]
+    frame = pd.concat(parts, ignore_index=True)
+    lines = frame.to_csv(index=False).splitlines()
+    text = ["exported, by: someone;", "# units: pieces", lines[0], *lines[1:40], "  # a break", *lines[40:], "# end"]
+    path = folder / "sales.csv.gz"
+    path.write_bytes(gzip.compress("\n".join(text).encode()))
+    ids = frame["store"] + "/" + frame["item"].astype(str)
+    plain = pd.DataFrame({"unique_id": ids, "ds": frame["day"], "y": frame["sales"], "price": frame["price"]})
+    return path, plain
+
+
+def test_a_packed_file_of_joined_ids_and_comments_through_all_entrances(tmp_path: Path) -> None:
+    path, plain = packed_file(tmp_path)
+    known, future = plain[plain["ds"] < "2024-03-26"], plain[plain["ds"] >= "2024-03-26"]
+    sizes = {"context_length": 12, "prediction_length": 5, "future_covariates": ["price"], "val_rows": 0}
+    expected = Forecaster("ridge", **sizes).fit(known).predict(future=future[["unique_id", "ds", "price"]])
+    expected = expected.rename(columns={"unique_id": "store/item", "ds": "day"})
+    assert expected["store/item"].unique().tolist() == ["007/12", "007/3", "N/A/12", "N/A/3"]
+    names = {"id_column": ["store", "item"], "time_column": "day", "target": "sales"}
+    text = {"comment": "#", "skip_rows": 1}
+    table = pd.read_csv(path, comment="#", skiprows=1, dtype={"store": str}, parse_dates=["day"], keep_default_na=False)
+    past, ahead = table[table["day"] < "2024-03-26"], table[table["day"] >= "2024-03-26"].drop(columns="sales")
+    made = [Forecaster("ridge", **sizes, **names).fit(frame) for frame in (past, pl.from_pandas(past).lazy())]
+    for frame in (ahead, pl.from_pandas(ahead).lazy()):
+        for one in made:
+            found = one.predict(future=frame)
+            found = found if isinstance(found, pd.DataFrame) else found.to_pandas()
+            pd.testing.assert_frame_equal(found, expected, rtol=1e-6, check_dtype=False)
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    kept = [line for line in lines if not any(f",2024-03-{day}" in line for day in range(26, 31))]
+    path.write_bytes(gzip.compress("\n".join(kept).encode()))
+    ahead.to_csv(tmp_path / "future.csv.gz", index=False)
+    plain_future = Forecaster("ridge", **sizes, **names, **text).fit(path).predict(future=ahead)
+    pd.testing.assert_frame_equal(plain_future, expected, rtol=1e-6, check_dtype=False)
+    assert (diagnose(path, **names, **text)["series"] != "").any()
+    (tmp_path / "data.yaml").write_text(
+        "data:\n  class_path: CSVDataModule\n  init_args:\n    id_column: [store, item]\n    comment: '#'\n"
+        "    skip_rows: 1\nmodel: {backbone: ridge}\n"
+    )
+    words = ["--data.time_column=day", "--data.target=sales", "--data.future_covariates=[price]", "--data.val_rows=0"]
+    words += ["--data.context_length=12", "--data.prediction_length=5", f"--data.path={path}"]
+    typed = ["--data.id_column=[store, item]", "--data.comment", "#", "--data.skip_rows=1", "--model.backbone=ridge"]
+    ways = {
+        "yaml": ["--config", str(tmp_path / "data.yaml"), *words],
+        "words": ["--data=CSVDataModule", *words, *typed],
+        "mapped": ["--data=MappedDataModule", *words, *typed],
+    }
+    (tmp_path / "future.csv").write_text("a line\n" + ahead.to_csv(index=False) + "# end\n")
+    for name, way in ways.items():
+        run, output = str(tmp_path / name), str(tmp_path / f"{name}.csv")
+        assert main(["fit", *way, "--run", run]) == 0
+        assert main(["predict", "--run", run, "--future", str(tmp_path / "future.csv"), "--output", output]) == 0
+        found = pd.read_csv(output, parse_dates=["day"])
+        pd.testing.assert_frame_equal(found, expected[found.columns], rtol=1e-4, check_dtype=False)
+
+
+def test_the_commands_of_data_sets_take_joined_ids_and_comments(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, _ = packed_file(tmp_path)
+    words = ["--id_column", "store,item", "--time_column", "day", "--target", "sales", "--comment", "#"]
+    words += ["--skip_rows", "1"]
+    assert main(["datasets", "diagnose", str(path), *words]) == 0
+    assert main(["datasets", "convert", str(path), str(tmp_path / "arrays"), *words]) == 0
+    assert "arrays: 360 rows of 4 series, frequency D, " in capfd.readouterr().out
+    panel = panel_from_frame(tmp_path / "arrays")
+    assert (panel.id_name, panel.ids) == ("store/item", ("007/12", "007/3", "N/A/12", "N/A/3"))
+
+
+def test_a_wrong_cell_of_a_packed_file_is_named_by_its_line(tmp_path: Path) -> None:
+    text = "title\n# note\nds,x\n2024-01-01,1\n\n# note\n2024-01-02,two\n"
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(UserError, match=r"t\.csv\.gz, line 7: two in column x is not a number"):
+        Forecaster("persistence", comment="#", skip_rows=1).predict(tmp_path / "t.csv.gz")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode())[:-9])
+    with pytest.raises(UserError, match=r"t\.csv\.gz cannot be read: Compressed file ended before"):
+        Forecaster("persistence", comment="#", skip_rows=1).predict(tmp_path / "t.csv.gz")
+
+
+@pytest.mark.parametrize(
+    ("options", "ids", "message"),
+    [
+        ({"id_column": ["a", "b"]}, [("x/y", "z"), ("x", "y/z")], "two series of columns a, b are both x/y/z once joi"),
+        ({"id_column": ["a", "b"]}, [("x", "1"), ("x", None)], "row 10: the id in column a/b is missing"),
+        ({"id_column": ["a", "c"]}, [("x", "1")], "has no id column a/c; its columns are a, b, ds, y"),
+        ({"id_column": ["a/b", "c"]}, [("x", "1")], "id_column must name columns without '/' to join them, not ['a/b"),
+        ({"comment": "##"}, [("x", "1")], "comment must be one character, such as ',' or '.' or ';', not '##'"),
+        ({"skip_rows": -1}, [("x", "1")], "skip_rows must be at least 0 and a whole number, not -1"),
+    ],
+)
+def test_ids_that_cannot_be_joined_and_lines_that_cannot_be_skipped_are_refused(
+    options: dict[str, Any], ids: list[tuple[Any, Any]], message: str
+) -> None:
+    days = pd.date_range("2024-01-01", periods=9)
+    frame = pd.concat([pd.DataFrame({"a": a, "b": b, "ds": days, "y": 1.0}) for a, b in ids], ignore_index=True)
+    with pytest.raises(UserError, match=re.escape(message)):
+        Forecaster("persistence", **options).predict(frame)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
+import shlex
 import shutil
 import signal as signals
 import sys
@@ -20,7 +22,7 @@ import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from tests.processes import Worker, limit_files, signal_at
+from tests.processes import Worker, flushed_at_once, limit_files, signal_at, signal_in, then_in
 from tsattn.cli import main
 from tsattn.experiments import RunFolder
 from tsattn.predictors.network import NetworkPredictor
@@ -121,6 +123,41 @@ def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
         assert main(["predict", "--run", str(moved), "--output", str(tmp_path / "out.csv")]) == 0
     assert main(["fit", "--resume", str(moved)]) == 0
     assert result(moved) == result(whole(way))
+
+
+PHASES = {
+    "data are read": ("tsattn.data", "CSVDataModule.setup"),
+    "the folder is made": ("tsattn.experiments.recording", "versions"),
+    "training begins": ("tsattn.training.stopping", "FiniteLoss.on_train_start"),
+    "training ends": ("tsattn.training.stopping", "FiniteLoss.on_train_end"),
+    "windows are tested": ("tsattn.experiments.running", "tables_beside_baselines"),
+    "results are written": ("tsattn.experiments.run_folder", "RunFolder.seal"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", list(PHASES))
+def test_a_fit_that_is_interrupted_says_how_to_get_the_result_of_an_unbroken_one(
+    long_csv: Path, whole: Callable[[str], Path], tmp_path: Path, phase: str
+) -> None:
+    run = tmp_path / "run"
+    ended = Worker(words(long_csv, run, "steps"), tmp_path, partial(signal_in, *PHASES[phase], signals.SIGTERM))
+    assert ended.end() == 130, ended.said()
+    assert "Traceback" not in ended.said()
+    found = re.fullmatch(r"interrupted: .*`python -m tsattn ([^`]*)`.*", ended.said().splitlines()[-1])
+    assert found, ended.said()
+    assert main(shlex.split(found[1])) == 0
+    assert result(run) == result(whole("steps"))
+
+
+@pytest.mark.slow
+def test_a_fit_that_is_interrupted_as_it_says_its_results_names_them(long_csv: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    before = partial(signal_in, "tsattn.cli.fit", "_say_result", signals.SIGTERM)
+    ended = Worker(words(long_csv, run, "steps"), tmp_path, before)
+    assert ended.end() == 130, ended.said()
+    assert ended.said().splitlines()[-1] == f"interrupted: the run is finished: its results are in {run}"
+    assert main(["test", "--run", str(run)]) == 0
 
 
 def test_only_an_unfinished_run_goes_on(
@@ -278,6 +315,48 @@ def test_too_little_memory_names_the_batch_size(
     assert main(words(long_csv, tmp_path / "other", "epochs")) == 2
     message = capsys.readouterr().err
     assert "has not the memory to forecast 113 windows at once: try --data.eval_batch_size 56" in message
+
+
+def without_folder(run: Path, module: str, name: str) -> None:
+    """From now on the run folder is removed when a function is called, and what is logged is written at once."""
+    flushed_at_once()
+    then_in(module, name, partial(shutil.rmtree, run))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["training begins", "training ends", "windows are tested"])
+@pytest.mark.parametrize("more", [[], ["--trainer.logger=false"]], ids=["logged", "not logged"])
+def test_a_folder_that_is_removed_meanwhile_is_one_sentence(
+    long_csv: Path, tmp_path: Path, phase: str, more: list[str]
+) -> None:
+    run = tmp_path / "run"
+    command = [*words(long_csv, run, "steps"), *more]
+    ended = Worker(command, tmp_path, partial(without_folder, run, *PHASES[phase]))
+    assert ended.end() == 2, ended.said()
+    sentence = f"error: the run folder {run} was removed while the run went on; start the run again"
+    assert ended.said().splitlines()[-1] == sentence
+    assert "Traceback" not in ended.said()
+
+
+def full_disk(file: Path, module: str, name: str) -> None:
+    """Once a function is called there is no room for a file, whatever it is called before it is whole."""
+
+    def fill() -> None:
+        for other in (f"{file}.partial", f"{file}.{os.getpid()}.partial", *([] if file.exists() else [file])):
+            os.symlink("/dev/full", other)
+
+    then_in(module, name, fill)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("file", ["versions.json", "errors.parquet", "forecast.png", "SHA256SUMS", "metrics.json"])
+def test_a_disk_that_is_full_at_the_end_names_the_file(long_csv: Path, tmp_path: Path, file: str) -> None:
+    run = tmp_path / "run"
+    before = partial(full_disk, run / file, "tsattn.training.train", "load_best")
+    ended = Worker(words(long_csv, run, "steps"), tmp_path, before)
+    assert ended.end() == 2, ended.said()
+    assert ended.said().splitlines()[-1] == f"error: {run / file} cannot be written: No space left on device"
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.forecaster.forecast_files import check_output, write_figure, write_frame
+from tsattn.predictors.long_horizons import forecast_batches
 
 
 @pytest.mark.parametrize(
@@ -161,6 +162,28 @@ def test_an_output_that_is_a_folder_is_refused(
     (tmp_path / "out.csv").mkdir()
     words = ["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv"), "--overwrite"]
     assert "out.csv is a folder, not a file" in refusal(words, capsys)
+
+
+def test_files_of_others_beside_an_output_stay(
+    trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of a name like that of what is written, and one that appears while the forecast is made."""
+    (tmp_path / "out.csv.partial").write_text("mine")
+    words = ["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv"), "--figure=false"]
+    assert main(words) == 0
+    capsys.readouterr()
+    (tmp_path / "out.csv").unlink()
+
+    def late(*given: Any) -> Any:
+        (tmp_path / "out.csv").write_text("mine")
+        return forecast_batches(*given)
+
+    monkeypatch.setattr("tsattn.cli.predict.forecast_batches", late)
+    assert "out.csv was made by another process meanwhile" in refusal(words, capsys)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "out.csv": "mine",
+        "out.csv.partial": "mine",
+    }
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,9 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.processes import Worker, signal_at
 from tsattn.cli import main
+from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.training import ForecastingModule
@@ -65,6 +72,58 @@ def test_a_folder_that_was_taken_meanwhile_is_left_to_who_has_it(
     run = RunFolder(folder / "now_3")
     for file in (run.config, run.metrics, run.versions, run.curve, run.figure, run.best, run.last, run.checksums):
         assert file.exists(), file
+
+
+def while_data_are_read(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """From now on something happens once between the check of a run folder and the making of it."""
+    prepare = CSVDataModule.prepare_data
+
+    def late(self: CSVDataModule) -> None:
+        monkeypatch.setattr(CSVDataModule, "prepare_data", prepare)
+        happens()
+        prepare(self)
+
+    monkeypatch.setattr(CSVDataModule, "prepare_data", late)
+
+
+def test_a_named_folder_that_appears_while_data_are_read_stays(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    thesis = tmp_path / "run" / "thesis.tex"
+    while_data_are_read(monkeypatch, lambda: (thesis.parent.mkdir(), thesis.write_text("years of work")))
+    assert main(words(toy_csv, "--trainer.max_steps=2", f"--run={thesis.parent}")) == 2
+    assert "exists already; nothing is overwritten" in capsys.readouterr().err
+    assert [*thesis.parent.iterdir()] == [thesis]
+
+
+def test_of_two_fits_in_one_folder_the_first_is_whole(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    fit = words(toy_csv, "--trainer.max_steps=2", f"--run={run.path}")
+    first: list[Worker] = []
+
+    def begin() -> None:
+        first.append(Worker(fit, tmp_path, partial(signal_at, 0, signal.SIGSTOP)))
+        while not run.config.exists():
+            assert first[0].process.is_alive(), first[0].said()
+            time.sleep(0.02)
+
+    while_data_are_read(monkeypatch, begin)
+    assert main(fit) == 2
+    assert first[0].process.pid is not None
+    while "T" not in Path(f"/proc/{first[0].process.pid}/stat").read_text().rpartition(")")[2].split()[0]:
+        time.sleep(0.02)
+    os.kill(first[0].process.pid, signal.SIGCONT)
+    assert first[0].end() == 0, first[0].said()
+    assert main(["test", "--run", str(run.path)]) == 0
+
+
+def test_a_folder_that_cannot_be_held_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunFolder, "hold", lambda self: (self.path / "no" / "folder").touch())
+    with pytest.raises(OSError, match="No such file"):
+        RunFolder(tmp_path / "run").create()
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_named_folder_is_made_once(tmp_path: Path) -> None:

@@ -119,3 +119,19 @@ def test_later_rows_of_a_series_that_ends_where_clocks_skip_its_time_of_day() ->
     end = [str(day) for day in wall.date].index("2024-03-31") + 1
     whole = appended(panel_from_frame(frame[:end]), panel_from_frame(frame[end + 2 :]))
     assert whole.time.tolist() == stamps.tolist()
+
+
+@pytest.mark.parametrize("rows", [24, 4])
+@pytest.mark.parametrize("step", ["D", "h"])
+def test_a_future_off_the_grid_is_blamed_by_its_own_row(rows: int, step: str) -> None:
+    days = pd.date_range("2024-01-01", periods=rows, freq="D")
+    table = pd.DataFrame({"ds": days, "y": 1.0, "f": 2.0})
+    late = pd.date_range(days[-1] + pd.Timedelta("36h"), periods=12, freq=step)
+    future = pd.DataFrame({"ds": late, "f": 3.0})
+    options: dict[str, Any] = {"target": "y", "future_covariates": ["f"], "frequency": "D"}
+    said = f"the frame of future values, row 1: time stamp {late[0]} is not on the grid of its series, which ends at "
+    with pytest.raises(UserError, match=said + str(days[-1])):
+        with_future(panel_from_frame(table, **options), future)
+    for frequency in ("D", None):
+        with pytest.raises(UserError, match=said + str(days[-1])):
+            panel_from_frame(table, future=future, **{**options, "frequency": frequency})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -340,7 +339,7 @@ def test_what_to_do_with_another_encoding_is_said_by_its_first_bytes(tmp_path: P
     text = "date;höhe\n" + "\n".join(f"2024-01-0{day};{day}" for day in range(1, 8))
     for content, advice in (
         (text.encode("utf-16"), "give its encoding, utf-16"),
-        (gzip.compress(text.encode()), "it is compressed: unpack it first"),
+        (b"PK\x03\x04\xff", "it is compressed: unpack it first, or pack it as .csv.gz"),
         (text.encode("latin-1"), "give its encoding, such as latin-1 or cp1252"),
     ):
         (tmp_path / "own.csv").write_bytes(content)

@@ -66,7 +66,7 @@ def test_future_that_stops_early_is_refused_with_its_place() -> None:
         panel.future_for(4)
     message = str(caught.value)
     last = covariate_frame()["ds"][25]
-    for fragment in ("covariate price", "stops early", "series b", str(last), "step 4 of the 4"):
+    for fragment in ("covariate price", "stops early", "series b", str(last), "step 4 of the 4", "`--future FILE`"):
         assert fragment in message
     with pytest.raises(UserError, match=r"series a.*step 5 of the 6"):
         panel.future_for(6)
@@ -170,12 +170,11 @@ def test_future_in_another_time_zone_is_of_the_same_instants() -> None:
 def test_covariates_without_any_future_are_named() -> None:
     frame = covariate_frame()
     panel = panel_from_frame(frame[frame["y"].notna()], **ROLES)
-    with pytest.raises(
-        UserError, match="no future values of price, promo were given; give one for each of the 3 steps"
-    ):
+    advice = r"pass them with `--future FILE` \(Python: `future=frame`\)"
+    with pytest.raises(UserError, match=f"^`price`, `promo` have no values for the next 3 steps; {advice}$"):
         panel.future_for(3)
     frame.loc[frame["y"].isna(), "price"] = np.nan
-    with pytest.raises(UserError, match="no future values of price were given"):
+    with pytest.raises(UserError, match="`price` has no values for the next 3 steps"):
         panel_from_frame(frame, **ROLES).future_for(3)
 
 
@@ -253,7 +252,7 @@ def test_static_columns_become_categories() -> None:
     assert panel.static.dtype == np.int64
 
 
-def test_categories_of_training_number_those_of_later() -> None:
+def test_categories_of_training_number_those_of_later(caplog: pytest.LogCaptureFixture) -> None:
     frame = long_frame({"a": 4, "b": 3}).assign(shop=["south"] * 4 + ["west"] * 3, floor=2.0)
     panel = panel_from_frame(frame, static=["shop", "floor"])
     names, known = ("shop", "floor"), (("north", "south", "west"), ("1", "2"))
@@ -263,8 +262,12 @@ def test_categories_of_training_number_those_of_later() -> None:
     swapped = panel.with_static(names[::-1], known[::-1], "it")
     assert swapped.static.tolist() == [[1, 1], [1, 2]]
     assert panel.with_static((), (), "it").static is None
-    with pytest.raises(UserError, match=r"static column shop: series b.*category west.*north, south"):
-        panel.with_static(names, (("north", "south"), ("2",)), "it")
+    unseen = panel.with_static(names, (("north", "south"), ("2",)), "it")
+    assert unseen.static.tolist() == [[1, 0], [-1, 0]]
+    assert unseen.to_frame()["shop"].unique().tolist() == ["south", "(not seen in training)"]
+    assert unseen.with_static(names, known, "it").static.tolist() == [[1, 1], [-1, 1]]
+    told = "it: static column shop: series b has category west, not seen in training: the mean of the learnt categories"
+    assert [message.startswith(told) for message in caplog.messages] == [True]
     with pytest.raises(UserError, match="it lacks the static column 'region' that the model was trained with"):
         panel.with_static(("region",), (("north",),), "it")
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from tests.data.cases import assert_same, logged, long_frame, refusal, wide_frame
+from tsattn import Forecaster
+from tsattn.cli import main
 from tsattn.data.reader import panel_from_frame
+from tsattn.errors import UserError
 
 
 @pytest.mark.parametrize("names", [("unique_id", "ds", "y"), ("item_id", "timestamp", "target")])
@@ -109,7 +116,8 @@ def test_numbers_may_name_columns() -> None:
     assert (panel.id_name, panel.time_name, panel.channels) == ("0", "1", ("2",))
     assert "target must be the name of a column or a list of names, not 2.5" in refusal(frame, target=2.5)
     assert "static must be the name of a column or a list of names, not [None]" in refusal(frame, static=[None])
-    assert "id_column must be the name of a column, not ['a']" in refusal(frame, id_column=["a"])
+    assert "time_column must be the name of a column, not ['a']" in refusal(frame, time_column=["a"])
+    assert "id_column must be the name of a column or a list of names, not [None]" in refusal(frame, id_column=[None])
 
 
 def test_one_column_that_is_not_used_is_said_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
@@ -159,3 +167,64 @@ def test_columns_without_a_clear_role_are_refused(
     message = refusal(frame, **options)
     for fragment in fragments:
         assert fragment in message
+
+
+DAYS = pd.date_range("2024-01-01", periods=40)
+
+
+@pytest.mark.parametrize(
+    ("names", "usual", "others"),
+    [
+        (["y", "temperature"], "y", "temperature"),
+        (["store", "y"], "y", "store"),
+        (["x", "y", "z"], "y", "x, z"),
+        (["target", "promo"], "target", "promo"),
+    ],
+)
+def test_a_usual_target_beside_others_asks_which_are_targets(
+    names: list[str], usual: str, others: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pd.DataFrame({"ds": DAYS, **{name: np.arange(40.0) for name in names}})
+    said = (
+        f"has {usual} beside {others}; give target '{usual}' to forecast it alone (past_covariates for the others), "
+        f"target [{', '.join(names)}] to forecast all, or id_column"
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for table in (frame, frame.set_index("ds"), pl.from_pandas(frame).lazy(), tmp_path / "t.csv"):
+        with pytest.raises(UserError, match=re.escape(said)):
+            Forecaster("persistence").predict(table)
+    assert main(["fit", "--data=CSVDataModule", f"--data.path={tmp_path / 't.csv'}", "--run", str(tmp_path / "r")]) == 2
+    assert said in capsys.readouterr().err
+    assert main(["datasets", "convert", str(tmp_path / "t.csv"), str(tmp_path / "folder")]) == 2
+    assert said in capsys.readouterr().err
+    alone = Forecaster("persistence", prediction_length=2, target=usual).predict(frame)
+    assert alone["unique_id"].tolist() == 2 * [usual]
+    every = Forecaster("persistence", prediction_length=2, target=names).predict(frame)
+    assert every["unique_id"].unique().tolist() == names
+    rest = [name for name in names if name != usual]
+    helped = Forecaster("persistence", prediction_length=2, past_covariates=rest).predict(frame)
+    assert helped["unique_id"].tolist() == 2 * [usual]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_two_ids_at_one_time_stamp_ask_for_their_column(
+    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pd.DataFrame({"store": np.repeat([1, 2], 40), "ds": np.tile(DAYS, 2), "y": 1.0})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    table = tmp_path / f"t.{suffix}"
+    for given, hint in (
+        (frame, "(if the rows are of several series, name id_column)"),
+        (frame.assign(unique_id="a"), "(if the rows are of more series, list all columns of ids in id_column)"),
+    ):
+        with pytest.raises(UserError, match=re.escape("is there twice, first in") + ".*" + re.escape(hint)):
+            Forecaster("persistence", target="y").predict(given)
+    assert main(["datasets", "convert", str(table), str(tmp_path / "folder"), "--target", "y"]) == 2
+    assert "several series, name id_column" in capsys.readouterr().err
+    assert Forecaster("persistence", prediction_length=2, id_column="store").predict(table)["store"].tolist() == [
+        1,
+        1,
+        2,
+        2,
+    ]

@@ -49,7 +49,7 @@ def test_each_series_is_split_at_the_same_dates() -> None:
         ({"val_rows": 3, "test_rows": 3, "val_from": "2020"}, "in one way: val_rows and test_rows, or val_from"),
         ({"val_rows": 3}, "needs both val_rows and test_rows"),
         ({"test_from": "2020-02-01"}, "needs both val_from and test_from"),
-        ({"val_rows": 0, "test_rows": 3}, "val_rows must be at least 1, not 0"),
+        ({"val_rows": -1, "test_rows": 3}, "val_rows must be at least 0, not -1"),
         ({"val_from": "soon", "test_from": "2020-02-01"}, "'soon' is not a date; write it like 2016-07-01"),
         ({"val_from": "2020-02-02", "test_from": "2020-02-01"}, "validation part must start before the test part"),
         ({"val_from": "2020-02-02T00Z", "test_from": "2020-03-01"}, "the data have no time zone, so val_from"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from tsattn import Forecaster
+from tsattn.data import MappedDataModule
 from tsattn.data.reader import TableReader
-from tsattn.data.single_precision import blurred_series
+from tsattn.data.single_precision import blurred_columns
 
 
 def frame_of(sizes: dict[str, float], rows: int = 60) -> pd.DataFrame:
@@ -41,6 +44,57 @@ def test_an_outlier_that_made_the_scale_is_told(caplog: pytest.LogCaptureFixture
     assert not said(frame, caplog, "series")
 
 
+@pytest.mark.parametrize("fill", [1e10, 9e18, 1e20, 9.97e36, -3.4e38])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+@pytest.mark.parametrize("values", ["around ten", "five", "zero"])
+def test_a_fill_value_is_named_with_its_series_and_row(
+    fill: float, share: float, values: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = np.random.default_rng(0)
+    y = {"around ten": rng.normal(10, 3, 300), "five": np.full(300, 5.0), "zero": np.zeros(300)}[values]
+    y[(rng.random(300) < share) | (np.arange(300) == 20)] = fill
+    good = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2020", periods=300), "y": rng.normal(10, 3, 300)})
+    frame = pd.concat([good, good.assign(unique_id="b", y=y)], ignore_index=True)
+    message = said(frame, caplog, "series")[0]
+    first = pd.Timestamp("2020") + pd.Timedelta(int(np.abs(y - np.median(y)).argmax()), "D")
+    assert message == (
+        "1 of 2 series ('b') change by less than single precision tells apart: series b has the value "
+        f"{fill:g} at {first}; empty that cell if it means missing"
+    )
+
+
+def test_one_sale_among_zeros_is_no_fill_value(caplog: pytest.LogCaptureFixture) -> None:
+    frame = frame_of({"a": 0.0})
+    frame.loc[10, "y"] = 5.0
+    assert not said(frame, caplog, "series")
+
+
+def test_fill_values_of_one_channel_of_a_covariate_and_of_a_later_row(caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"ds": pd.date_range("2020", periods=300), **{name: rng.normal(9, 1, 300) for name in "abcd"}})
+    frame.loc[20, "b"] = 1e20
+    assert "1 of 4 series ('b') change" in said(frame, caplog, "series")[0]
+    frame.loc[20, ["b", "c"]] = 9.0, 1e20
+    caplog.clear()
+    options = {"context_length": 8, "prediction_length": 3, "quantiles": None}
+    Forecaster("ridge", target="a", past_covariates=["b", "c", "d"], **options).fit(frame)
+    assert "covariate c changes by less than single precision tells apart: it is 1e+20 at 2020-01-21" in caplog.text
+    assert "covariate b" not in caplog.text
+    frame.loc[[20, 290], "c"] = 9.0, 1e10
+    caplog.clear()
+    Forecaster("ridge", **options).fit(frame)
+    assert "series c has the value 1e+10 at 2020-10-17 00:00:00, 1e+10 standard deviations from" in caplog.text
+
+
+def test_a_fill_value_in_a_table_larger_than_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    frame = frame_of({"a": 1.0, "b": 1.0}, 300)
+    frame.loc[310, "y"] = 1e20
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    data = MappedDataModule(str(tmp_path / "t.parquet"), context_length=8, prediction_length=3, scaling="series")
+    data.setup("fit")
+    assert "('b') change by less than single precision tells apart: series b has the value 1e+20 at 10;" in caplog.text
+
+
 def test_they_are_those_whose_rounding_is_a_part_of_their_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps between series are no changes, nor is the rounding of constants; the same however rows are cut."""
     panel = TableReader.of({}).read(frame_of({"a": 1e-9, "b": 1e-3, "c": 0.0, "d": 3e-7}))
@@ -52,6 +106,6 @@ def test_they_are_those_whose_rounding_is_a_part_of_their_changes(monkeypatch: p
     assert error[1] < 0.001 * step[1]
     assert 0 < step[2] < 1e-15
     assert 0.1 * step[3] < error[3] < step[3]
-    assert blurred_series(scaled, panel).tolist() == [0, 3]
-    monkeypatch.setattr("tsattn.data.single_precision._PIECE", 7)
-    assert blurred_series(scaled, panel).tolist() == [0, 3]
+    for piece in (1 << 20, 7):
+        monkeypatch.setattr("tsattn.data.single_precision._PIECE", piece)
+        assert blurred_columns(scaled, np.zeros((4, 1)), panel.starts).ravel().tolist() == [True, False, False, True]

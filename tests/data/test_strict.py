@@ -47,9 +47,9 @@ def frame_or_refusal(path: Path, **options: object) -> pd.DataFrame | str:
 
 
 def test_good_file_becomes_floats_over_time_stamps(tmp_path: Path) -> None:
-    path = written(tmp_path, "x,date,y\n1,2020-01-01 00:00:00,2.5\n-3,2020-01-01 01:00:00,4e2\n")
+    path = written(tmp_path, "x,date,z\n1,2020-01-01 00:00:00,2.5\n-3,2020-01-01 01:00:00,4e2\n")
     frame = read_csv(path, frequency="h")
-    assert list(frame.columns) == ["x", "y"]
+    assert list(frame.columns) == ["x", "z"]
     assert frame.index.name == "date"
     assert list(frame.index) == [pd.Timestamp("2020-01-01 00:00"), pd.Timestamp("2020-01-01 01:00")]
     assert (frame.dtypes == "float64").all()
@@ -101,12 +101,12 @@ def test_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path, line_end: s
             id="date goes back",
         ),
         pytest.param(
-            "date,x,y\n2020-01-01,1,1\n2020-01-02,2,two\n", ["line 3", "two", "column y", "not a number"], id="text"
+            "date,x,z\n2020-01-01,1,1\n2020-01-02,2,two\n", ["line 3", "two", "column z", "not a number"], id="text"
         ),
         pytest.param('date,x\n2020-01-01,"1,000"\n', ["line 2", "give the decimal ','"], id="thousands separator"),
         pytest.param("date,x\n2020-01-01,1\n2020-01-02,True\n", ["line 3", "True", "not a number"], id="one bool"),
         pytest.param(
-            "date,x,y\n2020-01-01,1,1\n2020-01-02,2,\n", ["line 3", "value of y", "missing", "finite"], id="empty cell"
+            "date,x,z\n2020-01-01,1,1\n2020-01-02,2,\n", ["line 3", "value of z", "missing", "finite"], id="empty cell"
         ),
         pytest.param("date,x\n2020-01-01,1\n2020-01-02,nan\n", ["line 3", "missing"], id="nan"),
         pytest.param("date,x\n2020-01-01,1\n2020-01-02,-inf\n", ["line 3", "value of x", "infinite"], id="infinite"),
@@ -175,7 +175,7 @@ def test_long_text_in_a_cell_is_shown_in_part(tmp_path: Path, length: int, place
 
 
 def test_empty_cells_are_missing_values_where_allowed(tmp_path: Path) -> None:
-    path = written(tmp_path, "date,x,y\n2020-01-01,1,\n2020-01-02,,\n2020-01-03,3,5\n")
+    path = written(tmp_path, "date,x,z\n2020-01-01,1,\n2020-01-02,,\n2020-01-03,3,5\n")
     frame = read_csv(path, allow_missing=True)
     assert (frame.dtypes == "float64").all()
     np.testing.assert_array_equal(frame.to_numpy(), [[1, np.nan], [np.nan, np.nan], [3, 5]])
@@ -280,7 +280,7 @@ tidy = st.lists(
 csv_like = st.builds(
     lambda header, rows, line_end: line_end.join([header, *(",".join(row) for row in rows)]).encode(errors="replace"),
     st.sampled_from(
-        ["date,x", "x,date", "date,x,y", "date,x,x", "date", "date,date", '"date",""', ",date", "time,x", ""]
+        ["date,x", "x,date", "date,x,z", "date,x,x", "date", "date,date", '"date",""', ",date", "time,x", ""]
     ),
     st.lists(st.lists(cells, min_size=1, max_size=4), max_size=5),
     st.sampled_from(["\n", "\r\n", "\r"]),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tsattn import Forecaster
 from tsattn.data import panel_from_frame
 from tsattn.data.tables import as_frame, read_table, rows_of
 from tsattn.data.text_format import TextFormat
@@ -113,7 +114,7 @@ def test_empty_id_is_missing(tmp_path: Path, ids: list[str]) -> None:
         pytest.param("t.parquet", CSV, ["not a Parquet file"], id="csv called parquet"),
         pytest.param("t.parquet", PARQUET.getvalue()[: len(PARQUET.getvalue()) // 2], ["cut"], id="half a parquet"),
         pytest.param("t.txt", CSV, [".csv", ".parquet"], id="other suffix"),
-        pytest.param("t.csv.gz", CSV, [".csv", ".parquet"], id="archive"),
+        pytest.param("t.csv.zip", CSV, [".csv", ".parquet"], id="archive"),
     ],
 )
 def test_unusable_file_is_refused_in_one_sentence(
@@ -178,6 +179,30 @@ def test_another_separator_is_named(tmp_path: Path, separator: str) -> None:
     assert f"separates its cells with {separator!r}, not with ','; give that as separator" in message
     with pytest.raises(UserError, match="separates its cells with ',', not with ';'"):
         read_table(written(tmp_path, CSV), text=TextFormat(";"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "advice"),
+    [
+        (
+            ["1,005", "2,250"],
+            "if the comma marks thousands, remove it; if decimals, give the decimal ',', which reads 1.005",
+        ),
+        (["1,005", "2,5"], "of a CSV file with decimal commas, give the decimal ','"),
+        (["0,005", "2,250"], "of a CSV file with decimal commas, give the decimal ','"),
+        (["1,005", "2,250,000"], "remove marks of thousands"),
+        (["1,005.5", "2,250"], "remove marks of thousands"),
+        (["1 005", "2 250"], "remove marks of thousands"),
+        (["Monday", "2,250"], "name text columns as static, or list the targets"),
+    ],
+)
+def test_the_advice_of_a_comma_in_a_number_is_right(tmp_path: Path, cells: list[str], advice: str) -> None:
+    rows = "".join(f"2024-01-0{day};{cell}\n" for day, cell in enumerate(cells, 1))
+    path = written(tmp_path, f"ds;y\n{rows}".encode())
+    with pytest.raises(UserError) as caught:
+        Forecaster("persistence", separator=";").predict(path)
+    said = f"{path}, line 2: {cells[0]} in column y is not a number; a target needs numbers ({advice})"
+    assert str(caught.value) == said
 
 
 def test_what_is_not_utf_8_asks_for_its_encoding(tmp_path: Path) -> None:

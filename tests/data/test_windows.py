@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from tests.wide_panels import wide_panel
 from tsattn.batch import Batch
-from tsattn.data import Series, WindowDataset, scaled_series
+from tsattn.data import Series, WindowDataset, panel_from_frame, scaled_series
 from tsattn.scaler import Scaler
 
 L, T, C = 12, 5, 3
@@ -115,3 +115,30 @@ def test_batch_does_not_share_memory_with_the_series() -> None:
     before = series.values.clone()
     WindowDataset(series, range(L, 46), L, T).__getitems__([0, 1]).past.zero_()
     assert torch.equal(series.values, before)
+
+
+@pytest.mark.parametrize("season", [1, 3, 7])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_windows_know_their_targets_and_last_seasons_in_original_units(season: int, share: float) -> None:
+    rng, lengths = np.random.default_rng(2), [40, 5, 30]
+    y = np.round(100 + 9 * rng.standard_normal(sum(lengths)), 1)
+    y[rng.random(len(y)) < share] = np.nan
+    if share:
+        y[2:40:7] = np.nan  # one place is never known
+    days = [pd.date_range("2020-01-01", periods=length) for length in lengths]
+    frame = pd.DataFrame({"unique_id": np.repeat([*"abc"], lengths), "ds": np.concatenate(days), "y": y})
+    series = scaled_series(panel_from_frame(frame), Scaler((103.0,), (7.0,)))
+    origins = [range(season, 37), range(3, 4), range(20, 28)]
+    batch = WindowDataset(series, origins, 8, 2, [season]).__getitems__([*range(sum(map(len, origins)))])
+    starts = np.cumsum([0, *lengths])
+    ends = [(starts[number], starts[number] + row) for number, rows in enumerate(origins) for row in rows]
+    np.testing.assert_array_equal(batch.units.target[..., 0], [y[end : end + 2] for _, end in ends])
+    for window, (start, end) in enumerate(ends):
+        for place in range(season):
+            row = end - season + place
+            of_place = [y[i] for i in range(row, start - 1, -season) if not np.isnan(y[i])]
+            of_any = [y[i] for i in range(row, start - 1, -1) if not np.isnan(y[i])]
+            expected = (of_place or of_any or [103.0])[0]
+            known = batch.units.seasons[season]
+            assert known.original[window, place, 0] == expected, (window, place)
+            assert known.scaled[window, place, 0] == np.float32((expected - 103.0) / 7.0)

@@ -25,6 +25,7 @@ from mkdocs.exceptions import Abort
 
 from docs_site.missing_docstrings import undocumented
 from docs_site.repository_links import relinked
+from docs_site.result_pages import results_page
 from tests.docs.blocks import ROOT, blocks, pages
 from tests.leaderboard.browser import CHROMIUM, FLAGS
 from tsattn.attention import KINDS, build_attention
@@ -335,3 +336,11 @@ def test_links_between_files_of_the_repository_lead_on_the_site() -> None:
     assert first == "[a](../data/cards.md#etth1) [b](../configs/co2_mlr.yaml) [c](other.md) ![d](../images/x.png)"
     assert fence == page.splitlines()[1:]
     assert found == ["data/README.md", "configs/co2_mlr.yaml"]
+
+
+def test_the_index_of_results_has_titles_for_headings(tmp_path: Path) -> None:
+    for file in ("accuracy.md", "accuracy/more.md", "speed_of_it/report.md"):
+        path = tmp_path / "benchmarks" / "results" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("# Found\n")
+    assert re.findall("^## (.*)", results_page(tmp_path), re.MULTILINE) == ["Accuracy", "Speed of it"]

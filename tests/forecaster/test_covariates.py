@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tests.forecaster.toys import T, promotions
 from tsattn.errors import UserError
@@ -45,16 +46,44 @@ def test_a_future_covariate_that_stops_early_is_refused_with_the_series_and_step
     assert "step 21 of the 24" in message
 
 
-def test_an_unknown_category_and_a_missing_column_are_refused(shops: Forecaster) -> None:
-    frame = promotions(100)
-    with pytest.raises(UserError, match=r"series north has category w, which was not seen in training; valid are n, s"):
-        shops.predict(frame.assign(region="w"), future=None)
+def test_a_new_series_of_an_unseen_category_has_the_mean_of_the_learnt_ones(
+    shops: Forecaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = promotions(400)
+    frame.loc[frame["ds"] >= frame["ds"].max() - pd.Timedelta(days=19), "y"] = np.nan
+    new = frame[frame["unique_id"] == "north"].assign(unique_id="west")
+    added = pd.concat([frame, new.assign(region="w"), new.assign(unique_id="east", region=None)])
+    forecast = shops.predict(added).set_index("unique_id")["predictions"]
+    told = [message for message in caplog.messages if "not seen" in message]
+    assert told == [
+        "the frame: static column region: series east has category missing, series west has category w, not seen in "
+        "training: the mean of the learnt categories takes the place"
+    ]
+    expected = shops.predict().set_index("unique_id")["predictions"]
+    for known in ("north", "south"):
+        np.testing.assert_allclose(forecast[known], expected[known], rtol=1e-5)
+    # by hand: the vector of the first region is set to the mean of both
+    table = shops._now.fitted.predictor.backbone.covariates.static[0].weight
+    before = table.detach().clone()
+    with torch.no_grad():
+        table.copy_(before.mean(0).expand_as(before))
+    try:
+        mean = shops.predict().set_index("unique_id")["predictions"]["north"]
+    finally:
+        with torch.no_grad():
+            table.copy_(before)
+    for unseen in ("west", "east"):
+        np.testing.assert_allclose(forecast[unseen], mean, rtol=1e-5)
+    assert np.abs(forecast["west"].to_numpy() - expected["north"].to_numpy()).max() > 1e-3
+
+
+def test_a_missing_column_of_categories_is_refused(shops: Forecaster) -> None:
     with pytest.raises(UserError, match="no static column region"):
-        shops.predict(frame.drop(columns="region"))
+        shops.predict(promotions(100).drop(columns="region"))
 
 
 def test_without_any_future_that_is_said(shops: Forecaster) -> None:
-    with pytest.raises(UserError, match="no future values of promotion were given; give one for each of the 12 steps"):
+    with pytest.raises(UserError, match="`promotion` has no values for the next 12 steps; pass them with"):
         shops.predict(promotions(380))
 
 

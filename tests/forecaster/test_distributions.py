@@ -37,6 +37,20 @@ def counts(rows: int = 160) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def test_counts_are_scored_as_whole_numbers() -> None:
+    """A zero that is forecast as zero has no sMAPE, and a count on a bound lies inside."""
+    frame = counts()
+    stamps = frame["ds"].unique()
+    forecaster = Forecaster(**SIZES, distribution="negative_binomial").fit(frame[frame["ds"] < stamps[132]])
+    scores = forecaster.evaluate(frame, step=7).iloc[0]
+    frames = [forecaster.predict(frame[frame["ds"] < stamps[origin]]) for origin in range(132, 154, 7)]
+    made = pd.concat(frames).merge(frame, on=["unique_id", "ds"])
+    assert len(made) == 7 * scores["windows"] == 56
+    assert scores["smape_left_out"] == made[["y", "predictions"]].eq(0).all(axis=1).sum() > 3
+    low, high = made["0.1"] <= made["y"], made["y"] <= made["0.9"]
+    assert scores["coverage_80_by_channel"] == pytest.approx((low & high).mean())
+
+
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 @pytest.mark.parametrize("attention", KINDS)
 def test_every_attention_gives_the_parameters_of_every_distribution(name: str, attention: str) -> None:

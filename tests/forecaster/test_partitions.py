@@ -258,6 +258,14 @@ def test_real_files_by_partition(tmp_path: Path) -> None:
     assert (found["load"].astype(str) == found["unique_id"]).all()
 
 
+def test_unfinished_files_of_others_stay(fitted: Forecaster, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "more").mkdir(parents=True)
+    for name in (".draft.partial", f".two.parquet.{'0' * 32}.partial"):
+        (tmp_path / "out" / "more" / name).touch()
+    forecast_folder(fitted, source, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").rglob("*.partial")] == [".draft.partial"]
+
+
 def test_the_file_says_what_it_was_made_from(fitted: Forecaster, source: Path, tmp_path: Path) -> None:
     forecast_folder(fitted, source, tmp_path / "out")
     metadata = pq.read_schema(tmp_path / "out" / "one.parquet").metadata

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import tsattn
 from tests.forecaster.toys import SMALL, L, T, frame_of, set_in_json
@@ -211,6 +215,48 @@ def test_a_model_is_never_lost_where_it_is_replaced(tmp_path: Path, monkeypatch:
     assert len(tsattn.load(tmp_path / "model").predict()) == 2
     forecaster.save(tmp_path / "model", overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_appears_while_a_model_is_saved_stays(
+    overwrite: bool, fitted: Forecaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thesis = tmp_path / "model" / "thesis.tex"
+
+    def late(*given: Any) -> None:
+        thesis.parent.mkdir()
+        thesis.write_text("years of work")
+        save_file(*given)
+
+    monkeypatch.setattr("tsattn.forecaster.model_folder.save_file", late)
+    with pytest.raises(UserError, match=r"model .*not overwritten"):
+        fitted.save(tmp_path / "model", overwrite=overwrite)
+    assert [*tmp_path.iterdir()] == [thesis.parent]
+    assert [*thesis.parent.iterdir()] == [thesis]
+
+
+def test_a_disk_that_is_full_is_one_sentence(fitted: Forecaster, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"model cannot be written: .*File too large"):
+            fitted.save(tmp_path / "model")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("mask", "modes"), [(0o077, {0o700, 0o600}), (0o022, {0o755, 0o644})])
+def test_folder_and_files_are_as_open_as_the_user_wants_them(
+    mask: int, modes: set[int], fitted: Forecaster, tmp_path: Path
+) -> None:
+    before = os.umask(mask)
+    try:
+        fitted.save(tmp_path / "model")
+    finally:
+        os.umask(before)
+    folder = tmp_path / "model"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())} == modes
 
 
 def test_rows_that_were_held_out_are_scored_the_same_where_the_model_is_loaded(

@@ -107,7 +107,7 @@ def test_cross_validation_trains_on_all_rows_before_an_origin_whatever_the_split
     ("split", "message"),
     [
         ({"val_rows": 20}, "a split needs both val_rows and test_rows"),
-        ({"val_rows": 0, "test_rows": 5}, "val_rows must be at least 1, not 0"),
+        ({"val_rows": -1, "test_rows": 5}, "val_rows must be at least 0, not -1"),
         ({**WAYS["rows"], **WAYS["dates"]}, "data is split in one way"),
         ({"val_from": "soon", "test_from": "later"}, "is not a date"),
         (
@@ -162,3 +162,20 @@ def test_dates_may_be_objects() -> None:
         given = Forecaster(**QUICK, **{name: made(text) for name, text in texts.items()})
         fitted, expected = (one.fit(frame_of({"a": 200})) for one in (given, written))
         assert fitted.result.data.splits == expected.result.data.splits
+
+
+@pytest.mark.parametrize(("given", "trained"), [({}, 200), ({"test_rows": 0}, 200), ({"test_rows": 20}, 180)])
+@pytest.mark.parametrize("backbone", ["ridge", "patchtst"])
+def test_without_rows_for_validation_all_are_trained_on(
+    given: dict[str, Any], trained: int, backbone: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    days = pd.date_range("2024-01-01", periods=200)
+    frame = pd.DataFrame({"ds": days, "x": np.sin(np.arange(200))})
+    sizes = {"context_length": 12, "prediction_length": 4, "max_steps": 2, "quantiles": None}
+    fitted = Forecaster(backbone, val_rows=0, **given, **sizes).fit(frame)
+    assert "val_rows is 0: all rows" in caplog.text
+    assert fitted.fitted is not None
+    assert fitted.fitted.scaler.mean == pytest.approx([frame["x"][:trained].mean()])
+    assert fitted.series is not None
+    assert [*fitted.series.trained_until.values()] == [days[trained - 1]]
+    assert fitted.predict()["ds"].tolist() == [*pd.date_range("2024-07-19", periods=4)]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import tsattn
 from tests.forecaster.toys import SMALL, L, T, frame_of
+from tsattn.data import FrameDataModule
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -104,3 +108,140 @@ def test_what_needs_a_fit_says_so(kind: str, tmp_path: Any) -> None:
         with pytest.raises(UserError, match="the forecaster is not fitted yet: call fit"):
             call()
     assert not (tmp_path / "x").exists()
+
+
+WEEK = (120.0, 99.0, 30.0, 0.1, 1 / 3, 1e-7, 0.0)
+HOLES: dict[str, Any] = {
+    "none": [],
+    "last row": [139],
+    "last Sundays": [125, 132, 139],
+    "last weeks": [*range(119, 140)],
+    "a fifth": np.random.default_rng(0).choice(np.arange(7, 140), 28, replace=False),
+}
+NAIVE: dict[str, Any] = {
+    "seasonal_naive": "seasonal_naive",
+    "persistence": "persistence",
+    "ensemble of one": {"kind": "ensemble", "members": ["seasonal_naive"]},
+    "calibrated": "seasonal_naive",
+    "log1p": "seasonal_naive",
+}
+
+
+def weeks(holes: Any, *, rows: bool = False) -> pd.DataFrame:
+    """Twenty identical weeks of two series, and one that makes their scale, with values or rows missing."""
+    days = pd.date_range("2024-01-01", periods=140)
+    parts = [pd.DataFrame({"unique_id": name, "ds": days, "y": np.tile(WEEK, 20)}) for name in "ab"]
+    for part in parts:
+        part.loc[holes, "y"] = np.nan
+    large = pd.DataFrame({"unique_id": "large", "ds": days, "y": 1e4 * np.arange(140.0)})
+    return pd.concat([*(part.dropna() if rows else part for part in parts), large], ignore_index=True)
+
+
+def forecaster(name: str) -> Forecaster:
+    more: dict[str, Any] = {"log1p": {"transform": "log1p"}, "calibrated": {"calibrate": True}}.get(name, {})
+    return Forecaster(NAIVE[name], context_length=7, prediction_length=5, **more)
+
+
+@pytest.mark.parametrize("holes", HOLES)
+@pytest.mark.parametrize("name", NAIVE)
+@pytest.mark.filterwarnings("ignore:horizon 10 is longer")
+def test_the_last_known_value_of_a_place_in_the_season_is_repeated_exactly(
+    name: str, holes: str, tmp_path: Path
+) -> None:
+    frame, model = weeks(HOLES[holes]), forecaster(name)
+    known = np.delete(np.tile(WEEK, 20), HOLES[holes])
+    expected = [known[-1]] * 10 if name == "persistence" else [*WEEK, *WEEK[:3]]
+    if name == "calibrated":
+        forecast = model.fit(frame).predict(frame, horizon=10, level=[80])
+        model.save(tmp_path / "model")
+        again = tsattn.load(tmp_path / "model").predict(horizon=10, level=[80])
+        pd.testing.assert_frame_equal(again, forecast, check_exact=True)
+        assert forecast["0.1"].le(forecast["predictions"]).all()
+        assert forecast["0.9"].ge(forecast["predictions"]).all()
+    else:
+        forecast = model.predict(frame, horizon=10)
+    for series in "ab":
+        assert forecast.loc[forecast["unique_id"] == series, "predictions"].tolist() == expected
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_identical_weeks_have_no_error_however_many_days_are_missing(rows: bool) -> None:
+    frame = weeks(HOLES["a fifth"], rows=rows)
+    sizes: dict[str, Any] = {"context_length": 7, "prediction_length": 7, "frequency": "D"}
+    model = Forecaster({"kind": "ensemble", "members": ["seasonal_naive"]}, **sizes)
+    errors = model.evaluate(frame, by="series")["mae_original_by_channel"]
+    for name in ("ensemble", "seasonal naive (7 steps)"):
+        assert errors[name][["a", "b"]].tolist() == [0.0, 0.0]
+    validated = model.cross_validate(frame, windows=4)
+    some = validated[validated["unique_id"] != "large"].dropna()
+    assert len(some) > 30
+    assert some["predictions"].tolist() == some["y"].tolist()
+# of every offset that pandas reads from text: steps in a season; a year has two halves in pandas 3 alone
+SEASONS = {
+    **{"B": 5, "C": 5, "D": 7, "7D": 52, "W-MON": 52, "2C": 2, "bh": 8, "cbh": 8},
+    **{"SMS": 24, "SME": 24, "MS": 12, "ME": 12, "BMS": 12, "BME": 12, "CBMS": 12, "CBME": 12, "2CBMS": 6},
+    **{"WOM-3FRI": 12, "LWOM-FRI": 12, "QS": 4, "QE": 4, "BQS": 4, "BQE": 4, "REQ-N-DEC-MON-1": 4},
+    **{"YS": 1, "YE": 1, "BYS": 1, "BYE": 1, "RE-L-JAN-FRI": 1},
+    **{"h": 24, "30min": 48, "s": 86400, "ms": 1000, "us": 1000, "ns": 1000},
+    **({"HYS": 2, "HYE": 2, "BHYS": 2, "BHYE": 2} if pd.__version__ >= "3" else {}),
+}
+
+
+@pytest.mark.parametrize(("frequency", "season"), SEASONS.items())
+def test_every_frequency_of_pandas_is_forecast_by_its_season(frequency: str, season: int) -> None:
+    stamps = pd.date_range("2001-01-01", periods=66, freq=frequency)
+    frame = pd.DataFrame({"ds": stamps[:60].to_numpy(), "x": np.random.default_rng(0).normal(9, 2, 60)})
+    forecaster = Forecaster("seasonal_naive", prediction_length=6, frequency=frequency)
+    forecast = forecaster.predict(frame)
+    assert forecast["ds"].tolist() == stamps[60:].tolist()
+    expected = repeated(frame["x"].to_numpy(), season, 6)
+    np.testing.assert_allclose(forecast["predictions"], expected, rtol=1e-5)
+
+
+def test_every_offset_of_pandas_has_a_season_above() -> None:
+    prefixes = {pd.tseries.frequencies.to_offset(text).rule_code.split("-")[0] for text in SEASONS}
+    rare = {"REQ": "REQ-N-DEC-MON-1", "RE": "RE-N-DEC-MON", "WOM": "WOM-1MON", "LWOM": "LWOM-MON"}
+    known = pd._libs.tslibs.offsets.prefix_mapping
+    assert {pd.tseries.frequencies.to_offset(rare.get(name, name)).rule_code.split("-")[0] for name in known} <= (
+        prefixes | {"min"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        (pd.offsets.CustomBusinessDay(), "C"),
+        (pd.offsets.QuarterBegin(startingMonth=1), "QS-JAN"),
+        (pd.Timedelta("1h"), "h"),
+        (pd.Timedelta("7D"), "7D"),
+        (timedelta(hours=36), "36h"),
+        ("1 days 00:00:00", "D"),
+        ("PT15M", "15min"),
+    ],
+)
+def test_frequencies_may_be_offsets_and_lengths_of_time(given: Any, same: str) -> None:
+    stamps = pd.date_range("2001-01-01", periods=66, freq=same)
+    frame = pd.DataFrame({"ds": stamps[:60].to_numpy(), "x": np.arange(60.0)})
+    forecaster = Forecaster("persistence", prediction_length=6, frequency=given)
+    assert forecaster.arguments["frequency"] == same
+    assert forecaster.predict(frame)["ds"].tolist() == stamps[60:].tolist()
+    assert FrameDataModule(frame, frequency=given).frames.reader.frequency == same
+
+
+def test_an_offset_whose_name_does_not_say_all_of_it_is_refused() -> None:
+    for offset in (pd.offsets.CustomBusinessDay(holidays=["2024-01-01"]), pd.offsets.BusinessHour(start="10:00")):
+        with pytest.raises(UserError, match="has no name that keeps its holidays, hours or parts; give a text such as"):
+            Forecaster("persistence", frequency=offset)
+
+
+@pytest.mark.parametrize("gone", [[], [7, 20, 33]])
+def test_last_weekdays_of_months_are_found(gone: list[int]) -> None:
+    stamps = pd.date_range("2001-01-01", periods=66, freq="LWOM-FRI")
+    frame = pd.DataFrame({"ds": stamps[:60].to_numpy(), "x": np.arange(60.0)}).drop(index=gone)
+    assert Forecaster("persistence", prediction_length=6).predict(frame)["ds"].tolist() == stamps[60:].tolist()
+
+
+def test_one_series_of_another_frequency_is_not_told_of_all_series() -> None:
+    frame = pd.DataFrame({"ds": pd.date_range("2001-01-05", periods=60, freq="4W-FRI"), "x": 1.0})
+    with pytest.raises(UserError, match=r"have frequency '4W-FRI', not 'MS'; give the right one as frequency$"):
+        Forecaster("persistence", frequency="MS").predict(frame)

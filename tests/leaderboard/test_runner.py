@@ -246,3 +246,12 @@ def test_what_was_measured_but_not_recorded_is_not_trained_again(done: Bench, tm
     assert made.run() == 0
     assert checkpoint.stat().st_mtime_ns == changed
     pd.testing.assert_frame_equal(made.records().frame[RESULTS], before)
+
+
+def test_files_of_others_next_to_the_records_stay(tmp_path: Path) -> None:
+    made = bench(tmp_path, **few())
+    made.out.mkdir()
+    for name in ("table.csv.partial", "records.parquet.7.partial"):
+        (made.out / name).touch()
+    assert made.run("--predictor", "ridge") == 0
+    assert [path.name for path in made.out.glob("*.partial")] == ["table.csv.partial"]

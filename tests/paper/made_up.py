@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 import yaml
 
-from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.run_record import Record
+from tsattn.leaderboard.records import Records, by_stretch
 
-__all__ = ["AROUND", "PROMPT_DIMENSIONS", "closed_form", "forecasts", "made_up", "prompt_runs", "records_of"]
+__all__ = ["AROUND", "PROMPT_DIMENSIONS", "Record", "closed_form", "forecasts", "made_up", "prompt_runs", "records_of"]
 
 PROMPT_DIMENSIONS = 8
 
@@ -21,6 +20,8 @@ AROUND = (0.0002, 0.005)
 """Learning rates about that of .001, which validation likes less."""
 
 _TABLE = ("dataset", "horizon")
+
+Record: TypeAlias = dict[str, Any]
 
 
 def made_up(
@@ -30,7 +31,7 @@ def made_up(
     experiment: Mapping[str, Any],
     status: str = "done",
     *,
-    windows: pa.Table | None = None,
+    windows: pd.DataFrame | None = None,
     **values: Any,
 ) -> Record:
     """One run; `values` are columns of the records."""
@@ -53,8 +54,12 @@ def made_up(
     if status == "done":
         row |= {"parameters": 100, "flops": 1000.0, "seconds": 2.0}
     row |= {name: value for name, value in values.items() if status == "done" or name in _TABLE}
-    one = {"window": [0], "origin": [0], "squared": [1.0], "absolute": [1.0], "count": [1]}
-    return Record.of(row, (pa.table(one) if windows is None else windows) if status == "done" else None)
+    if status == "done":
+        score = {"squared": row.get("mse") or 0.0, "absolute": row.get("mae") or 0.0}
+        row = {"mse": 0.0, "mae": 0.0, **row}
+        one = pd.DataFrame({"origin": [0], **score, "count": [1]}) if windows is None else windows
+        row |= by_stretch(one, row["horizon"])
+    return row
 
 
 def records_of(*records: Record) -> Records:
@@ -100,7 +105,7 @@ def forecasts(
         errors = (1 + 0.1 * rng.random(windows)) * factor * (1 + 0.001 * seed)
         own = 1 + 0.002 * np.random.default_rng([seed, len(attention)]).standard_normal(windows)
         count = 8
-        table = {"window": np.arange(windows), "origin": np.arange(windows)}
+        table = {"origin": np.arange(windows)}
         table |= {"squared": count * errors * own, "absolute": count * 0.5 * errors * own}
         table |= {"count": np.full(windows, count)}
         scores = {"mse": float((errors * own).mean()), "mae": float(0.5 * (errors * own).mean())}
@@ -109,7 +114,7 @@ def forecasts(
         where = {"dataset": dataset, "horizon": horizon}
         columns = {**where, **scores, **values}
         found.append(
-            made_up(f"transformer_{rate}_{steps}", attention, seed, experiment, windows=pa.table(table), **columns)
+            made_up(f"transformer_{rate}_{steps}", attention, seed, experiment, windows=pd.DataFrame(table), **columns)
         )
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tsattn.attention import build_attention
-from tsattn.leaderboard.suite_file import read_suite
+from tsattn.leaderboard.suite import read_suite
 
 SUITES = Path(__file__).parents[2] / "benchmarks" / "paper" / "suites"
 

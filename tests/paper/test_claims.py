@@ -11,14 +11,14 @@ import pytest
 from matplotlib.figure import Figure
 
 from benchmarks.paper import in_context
-from benchmarks.paper.claims import Claim, PaperReport, how_made, table_of, write_report
+from benchmarks.paper.claims import Claim, PaperReport, how_made, write_report
 from benchmarks.paper.planned import LEFT, with_left
 from benchmarks.paper.prompt_arms import described_prompts
 from benchmarks.paper.runs import chosen_by_validation, described_by, runs_of
+from benchmarks.paper.words import markdown_table
 from tests.paper.made_up import closed_form, prompt_runs, records_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.run_record import Record
 
 SUITES = Path(__file__).parents[2] / "benchmarks" / "paper" / "suites"
 
@@ -45,9 +45,7 @@ def test_a_rate_that_failed_once_is_not_chosen() -> None:
 def test_a_rate_that_is_still_to_be_run_leaves_the_choice_open() -> None:
     def chosen_of(*left: dict[str, Any]) -> pd.DataFrame:
         done = [*prompt_runs("btt_1", "btt", [0.1] * 3), *prompt_runs("btt_2", "btt", [0.2] * 3, rate=0.01)]
-        rows = [
-            Record.of({**run.row, "mse": None, **one, "status": LEFT}) for one, run in zip(left, done, strict=False)
-        ]
+        rows = [{**run, "mse": None, **one, "status": LEFT} for one, run in zip(left, done, strict=False)]
         runs = described_by(runs_of(records_of(*done, *rows)), rate="model.learning_rate")
         return chosen_by_validation(runs, ["attention"], ["rate"])
 
@@ -60,9 +58,7 @@ def test_a_rate_that_is_still_to_be_run_leaves_the_choice_open() -> None:
 def test_what_a_suite_has_and_records_lack_is_left() -> None:
     suite = SUITES / "mlbtc_prompts_small.yaml"
     some = [
-        Record.of(
-            {"suite": "x", "dataset": "prompts4", "horizon": 8, "predictor": name, "attention": form, "seed": seed}
-        )
+        {"suite": "x", "dataset": "prompts4", "horizon": 8, "predictor": name, "attention": form, "seed": seed}
         for name, form, seed in (("ridge", "", None), ("w16", "standard", 1))
     ]
     frame = with_left(Records.of(some), suite).frame
@@ -73,7 +69,7 @@ def test_what_a_suite_has_and_records_lack_is_left() -> None:
     assert seeds.tolist() == [2, 3]
     fast = left.loc[left["predictor"] == "w16_fast", "experiment"]
     assert fast.str.contains("learning_rate: 0.016\n").all()
-    complete = Records.of(with_left(Records.of(some), suite).each())
+    complete = Records.of(with_left(Records.of(some), suite).table.to_pylist())
     assert len(with_left(complete, suite)) == len(complete)
 
 
@@ -125,16 +121,6 @@ def test_a_rule_of_several_claims_is_written_once(tmp_path: Path) -> None:
     assert [re.search(rf"Claim {number}.*(\(\d\))", text)[1] for number in range(3)] == ["(1)", "(2)", "(1)"]  # type: ignore[index]
 
 
-def test_what_does_not_apply_is_not_left() -> None:
-    """The record of a refusal has no seed; all seeds of it are refused."""
-    name = {"suite": "x", "dataset": "prompts4", "horizon": 8, "predictor": "w16", "attention": "low_rank_2"}
-    refused = Record.of({**name, "seed": None, "status": "does not apply", "reason": "as it is", "key": ""})
-    frame = with_left(Records.of([refused]), SUITES / "mlbtc_prompts_small.yaml").frame
-    own = frame[(frame["predictor"] == "w16") & (frame["attention"] == "low_rank_2")]
-    assert own["status"].tolist() == ["does not apply"]
-    assert (frame["status"] == LEFT).sum() == 2 + 11 * 4 * 3 - 3
-
-
 def test_what_cannot_be_built_has_no_rank() -> None:
     (run, *_) = prompt_runs("bilinear_4", "bilinear_mlr", [0.1] * 3, ranks=[1, 1, 1, 1], blocks=[1, 2, 4, 3])
     described = described_prompts(runs_of(records_of(closed_form(), run)))
@@ -147,4 +133,4 @@ def test_what_cannot_be_built_has_no_rank() -> None:
 )
 def test_cells_are_read_at_a_glance(value: Any, text: str) -> None:
     frame = pd.DataFrame({"one": pd.Series([value], dtype="Int64" if isinstance(value, int) else None)})
-    assert table_of(frame).rows[0][0].text == text
+    assert markdown_table(frame).splitlines()[-1] == f"| {text} |"

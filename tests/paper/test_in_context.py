@@ -11,9 +11,8 @@ from benchmarks.paper import in_context
 from benchmarks.paper.claims import Claim
 from benchmarks.paper.prompt_arms import arms_of_prompts, best_arm, described_prompts, score_rank
 from benchmarks.paper.runs import runs_of
-from tests.paper.made_up import closed_form, made_up, prompt_runs, records_of
+from tests.paper.made_up import Record, closed_form, made_up, prompt_runs, records_of
 from tsattn.attention import build_attention
-from tsattn.leaderboard.run_record import Record
 
 NAMES = ("btt", "bilinear_mlr", "rank", "btt_lower", "bilinear_mlr_lower", "flops", "parameters")
 

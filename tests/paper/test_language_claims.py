@@ -11,8 +11,7 @@ import pytest
 from benchmarks.paper import language
 from benchmarks.paper.character_transformer import forward_flops
 from benchmarks.paper.claims import Claim
-from tests.paper.made_up import AROUND, made_up, records_of
-from tsattn.leaderboard.run_record import Record
+from tests.paper.made_up import AROUND, Record, made_up, records_of
 
 KINDS: dict[str, Any] = {
     "standard": {"kind": "standard"},

@@ -6,8 +6,7 @@ from typing import Any
 
 from benchmarks.paper import mlbtc_prompts
 from benchmarks.paper.claims import Claim
-from tests.paper.made_up import closed_form, prompt_runs, records_of
-from tsattn.leaderboard.run_record import Record
+from tests.paper.made_up import Record, closed_form, prompt_runs, records_of
 
 SHUFFLED = {"rank": 1, "left_blocks": 2, "right_blocks": 2, "shuffled": True}
 BLOCKS = {"rank": 1, "left_blocks": 4, "right_blocks": 4}

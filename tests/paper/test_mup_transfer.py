@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from benchmarks.paper import mup_transfer
 from benchmarks.paper.claims import Claim
-from tests.paper.made_up import made_up, records_of
-from tsattn.leaderboard.run_record import Record
+from tests.paper.made_up import Record, made_up, records_of
 
 
 def wave_runs(
@@ -91,11 +89,11 @@ def test_a_choice_of_the_narrow_model_that_other_seeds_would_not_make_decides_no
         found = []
         for run in wave_runs("btt", True, 64, NARROW, seeds=4):
             power, seed = (
-                round(math.log2(yaml.safe_load(run.row["experiment"])["model"]["learning_rate"])),
-                run.row["seed"],
+                round(math.log2(yaml.safe_load(run["experiment"])["model"]["learning_rate"])),
+                run["seed"],
             )
             lucky = {-8: 0.01 if seed == 0 else 0.2, -7: 0.16}.get(power, 0.4)
-            found.append(replace(run, row={**run.row, "validation_mse": NARROW[power] if sure else lucky}))
+            found.append({**run, "validation_mse": NARROW[power] if sure else lucky})
         return found
 
     wide = wave_runs("btt", True, 256, SAME, seeds=4)

@@ -17,9 +17,9 @@ import yaml
 
 from benchmarks.paper import blocks, etth1, in_context, language, mlbtc, mlbtc_prompts, mup_transfer
 from benchmarks.paper.experiment import PaperExperiment
-from tsattn.leaderboard.planner import Planner
+from tsattn.leaderboard.plan import Planner
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.suite_file import read_suite
+from tsattn.leaderboard.suite import read_suite
 
 ROOT = Path(__file__).parents[2]
 SUITES = ROOT / "benchmarks" / "paper" / "suites"
@@ -221,13 +221,12 @@ def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     said = f"error: nothing was run into {tmp_path} yet: run it without --report-only"
     assert capsys.readouterr().err.strip() == said
     for words, said in (
-        (["--report-only", "--shard", "1/2"], "with --report-only nothing is run: leave --shard out"),
+        (["--report-only", "--horizon", "8"], "with --report-only nothing is run: leave --horizon out"),
         (["--report-only", "--retry-failed"], "leave --retry-failed out"),
         (["--size", "huge"], "invalid choice: 'huge'"),
         (["--bogus"], "unrecognized arguments: --bogus"),
         (["--no-report"], "unrecognized arguments: --no-report"),
         (["--seeds", "1"], "with --seeds a part is run, which needs an --output of its own"),
-        (["--shard=1/2"], "with --shard a part is run, which needs an --output of its own"),
         (["--suite=ett"], "the suite is that of the experiment: --size small or --size full"),
     ):
         with pytest.raises(SystemExit) as stop:

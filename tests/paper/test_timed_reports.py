@@ -14,7 +14,7 @@ from benchmarks.attention_speed.timing import Timing
 from benchmarks.paper import generation, wall_clock
 from benchmarks.paper.machine_files import MachineFiles, all_machines
 from tsattn.attention.patterns import MultiLevelPattern, SlidingWindowPattern
-from tsattn.leaderboard.suite_file import read_suite
+from tsattn.leaderboard.suite import read_suite
 from tsattn.task import Output, Task
 
 SUITES = Path(__file__).parents[2] / "benchmarks" / "paper" / "suites"

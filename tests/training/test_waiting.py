@@ -142,7 +142,9 @@ def test_no_operation_of_a_step_waits(
         fitted.fit(model(warmup_steps=3), windows)
     assert fitted.global_step == STEPS
     (bar,) = (callback for callback in fitted.callbacks if isinstance(callback, LossBar))
-    assert bar.get_metrics(fitted, fitted.model)["train_loss"] == fitted.callback_metrics["train_loss"].item()
+    shown = bar.get_metrics(fitted, fitted.model)
+    assert set(shown) == {"train_loss", "val_mse_scaled"}
+    assert shown["train_loss"] == fitted.callback_metrics["train_loss"].item()
     assert watch.found, "the steps that look are seen to look"
     if is_patient:
         assert waits(watch.found) == set()

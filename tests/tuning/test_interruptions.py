@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
 
+from tests.processes import Worker
 from tests.tuning.cases import RATES, states, toy
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
@@ -66,3 +69,38 @@ def test_interrupted_and_started_again(number: signal.Signals, tmp_path: Path) -
     assert states(trials) == {"COMPLETE": 2, "FAIL": 1}
     assert trials[1].user_attrs["retry_of"] == 0
     assert trials[1].params == left[0].params
+
+
+def killed_while_writing(folder: Path, number: int) -> None:
+    """From now on this process works in a folder, and is killed as it writes there so often: it then holds a lock."""
+    os.chdir(folder)
+    sync, calls = os.fsync, itertools.count(1)
+
+    def killed(handle: int) -> None:
+        if next(calls) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sync(handle)
+
+    os.fsync = killed
+
+
+@pytest.mark.parametrize("number", [1, 5], ids=["before the first trial", "as a trial begins"])
+def test_killed_while_it_writes_and_started_again(number: int, tmp_path: Path) -> None:
+    words = toy(tmp_path, RATES, backbone="dlinear").words("--trials", "1", "--study", "study")
+    killed = Worker(words, tmp_path, partial(killed_while_writing, tmp_path, number))
+    assert killed.end() == -signal.SIGKILL, killed.said()
+    again = Worker(words, tmp_path, partial(os.chdir, tmp_path))
+    assert again.end() == 0, again.said()
+    assert "1 of 1 done" in again.said()
+
+
+def test_one_is_killed_while_it_writes_and_the_other_goes_on(tmp_path: Path) -> None:
+    made = toy(tmp_path, RATES, gate=True)
+    words = made.words("--trials", "2", "--study", "study")
+    other = Worker(words, tmp_path, partial(os.chdir, tmp_path))
+    made.waiting(1, [other])
+    killed = Worker(words, tmp_path, partial(killed_while_writing, tmp_path, 2))
+    assert killed.end() == -signal.SIGKILL, killed.said()
+    (tmp_path / "gate").unlink()
+    assert other.end() == 0, other.said()
+    assert states(made.trials())["COMPLETE"] == 2

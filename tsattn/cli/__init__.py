@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import re
+import shlex
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 
 from tsattn.cli.output import drop_output
 from tsattn.errors import UserError, one_of
-from tsattn.passwords import masked
+from tsattn.passwords import masked, without_password
 
 __all__ = ["main"]
 
@@ -42,6 +45,9 @@ _OWN_WORDS = {
     "report": "board_report",
     "tune": "tune",
 }
+
+# those whose output is not replaced unasked
+_WITH_OUTPUT = {"validate", "test", "predict", "attention", "export", "diagnose"}
 
 _HELP = """usage: python -m tsattn COMMAND ...
 
@@ -78,32 +84,62 @@ A configuration is looked for as the file given, then in configs/, then among th
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the exit code: 0, 2 for a mistake or a full disk, 130 if interrupted, 141 if unread.
 
+    SIGTERM, as a scheduler sends it at the end of the time, interrupts like Ctrl-C.
+
     Args:
         argv: the words after ``python -m tsattn``; those of this process by default.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
+    if threading.current_thread() is not threading.main_thread():  # which alone takes signals
+        return _guarded(list(sys.argv[1:] if argv is None else argv))
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _guarded(list(sys.argv[1:] if argv is None else argv))
+    finally:  # a program has nothing left to do but to end
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if argv is None else before or signal.SIG_DFL)
+
+
+def _guarded(words: list[str]) -> int:
+    """Run a command; what goes wrong is one sentence."""
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
         code = _run(words)
         sys.stdout.flush()  # what fails at that is said here
         return code
-    except BrokenPipeError:  # whoever read this has seen enough
-        drop_output()
-        return 141
-    except (UserError, OSError) as error:
-        if debug:
-            print(masked(traceback.format_exc()), end="", file=sys.stderr)
-        print(f"error: {masked(_sentence(error))}", file=sys.stderr)
-        return 2
-    except (MemoryError, RuntimeError) as error:
-        if debug or not (isinstance(error, MemoryError) or re.search("allocate memory|out of memory", str(error))):
+    except (KeyboardInterrupt, Exception) as error:
+        stop = _interruption(error)
+        if stop is not None:
+            print(masked(f"interrupted: {stop or _how_to_resume(words)}"), file=sys.stderr)
+            return 130
+        if isinstance(error, BrokenPipeError):  # whoever read this has seen enough
+            drop_output()
+            return 141
+        if isinstance(error, UserError | OSError):
+            if debug:
+                print(masked(traceback.format_exc()), end="", file=sys.stderr)
+            print(f"error: {masked(_sentence(error))}", file=sys.stderr)
+            return 2
+        is_memory = isinstance(error, RuntimeError) and re.search("allocate memory|out of memory", str(error))
+        if debug or not (is_memory or isinstance(error, MemoryError)):
             raise
         print("error: the memory of this machine is not enough; ask for less at once", file=sys.stderr)
         return 2
-    except KeyboardInterrupt as stop:
-        print(masked(f"interrupted{f': {stop}' if str(stop) else ''}"), file=sys.stderr)
-        return 130
+
+
+def _interruption(error: BaseException | None) -> str | None:
+    """What an interruption says about going on; None where an error is none, and comes of none.
+
+    A library that is interrupted while it is imported makes an ImportError of that.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return None if error is None else str(error)
+
+
+def _how_to_resume(words: list[str]) -> str:
+    command = shlex.join(["python", "-m", "tsattn", *map(without_password, words)])
+    overwrites = any("overwrite" in word for word in words) or not {*words[:2]} & _WITH_OUTPUT
+    return f"run `{command}` again{'' if overwrites else ', with `--overwrite` if its output is there'}"
 
 
 def _sentence(error: UserError | OSError) -> str:

@@ -50,9 +50,10 @@ def draw_attention(words: Sequence[str]) -> int:
         if output.suffix in WRITERS:
             if chosen != {"layer": "all", "head": "all", "level": None}:
                 raise UserError("a table has all layers, heads and levels: leave --layer, --head and --level out")
-            write_frame(attention_frame(layers), output)
+            write_frame(attention_frame(layers), output, options.overwrite)
         else:
             picked = {"chosen": chosen["layer"], "heads": chosen["head"], "levels": chosen["level"]}
-            write_figure(plot_layers(layers, **picked, title=title), output)  # type: ignore[arg-type]
+            drawn = plot_layers(layers, **picked, title=title)  # type: ignore[arg-type]
+            write_figure(drawn, output, options.overwrite)
         say(f"{output}: attention of {number_of(len(layers), 'layer')}, {title}")
     return 0

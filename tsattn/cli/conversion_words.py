@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 
 from tsattn.errors import UserError, number_of
@@ -18,7 +19,7 @@ _COLUMNS = {
 
 OPTIONS = (
     *("--id_column", "--time_column", *_COLUMNS, "--weight_column", "--frequency", "--max_filled", "--date_format"),
-    *("--separator", "--decimal", "--encoding", "--format", "--overwrite"),
+    *("--separator", "--decimal", "--encoding", "--format", "--comment", "--skip_rows", "--overwrite"),
 )
 
 
@@ -26,7 +27,7 @@ def add_words(parser: argparse.ArgumentParser) -> None:
     """Add the words after ``convert`` to its parser."""
     parser.add_argument("source", metavar="IN", help="a CSV, Parquet or Arrow file, or a folder of such files")
     parser.add_argument("folder", metavar="OUT", help="the folder to write; it appears whole or not at all")
-    parser.add_argument("--id_column", metavar="NAME", help="column of series ids (default: unique_id or item_id)")
+    parser.add_argument("--id_column", metavar="A,B", help="of series ids, joined (default: unique_id or item_id)")
     parser.add_argument("--time_column", metavar="NAME", help="column of time stamps (default: ds, timestamp or date)")
     for name, what in _COLUMNS.items():
         parser.add_argument(name, metavar="A,B", help=f"{what}, separated by commas")
@@ -38,6 +39,8 @@ def add_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decimal", metavar="CHAR", default=".", help="of numbers in CSV files (default: .)")
     parser.add_argument("--encoding", metavar="NAME", default="utf-8", help="of CSV files (default: utf-8)")
     parser.add_argument("--format", metavar="KIND", help="csv or parquet, of files whose names do not say it")
+    parser.add_argument("--comment", metavar="CHAR", default="", help="begins lines of CSV files that are not read")
+    parser.add_argument("--skip_rows", metavar="N", type=int, default=0, help="lines before the header of CSV files")
     parser.add_argument("--overwrite", action="store_true", help="replace a folder that was converted before")
 
 
@@ -52,11 +55,11 @@ def convert_table(options: argparse.Namespace) -> str:
     from tsattn.data.table_options import TableOptions
     from tsattn.data.text_format import TextFormat
 
-    columns = {name: getattr(options, name) for name in ("id_column", "time_column", "weight_column")}
-    for name in (word.removeprefix("--") for word in _COLUMNS):
+    columns = {name: getattr(options, name) for name in ("time_column", "weight_column")}
+    for name in ("id_column", *(word.removeprefix("--") for word in _COLUMNS)):
         given = getattr(options, name)
         columns[name] = None if given is None else [part.strip() for part in given.split(",") if part.strip()]
-    text = TextFormat(options.separator, options.decimal, options.encoding, options.date_format, options.format)
+    text = TextFormat(**{field.name: getattr(options, field.name) for field in fields(TextFormat)})
     source, folder = Path(options.source).expanduser(), Path(options.folder).expanduser()
     rest = {"frequency": options.frequency, "max_filled": _share(options.max_filled), "text": text}
     convert(source, folder, TableOptions(**columns, **rest), overwrite=options.overwrite)

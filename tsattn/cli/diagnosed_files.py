@@ -14,15 +14,16 @@ __all__ = ["add_options", "diagnose_file"]
 
 # like those of --data, without the lists that have a default of their own
 _TEXTS = {
-    "id_column": "of the series (default: unique_id or item_id)",
     "time_column": "of the time stamps (default: ds, timestamp or date)",
     "frequency": "of the time stamps (default: found)",
     "date_format": "of dates in text, such as %%d/%%m/%%y",
     "separator": "the character between the cells of a CSV file",
     "decimal": "the character before its decimals",
     "encoding": "of a CSV file",
+    "comment": "the character that begins lines of a CSV file that are not read",
 }
 _NAMES = {
+    "id_column": "of the series, joined if there are several (default: unique_id or item_id)",
     "target": "columns to forecast, with commas between them (default: y, target, or all of a wide table)",
     "past_covariates": "columns known for the past only",
     "future_covariates": "columns known for the future too",
@@ -31,12 +32,13 @@ _NAMES = {
 _NUMBERS = {
     "context_length": "past steps that a model will see (default: 24)",
     "prediction_length": "steps that it will forecast (default: 96)",
+    "skip_rows": "lines before the header of a CSV file (default: 0)",
 }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the words of the command to its parser."""
-    parser.add_argument("path", metavar="FILE", help="a .csv or .parquet file")
+    parser.add_argument("path", metavar="FILE", help="a .csv, .csv.gz or .parquet file")
     for name, what in _NUMBERS.items():
         parser.add_argument(f"--{name}", metavar="N", type=int, help=what)
     for name, what in _NAMES.items():
@@ -67,7 +69,7 @@ def diagnose_file(options: argparse.Namespace) -> None:
     found = diagnose(Path(options.path), **{name: value for name, value in given.items() if value is not None})
     print(_report(found, options.path))
     if output is not None:
-        write_frame(found.astype({"series": str}), output)
+        write_frame(found.astype({"series": str}), output, options.overwrite)
         print(f"{output}: these findings, a row each")
 
 

@@ -36,7 +36,7 @@ def figure_path(asked: str | bool, output: Path, overwrite: bool) -> Path | None
     return path
 
 
-def draw(frame: pd.DataFrame, panel: Panel, task: Task, output: Output, path: Path) -> str:
+def draw(frame: pd.DataFrame, panel: Panel, task: Task, output: Output, path: Path, overwrite: bool) -> str:
     """Draw the first series of a forecast after their history, and say what was drawn and where.
 
     Args:
@@ -45,11 +45,12 @@ def draw(frame: pd.DataFrame, panel: Panel, task: Task, output: Output, path: Pa
         task: what was forecast.
         output: in what form.
         path: of the figure.
+        overwrite: whether a file that is there may be replaced.
 
     Raises:
         UserError: if it cannot be written.
     """
-    write_figure(plot_forecast(frame, panel, task, output, most=_MOST), path)
+    write_figure(plot_forecast(frame, panel, task, output, most=_MOST), path, overwrite)
     series, what = frame.iloc[:, 0].nunique(), "channel" if panel.is_wide else "series"
     drawn = number_of(series, what) if series <= _MOST else f"the first {_MOST} of {number_of(series, what)}"
     return f"{path}: {drawn}, drawn"

@@ -39,7 +39,7 @@ def run(words: list[str]) -> int:
     check_output(output, options.overwrite, endings=FORMATS)
     with session():
         content, facts = exported(load_predictor(options.ckpt_path or folder.forecasting_checkpoint()), form)
-        write_content(content, output)
+        write_content(content, output, options.overwrite)
     print(f"{output}: {facts['model']}, {len(content) / 1e6:.1f} MB")
     for name, one in {**facts["inputs"], **facts["outputs"]}.items():
         shape = ", ".join(map(str, one["shape"]))

@@ -51,7 +51,10 @@ def fit(words: Sequence[str], typed: Sequence[str]) -> int:
         is_longer = any(word.startswith("--trainer.") for word in typed)
         result = _result(experiment, options, hooks, is_longer)
         if result.tables:
-            _say_result(result)
+            try:
+                _say_result(result)
+            except KeyboardInterrupt as stop:
+                raise KeyboardInterrupt(f"the run is finished: its results are in {result.folder}") from stop
     return 0
 
 

@@ -110,11 +110,11 @@ GROUPS = (
         "data (of a file of your own; `--data.help CLASS` lists the options of another class)",
         (
             Option("--data", "CLASS", "CSVDataModule, PublicDataModule, CO2DataModule or MappedDataModule"),
-            Option("--data.path", "FILE", "your own .csv or .parquet file", commands=_ALL),
+            Option("--data.path", "FILE", "your own .csv, .csv.gz or .parquet file", commands=_ALL),
             Option("--data.context_length", "N", "past steps that a model sees", "336"),
             Option("--data.prediction_length", "N", "steps that it forecasts", "96"),
             Option("--data.target", "NAMES", "columns to forecast (default: y, target, or all of a wide table)"),
-            Option("--data.id_column", "NAME", "of the series (default: unique_id or item_id)"),
+            Option("--data.id_column", "NAMES", "of the series (default: unique_id or item_id)"),
             Option("--data.time_column", "NAME", "of the time stamps (default: ds, timestamp or date)"),
             Option("--data.past_covariates", "NAMES", "columns known for the past only"),
             Option("--data.future_covariates", "NAMES", "columns known for the future too"),

@@ -53,7 +53,7 @@ def predict(words: Sequence[str]) -> int:
                 frame, data, predictor = _forecast(experiment, options, future, asked)
             frames += in_scenario([frame], number) if len(options.future or []) > 1 else [frame]
         frame = pd.concat(frames, ignore_index=True)
-        write_frame(frame, output)
+        write_frame(frame, output, options.overwrite)
         steps = f"{number_of(asked or data.prediction_length, 'step')} of {extent(data)}, {span(frame.iloc[:, 1])}"
         of_scenarios = f", {number_of(len(frames), 'scenario')}" if len(frames) > 1 else ""
         say(f"{output}: {steps}{of_scenarios}, in original units")
@@ -61,7 +61,7 @@ def predict(words: Sequence[str]) -> int:
             assert data.panel is not None
             assert predictor.task is not None
             assert predictor.output is not None
-            say(draw(frame, data.panel, predictor.task, predictor.output, figure))
+            say(draw(frame, data.panel, predictor.task, predictor.output, figure, options.overwrite))
     return 0
 
 

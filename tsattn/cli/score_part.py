@@ -45,12 +45,13 @@ def measure_part(command: str, words: Sequence[str]) -> int:
         if found.groups is not None:
             say(f"\n{group_table(f'{name} by {by}', found.groups, name)}")
             if output is not None:
-                write_frame(found.groups.reset_index(), output)
+                write_frame(found.groups.reset_index(), output, options.overwrite)
                 say(f"{output}: all scores by {by}, of {name} and of the baselines")
         if figure is not None:
             assert found.residuals is not None
             steps = {one: table.step_scores("mae_scaled") for one, table in found.tables.items()}
-            write_figure(plot_residuals(found.residuals, steps, f"{name} on {head}"), figure)
+            drawn = plot_residuals(found.residuals, steps, f"{name} on {head}")
+            write_figure(drawn, figure, options.overwrite)
             say(f"{figure}: residuals, drawn")
     return 0
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsattn.experiments import Experiment
 from tsattn.experiments.run_folder import versions
 from tsattn.experiments.run_sizes import device_type
+from tsattn.saved_folders import write_text, write_whole
 from tsattn.tuning import HeldData, Search, best_trial, error_word
 from tsattn.tuning.report import front, importances, plot_front, plot_history, plot_importances, trial_table
 
@@ -46,7 +47,7 @@ def write_study(
         command: what was typed, without passwords.
     """
     trials = study.get_trials(deepcopy=False)
-    _replace(folder / "trials.csv", trial_table(study, search).to_csv(index=False))
+    write_text(folder / "trials.csv", trial_table(study, search).to_csv(index=False))
     best = best_trial(study)
     if best is None:
         return
@@ -57,11 +58,11 @@ def write_study(
         )
         head = f"# trial {trial.number} of the study {study.study_name}: {score}\n"
         configs[f"trial_{trial.number}.yaml"] = head + search.experiment(base, trial.params).to_yaml()
-    _replace(folder / "best.yaml", configs[f"trial_{best.number}.yaml"])
+    write_text(folder / "best.yaml", configs[f"trial_{best.number}.yaml"])
     if len(search.objectives) > 1:
         (folder / "front").mkdir(exist_ok=True)
         for name, text in configs.items():
-            _replace(folder / "front" / name, text)
+            write_text(folder / "front" / name, text)
         for file in (folder / "front").glob("trial_*.yaml"):
             if file.name not in configs:  # beaten since
                 file.unlink(missing_ok=True)
@@ -81,24 +82,16 @@ def write_study(
         "importance": shares,
         "versions": versions(command, device_type(base)),
     }
-    _replace(folder / "study.json", json.dumps(summary, indent=2) + "\n")
+    write_text(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     figures = {"history": plot_history(study)}
     if shares:
         figures["importance"] = plot_importances(shares)
     if len(search.objectives) > 1:
         figures["front"] = plot_front(study, search)
     for name, figure in figures.items():
-        partial = folder / f".{name}.{os.getpid()}.png"
-        figure.savefig(partial, dpi=130)
-        partial.replace(folder / f"{name}.png")
+        write_whole(folder / f"{name}.png", partial(figure.savefig, format="png", dpi=130))
 
 
 def _facts(trial: FrozenTrial) -> dict[str, Any]:
     names = ("parameters", "flops", "seconds", "memory", "step", "seed", "errors", "selected_by")
     return {name: trial.user_attrs.get(name) for name in names}
-
-
-def _replace(file: Path, text: str) -> None:
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.replace(file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shlex
 from pathlib import Path
 
 from optuna import Study
@@ -46,7 +45,7 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
 
     Raises:
         UserError: for a space that does not fit, another study in the folder, or no trial that was completed.
-        KeyboardInterrupt: if it was interrupted, saying how to go on.
+        KeyboardInterrupt: if it was interrupted.
     """
     base = comparable(experiment)
     check_one_trial(base)
@@ -84,9 +83,9 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
     budget = Budget(trials, options.timeout or math.inf)
     try:
         run_study(study, storage, base, search=search, held=held, folds=options.cv, budget=budget, say=say)
-    except KeyboardInterrupt as stop:
+    except KeyboardInterrupt:
         write()
-        raise KeyboardInterrupt(f"go on with `{shlex.join(command)}`{options.password_hint}") from stop
+        raise
     write()
     _say_result(study, folder)
 

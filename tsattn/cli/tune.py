@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import re
-import signal
+import shlex
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -80,10 +78,14 @@ def run(words: list[str]) -> int:
     from tsattn.tuning import read_search
 
     search = read_search(file)
-    with session(), _stopped_by_signals():
-        experiment, _ = parse_command("fit", prepared[1:])
-        tune(experiment, search, folder, options, shown)
-    return _test_best(folder) if options.test else 0
+    try:
+        with session():
+            experiment, _ = parse_command("fit", prepared[1:])
+            tune(experiment, search, folder, options, shown)
+        return _test_best(folder) if options.test else 0
+    except KeyboardInterrupt as stop:
+        how = f"go on with `{shlex.join(['python', '-m', 'tsattn', 'tune', *shown])}`{options.password_hint}"
+        raise KeyboardInterrupt(str(stop) or how) from stop
 
 
 def _test_best(folder: Path) -> int:
@@ -162,19 +164,3 @@ def _default_folder(rest: list[str], search: Path) -> Path:
     words = [part for word in rest for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
     configs = [value for name, value in pairwise(words) if name in ("-c", "--config")]
     return Path("runs", "tune", "-".join(Path(name).stem for name in [*configs, str(search)]))
-
-
-@contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """SIGTERM, as a scheduler sends it at the end of the time, stops like Ctrl-C."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

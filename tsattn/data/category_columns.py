@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tsattn.data.splits import Split
 
 __all__ = [
+    "UNSEEN",
     "Categories",
     "aligned_categories",
     "category_names",
@@ -40,7 +41,8 @@ Categories = Mapping[str, tuple[str, ...]]
 """By the name of a covariate its categories, sorted; a covariate of numbers is not there."""
 
 MOST = 256  # numbers that every precision of a training holds exactly
-_UNSEEN = "(not seen in training)"
+UNSEEN = "(not seen in training)"
+"""The text of a category that a model was not trained with."""
 
 
 def covariate_columns(
@@ -95,7 +97,7 @@ def in_categories(
         if (name in have) != (name in wanted):
             kinds = ("categories", "numbers") if name in have else ("numbers", "categories")
             raise UserError(f"{source} has {kinds[0]} in covariate {shown(name)}; the model was trained on {kinds[1]}")
-        unseen = [category for category in have.get(name, ()) if category not in wanted[name] and category != _UNSEEN]
+        unseen = [category for category in have.get(name, ()) if category not in wanted[name] and category != UNSEEN]
         if unseen:
             logger.warning(
                 "%s: covariate %s: %s not seen in training: the mean of all that were takes the place",
@@ -157,7 +159,7 @@ def aligned_categories(names: Sequence[str], categories: Categories) -> tuple[tu
 
 def category_names(codes: NDArray[np.float64], categories: Sequence[str]) -> NDArray[np.object_]:
     """Numbers of categories as text, None where missing."""
-    texts = np.array([_UNSEEN, *categories, None], dtype=object)
+    texts = np.array([UNSEEN, *categories, None], dtype=object)
     found: NDArray[np.object_] = texts[np.where(np.isnan(codes), len(categories) + 1, codes).astype(np.int64)]
     return found
 
@@ -178,8 +180,8 @@ def _numbered(column: pd.Series) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     except TypeError as error:
         raise UserError(f"covariate {shown(column.name)} holds no categories; valid are texts and numbers") from error
     texts = [category_text(value) for value in uniques.tolist()]
-    known = tuple(sorted({*texts} - {_UNSEEN}))
-    number = {text: float(place) for place, text in enumerate(known, 1)} | {_UNSEEN: 0.0}
+    known = tuple(sorted({*texts} - {UNSEEN}))
+    number = {text: float(place) for place, text in enumerate(known, 1)} | {UNSEEN: 0.0}
     codes = np.array([*(number[text] for text in texts), np.nan])
     return codes[raw], known  # -1, the last, is missing
 

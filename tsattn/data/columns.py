@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
@@ -26,15 +26,20 @@ __all__ = [
     "column_name",
     "column_names",
     "differs",
+    "id_columns",
     "id_order",
+    "joined_name",
     "match_ids",
     "number_columns",
     "series_numbers",
+    "with_joined_ids",
 ]
 
 
 MISSING = "missing"
 """The category of a series that has none."""
+
+_JOINS = "/"
 
 DECIMAL = "decimal"
 """Under which the `attrs` of a frame that was read from a file hold its mark of decimals, if that is no point."""
@@ -61,6 +66,58 @@ def column_name(column: Any, what: str) -> str | None:
     if not isinstance(column, str | Integral | None) or isinstance(column, bool):
         raise UserError(f"{what} must be the name of a column, not {shown(repr(column))}")
     return None if column is None else str(column)
+
+
+def joined_name(columns: Any, what: str) -> str | None:
+    """The name of one column, or the names of several that make up one, such as ``store/item``.
+
+    Raises:
+        UserError: for what is no name.
+    """
+    if not isinstance(columns, list | tuple):
+        return column_name(columns, what)
+    names = column_names(columns, what)
+    if not names or (len(names) > 1 and any(_JOINS in name for name in names)):
+        raise UserError(f"{what} must name columns without {_JOINS!r} to join them, not {shown(repr(columns))}")
+    return _JOINS.join(names)
+
+
+def id_columns(name: str | None, columns: Collection[Hashable]) -> tuple[str, ...]:
+    """The columns of a table that hold what is called `name`: it alone, or those whose names it joins; none without."""
+    if name is None or name in columns:
+        return () if name is None else (name,)
+    parts = tuple(name.split(_JOINS))
+    return parts if all(part in columns for part in parts) else ()
+
+
+def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.DataFrame:
+    """A table with a column of the ids that several columns make up, such as ``A/7``, if it has not got it already.
+
+    Raises:
+        UserError: for cells that are no ids, and for different ones that would be the same joined.
+    """
+    parts = id_columns(name, frame.columns)
+    if len(parts) < 2 or name is None:
+        return frame
+    numbers = np.zeros(len(frame), np.int64)
+    for part in parts:
+        try:
+            codes, uniques = pd.factorize(frame[part])
+        except TypeError as error:
+            raise UserError(f"column {shown(part)} holds no ids; valid are texts and numbers") from error
+        numbers = numbers * (len(uniques) + 1) + codes + 1
+    first_rows = frame.loc[~pd.Series(numbers, index=frame.index).duplicated(), [*parts]]
+    joined = [
+        None if any(map(pd.isna, key)) else _JOINS.join(map(category_text, key))
+        for key in first_rows.itertuples(index=False, name=None)
+    ]
+    twice = [text for text, count in Counter(joined).items() if text is not None and count > 1]
+    if twice:
+        raise UserError(
+            f"{source}: two series of columns {', '.join(map(shown, parts))} are both {shown(twice[0])} once joined; "
+            f"write their ids without {_JOINS!r}"
+        )
+    return frame.assign(**{name: np.array(joined, dtype=object)[pd.factorize(numbers)[0]]})
 
 
 def number_columns(
@@ -95,14 +152,27 @@ def _numbers(column: pd.Series, where: Callable[[int], str], role: str) -> NDArr
     wrong = np.flatnonzero(np.isnan(numbers) & given)
     if wrong.size:
         row = int(wrong[0])
-        advice = " (name text columns as static, or list the targets)"
-        if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", str(cells.iloc[row])):
-            advice = " (of a CSV file with decimal commas, give the decimal ',')"
         raise UserError(
             f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number; a {role} needs "
-            f"numbers{', bools, or text without a number' if is_covariate else ''}{advice}"
+            f"numbers{', bools, or text without a number' if is_covariate else ''}{_advice(cells, row)}"
         )
     return numbers
+
+
+def _advice(cells: pd.Series, row: int) -> str:
+    """What to do about a cell that is no number; whether a comma marks decimals, other cells of the column may tell."""
+    text = str(cells.iloc[row]).strip()
+    if not re.fullmatch(r"[+-]?(\d{1,3}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?|\d+,\d+)", text):
+        return " (name text columns as static, or list the targets)"
+    commas = [one.strip() for one in cells if isinstance(one, str) and "," in one]
+    is_decimal = "," in text and all(re.fullmatch(r"[+-]?\d+,\d+", one) for one in commas)
+    is_thousands = all(re.fullmatch(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", one) for one in commas)
+    if is_decimal and is_thousands:
+        read = text.replace(",", ".")
+        return f" (if the comma marks thousands, remove it; if decimals, give the decimal ',', which reads {read})"
+    if is_decimal:
+        return " (of a CSV file with decimal commas, give the decimal ',')"
+    return " (remove marks of thousands)"
 
 
 def _refuse_points(cells: pd.Series, is_text: NDArray[np.bool_], where: Callable[[int], str], role: str) -> None:

@@ -74,7 +74,9 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
             f"{joined.where(row)}: time stamp {joined.time[row]}{of} does not come after the last row with a target"
         )
     layout = lay_out(
-        *(joined.time, joined.series, joined.names, panel.frequency, joined.where, _SERIES), is_wide=panel.is_wide
+        *(joined.time, joined.series, joined.names, panel.frequency, joined.where, _SERIES),
+        is_wide=panel.is_wide,
+        num_own=S,
     )
     with quiet(False):  # the future is new, even where the panel is not
         in_own = in_categories(joined.known, roles.future, joined.categories, categories, "the future")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import re
 import warnings
+import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
-from tsattn.data.columns import DECIMAL
+from tsattn.data.columns import DECIMAL, id_columns
 from tsattn.data.files import check_columns, check_file, first_line
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
@@ -47,7 +49,7 @@ def read_cells(
     """The table in a CSV file, as pandas reads its cells; blank lines are no rows.
 
     Args:
-        path: the file, which is not unpacked, whatever its suffix.
+        path: the file, which is unpacked if it is gzip's, whatever its suffix.
         ids: names that a column of ids may have, None among them: the first that is there is kept as it is written
             (``NA`` and ``007`` are ids), unless all its cells are plain whole numbers.
         dates: columns that are kept as they are written, as ``010220`` is the first of February.
@@ -59,7 +61,7 @@ def read_cells(
     """
     with _refusals(path, text, has_header=has_header):
         options, found = _options(path, ids, dates, text, has_header=has_header)
-        table = _read(path, options)
+        table = _read(path, options, text)
     for name in found:
         table[name] = _ids(table[name])
     return _marked(table, text)
@@ -72,15 +74,82 @@ def _marked(table: pd.DataFrame, text: TextFormat) -> pd.DataFrame:
     return table
 
 
-def _read(path: Path, options: dict[str, Any]) -> pd.DataFrame:
+def _read(path: Path, options: dict[str, Any], text: TextFormat) -> pd.DataFrame:
     """What pandas reads; in pieces that fit into a cache, unless they say other things of the kind of a column."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.DtypeWarning)
         try:
-            table: pd.DataFrame = pd.read_csv(path, **{**options, "low_memory": True})
+            with _source(path, text) as source:
+                table: pd.DataFrame = pd.read_csv(source, **{**options, "low_memory": True})
         except pd.errors.DtypeWarning:
-            table = pd.read_csv(path, **options)
+            with _source(path, text) as source:
+                table = pd.read_csv(source, **options)
     return table
+
+
+@contextmanager
+def _source(path: Path, text: TextFormat) -> Iterator[Any]:
+    """What pandas is given: the file, or its lines where some of them are left out."""
+    if not text.leaves_out:
+        yield path
+        return
+    with _Lines(path, text) as lines:
+        yield lines
+
+
+class _Lines:
+    """The lines of a CSV file that are read: unpacked, without those before the header and those of comments.
+
+    A line within a quoted cell is no comment, whatever it begins with.
+
+    Attributes:
+        number: of the last line, from 1, as an editor counts them.
+        start: that of the first line since it was set to 0.
+    """
+
+    def __init__(self, path: Path, text: TextFormat) -> None:
+        opened = gzip.open if _is_packed(path) else open
+        self._file: Any = opened(path, "rt", newline="", encoding=text.codec)
+        self._comment, self._skipped = text.comment, text.skip_rows
+        self._is_quoted, self._is_new = False, True
+        self.number = self.start = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        while line := self._file.readline(_READ_AHEAD):  # a line of many megabytes comes in pieces
+            begins, self._is_new = self._is_new, line.endswith(("\n", "\r"))
+            self.number += begins
+            if self.number <= self._skipped:
+                continue
+            if begins and self._comment and not self._is_quoted and line.lstrip().startswith(self._comment):
+                continue
+            self._is_quoted ^= line.count('"') % 2 == 1
+            self.start = self.start or self.number
+            return str(line)
+        raise StopIteration
+
+    def read(self, size: int = -1) -> str:
+        """Lines of at least so many characters; all by default."""
+        lines, length = [], 0
+        for line in self:
+            lines.append(line)
+            length += len(line)
+            if 0 <= size <= length:
+                break
+        return "".join(lines)
+
+
+def _is_packed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
 
 
 def read_in_parts(
@@ -89,7 +158,7 @@ def read_in_parts(
     """The same, so many rows at a time; ids are text (see `whole_ids`), empty ones are missing."""
     with _refusals(path, text, has_header=True):
         options, _ = _options(path, ids, dates, text, has_header=True, in_parts=True)
-        with pd.read_csv(path, chunksize=rows, **options) as reader:
+        with _source(path, text) as source, pd.read_csv(source, chunksize=rows, **options) as reader:
             for table in reader:
                 yield _marked(table.reset_index(drop=True), text)
 
@@ -114,8 +183,9 @@ def _refusals(path: Path, text: TextFormat, *, has_header: bool) -> Iterator[Non
     except (ValueError, OverflowError, csv.Error) as error:
         reason = first_line(error).split("C error: ")[-1]
         raise UserError(f"{path} is not a regular CSV table: {reason}") from error
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or first_line(error)}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise UserError(f"{path} cannot be read: {reason}") from error
 
 
 def _options(
@@ -126,8 +196,8 @@ def _options(
     *,
     has_header: bool,
     in_parts: bool = False,
-) -> tuple[dict[str, Any], list[str]]:
-    """How pandas is to read a file, and the column of ids, if there is one."""
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """How pandas is to read a file, and the columns of ids, if there are some."""
     first, second = _first_rows(path, text)
     if has_header:
         _check_separator(path, first, text)
@@ -136,7 +206,7 @@ def _options(
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise UserError(f"{path} has two columns {repeated[0][:60]!r}")
-    found = [name for name in ids if name is not None and name in names][:1]
+    found = next(filter(None, (id_columns(name, names) for name in ids)), ())
     missing = {
         # as pandas calls columns without a name
         name or f"Unnamed: {i}": [""] if name in found else _MISSING
@@ -150,7 +220,7 @@ def _options(
     return {
         "header": "infer" if has_header else None,
         "index_col": False,
-        "compression": None,
+        "compression": "gzip" if _is_packed(path) and not text.leaves_out else None,
         "low_memory": False,
         "sep": text.separator,
         "decimal": text.decimal,
@@ -192,22 +262,21 @@ def _check_separator(path: Path, first: list[str], text: TextFormat) -> None:
 
 def _line(path: Path, row: int, text: TextFormat) -> int:
     """The line that a row (from 0, headers counted) starts on; a quoted cell may go over several lines."""
-    with path.open(newline="", encoding=text.codec) as file:
-        records, start, rows = csv.reader(file, delimiter=text.separator), 1, 0
-        for record in records:
+    with _Lines(path, text) as lines:
+        rows = 0
+        for record in csv.reader(lines, delimiter=text.separator):
             if _is_row(record):
                 if rows == row:
-                    return start
+                    break
                 rows += 1
-            start = records.line_num + 1
-    return start
+            lines.start = 0
+        return lines.start or lines.number
 
 
 def _first_rows(path: Path, text: TextFormat) -> tuple[list[str], list[str]]:
     """The cells of the first two rows; none of rows that are not there."""
-    with path.open(newline="", encoding=text.codec) as file:
-        # a line of many megabytes is no header: only its beginning is counted
-        records = csv.reader(iter(lambda: file.readline(_READ_AHEAD), ""), delimiter=text.separator)
+    with _Lines(path, text) as lines:
+        records = csv.reader(lines, delimiter=text.separator)
         first = next(filter(_is_row, records), [])
         try:
             return first, next(filter(_is_row, records), [])
@@ -238,15 +307,15 @@ def _advice(path: Path) -> str:
     """What to do with a file of another encoding, by its first bytes."""
     with path.open("rb") as file:
         first = file.read(2)
-    if first == b"\x1f\x8b":
-        return "it is compressed: unpack it first"
+    if first == b"PK":
+        return "it is compressed: unpack it first, or pack it as .csv.gz"
     return f"give its encoding, {'utf-16' if first in (BOM_UTF16_LE, BOM_UTF16_BE) else 'such as latin-1 or cp1252'}"
 
 
 def _undecodable(path: Path, text: TextFormat) -> str:
     """The place of the first byte that is not of the encoding (pandas counts from the start of a chunk)."""
     try:
-        path.read_bytes().decode(text.encoding)
+        (gzip.decompress if _is_packed(path) else bytes)(path.read_bytes()).decode(text.encoding)
     except UnicodeDecodeError as error:
         return f"byte {error.start}"
     except UnicodeError:

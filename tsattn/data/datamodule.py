@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -24,7 +25,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.scaling import fit_scaler, scaled_series
 from tsattn.data.size_checks import check_choices, check_sizes
 from tsattn.data.sources import Source
-from tsattn.data.split_rule import AllRows, SplitRule
+from tsattn.data.split_rule import AllRows, ByCount, SplitRule
 from tsattn.data.splits import PART_WORDS, Split, all_origins
 from tsattn.data.time_numbers import kept_zone
 from tsattn.data.window_loaders import HOST, WindowLoaders
@@ -184,12 +185,15 @@ class ForecastDataModule(LightningDataModule):
             raise UserError("call setup('fit') before asking for the split")
         return self._splits
 
-    def windows(self, part: str, context_length: int | None = None) -> WindowDataset:
+    def windows(
+        self, part: str, context_length: int | None = None, seasons: Sequence[int] | None = None
+    ) -> WindowDataset:
         """All windows of ``train``, ``val`` or ``test``, with the given context or the model's own.
 
-        A longer context leaves the windows of validation and test the same; training windows need all of it.
+        A longer context leaves the windows of validation and test the same; training windows need all of it. For
+        `seasons` see `WindowDataset`.
         """
-        return self._windows(self.series, part, context_length or self.context_length)
+        return self._windows(self.series, part, context_length or self.context_length, seasons)
 
     def with_context(self, context_length: int) -> Self:
         """The same data, set up, for a model that sees so many past steps: series, splits and scaler are shared.
@@ -261,15 +265,18 @@ class ForecastDataModule(LightningDataModule):
         """The same (called by the Trainer where it ends otherwise)."""
         self._loaders.free()
 
-    def eval_dataloader(self, part: str, context_length: int | None = None, every: int = 1) -> DataLoader[Batch]:
+    def eval_dataloader(
+        self, part: str, context_length: int | None = None, every: int = 1, seasons: Sequence[int] | None = None
+    ) -> DataLoader[Batch]:
         """Windows of a part in the order of series and time, with the given context or the model's own; on the host.
 
         Args:
             part: ``train``, ``val`` or ``test``.
             context_length: L; the model's own by default.
             every: 1 for all windows, k for each k-th of them.
+            seasons: see `WindowDataset`.
         """
-        windows = self.windows(part, context_length)
+        windows = self.windows(part, context_length, seasons)
         return self._loaders.in_order(windows, range(0, len(windows), every), self.eval_batch_size)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
@@ -341,6 +348,9 @@ class ForecastDataModule(LightningDataModule):
     def _check_windows(self, splits: list[Split]) -> None:
         """Refuse lengths for which a part has no window, before anything is computed; say which series are short."""
         L, T = self.context_length, self.prediction_length
+        if "val" not in self.parts and isinstance(self.rule, ByCount):
+            what = "all rows before the test rows are trained on" if self.rule.test else "all rows are trained on"
+            logger.warning("val_rows is 0: %s, and no validation chooses weights", what)
         for part in self.parts:
             origins = all_origins(splits, part, L, T)
             lacking = sum(not rows for rows in origins)
@@ -370,9 +380,11 @@ class ForecastDataModule(LightningDataModule):
         warn_of_unknown_zone(panel, task, source)
         return panel.for_task(task, source)
 
-    def _windows(self, series: Series, part: str, context_length: int) -> WindowDataset:
+    def _windows(
+        self, series: Series, part: str, context_length: int, seasons: Sequence[int] | None = None
+    ) -> WindowDataset:
         origins = all_origins(self.splits, part, context_length, self.prediction_length)
-        return WindowDataset(series, origins, context_length, self.prediction_length)
+        return WindowDataset(series, origins, context_length, self.prediction_length, seasons)
 
     def _at_the_trainer(self) -> tuple[Series, torch.device]:
         """The series where the Trainer that runs now has its batches cut, and the device it computes on."""

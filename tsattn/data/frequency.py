@@ -32,7 +32,7 @@ Times: TypeAlias = "pd.DatetimeIndex | pd.Index[int]"
 
 # calendar frequencies whose periods may also be written as a later day, such as the 15th of each month: by the days
 # that this day may come after the start of the period, as there is a 28th in all of them
-PHASED = {"MS": 27, "QS": 27, "YS": 27, "SMS": 12}
+PHASED = {"MS": 27, "QS": 27, "HYS": 27, "YS": 27, "SMS": 12}
 
 # steps in a season, for frequencies of a day and longer
 _SEASONS = {
@@ -55,7 +55,25 @@ _SEASONS = {
     "SMS": 24,
     "SME": 24,
     "bh": 8,
+    "C": 5,
+    "cbh": 8,
+    "CBME": 12,
+    "CBMS": 12,
+    "LWOM": 12,
+    "HYE": 2,
+    "HYS": 2,
+    "BHYE": 2,
+    "BHYS": 2,
+    "RE": 1,
+    "REQ": 4,
 }
+
+# the season of steps from the second length on
+_SEASONS_OF_TIME = (
+    (pd.Timedelta(1, "D"), pd.Timedelta(1, "s")),
+    (pd.Timedelta(1, "s"), pd.Timedelta(1, "ms")),
+    (pd.Timedelta(1, "ms"), pd.Timedelta(1, "us")),
+)
 
 
 def infer_frequency(index: pd.DatetimeIndex, source: str, *, expected: str | None = None) -> str:
@@ -107,7 +125,10 @@ def try_infer_frequency(index: Times) -> str | None:
             "ignore", DeprecationWarning
         )  # pandas 4 answers with an offset, which is understood below
         frequency: object = pd.infer_freq(index)
-    return None if frequency is None else str(getattr(frequency, "freqstr", frequency))
+    name = None if frequency is None else str(getattr(frequency, "freqstr", frequency))
+    # pandas takes the last Fridays of months for the fourth ones
+    is_right = name is not None and index.equals(pd.date_range(index[0], periods=len(index), freq=name))
+    return name if is_right else None
 
 
 def _check_regular(index: pd.DatetimeIndex, source: str, frequency: str) -> None:
@@ -163,18 +184,27 @@ def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | No
 def season_length(frequency: str) -> int:
     """Steps in the season that a naive forecast repeats: a day, for steps shorter than one; else a week or a year.
 
-    A second, for steps shorter than that; 1 for steps that are no time.
+    For steps shorter than a second it is a second, a millisecond or a microsecond; 1 for steps that are no time.
 
     For example 24 for ``h``, 96 for ``15min``, 7 for ``D``, 52 for ``W-SAT``, 12 for ``MS``.
+
+    Raises:
+        UserError: for a frequency without a known season.
     """
     if is_steps(frequency):
         return 1
     offset = to_offset(frequency)
     base = offset.rule_code.split("-")[0]
+    if base == "D" and offset.n % 7 == 0:
+        return max(1, _SEASONS["W"] * 7 // offset.n)
     if base in _SEASONS:
         return max(1, _SEASONS[base] // offset.n)
-    step = pd.Timedelta(offset)  # type: ignore[arg-type]  # a fixed one
-    return max(1, round(pd.Timedelta(1, "D" if step >= pd.Timedelta(1, "s") else "s") / step))
+    if not isinstance(offset, pd.offsets.Tick):
+        raise UserError(f"frequency {frequency!r} has no known season; give one such as h, D, B, W-SUN, MS, QE or YE")
+    step = pd.Timedelta(offset)
+    # the season of a step of a nanosecond is a microsecond: a context of a second would not fit into memory
+    season = next((longer for longer, shortest in _SEASONS_OF_TIME if step >= shortest), pd.Timedelta(1, "us"))
+    return max(1, round(season / step))
 
 
 def seconds(index: Times) -> NDArray[np.int64]:

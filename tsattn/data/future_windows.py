@@ -37,6 +37,7 @@ class FutureWindows(Dataset[Batch]):
         horizon: steps to forecast; `task.prediction_length` by default. Time stamps and covariates reach over whole
             multiples of that: the steps that are too many repeat the last covariates.
         warns_of_short: whether series with fewer rows than the context are worth a warning.
+        seasons: lengths of seasons whose last known values batches are to know, see `Series.with_originals`.
 
     Raises:
         UserError: if a future covariate does not reach over the horizon.
@@ -51,6 +52,7 @@ class FutureWindows(Dataset[Batch]):
         horizon: int | None = None,
         *,
         warns_of_short: bool = True,
+        seasons: Sequence[int] = (),
     ) -> None:
         T = task.prediction_length
         horizon = T if horizon is None else horizon
@@ -69,6 +71,7 @@ class FutureWindows(Dataset[Batch]):
                 len(panel),
                 task.context_length,
             )
+        self._seasons = seasons
         self._ahead = scaled_ahead(ahead, scaler)
         self._lacks_some = self._ahead is not None and bool(self._ahead.isnan().any())
 
@@ -84,6 +87,8 @@ class FutureWindows(Dataset[Batch]):
         lengths = self.series.starts[numbers + 1] - self.series.starts[numbers]
         padded = bool((lengths < self.context_length).any())
         batch = self.series.windows(numbers, lengths, self.context_length, 0, padded=padded)
+        if self._seasons:
+            batch = self.series.with_originals(batch, lengths, 0, self._seasons)
         stamps = seconds(self.panel.future_times(numbers.numpy(), self.steps)).reshape(len(numbers), self.steps)
         assert batch.time is not None
         known, mask = batch.future_covariates, batch.future_covariates_observed

@@ -7,7 +7,9 @@ stamps of a regular series share one phase, and their coordinates rise by 1. Ste
 
 from __future__ import annotations
 
+import contextlib
 import re
+from datetime import timedelta
 from numbers import Integral
 
 import numpy as np
@@ -55,19 +57,27 @@ _OLD_ALIASES = {
 }
 
 
-def normalise_frequency(frequency: str | int) -> str:
+def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset) -> str:
     """A pandas frequency under one name in all versions; the aliases of older versions are understood.
 
     For example ``15min`` for ``15T``, ``ME`` for ``M``, ``W-SUN`` for ``W``, ``h`` for ``60min``, ``QS-JAN`` for
-    ``QS-OCT``, which is the same; ``1`` for series whose time counts steps.
+    ``QS-OCT``, which is the same; ``1`` for series whose time counts steps. Offsets and lengths of time have the name
+    that pandas gives them, lengths of time also as text, such as ``1 days 12:00:00``.
 
     Raises:
-        UserError: for anything that is no frequency.
+        UserError: for anything that is no frequency, or an offset whose name does not say all of it.
     """
+    if isinstance(frequency, pd.offsets.BaseOffset):
+        frequency = _name_of(frequency)
+    elif isinstance(frequency, timedelta):
+        frequency = _name_of_length(pd.Timedelta(frequency))
     if isinstance(frequency, bool) or not isinstance(frequency, str | Integral):
         raise UserError(
             f"frequency must be a text such as h, D or MS, or for steps a whole number, not {shown(repr(frequency))}"
         )
+    if isinstance(frequency, str) and re.search("day|:|^P", frequency):
+        with contextlib.suppress(ValueError):
+            frequency = _name_of_length(pd.Timedelta(frequency))
     if (steps := str(frequency)).isdecimal() and int(steps) > 0:
         return str(int(steps))
     frequency = steps
@@ -96,6 +106,28 @@ def normalise_frequency(frequency: str | int) -> str:
     return f"{quarter[1]}{quarter[2]}-{month}"
 
 
+def _name_of(offset: pd.offsets.BaseOffset) -> str:
+    """The text of an offset, if it says all of it.
+
+    Raises:
+        UserError: for an offset with holidays, hours or parts that no text has.
+    """
+    name = str(offset.freqstr)
+    with contextlib.suppress(ValueError):
+        if to_offset(name) == offset:
+            return name
+    raise UserError(
+        f"frequency {shown(repr(offset))} has no name that keeps its holidays, hours or parts; give a text such as B, "
+        "bh or W-SUN"
+    )
+
+
+def _name_of_length(length: pd.Timedelta) -> str:
+    """Whole days are days of the calendar, as clocks may change in between."""
+    days, rest = divmod(length, pd.Timedelta(1, "D"))
+    return f"{days}D" if not rest else str(to_offset(length).freqstr)
+
+
 def usual_frequency(index: Times) -> str:
     """The frequency that stamps with gaps have as a rule; some of them may still be off its grid.
 
@@ -113,7 +145,7 @@ def usual_frequency(index: Times) -> str:
 
 def _usual_frequency(index: pd.DatetimeIndex) -> str:
     inferred = try_infer_frequency(index)
-    if inferred is not None and index.equals(_regular(index[0], len(index), inferred)):
+    if inferred is not None:
         return inferred
     wall = _nanoseconds(index.tz_localize(None))
     at_usual_time = wall % _DAY == _mode(wall % _DAY)
@@ -280,13 +312,15 @@ def _widest_unit(step: int) -> pd.offsets.BaseOffset:
 def _usual_months(days: NDArray[np.int64]) -> str | None:
     """The frequency in whole months of days of which most are first or last (business) days of months.
 
-    Or of which most are the same day of the month, up to the 28th.
+    Or of which most are the same day of the month, up to the 28th, or the same weekday, such as the last Friday.
     """
     span = _index(days[[0, -1]])
     best, on_best = "MS", np.zeros(len(days), dtype=bool)
     first_days = days - _days_of_month(days) + 1
     usual = _mode(_days_of_month(days))
-    for alias in ("MS", "ME", "BMS", "BME"):
+    weekday = _WEEKDAYS[_mode((days + 3) % 7)]
+    weekdays = (f"LWOM-{weekday}", *(f"WOM-{week}{weekday}" for week in range(1, 5)))
+    for alias in ("MS", "ME", "BMS", "BME", *weekdays):
         on_grid = Grid(span, alias).split(_index(days))[1] != OFF_GRID
         if alias == "MS":
             on_grid = days - first_days + 1 == usual if usual <= 28 else np.zeros(len(days), dtype=bool)
@@ -294,10 +328,14 @@ def _usual_months(days: NDArray[np.int64]) -> str | None:
             best, on_best = alias, on_grid
     if 2 * on_best.sum() <= len(days) or on_best.sum() < 3:
         return None
+    if best in weekdays and 4 * on_best.sum() <= 3 * len(days):
+        return None
     if best == "MS":
         days = first_days
     months: NDArray[np.int64] = days[on_best].view("M8[D]").astype("M8[M]").view(np.int64)
     step = _mode(np.diff(months))
+    if best in weekdays:
+        return f"{step}{best}"
     # pandas knows the names of quarters and years
     return try_infer_frequency(_regular(_index(days[on_best][:1])[0], 8, f"{step}{best}"))
 

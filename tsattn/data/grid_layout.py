@@ -22,6 +22,7 @@ logger = logging.getLogger("tsattn")
 
 _FREE_ROWS = 1_000_000  # filling gaps may add this many rows, or ...
 _MAX_GROWTH = 10  # ... this many times the rows given
+_SEVERAL = {True: "several series, name id_column", False: "more series, list all columns of ids in id_column"}
 _CERTAIN = 14.0  # how rare a chance must be not to be one: e to the power of minus this
 
 
@@ -69,6 +70,7 @@ class _SortedRows:
         names: the ids.
         where: names a row of the table in messages.
         is_wide: whether there is but one series, without an id.
+        num_own: how many rows, the first ones, are of the table itself; those after them are of its future.
     """
 
     index: Times
@@ -80,6 +82,7 @@ class _SortedRows:
     names: tuple[Any, ...]
     where: Callable[[int], str]
     is_wide: bool
+    num_own: int
 
     @classmethod
     def of(
@@ -90,6 +93,7 @@ class _SortedRows:
         where: Callable[[int], str],
         source: str,
         is_wide: bool,
+        num_own: int,
     ) -> Self:
         """Those of a table.
 
@@ -100,7 +104,8 @@ class _SortedRows:
         order = _order_by_time(given, series, source)
         stamps, index, number = (given, time, series) if order is None else (given[order], time[order], series[order])
         begin = np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))
-        self = cls(index, stamps, number, order, begin, np.diff(begin, append=len(number)), names, where, is_wide)
+        rows = np.diff(begin, append=len(number))
+        self = cls(index, stamps, number, order, begin, rows, names, where, is_wide, num_own)
         repeats = (stamps[1:] == stamps[:-1]) & (number[1:] == number[:-1])
         if repeats.any():
             after = np.flatnonzero(repeats) + 1
@@ -108,7 +113,7 @@ class _SortedRows:
             first, second = pairs[pairs[:, 1].argmin()].tolist()
             raise UserError(
                 f"{where(second)}: time stamp {time[second]}{self.label(series[second])} is there twice, first in "
-                f"{where(first)}; each may come once"
+                f"{where(first)}; each may come once (if the rows are of {_SEVERAL[is_wide]})"
             )
         return self
 
@@ -123,6 +128,11 @@ class _SortedRows:
     def label(self, number: int) -> str:
         """What a series is called in messages."""
         return "" if self.is_wide else f" of series {shown(self.names[number])}"
+
+    def own(self, run: slice) -> NDArray[np.bool_]:
+        """Which rows of a run are of the table itself."""
+        is_own: NDArray[np.bool_] = self.given_row(np.arange(run.start, run.stop)) < self.num_own
+        return is_own
 
     def run(self, number: int) -> slice:
         """The rows of a series."""
@@ -146,7 +156,9 @@ class _SortedRows:
                 f"{self.place(self.begin[longest])}: no series has the 3 rows that it takes to see a frequency (the "
                 f"longest has {self.rows[longest]}); give the frequency"
             )
-        frequency = usual_frequency(self.index[self.run(longest)])
+        run = self.run(longest)
+        own = self.own(run)
+        frequency = usual_frequency(self.index[run][own] if own.sum() > 2 else self.index[run])
         return "B" if frequency == "D" and are_business_days(self.index, self.begin) else frequency
 
 
@@ -161,6 +173,7 @@ def lay_out(
     is_wide: bool,
     max_filled: float = 1.0,
     is_inferred: bool = False,
+    num_own: int | None = None,
 ) -> GridLayout:
     """Sort rows by series and time, find the frequency, check every stamp against it and make room for missing ones.
 
@@ -176,11 +189,12 @@ def lay_out(
         is_wide: whether there is but one series, without an id.
         max_filled: the share of the rows of a series that may be filled.
         is_inferred: whether the frequency is no user's, but was inferred from other series of the same table.
+        num_own: how many rows, the first ones, are of the table itself, the others of its future; all by default.
 
     Raises:
         UserError: for stamps that are there twice or off the grid, mixed frequencies, gaps too long to be filled.
     """
-    given = _SortedRows.of(time, series, names, where, source, is_wide)
+    given = _SortedRows.of(time, series, names, where, source, is_wide, len(series) if num_own is None else num_own)
     is_given = frequency is not None and not is_inferred
     frequency = given.frequency() if frequency is None else _given(frequency, time, source)
     grid = Grid(given.index, frequency)
@@ -295,6 +309,14 @@ def _irregular(
     """What is wrong with the time stamps of one series, not all of which are on one grid of the frequency."""
     run = given.run(number)
     index: Any = given.index[run]
+    is_own = given.own(run)
+    if not is_own.all() and is_own.any() and (phases[is_own] == phases[0]).all() and phases[0] != OFF_GRID:
+        row = int((phases != phases[0]).argmax())  # what its future alone has
+        last = index[is_own][-1]
+        return UserError(
+            f"{given.place(run.start + row)}: time stamp {index[row]}{given.label(number)} is not on the grid of its "
+            f"series, which ends at {last} with frequency {frequency!r}; give the steps after that"
+        )
     own = try_infer_frequency(index) if len(index) > 2 else None
     if own is not None and (own := normalise_frequency(own)) != frequency:
         return _mixed(given, number, own, frequency, others, is_given)
@@ -310,10 +332,12 @@ def _irregular(
 
 
 def _mixed(given: _SortedRows, number: int, own: str, frequency: str, others: str, is_given: bool) -> UserError:
-    advice = "" if is_given else " (where rows are missing, give the right one as frequency)"
+    needs = "give the right one as frequency" if len(given.names) == 1 else "all series need the same frequency"
+    if not is_given and len(given.names) > 1:
+        needs += " (where rows are missing, give the right one as frequency)"
     return UserError(
         f"{given.place(given.begin[number])}: the time stamps{given.label(number)} have frequency {own!r}, not "
-        f"{frequency!r}{others}; all series need the same frequency{advice}"
+        f"{frequency!r}{others}; {needs}"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import narwhals as nw
 import pandas as pd
 
+from tsattn.data.columns import id_columns, with_joined_ids
 from tsattn.data.files import first_line
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import check_roles, find_roles
@@ -52,11 +53,12 @@ def collected(
         schema = lazy.collect_schema()
     except Exception as error:  # whatever the foreign library raises
         raise UserError(f"{source} has no schema: {first_line(error)}") from error
-    empty = pd.DataFrame(columns=schema.names())
+    empty = with_joined_ids(pd.DataFrame(columns=schema.names()), columns.id_column, source)
     roles = replace(find_roles(empty, source, columns), weight=weight)
     with quiet():  # what is not used is not computed
         roles = check_roles(empty, source, roles, every_target=columns.target is None, needs_target=needs_target)
-    used = [name for _, name in roles.named]
+    used = [name for _, name in roles.named if name in schema]
+    used += [name for name in id_columns(roles.id, schema.names()) if name not in used]
     for name in used:
         if schema[name].is_nested():
             raise UserError(f"column {shown(name)} of {source} holds {schema[name]}, not single values")

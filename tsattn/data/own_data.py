@@ -13,7 +13,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import fit_scaler
 from tsattn.data.sources import FrameSource
-from tsattn.data.split_rule import AllRows, LastTenth, asked_rule
+from tsattn.data.split_rule import AllRows, ByCount, LastTenth, asked_rule
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 from tsattn.task import Task
@@ -30,27 +30,31 @@ class FrameDataModule(ForecastDataModule):
     Args:
         frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``.
         name: the name of the data set, as run folders and tables show it.
-        id_column: column of series ids; found by itself if named ``unique_id`` or ``item_id``. None of these: wide.
+        id_column: column of series ids, or several that make up one (``[store, item]``); found by itself if named
+            ``unique_id`` or ``item_id``. None of these: wide.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long frame, all
             columns without another role in a wide one.
         past_covariates: columns known for the past only.
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
-        frequency: pandas frequency, or ``1`` where time counts steps; None infers it.
+        frequency: pandas frequency as text, offset or length of time, or ``1`` where time counts steps; None infers it.
         max_filled: the share of the rows of a series that may be filled as missing, where time stamps are missing.
         date_format: how dates in text are written, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits
             all of them.
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
+        comment: the character that begins the lines of CSV files that are not read, such as ``#``; empty for none.
+        skip_rows: lines before the header of CSV files.
         format: ``csv`` or ``parquet``, of a file whose name does not say it.
         strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and no cell may be
             empty.
         train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
             given.
         val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
-        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`.
+        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`. 0 alone
+            trains on all rows.
         test_rows: rows of each series for testing, the last ones.
         val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
         test_from: the first time stamp for testing.
@@ -75,18 +79,20 @@ class FrameDataModule(ForecastDataModule):
         self,
         frame: Any,
         name: str = "frame",
-        id_column: str | None = None,
+        id_column: str | list[str] | None = None,
         time_column: str | None = None,
         target: str | list[str] | None = None,
         past_covariates: Sequence[str] = (),
         future_covariates: Sequence[str] = (),
         static: Sequence[str] = (),
-        frequency: str | int | None = None,
+        frequency: Any = None,
         max_filled: float = 0.5,
         date_format: str | None = None,
         separator: str = ",",
         decimal: str = ".",
         encoding: str = "utf-8",
+        comment: str = "",
+        skip_rows: int = 0,
         format: str | None = None,
         strict: bool = False,
         train_fraction: float | None = None,
@@ -104,6 +110,8 @@ class FrameDataModule(ForecastDataModule):
         reader = TableReader.of(locals(), strict=strict)
         rule = asked_rule(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
         super().__init__(name, source=FrameSource(frame, reader), rule=rule, scaling=scaling, **sizes)
+        if isinstance(rule, ByCount):
+            self.parts = ("train", *(["val"] if rule.val else []), *(["test"] if rule.test else []))
 
     @property
     def frames(self) -> FrameSource:
@@ -127,13 +135,13 @@ class CSVDataModule(FrameDataModule):
     The data set is named after the file.
 
     Args:
-        path: a ``.csv``, ``.parquet`` or ``.pq`` file, or a folder that a table was converted to
+        path: a ``.csv``, ``.csv.gz``, ``.parquet`` or ``.pq`` file, or a folder that a table was converted to
             (``datasets convert``).
         **options: columns, split, lengths and batch sizes, see `FrameDataModule`.
     """
 
     def __init__(self, path: str, **options: Any) -> None:
-        super().__init__(Path(path), name=Path(path).stem, **options)
+        super().__init__(Path(path), name=Path(Path(path).name.removesuffix(".gz")).stem, **options)
         self.path = Path(path)
 
 

@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import Categories, category_names, with_categories
+from tsattn.data.category_columns import UNSEEN, Categories, category_names, with_categories
 from tsattn.data.file_views import FileView
 from tsattn.data.frequency import Times
 from tsattn.data.horizon_times import times_after
 from tsattn.data.model_zone import in_zone_of_task
-from tsattn.data.row_ranges import columns_of, is_mapped, run_blocks, runs_of
+from tsattn.data.row_ranges import columns_of, is_mapped, last_row_of_places, run_blocks, runs_of
 from tsattn.data.time_numbers import time_numbers, time_unit, times_of
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, number_of, one_of, shown
 from tsattn.task import Task
 
 __all__ = ["Panel"]
@@ -49,7 +49,7 @@ class Panel:
         ahead: `(sum of steps ahead, F)` float64 values of the future covariates after the last row of each series,
             laid end to end; None without future covariates.
         ahead_starts: `(S + 1,)` int64 first row of each series in `ahead`, and its length.
-        static: `(S, K)` int64 numbers of the categories of each series; None without.
+        static: `(S, K)` int64 numbers of the categories of each series, -1 for one not seen in training; None without.
         static_names: their K columns.
         static_categories: the categories of each of these columns, sorted, as text.
         is_wide: whether the table was wide: one series, a column a channel.
@@ -172,18 +172,18 @@ class Panel:
             return values
         lacking = np.flatnonzero(np.isnan(self.ahead).all(axis=0))  # all of them if there are no rows ahead
         if lacking.size:
-            names = one_of(shown(self.future_names[column]) for column in lacking)
+            names = one_of(f"`{shown(self.future_names[column])}`" for column in lacking)
             raise UserError(
-                f"no future values of {names} were given; give one for each of the {horizon} steps to forecast, in "
-                "rows after the last target or in a frame of future values"
+                f"{names} {'has' if lacking.size == 1 else 'have'} no values for the next "
+                f"{number_of(horizon, 'step')}; pass them with `--future FILE` (Python: `future=frame`)"
             )
         missing = np.argwhere(np.isnan(values))
         if missing.size:
             series, step, column = missing[0].tolist()
             raise UserError(
                 f"future covariate {shown(self.future_names[column])} stops early: {self._series(series)}no value at "
-                f"{self.future_time(series, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; give one for "
-                "each, in rows after the last target or in a frame of future values"
+                f"{self.future_time(series, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; pass one for "
+                "each with `--future FILE` (Python: `future=frame`)"
             )
         return values
 
@@ -218,11 +218,11 @@ class Panel:
 
         Args:
             names: the static columns of a trained model.
-            categories: the categories of each of them.
+            categories: the categories of each of them; another one gets the number -1, which is logged.
             source: what the table is, for messages.
 
         Raises:
-            UserError: naming a column that is lacking, or a category that is not among those given and its series.
+            UserError: naming a column that is lacking.
         """
         missing = [name for name in names if name not in self.static_names]
         if missing:
@@ -232,15 +232,9 @@ class Panel:
             assert self.static is not None
             k = self.static_names.index(name)
             number = {category: i for i, category in enumerate(known)}
-            codes = np.array([number.get(category, -1) for category in self.static_categories[k]])[self.static[:, k]]
-            if (codes < 0).any():
-                series = int(codes.argmin())
-                category = self.static_categories[k][self.static[series, k]]
-                which = "" if self.is_wide else ", which"
-                raise UserError(
-                    f"static column {shown(name)}: {self._series(series)}category {shown(category)}{which} was not "
-                    f"seen in training; valid are {one_of(map(shown, known[:20]))}"
-                )
+            numbers = [*(number.get(category, -1) for category in self.static_categories[k]), -1]
+            codes = np.array(numbers)[self.static[:, k]]
+            self._tell_unseen(k, codes < 0, source)
             columns.append(codes)
         return replace(
             self,
@@ -248,6 +242,18 @@ class Panel:
             static_names=tuple(names),
             static_categories=tuple(tuple(known) for known in categories),
         )
+
+    def _tell_unseen(self, column: int, is_unseen: NDArray[np.bool_], source: str) -> None:
+        """Log the series whose category in a static column was not seen in training, unless that was said before."""
+        assert self.static is not None
+        texts = [*self.static_categories[column], UNSEEN]
+        found = {int(series): texts[self.static[series, column]] for series in np.flatnonzero(is_unseen)}
+        told = [(series, text) for series, text in found.items() if text != UNSEEN]
+        if told:
+            named = [f"{self._series(series)}category {shown(text)}" for series, text in told[:12]]
+            more = ", ..." if len(told) > 12 else ""
+            says = "%s: static column %s: %s, not seen in training: the mean of the learnt categories takes the place"
+            logger.warning(says, source, shown(self.static_names[column]), one_of(named) + more)
 
     def until(self, ends: NDArray[np.int64]) -> Panel:
         """The same series, each up to a row; what is known of the future covariates after it becomes their future.
@@ -268,23 +274,30 @@ class Panel:
         ahead = np.concatenate([known, self.ahead])[order]
         return replace(cut, ahead=ahead, ahead_starts=np.concatenate([[0], np.cumsum(cut_off + steps)]))
 
-    def last_rows(self, rows: int | NDArray[np.int64]) -> Panel:
+    def last_rows(self, rows: int | NDArray[np.int64], seasons: Sequence[int] = ()) -> Panel:
         """The end of each series: `rows` rows (of all, or of each), and those that impute what is missing in the first.
 
         These begin with the last known number of each column, target or covariate, that is missing there.
+
+        Args:
+            rows: of all series, or of each.
+            seasons: lengths of seasons; of each place in one whose target is missing at first, the last known value is
+                kept, too.
         """
         first = np.maximum(self.lengths - rows, 0)
         begin = first.copy()
         for part in (self.values, self.past_covariates, self.future_covariates):
             if part is None:
                 continue
-            missing = np.isnan(part[self.starts[:-1] + first])
-            for number in np.flatnonzero(missing.any(axis=1) & (first > 0)):
-                before = slice(self.starts[number], self.starts[number] + first[number])
-                known = ~np.isnan(part[before][:, missing[number]])
-                # a column without any number before needs no row
-                last = np.where(known.any(axis=0), len(known) - 1 - known[::-1].argmax(axis=0), len(known)).min()
-                begin[number] = min(begin[number], last)
+            for season in (1, *seasons) if part is self.values else (1,):
+                places = np.minimum(first[:, None] + np.arange(season), self.lengths[:, None] - 1)
+                missing = np.isnan(part[self.starts[:-1, None] + places])
+                for number in np.flatnonzero(missing.any(axis=(1, 2)) & (first > 0)):
+                    start = int(self.starts[number])
+                    known = last_row_of_places(part, start, start + int(first[number]), season)
+                    # a column without any number before needs no row
+                    wanted = known[missing[number] & (known >= 0)]
+                    begin[number] = min(begin[number], wanted.min(initial=start + begin[number]) - start)
         return self._part(np.arange(len(self)), begin, self.lengths)
 
     def take(self, numbers: NDArray[np.int64]) -> Panel:
@@ -348,7 +361,7 @@ class Panel:
             columns[name] = category_names(columns[name], known)
         for k, (name, categories) in enumerate(zip(self.static_names, self.static_categories, strict=True)):
             assert self.static is not None
-            columns[name] = np.array(categories, dtype=object)[self.static[:, k]].repeat(self.lengths)
+            columns[name] = np.array([*categories, UNSEEN], dtype=object)[self.static[:, k]].repeat(self.lengths)
         return pd.DataFrame(columns)
 
     def named_columns(self) -> dict[str, Any]:

@@ -248,6 +248,7 @@ class TableReader(TableOptions):
             *(rows.time, rows.series, rows.names, frequency, rows.where, source),
             is_wide=roles.is_wide,
             max_filled=0.0 if self.strict else self.max_filled,
+            num_own=rows.num_own,
         )
         values, past, known = (layout.spread(part) for part in (rows.values, rows.past, rows.known))
         if not self.strict or self.allow_missing:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from tsattn.data.columns import id_columns, with_joined_ids
 from tsattn.data.table_options import Columns
 from tsattn.errors import UserError, one_of, shown
 
@@ -28,6 +29,7 @@ logger = logging.getLogger("tsattn")
 
 # id, time and target of the long tables that need no naming
 _LONG_TABLES = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
+_TARGETS = tuple(names[2] for names in _LONG_TABLES)
 TIME_COLUMNS = ("date", "ds", "timestamp")
 NO_NAME = "ds"  # what time stamps without a name are called
 # columns of forecasts, which ids and time stamps stand beside under their own names
@@ -87,7 +89,13 @@ def plain_frame(
     columns = frame.columns
     if not columns.is_unique:
         raise UserError(f"{source} has two columns {shown(columns[columns.duplicated()][0])}")
-    known = {id_column, time_column, *(name for names in _LONG_TABLES for name in names), *TIME_COLUMNS}
+    known = {
+        time_column,
+        id_column,
+        *(id_column or "").split("/"),
+        *(name for names in _LONG_TABLES for name in names),
+        *TIME_COLUMNS,
+    }
     levels = [name for name in frame.index.names if name in known and name is not None and name not in columns]
     wanted = {*TIME_COLUMNS} if time_column is None else {time_column}
     index = frame.index
@@ -120,7 +128,7 @@ def plain_frame(
             time_column = time_column or own or next(free)
             stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
             frame = frame.set_axis(stamps.rename(time_column), axis=0).reset_index()
-    return frame.reset_index(drop=True), time_column
+    return with_joined_ids(frame.reset_index(drop=True), id_column, source), time_column
 
 
 def _usual_names(columns: Collection[str]) -> tuple[str, str, str] | None:
@@ -217,7 +225,8 @@ def check_roles(
 
     Raises:
         UserError: for unknown columns, a column of two roles, a table without the target that it needs, ids or time
-            stamps named like a column of forecasts, and a target without a name that was not listed.
+            stamps named like a column of forecasts, a target without a name that was not listed, and a wide table of
+            ``y`` or ``target`` and others, which may be covariates.
     """
     named = roles.named
     columns, role_of = set(frame.columns), dict[str, str]()
@@ -235,12 +244,19 @@ def check_roles(
                 f"column {shown(name)} of {source} holds {'time stamps' if role == 'time' else 'ids'}, but forecasts "
                 f"have a column of that name; rename it (so are {one_of(_OUTPUTS)} and levels such as 0.5)"
             )
-    rest = tuple(name for name in frame.columns if name not in role_of)
+    joined = id_columns(roles.id, columns - {roles.id})
+    rest = tuple(name for name in frame.columns if name not in role_of and name not in joined)
     if roles.id is None and every_target:
         if nameless := [name for name in rest if is_nameless(name)]:
             raise UserError(
                 f"column {nameless[0]!r} of {source} has no name in the file and does not count its rows, so that it "
                 "is neither a series nor a saved index; name it, remove it, or list the targets"
+            )
+        if len(rest) > 1 and (usual := next((name for name in _TARGETS if name in rest), None)) is not None:
+            others = one_of(shown(name) for name in rest if name != usual)
+            raise UserError(
+                f"{source} has {usual} beside {others}; give target {usual!r} to forecast it alone (past_covariates "
+                f"for the others), target [{_listed(frame[[*rest]])}] to forecast all, or id_column"
             )
         roles = replace(roles, target=rest)
     elif rest:

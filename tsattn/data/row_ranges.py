@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["are_first", "blocks_of", "columns_of", "is_mapped", "made_rows", "owners", "run_blocks", "runs_of"]
+__all__ = [
+    *("are_first", "blocks_of", "columns_of", "is_mapped", "last_known_rows", "last_row_of_places"),
+    *("made_rows", "owners", "run_blocks", "runs_of"),
+]
 
 _BLOCK = 1 << 22  # numbers of a mapped array that are held at once: 32 MiB as float64
+_LOOK_BACK = 64  # rows that are looked at first for the last known value
 _IN_MEMORY = 1 << 27  # bytes; what is taken out of a mapped array and is larger lies in a file, too
 
 
@@ -118,3 +122,46 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     if is_mapped(array):
         array.flags.writeable = False
     return array
+
+
+def last_known_rows(observed: NDArray[np.bool_], starts: NDArray[np.int64], season: int) -> NDArray[np.int64]:
+    """Of each row and channel the last row, up to itself, that is of the same place in the season and is observed.
+
+    Where there is none in the series, it is the last observed row of any place, and else the row itself.
+
+    Args:
+        observed: `(rows, C)`.
+        starts: `(S + 1,)` first row of each series, and `rows`.
+        season: steps in a season; 1 for any place.
+
+    Returns:
+        `(rows, C)`.
+    """
+    rows, lengths = np.arange(len(observed)), np.diff(starts)
+    # each series begins a season of its own, so that a column holds the rows of one place
+    seasons = -(-lengths // season)
+    shift = season * (np.cumsum(seasons) - seasons) - starts[:-1]
+    known = np.full((int(seasons.sum()) * season, observed.shape[1]), -1)
+    known[rows + shift.repeat(lengths)] = np.where(observed, rows[:, None], -1)
+    by_place = known.reshape(-1, season, observed.shape[1])
+    np.maximum.accumulate(by_place, axis=0, out=by_place)
+    found: NDArray[np.int64] = known[rows + shift.repeat(lengths)]
+    is_of_another = found < starts[:-1].repeat(lengths)[:, None]
+    if not is_of_another.any():
+        return found
+    other = last_known_rows(observed, starts, 1) if season > 1 else rows[:, None]
+    return np.where(is_of_another, other, found)
+
+
+def last_row_of_places(part: NDArray[np.float64], start: int, end: int, season: int) -> NDArray[np.int64]:
+    """Of each place in the season before `end` the last row from `start` on with a known number, `(s, C)`, else -1."""
+    found = np.full((season, part.shape[1]), -1)
+    seasons = -(-_LOOK_BACK // season)
+    while end > start and (found < 0).any():
+        first = end - seasons * season
+        begin = max(first, start)
+        known = np.full((seasons * season, part.shape[1]), -1)
+        known[begin - first :] = np.where(np.isnan(part[begin:end]), -1, np.arange(begin, end)[:, None])
+        found = np.where(found < 0, known.reshape(seasons, season, -1).max(axis=0), found)
+        end, seasons = first, 2 * seasons
+    return found

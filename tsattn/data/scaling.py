@@ -21,7 +21,7 @@ from tsattn.data.mapped.mapped_series import LARGEST, MappedSeries
 from tsattn.data.moments import first_rows, is_before, moments, panel_moments
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
-from tsattn.data.single_precision import blurred_series
+from tsattn.data.single_precision import blurred_columns, farthest_row
 from tsattn.data.splits import Split
 from tsattn.data.table_rows import listed
 from tsattn.data.target_transforms import check_domain, fit_lambdas, transformed_panel
@@ -42,6 +42,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger("tsattn")
+
+_ADVICE = "empty that cell if it means missing"
+_FAR = 1e6  # standard deviations; nothing that is measured changes so much
 
 
 def fit_scaler(
@@ -211,14 +214,15 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
     past_units, future_units = _covariate_units(scaler, slice(None, past)), _covariate_units(scaler, slice(past, None))
     weights = None if history is None else panel.weights
     weight = None if weights is None or history is None else mean_weight(panel, history)
+    if not panel.is_mapped or history is not None:  # a fit looks at all rows of a file anyway
+        _warn_of_rounding(panel, mean, scaler)
     if panel.is_mapped:
-        return MappedSeries(panel, mean, scale, past_units, future_units, transform, weight)
+        return MappedSeries(panel, mean, scale, past_units, future_units, transform, weight, given.values)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = panel.values - _each_row(mean, panel)
         scaled /= _each_row(scale, panel)
     missing = np.isnan(panel.values)
     _check_magnitude(scaled, scale, missing, given)
-    _warn_of_rounding(scaled, panel)
     return Series(
         values=_imputed(scaled, panel),
         observed=_observed(missing),
@@ -235,6 +239,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
         weights=None if weights is None or weight is None else torch.from_numpy((weights / weight).astype(np.float32)),
         past_covariate_scale=None if panel.past_covariates is None else torch.from_numpy(past_units[1]),
         future_covariate_scale=None if panel.future_covariates is None else torch.from_numpy(future_units[1]),
+        original=given.values,
     )
 
 
@@ -293,28 +298,65 @@ def _transform_of(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
 def _check_magnitude(
     scaled: NDArray[np.float64], scale: NDArray[np.float64], missing: NDArray[np.bool_], panel: Panel
 ) -> None:
-    """Refuse values `(rows, C)` whose squares single precision cannot add up, or whose variance double cannot hold."""
+    """Refuse values `(rows, C)` whose squares single precision cannot add up, or whose variance double cannot hold.
+
+    A value that is far from all training rows is logged.
+    """
     is_bad = ~(np.abs(scaled) < LARGEST) & ~missing
     is_bad |= ~np.isfinite(_each_row(scale, panel)) & ~missing
     if not is_bad.any():
+        is_far = np.abs(scaled) > _FAR  # never so of missing values
+        if is_far.any():
+            row, channel = divmod(int(np.where(is_far, np.abs(scaled), 0.0).argmax()), is_far.shape[1])
+            logger.warning(
+                "%s, %.0e standard deviations from the mean of the training rows; %s",
+                *(_cell(panel, row, channel), abs(scaled[row, channel]), _ADVICE),
+            )
         return
     row, channel = divmod(int(np.where(is_bad, np.abs(panel.values), -np.inf).argmax()), is_bad.shape[1])
-    name = panel.channels[channel] if panel.is_wide else panel.ids[panel.starts.searchsorted(row, side="right") - 1]
     raise UserError(
-        f"series {shown(name)} has the value {panel.values[row, channel]:g} at {panel.time[row]}, too large to compute "
-        "with: mend it, leave it empty, or give the series in a larger unit"
+        f"{_cell(panel, row, channel)}, too large to compute with: mend it, leave it empty, or give the series in a "
+        "larger unit"
     )
 
 
-def _warn_of_rounding(scaled: NDArray[np.float64], panel: Panel) -> None:
-    blurred = blurred_series(scaled, panel)
+def _cell(panel: Panel, row: int, channel: int) -> str:
+    """A target of a panel in words: its series, value and time stamp."""
+    name = panel.channels[channel] if panel.is_wide else panel.ids[panel.starts.searchsorted(row, side="right") - 1]
+    return f"series {shown(name)} has the value {panel.values[row, channel]:g} at {panel.time[row]}"
+
+
+def _warn_of_rounding(panel: Panel, mean: NDArray[np.float64], scaler: Scaler) -> None:
+    """Say which series and covariates are lost beside a value that makes their scale, and which value that is."""
+    blurred = np.argwhere(blurred_columns(panel.values, mean, panel.starts))
     if blurred.size:
+        series, channel = blurred[0].tolist()
+        is_shared = scaler.scaling != "series" and len(panel) > 1
+        rows = (0, len(panel.values)) if is_shared else panel.starts[series : series + 2].tolist()
+        row = farthest_row(panel.values[:, channel], mean[series, channel], *rows)
+        names = panel.channels if panel.is_wide else panel.ids
+        lost = np.unique(blurred[:, 1 if panel.is_wide else 0])
         logger.warning(
-            "%d of %d series (%s) change by less than single precision tells apart at their scale, so that their "
-            "forecasts and scores are inexact: an outlier has made the scale (see diagnose), or other series have "
-            "(scaling: series gives each its own)",
-            *(len(blurred), len(panel), listed([panel.ids[number] for number in blurred.tolist()])),
+            "%d of %d series (%s) change by less than single precision tells apart: %s; %s%s",
+            *(len(lost), len(names), listed([names[number] for number in lost.tolist()]), _cell(panel, row, channel)),
+            *(_ADVICE, ", or give each series its own scale (scaling: series)" if is_shared else ""),
         )
+    past = len(panel.past_names)
+    for part, names, units in (
+        (panel.past_covariates, panel.past_names, slice(None, past)),
+        (panel.future_covariates, panel.future_names, slice(past, None)),
+    ):
+        if part is None:
+            continue
+        center = np.asarray(scaler.covariate_mean[units])
+        lost = blurred_columns(part, np.tile(center, (len(panel), 1)), panel.starts, together=True)[0]
+        for place in np.flatnonzero(lost).tolist():
+            row = farthest_row(part[:, place], center[place])
+            of = "" if panel.is_wide else f" of series {shown(panel.ids[panel.starts.searchsorted(row, 'right') - 1])}"
+            logger.warning(
+                "covariate %s changes by less than single precision tells apart: it is %g at %s%s; %s",
+                *(shown(names[place]), part[row, place], panel.time[row], of, _ADVICE),
+            )
 
 
 def _each_row(units: NDArray[np.float64], panel: Panel) -> NDArray[np.float64]:

@@ -93,7 +93,7 @@ class EttMonths:
 class ByCount:
     """The last `test` rows for testing, the `val` rows before them for validation, the rest for training.
 
-    A series that is shorter than both gives up training first, then validation.
+    A series that is shorter than both gives up training first, then validation. Either may be 0.
     """
 
     val: int
@@ -215,6 +215,8 @@ def asked_rule(
         "val_rows and test_rows": (val_rows, test_rows),
         "val_from and test_from": (val_from, test_from),
     }
+    if val_rows == 0 and test_rows is None:
+        ways["val_rows and test_rows"] = (0, test_rows := 0)
     given = [way for way, (one, other) in ways.items() if one is not None or other is not None]
     if len(given) > 1:
         raise UserError(f"data is split in one way: {given[0]}, or {given[1]}")
@@ -222,8 +224,8 @@ def asked_rule(
         if (one is None) != (other is None):
             raise UserError(f"a split needs both {way}")
     for what, rows in (("val_rows", val_rows), ("test_rows", test_rows)):
-        if rows is not None and rows < 1:
-            raise UserError(f"{what} must be at least 1, not {rows}")
+        if rows is not None and rows < 0:
+            raise UserError(f"{what} must be at least 0, not {rows}")
     if val_rows is not None and test_rows is not None:
         return ByCount(val_rows, test_rows)
     if val_from is not None and test_from is not None:

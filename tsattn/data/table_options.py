@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Real
 from typing import Any
 
-from tsattn.data.columns import column_name, column_names
+from tsattn.data.columns import column_name, column_names, joined_name
 from tsattn.data.grid import normalise_frequency
 from tsattn.data.text_format import TextFormat
 from tsattn.data.weights import RowWeights
@@ -24,11 +24,13 @@ class Columns:
     """Which column of a table is what, as users name them.
 
     Attributes:
-        id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``.
+        id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``. Several
+            columns make up one: of ``[store, item]`` it is called ``store/item``, its ids are such as ``A/7``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index of
             time stamps or periods.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
-            wide one every column without another role is a target unless this lists them.
+            wide one every column without another role is a target unless this lists them; it must where one of several
+            is called ``y`` or ``target``.
         past_covariates: columns known for the past only: of numbers, bools, or categories, which are pandas
             Categoricals and text of which no cell is a number.
         future_covariates: columns known for the future too, of the same kinds.
@@ -46,8 +48,8 @@ class Columns:
     static: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name in ("id_column", "time_column"):
-            object.__setattr__(self, name, column_name(getattr(self, name), name))
+        object.__setattr__(self, "id_column", joined_name(self.id_column, "id_column"))
+        object.__setattr__(self, "time_column", column_name(self.time_column, "time_column"))
         for name in ("target", "past_covariates", "future_covariates", "static"):
             given = getattr(self, name)
             object.__setattr__(self, name, None if given is None and name == "target" else column_names(given, name))
@@ -70,7 +72,8 @@ class TableOptions(Columns):
     """What decides the panel of a table, beside the table.
 
     Attributes:
-        frequency: pandas frequency of the stamps, a whole number for steps; None infers it, even where there are gaps.
+        frequency: pandas frequency of the stamps, as text, offset or length of time, or a whole number for steps; None
+            infers it, even where there are gaps.
         max_filled: the share of the rows of a series that may be filled.
         weight_column: column of weights, each how much the targets of its row count in a training; None without.
         text: how text is written, the dates of a frame too.

@@ -40,7 +40,7 @@ def read_table(
     where their format is given.
 
     Args:
-        path: a ``.csv`` file with a header, or a ``.parquet`` or ``.pq`` file.
+        path: a ``.csv`` or ``.csv.gz`` file with a header, or a ``.parquet`` or ``.pq`` file.
         id_column: the column of series ids, if it is neither ``unique_id`` nor ``item_id``.
         time_column: the column of time stamps, if it is not ``date``, ``ds`` or ``timestamp``.
         text: how a CSV file is written: by default with commas, decimal points, in UTF-8.
@@ -51,7 +51,7 @@ def read_table(
     path = Path(path)
     kind = text.kind_of(path)
     if kind is None:
-        raise UserError(f"{path} is no table that can be read; valid are .csv, .parquet and .pq files")
+        raise UserError(f"{path} is no table that can be read; valid are .csv, .csv.gz, .parquet and .pq files")
     dates = () if text.date_format is None else TIME_COLUMNS if time_column is None else (time_column,)
     try:
         if kind == "parquet":

@@ -1,4 +1,4 @@
-"""How text stands for a table: what separates its cells, and how numbers and dates are written."""
+"""How text stands for a table: which lines and cells it has, and how numbers and dates are written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tsattn.errors import UserError, shown
+from tsattn.errors import UserError, shown, whole_number
 
 __all__ = ["TextFormat"]
 
@@ -27,6 +27,8 @@ class TextFormat:
         date_format: how dates are written, by the directives of ``strftime``, such as ``%d/%m/%y``, in a frame too;
             None: ISO 8601, or the one format that fits every cell.
         format: ``csv`` or ``parquet``, of files whose names do not say it; None: by the suffix.
+        comment: the character that begins the lines of a CSV file that are not read; empty for none.
+        skip_rows: lines before the header of a CSV file.
 
     Raises:
         UserError: for what is none of these.
@@ -37,16 +39,21 @@ class TextFormat:
     encoding: str = "utf-8"
     date_format: str | None = None
     format: str | None = None
+    comment: str = ""
+    skip_rows: int = 0
 
     def __post_init__(self) -> None:
         if self.separator == "\\t":
             object.__setattr__(self, "separator", "\t")
-        for name in ("separator", "decimal"):
+        for name in ("separator", "decimal", *(["comment"] if self.comment else [])):
             value = getattr(self, name)
             if not isinstance(value, str) or len(value) != 1 or value in _NO_SEPARATORS or value.isalnum():
                 raise UserError(f"{name} must be one character, such as ',' or '.' or ';', not {shown(repr(value))}")
         if self.separator == self.decimal:
             raise UserError(f"separator and decimal are both {self.separator!r}, but numbers must not fall apart")
+        if self.comment == self.separator:
+            raise UserError(f"separator and comment are both {self.separator!r}; give two characters")
+        object.__setattr__(self, "skip_rows", whole_number("skip_rows", self.skip_rows, least=0))
         try:
             codecs.lookup(self.encoding)
             "".encode(self.encoding)  # a codec of bytes, such as base64, is no encoding
@@ -62,7 +69,13 @@ class TextFormat:
 
     def kind_of(self, path: Path) -> str | None:
         """``csv`` or ``parquet``, whichever a file is; None for a name that says neither."""
-        return self.format or {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}.get(path.suffix.lower())
+        suffix = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
+        return self.format or {".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".pq": "parquet"}.get(suffix)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether some lines of a CSV file are not read."""
+        return bool(self.comment) or self.skip_rows > 0
 
     @property
     def codec(self) -> str:

@@ -7,7 +7,7 @@ known-future covariates, K static columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from tsattn.batch import Batch, WindowUnits
+from tsattn.batch import Batch, LastSeason, WindowUnits
+from tsattn.data.row_ranges import last_known_rows
 from tsattn.errors import UserError
 from tsattn.scaler import Units
 from tsattn.target_transform import SeriesTransform
 
 __all__ = ["Series", "WindowDataset"]
+
+_ON_HOST = ("transform", "original", "_last_known")  # fields that are no tensors
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Series:
         weights: `(rows, C)` float32 how much each target counts in a training; None: all alike.
         past_covariate_scale: `(P,)` float64, the original units of one on the scale of `past_covariates`; None without.
         future_covariate_scale: `(F,)` float64, of `future_covariates`.
+        original: `(rows, C)` the values as they were given, in original units, NaN where missing; on the host.
     """
 
     values: Tensor
@@ -61,6 +65,8 @@ class Series:
     weights: Tensor | None = None
     past_covariate_scale: Tensor | None = None
     future_covariate_scale: Tensor | None = None
+    original: NDArray[Any] | None = None
+    _last_known: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         """S, the number of series."""
@@ -173,18 +179,78 @@ class Series:
             units=self._window_units(numbers),
         )
 
+    def with_originals(
+        self, batch: Batch, origins: Tensor, prediction_length: int, seasons: Sequence[int] = ()
+    ) -> Batch:
+        """Windows of this series, on the host, that know what they hold in original units, see `WindowUnits`.
+
+        Args:
+            batch: the windows.
+            origins: `(B,)` the rows at which their horizons start, from the start of their series.
+            prediction_length: T; 0 where there is no target.
+            seasons: lengths of the seasons whose last known values they are to know, of any age.
+        """
+        assert self.original is not None
+        assert batch.units is not None
+        assert batch.series_id is not None
+        end = self.starts[batch.series_id] + origins
+        target = self._runs(end, prediction_length) if prediction_length else None
+        known = {length: self._last_season(batch, end, length) for length in seasons}
+        return replace(batch, units=batch.units.with_originals(target, known))
+
+    def _runs(self, first: Tensor, length: int) -> Tensor:
+        """The values as they were given of the rows from `first (B,)` on, `(B, length, C)`."""
+        assert self.original is not None
+        runs = np.lib.stride_tricks.sliding_window_view(self.original, length, axis=0).transpose(0, 2, 1)
+        return torch.from_numpy(np.asarray(runs[first.numpy()], dtype=np.float64))
+
+    def _last_season(self, batch: Batch, end: Tensor, length: int) -> LastSeason:
+        """The last known values of each place in a season before the rows `end (B,)`."""
+        assert self.original is not None
+        assert batch.series_id is not None
+        begin = self.starts[batch.series_id]
+        if not self._lacks_values and bool((end - begin >= length).all()):
+            return LastSeason(batch.past[:, -length:], self._runs(end - length, length))
+        rows = end[:, None] - length + torch.arange(length)
+        lacking = (rows < begin[:, None])[..., None]
+        sources = self._sources(torch.maximum(rows, begin[:, None]), begin, length)
+        scaled, original = self._values_at(sources, batch.series_id)
+        scaled, original = scaled.masked_fill(lacking, 0.0), original.masked_fill(lacking, torch.nan)
+        if (unknown := original.isnan()).any():  # the mean, which is 0 on the scale
+            original = torch.where(unknown, self.units.restore(scaled, batch.series_id), original)
+        return LastSeason(scaled, original)
+
+    @property
+    def _lacks_values(self) -> bool:
+        return self.observed is not None
+
+    def _sources(self, rows: Tensor, begin: Tensor, season: int) -> Tensor:
+        """`(B, s, C)` the rows that hold the last known values of the places of rows `(B, s)`, see `_last_known`."""
+        if self.observed is None:
+            return rows[..., None].expand(-1, -1, self.values.shape[1])
+        if season not in self._last_known:
+            self._last_known[season] = last_known_rows(self.observed.numpy(), self.starts.numpy(), season)
+        return torch.from_numpy(self._last_known[season][rows.numpy()])
+
+    def _values_at(self, rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """The values of rows `(B, s, C)` of the series `numbers (B,)`, scaled and as they were given."""
+        assert self.original is not None
+        channels = torch.arange(rows.shape[-1])
+        original = np.asarray(self.original[rows.numpy(), channels.numpy()], dtype=np.float64)
+        return self.values[rows, channels], torch.from_numpy(original)
+
     def _window_units(self, numbers: Tensor) -> WindowUnits:
         """The units of windows of these series `(B,)`."""
         covariates = (self.past_covariate_scale, self.future_covariate_scale)
-        known = (None if part is None else part.expand(len(numbers), -1) for part in covariates)
-        return WindowUnits(self._of_series(self.mean, numbers), self._of_series(self.scale, numbers), *known)
+        past, future = (None if part is None else part.expand(len(numbers), -1) for part in covariates)
+        return WindowUnits(self._of_series(self.mean, numbers), self._of_series(self.scale, numbers), past, future)
 
     def _of_series(self, units: Tensor, numbers: Tensor) -> Tensor:
         """Rows of `units (S, C)`; those of a single series are a view, which costs nothing."""
         return units.expand(len(numbers), -1) if len(units) == 1 else units[numbers]
 
     def _tensors(self) -> dict[str, Tensor | None]:
-        return {field.name: getattr(self, field.name) for field in fields(Series) if field.name != "transform"}
+        return {field.name: getattr(self, field.name) for field in fields(Series) if field.name not in _ON_HOST}
 
 
 class WindowDataset(Dataset[Batch]):
@@ -195,6 +261,8 @@ class WindowDataset(Dataset[Batch]):
         origins: for each series the rows, from its start, at which horizons start; one range for one series.
         context_length: L.
         prediction_length: T.
+        seasons: lengths of seasons; batches then know their targets in original units and the last known values of
+            these seasons, see `Series.with_originals`. None: they do not, as in a training.
 
     Attributes:
         series: what windows are cut from; batches lie on its device.
@@ -204,7 +272,12 @@ class WindowDataset(Dataset[Batch]):
     """
 
     def __init__(
-        self, series: Series, origins: range | Sequence[range], context_length: int, prediction_length: int
+        self,
+        series: Series,
+        origins: range | Sequence[range],
+        context_length: int,
+        prediction_length: int,
+        seasons: Sequence[int] | None = None,
     ) -> None:
         ranges = [origins] if isinstance(origins, range) else origins
         if len(ranges) != len(series):
@@ -212,6 +285,7 @@ class WindowDataset(Dataset[Batch]):
         self.series = series
         self.context_length = context_length
         self.prediction_length = prediction_length
+        self._seasons = seasons
         # kept as ranges: a row number for each of a billion windows would not fit into memory
         self._device = series.device
         self._first = torch.tensor([rows.start for rows in ranges], device=self._device)
@@ -243,7 +317,9 @@ class WindowDataset(Dataset[Batch]):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
         windows = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, device=self._device)
         if self._is_plain:
-            return self.series.whole_windows(windows + self._offset, self.context_length, self.prediction_length)
+            first = windows + self._offset
+            batch = self.series.whole_windows(first, self.context_length, self.prediction_length)
+            return self._finished(batch, first + self.context_length)
         if len(self.series) == 1:
             numbers, origins = torch.zeros_like(windows), self._first + windows * self._step
         else:
@@ -251,4 +327,10 @@ class WindowDataset(Dataset[Batch]):
             place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
             origins = self._first[numbers] + place * self._step[numbers]
         sizes = self.context_length, self.prediction_length
-        return self.series.windows(numbers, origins, *sizes, padded=self._padded)
+        return self._finished(self.series.windows(numbers, origins, *sizes, padded=self._padded), origins)
+
+    def _finished(self, batch: Batch, origins: Tensor) -> Batch:
+        """The batch with what it is to know in original units."""
+        if self._seasons is None:
+            return batch
+        return self.series.with_originals(batch, origins, self.prediction_length, self._seasons)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pandas as pd
@@ -41,17 +42,19 @@ def diagnose(
     *,
     context_length: int = 24,
     prediction_length: int = 96,
-    id_column: str | None = None,
+    id_column: str | Sequence[str] | None = None,
     time_column: str | None = None,
     target: str | Sequence[str] | None = None,
     past_covariates: Sequence[str] = (),
     future_covariates: Sequence[str] = (),
     static: Sequence[str] = (),
-    frequency: str | int | None = None,
+    frequency: str | int | timedelta | pd.offsets.BaseOffset | None = None,
     date_format: str | None = None,
     separator: str = ",",
     decimal: str = ".",
     encoding: str = "utf-8",
+    comment: str = "",
+    skip_rows: int = 0,
 ) -> pd.DataFrame:
     """What to know of a table before a model is trained on it: faults that are refused, and what nobody refuses.
 
@@ -63,17 +66,21 @@ def diagnose(
         frame: a frame or the path of a file, as `tsattn.Forecaster` takes them.
         context_length: past steps that a model will see; by default the fewest that a `Forecaster` chooses among.
         prediction_length: steps that it will forecast.
-        id_column: of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
+        id_column: of series ids of a long frame, or several columns that make them up; found by itself if named
+            ``unique_id`` or ``item_id``.
         time_column: of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
         target: the columns to forecast; found if named ``y`` or ``target`` in a long frame, all others in a wide one.
         past_covariates: columns known for the past only.
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
-        frequency: pandas frequency of the data, or 1, 2, ... where time counts steps; None infers it.
+        frequency: pandas frequency of the data, as text, offset or length of time, or 1, 2, ... where time counts
+            steps; None infers it.
         date_format: of dates in text, such as ``%d/%m/%y``.
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
+        comment: the character that begins the lines of CSV files that are not read, such as ``#``; empty for none.
+        skip_rows: lines before the header of CSV files.
 
     Returns:
         a row for each series, column and kind of finding: ``series`` (of a wide frame the column that is forecast;

@@ -31,7 +31,7 @@ def time_findings(rows: GivenRows, max_filled: float) -> Iterator[Finding]:
         what = "with other values" if one.differs else "with the same values"
         sentence = (
             f"{number_of(one.count, 'row')} of a time stamp that is there already, {what}; the reader refuses that: "
-            "remove them, or sum what they hold"
+            "remove them, sum what they hold, or name id_column if they are of several series"
         )
         yield Finding(rows.label(one.series), column, "repeated", one.count, str(one.first), sentence)
     if rows.frequency is None:

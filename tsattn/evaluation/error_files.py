@@ -63,7 +63,8 @@ class ErrorWriter:
         if self._writer is not None:
             with suppress(OSError, ValueError):  # or its end would be written when it is collected as garbage
                 self._writer.close()
-        self._file.close()
+        with suppress(OSError):  # what is left to be written does not fit a full disk, either
+            self._file.close()
         self._partial.unlink(missing_ok=True)
 
     def _finish(self) -> None:

@@ -60,8 +60,11 @@ def measure(
     counts_steps: bool = False,
     by_step: bool = False,
     watch: Callable[[ScoredBatch], None] | None = None,
+    in_units: Callable[[Tensor, Batch, Units], Tensor] | None = None,
 ) -> ErrorTable:
     """The errors of a forecast in all windows.
+
+    Windows that know their targets in original units are compared with these, exactly; others with scaled ones.
 
     Nothing is drawn from torch's generators here; a DataLoader draws from them where it has no generator of its own.
 
@@ -81,6 +84,8 @@ def measure(
         counts_steps: whether the time of the windows counts steps, not seconds.
         by_step: whether the table has totals by step of the horizon, too.
         watch: is given each batch with its forecast.
+        in_units: takes point forecasts `(B, T, C)` back to original units, see `Predictor.in_units`; by default
+            `Units.restore`.
 
     Raises:
         UserError: for no windows, no observed target, windows without targets, time stamps or series, invalid levels,
@@ -95,18 +100,24 @@ def measure(
     with ErrorRecorder(ids, channels, levels, path=path, limit=limit, counts_steps=counts_steps) as recorder:
         for batch in batches:
             series, origin, target = _series(batch, len(ids)), _origins(batch), _target(batch)
-            forecasts = units.standardised(forecast(batch), batch.series_id)
-            device = forecasts.device
-            target = units.standardised(target.to(device), batch.series_id)
+            made = forecast(batch)
+            device = made.device
+            target = target.to(device)
+            point = point_forecast(made, target, levels)
+            restored = units.restore(point, batch.series_id) if in_units is None else in_units(point, batch, units)
+            truth = None if batch.units is None else batch.units.target
+            originals = restored, units.restore(target, batch.series_id) if truth is None else truth.to(device)
+            forecasts, target = (units.standardised(part, batch.series_id) for part in (made, target))
             observed = None if batch.target_observed is None else batch.target_observed.to(device)
             units.fill_constants(device)
             mean, scale = (part.to(device) for part in units.of(batch.series_id))
-            errors = window_errors(forecasts, target, observed, (mean, scale), levels)
+            errors = window_errors(forecasts, target, observed, (mean, scale), levels, originals)
             divisors = divisors.to(series.device)  # once
             recorder.record(errors, series, origin, divisors[series])
             if by_step:
                 seasonal = divisors[series].to(device)
-                recorder.record_steps(step_totals(forecasts, target, observed, (mean, scale), seasonal, levels))
+                scaled = forecasts, target, observed
+                recorder.record_steps(step_totals(*scaled, (mean, scale), seasonal, levels, originals))
             if watch is not None:
                 assert batch.time is not None
                 point = point_forecast(forecasts, target, levels)

@@ -23,6 +23,7 @@ def step_totals(
     units: tuple[Tensor, Tensor],
     seasonal_errors: Tensor,
     levels: Sequence[float] = (),
+    originals: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> Tensor:
     """The totals of a batch for each step: what `window_errors` says of windows that are a step long.
 
@@ -33,6 +34,7 @@ def step_totals(
         units: mean and scale of the windows, two `(B, 1, C)` or `(1, 1, C)`.
         seasonal_errors: `(B, C)` in original units, what MASE divides by, NaN where it is unknown.
         levels: the Q quantile levels; none for a point forecast.
+        originals: as for `window_errors`.
 
     Returns:
         `(T, C, M)` float64, see `total_names`; each window counts at every step.
@@ -50,7 +52,9 @@ def step_totals(
 
         seen = None if observed is None else alone(observed[:, part])
         mean, scale = (alone(unit) for unit in units)
-        errors = window_errors(alone(forecast[:, part]), alone(target[:, part]), seen, (mean, scale), levels)
+        point, truth = (None if one is None else alone(one[:, part]) for one in originals)
+        scaled = alone(forecast[:, part]), alone(target[:, part])
+        errors = window_errors(*scaled, seen, (mean, scale), levels, (point, truth))
         totals = completed(errors.sums, alone(seasonal_errors[:, None])[:, 0])
         parts.append(totals.view(B, t, C, -1).sum(0))
     return torch.cat(parts)

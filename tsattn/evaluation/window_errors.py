@@ -99,8 +99,12 @@ def window_errors(
     observed: Tensor | None,
     units: tuple[Tensor, Tensor],
     levels: Sequence[float] = (),
+    originals: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> WindowErrors:
     """The errors of a batch, all tensors on one device.
+
+    Point and target are compared in original units, where a zero is a zero: on the scaled axis, in single precision,
+    equal numbers need not be equal.
 
     A forecast or an observed target that is NaN makes the sums NaN that it is part of. A point forecast beside quantile
     levels is measured as a forecast whose quantiles are all that point; what it covers is NaN.
@@ -111,14 +115,19 @@ def window_errors(
         observed: `(B, T, C)` bool; None if all is observed.
         units: mean and scale, above 0, of the windows, two `(B, 1, C)` or `(1, 1, C)`, see `Units.of`.
         levels: the Q quantile levels, the median among them; none for a point forecast.
+        originals: the point forecast and the target `(B, T, C)` in original units, float64, where they are known
+            there; else they are taken back from the scaled axis.
 
     Raises:
         UserError: for a forecast of another shape.
     """
     mean, scale = units
-    point = point_forecast(forecast, target, levels).to(EXACT)
+    point = point_forecast(forecast, target, levels)
     is_point = forecast.dim() == target.dim()
-    target = target.to(EXACT)
+    original, truth = (
+        torch.addcmul(mean, scaled.to(EXACT), scale) if known is None else known
+        for scaled, known in zip((point, target), originals, strict=True)
+    )
     hidden = torch.zeros_like(target, dtype=torch.bool) if observed is None else ~observed
     count = (~hidden).sum(1)
     unit = scale[:, 0]
@@ -131,15 +140,17 @@ def window_errors(
         # a channel that was never observed may have no scale
         return (scaled * factor).where(count > 0, 0.0)
 
-    error = (point - target).abs_()
-    absolute, squared = summed(error), summed(error.square_())
-    original, truth = (torch.addcmul(mean, part, scale) for part in (point, target))
     distance = (original - truth).abs_()
-    size = original.abs_().add_(truth.abs_())
-    has_no_term = hidden | (size == 0)
-    sums = [count, squared, absolute, in_units(squared, unit.square()), in_units(absolute, unit), summed(truth)]
-    sums += [2 * summed(distance.div_(size), has_no_term), (~has_no_term).sum(1)]
+    error = distance / scale
+    absolute, squared = summed(error), summed(error.square_())
+    sizes = truth.abs()
+    both = original.abs().add_(sizes)
+    has_no_term = hidden | (both == 0)
+    sums = [count, squared, absolute, in_units(squared, unit.square()), in_units(absolute, unit), summed(sizes)]
+    sums += [2 * summed(distance.div_(both), has_no_term), (~has_no_term).sum(1)]
 
+    if levels:
+        point, target = (original / scale, truth / scale) if is_point else (point, target.to(EXACT))
     # level by level: all at once would take many times the memory of the forecast
     pinball, below, inside = [], [], []
     for number, level in enumerate(levels):

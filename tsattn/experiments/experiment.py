@@ -43,7 +43,7 @@ _NOT_IN_KEY = (
 # arguments that came after records had been kept, with what those were trained by: so their keys stay
 _CAME_LATER = {
     **{"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False},
-    **{"patience": None, "min_delta": 0.0, "until": None},
+    **{"patience": None, "min_delta": 0.0, "until": None, "comment": "", "skip_rows": 0},
 }
 # the same of the arguments of a network, wherever its description stands
 _CAME_LATER_IN_NETWORKS = {"patch_mask": 0.0, "subtract_last": False, "pad_end": False}

@@ -56,7 +56,7 @@ def measured(
     levels = predictor.output.quantiles
     table = measure(
         predictor.on(execution),
-        data.eval_dataloader(part, predictor.context_length),
+        data.eval_dataloader(part, predictor.context_length, seasons=predictor.seasons),
         units=data.series.units,
         levels=levels,
         ids=data.panel.ids,
@@ -66,6 +66,7 @@ def measured(
         counts_steps=is_steps(data.panel.frequency),
         by_step=by_step,
         watch=watch,
+        in_units=predictor.in_units,
     )
     if not math.isfinite(table.scores()["mse_scaled"]):
         raise UserError(f"the {part} errors are not finite: {DIVERGED}")

@@ -10,6 +10,7 @@ from tsattn.errors import UserError
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.run_folder import RunFolder, versions
 from tsattn.ops.native.record import kernels_in_use
+from tsattn.saved_folders import write_text
 from tsattn.training.checkpoint_io import load_checkpoint
 from tsattn.training.processes import is_first_process
 
@@ -83,25 +84,24 @@ class Recording:
         """
         if self._is_open:
             return False
-        self._is_open = True
         if not is_first_process():
+            self._is_open = True
             return False
         if self.goes_on:
             self._go_on(steps, member)
+            self._is_open = True
             return True
         self.folder = self.folder.create()
-        with self.folder.removed_if_it_fails():
-            self.folder.config.write_text(self.experiment.to_yaml())
-            self.folder.write_json(self.folder.versions, versions(self.command, device))
-            self.folder.note("fingerprint", self._fingerprint)
-            if steps is not None and device == "cpu":
-                self.folder.note("kernels", kernels_in_use())
-            if not self.tests:
-                self.folder.note("test", False)
-            if self.refits:
-                self.folder.note("refit", True)
-            if self.starts:
-                self.folder.note("started", True)
+        self._is_open = True  # from here on the folder is that of this process
+        notes = {
+            "fingerprint": self._fingerprint,
+            **({"kernels": kernels_in_use()} if steps is not None and device == "cpu" else {}),
+            **({} if self.tests else {"test": False}),
+            **({"refit": True} if self.refits else {}),
+            **({"started": True} if self.starts else {}),
+        }
+        self.folder.write_json(self.folder.versions, {**versions(self.command, device), **notes})
+        write_text(self.folder.config, self.experiment.to_yaml())  # last: with it the run can be resumed
         return True
 
     def step(self, member: str = "") -> int:
@@ -126,11 +126,28 @@ class Recording:
             run.note("refit", True)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Remove a new folder again where an error leaves neither a checkpoint nor a curve that explains it."""
+    def held(self, can_resume: bool) -> Iterator[None]:
+        """Remove a new folder again where an error leaves neither a checkpoint nor a curve that explains it.
+
+        Args:
+            can_resume: whether the data are in files, so that the command line finds them again.
+
+        Raises:
+            UserError: if the folder was removed meanwhile.
+            KeyboardInterrupt: if it is interrupted once there is a folder, saying how to resume.
+        """
         try:
             yield
+        except KeyboardInterrupt as stop:
+            if not self._is_open:
+                raise
+            if not self.folder.config.exists():
+                self.folder.remove()
+                raise
+            raise KeyboardInterrupt(self._how_to_resume(can_resume)) from stop
         except Exception as error:
+            if self._is_open and is_first_process() and not self.folder.is_held:
+                raise self._removed() from error
             if self._is_open and not self.goes_on and is_first_process():
                 explains = isinstance(error, UserError) and self.folder.has_curve
                 if not (self.folder.has_checkpoint or explains):
@@ -139,10 +156,29 @@ class Recording:
         finally:
             self.folder.release()
 
+    def _how_to_resume(self, can_resume: bool) -> str:
+        folder = self.folder
+        if folder.is_finished:
+            return f"the run is finished: its results are in {folder.metrics}"
+        if not can_resume:
+            return f"its series were given in Python: fit them again; the best weights so far are in {folder.best}"
+        if folder.noted("started"):
+            return f"a run with --start cannot be resumed: run it again with another --run, or remove {folder.path}"
+        return f"go on with `python -m tsattn fit --resume {folder.path}`"
+
     def write(self, metrics: dict[str, Any]) -> None:
-        """Write the results, last of all but the checksums: a folder with them is finished."""
-        self.folder.write_json(self.folder.metrics, metrics)
+        """Write the results, last of all: a folder with them is finished.
+
+        Raises:
+            UserError: if the folder was removed meanwhile.
+        """
+        if not self.folder.is_held:
+            raise self._removed()
         self.folder.seal()
+        self.folder.write_json(self.folder.metrics, metrics)
+
+    def _removed(self) -> UserError:
+        return UserError(f"the run folder {self.folder.path} was removed while the run went on; start the run again")
 
     def part(self, name: str) -> RunFolder:
         """The folder for a part of an ensemble; the whole folder for no name."""

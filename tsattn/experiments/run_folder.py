@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import importlib.metadata
 import itertools
@@ -10,7 +9,6 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
 from tsattn.errors import UserError
 from tsattn.passwords import without_password
+from tsattn.saved_folders import write_text
 
 __all__ = ["EARLIER_SECONDS", "FORMAT", "LIMITS", "RunFolder", "versions"]
 
@@ -62,6 +61,7 @@ class RunFolder:
         self.path = Path(path)
         self.renamed = renamed
         self._lock: BaseFileLock | None = None
+        self._lock_file: os.stat_result | None = None
         self.config = self.path / "config.yaml"
         self.metrics = self.path / "metrics.json"
         self.versions = self.path / "versions.json"
@@ -89,6 +89,11 @@ class RunFolder:
     def is_to_be_refitted(self) -> bool:
         """Whether the run ends with a fit to all rows, as `note_refit` has noted."""
         return bool(self.noted("refit"))
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all results are there; those of the test are written before a refit."""
+        return self.metrics.exists() and (self.refit.exists() or not self.is_to_be_refitted)
 
     def note(self, name: str, value: Any) -> None:
         """Note, beside the versions, what who goes on with the run must know."""
@@ -139,7 +144,6 @@ class RunFolder:
             try:
                 self._make_parent()
                 run.path.mkdir()  # whoever makes it has it
-                run.checkpoints.mkdir()
             except FileExistsError as error:
                 if self.renamed:
                     continue
@@ -148,7 +152,12 @@ class RunFolder:
                 ) from error
             except OSError as error:
                 raise UserError(f"the run folder {self.path} cannot be made: {error.strerror}") from error
-            run.hold()
+            try:
+                run.checkpoints.mkdir()
+                run.hold()
+            except BaseException:
+                shutil.rmtree(run.path, ignore_errors=True)
+                raise
             return run
         raise AssertionError("numbers do not end")
 
@@ -171,7 +180,15 @@ class RunFolder:
             raise UserError(f"another process is training {self.path} now: wait until it ends, or stop it") from error
         except OSError as error:
             raise UserError(f"the run folder {self.path} cannot be written to: {error.strerror}") from error
-        self._lock = lock
+        self._lock, self._lock_file = lock, os.stat(lock.lock_file)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this is still the folder that `hold` has locked: not removed, nor another one in its place."""
+        try:
+            return self._lock_file is not None and os.path.samestat(os.stat(self.path / ".lock"), self._lock_file)
+        except OSError:
+            return False
 
     def release(self) -> None:
         """Let others train here."""
@@ -180,12 +197,13 @@ class RunFolder:
 
     def begin(self) -> None:
         """Forget what an earlier end has written: it is written anew."""
-        for file in (self.checksums, self.errors, self.refit):
+        for file in (self.checksums, self.errors, self.refit, *self.path.glob("*.partial")):
             file.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove the folder and all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove the folder and all that is in it, if it is still the one that this process has locked."""
+        if self.is_held:
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def seal(self) -> None:
         """Write the checksums of all checkpoints, which `check_trained` compares."""
@@ -196,24 +214,13 @@ class RunFolder:
         if self.path.exists() and not self.renamed:
             raise UserError(f"the run folder {self.path} exists already; nothing is overwritten, name another")
 
-    @contextlib.contextmanager
-    def removed_if_it_fails(self) -> Iterator[None]:
-        """Remove the folder again where an error ends what is done inside."""
-        try:
-            yield
-        except Exception:
-            self.remove()
-            raise
-
     def check_resumable(self, longer: bool = False) -> None:
         """Refuse a folder that no `fit` has begun, or whose `fit` came to its end unless it is to be trained longer."""
         if not self.path.is_dir():
             raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has begun")
         if not self.config.exists():
             raise UserError(f"{self.path} is not the folder of a run: it has no {self.config.name}")
-        # results are written before a refit, which may have been left
-        is_refitted = self.refit.exists() or not self.is_to_be_refitted
-        if self.metrics.exists() and is_refitted and not longer:
+        if self.is_finished and not longer:
             raise UserError(
                 f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
                 "max_epochs, or max_time) beside --resume, above what it was trained for, trains it longer"
@@ -229,9 +236,7 @@ class RunFolder:
             step: the step that it goes on after.
             command: that asked for it.
         """
-        partial = self.config.with_name(self.config.name + ".partial")
-        partial.write_text(config)
-        partial.replace(self.config)
+        write_text(self.config, config)
         if self.metrics.exists():
             former = self.path / f"metrics_step_{step}.json"
             numbered = (former.with_stem(f"{former.stem}_{number}") for number in itertools.count(2))
@@ -266,9 +271,7 @@ class RunFolder:
 
     def write_json(self, file: Path, content: dict[str, Any]) -> None:
         """Write plain data, all or nothing."""
-        partial = file.with_name(file.name + ".partial")
-        partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
-        partial.replace(file)
+        write_text(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def versions(command: list[str], device: str) -> dict[str, Any]:

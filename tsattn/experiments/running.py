@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,6 +34,7 @@ from tsattn.figures import plot_test_forecasts
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, save_predictor
 from tsattn.predictors.network import NetworkPredictor
+from tsattn.saved_folders import write_whole
 from tsattn.scaler import Scaler
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.checkpoint_content import read_content
@@ -100,7 +102,7 @@ def run(
         overrides: values by their dotted paths that take the place of the experiment's: ``{"attention": "swa",
             "trainer.max_steps": 100}``.
         data: the DataModule that the experiment describes, where it is there already, set up or not.
-        test: whether to read the test part.
+        test: whether to read the test part, if there is one.
         refit: whether to fit once more, to all rows, at the length that validation chose; forecasts come from that.
         hooks: what the caller takes part in.
 
@@ -162,7 +164,8 @@ def fit_experiment(
     checkpoint = hooks.checkpoint
     if goes_on and where is not None and where.last.exists():
         checkpoint = where.last
-    with user_errors(), contextlib.nullcontext() if recording is None else recording.held():
+    can_resume = not isinstance(data, PanelDataModule)
+    with user_errors(), contextlib.nullcontext() if recording is None else recording.held(can_resume):
         scaler = _set_up(data, experiment, checkpoint, hooks.start)
         assert data.task is not None
         predictor.build(data.task, experiment.output, empty=True)
@@ -199,7 +202,8 @@ def fit_experiment(
         if recording is not None and fitted.conformal is not None:
             calibrate_checkpoint(recording.folder.best, fitted.conformal)
         predictor = calibrated_on(fitted, data)
-        tables = _tested(predictor, data, recording, execution, hooks.beside) if test else {}
+        is_tested = test and "test" in data.parts
+        tables = _tested(predictor, data, recording, execution, hooks.beside) if is_tested else {}
         folder_path = None if recording is None else recording.folder.path
         result = Result(experiment, key, fitted, data, facts, tables, folder_path)
         if refit:
@@ -267,14 +271,6 @@ def _training(
         _open(recording, device, steps, hooks.say, member)
         return recording.part(member)
 
-    def how_to_go_on() -> str:
-        if recording is None:
-            return "nothing was to be saved"
-        if isinstance(data, PanelDataModule):
-            best = recording.folder.best
-            return f"its series were given in Python: fit them again; the best weights so far are in {best}"
-        return f"go on with `python -m tsattn fit --resume {recording.folder.path}`"
-
     return Training(
         trainer=options,
         options=model,
@@ -287,7 +283,6 @@ def _training(
         start=None if hooks.start is None else hooks.start.state,
         bar=_bar(hooks, options),
         say=hooks.say,
-        how_to_go_on=how_to_go_on,
         fitted=earlier_fits(experiment, data, hooks.fitted, hooks.say),
     )
 
@@ -366,12 +361,12 @@ def _write(result: Result, recording: Recording, execution: Execution, draws: bo
         "seed": result.experiment.seed,
         **({"refit": {"rows": "all", "steps": _refit_steps(result.fit)}} if result.refitted is not None else {}),
     }
-    recording.write(metrics)
     if result.tables and draws:
         name = result.fitted.predictor.name
         predictor = calibrated_on(result.fitted, data)
         figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", predictor.on(execution))
-        figure.savefig(folder.figure, dpi=130)
+        write_whole(folder.figure, partial(figure.savefig, format="png", dpi=130))
+    recording.write(metrics)
 
 
 def _refit_steps(fit: Mapping[str, Any]) -> int | dict[str, int] | None:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import os
+import re
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 import yaml
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
@@ -44,6 +45,16 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same, eight times
 _LOCK = threading.RLock()  # a parser has a state while it parses
 _NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
 
+_load = get_loader("yaml")
+
+
+def _load_word(text: Any) -> Any:
+    """What a word of the command line or a file of YAML says; ``#`` alone is text, where YAML has an empty comment."""
+    return text if text == "#" else _load(text)
+
+
+set_loader("yaml", _load_word, exceptions=(yaml.YAMLError,))
+
 
 class ExperimentParser(ArgumentParser):
     """Raises a `UserError` of one sentence where argparse would print its usage and exit."""
@@ -62,10 +73,10 @@ class ExperimentParser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """One sentence that names the argument and says what is valid."""
         found = find_user_error(ex)
-        if found is not None:  # a mistake found while building something keeps its own sentence
-            raise UserError(under_key(str(found), message)) from found
         in_memory = FrameDataModule, PanelDataModule  # cannot be typed
         known = {cls.__name__: cls for cls in _subclasses(ForecastDataModule) if cls not in in_memory}
+        if found is not None:  # a mistake found while building something keeps its own sentence
+            raise UserError(_of_another_class(under_key(str(found), message), known)) from found
         options = [option for action in self._actions for option in action.option_strings]
         if "--data" in options:  # whose arguments are those of a class, which is not known yet
             arguments = [name for cls in (*known.values(), FrameDataModule) for name in signature(cls).parameters]
@@ -201,6 +212,20 @@ def _import_data_sets() -> None:
     """The parser finds classes by their names among those that were imported."""
     for path in DATA_MODULES.values():
         imported(path)
+
+
+def _of_another_class(text: str, known: Mapping[str, type]) -> str:
+    """The sentence about an argument of the data that the class which was named, or none, does not have."""
+    found = re.match(r"unknown argument (--data\.(\w+))", text)
+    if found is None or found[2] in _NOT_TYPED:
+        return text
+    required = [name for name, cls in known.items() if [*signature(cls).parameters][:1] == [found[2]]]
+    owners = required or [
+        name
+        for name, cls in known.items()
+        if any(found[2] in signature(one).parameters for one in {*cls.__mro__} - {*ForecastDataModule.__mro__})
+    ]
+    return f"`{found[1]}` belongs to {' or '.join(owners)}; add `--data {owners[0]}`" if owners else text
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:

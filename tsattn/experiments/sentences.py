@@ -20,7 +20,10 @@ _KINDS = {
 }
 # the option that a file alone was most likely meant for
 _OWN_FILE = "--data CSVDataModule --data.path"
-_FILES = {**dict.fromkeys((".csv", ".parquet", ".arrow"), _OWN_FILE), **dict.fromkeys((".yaml", ".yml"), "--config")}
+_FILES = {
+    **dict.fromkeys((".csv", ".csv.gz", ".parquet", ".arrow"), _OWN_FILE),
+    **dict.fromkeys((".yaml", ".yml"), "--config"),
+}
 
 
 def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) -> str:
@@ -41,8 +44,11 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
         return _unknown(next(group for group in unknown.groups() if group), names)
     if found := re.search(r"Group '([^']+)' does not accept option '([^']+)'", message):
         return _unknown(f"--{found[1]}.{found[2]}", names)
-    if "arguments are required" in message:
-        return "a configuration is needed: --config NAME, or at least --data"
+    if found := re.search(r"arguments are required: (\w+)", message):
+        if found[1] in ("data", "source"):  # no class of data, or that of all of them
+            public = "--data PublicDataModule --data.name NAME"
+            return f"`--data` names no class; give `--config NAME`, `{_OWN_FILE} FILE` or `{public}`"
+        return f"{_flag(found[1], names)} is missing"
     if found := re.search(r"argument (--\S+): expected", message):
         return f"{found[1]} needs a value"
     key = re.search(r'(?:Parser key|key) "([^"]+)"', message)

@@ -60,7 +60,8 @@ def plot_test_forecasts(
         num_channels: rows at most, the last channels of the data (the target of ETT comes last).
         chosen: the numbers of the windows to draw, instead of some that are spread, and a word for each.
     """
-    task, output, windows = predictor.task, predictor.output, data.windows("test", predictor.context_length)
+    task, output = predictor.task, predictor.output
+    windows = data.windows("test", predictor.context_length, predictor.seasons)
     assert task is not None
     assert output is not None
     spread = np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -86,7 +86,7 @@ class FittedSeries:
         until |= {name: max(stamp, until.get(name, stamp)) for name, stamp in self.trained_until.items()}
         return replace(self, trained_until=until, is_complete=earlier.is_complete)
 
-    def last_rows(self, rows: int) -> FittedSeries:
+    def last_rows(self, rows: int, seasons: Sequence[int] = ()) -> FittedSeries:
         """The same with the ends of the series alone, see `Panel.last_rows`.
 
         They begin so many rows before what was not trained on, so that it can be scored; of a panel in files, whose
@@ -97,7 +97,7 @@ class FittedSeries:
             if name in self.trained_until:
                 time = panel.time_of(number)
                 more[number] = len(time) - time.searchsorted(self.trained_until[name], side="right")
-        return replace(self, panel=panel.last_rows(rows + more))
+        return replace(self, panel=panel.last_rows(rows + more, seasons))
 
     def plain(self) -> dict[str, Any]:
         """What is not an array, as plain data."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+import uuid
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -43,52 +45,64 @@ def check_output(
         raise UserError(f"{path} exists already; name another file with {option}, or add --overwrite")
     if not path.parent.is_dir():
         raise UserError(f"the folder {path.parent} of {path.name} is not there")
-    with _all_or_nothing(path) as partial:  # what may be written is known to the system alone
+    with _unwritten(path):  # what may be written is known to the system alone
+        partial = _partial(path)
         partial.touch()
         partial.unlink()
 
 
-def write_frame(frame: pd.DataFrame, path: Path) -> None:
+def write_frame(frame: pd.DataFrame, path: Path, overwrite: bool = False) -> None:
     """Write to `.csv` or `.parquet`, all or nothing.
 
     Raises:
-        UserError: if it cannot be written.
+        UserError: if it cannot be written, or is there now and may not be replaced.
     """
-    with _all_or_nothing(path) as partial:
-        WRITERS[path.suffix](frame, partial)
-        partial.replace(path)
+    _write(path, overwrite, lambda partial: WRITERS[path.suffix](frame, partial))
 
 
-def write_figure(figure: Figure, path: Path) -> None:
+def write_figure(figure: Figure, path: Path, overwrite: bool = False) -> None:
     """Write in the format that the ending of the path names, all or nothing.
 
     Raises:
-        UserError: if it cannot be written.
+        UserError: if it cannot be written, or is there now and may not be replaced.
     """
-    with _all_or_nothing(path) as partial:
-        figure.savefig(partial, dpi=130, format=path.suffix[1:])
-        partial.replace(path)
+    _write(path, overwrite, lambda partial: figure.savefig(partial, dpi=130, format=path.suffix[1:]))
 
 
-def write_content(content: bytes, path: Path) -> None:
+def write_content(content: bytes, path: Path, overwrite: bool = False) -> None:
     """Write a whole file, all or nothing.
 
     Raises:
-        UserError: if it cannot be written.
+        UserError: if it cannot be written, or is there now and may not be replaced.
     """
-    with _all_or_nothing(path) as partial:
-        partial.write_bytes(content)
-        partial.replace(path)
+    _write(path, overwrite, lambda partial: partial.write_bytes(content))
+
+
+def _write(path: Path, overwrite: bool, write: Callable[[Path], Any]) -> None:
+    with _unwritten(path):
+        partial = _partial(path)
+        try:
+            write(partial)
+            if path.exists() and not overwrite:
+                raise UserError(f"{path} was made by another process meanwhile; name another file, or add --overwrite")
+            partial.replace(path)
+        finally:
+            with contextlib.suppress(OSError):  # of a read-only disk, where it is not
+                partial.unlink(missing_ok=True)
+
+
+def _partial(path: Path) -> Path:
+    """A name beside a file that nobody else uses."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
 
 
 @contextlib.contextmanager
-def _all_or_nothing(path: Path) -> Iterator[Path]:
-    """A path beside this one to write to, which is not left there."""
-    partial = path.with_name(path.name + ".partial")
+def _unwritten(path: Path) -> Iterator[None]:
+    """Name the file that cannot be written."""
     try:
-        yield partial
+        yield
+    except UserError:
+        raise
     except (OSError, ValueError, TypeError) as error:  # ids of several types fit into no Parquet column
-        with contextlib.suppress(OSError):  # of a read-only disk, where it is not
-            partial.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise UserError(f"{path} cannot be written: {reason}") from error

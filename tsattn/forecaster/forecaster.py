@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+
+from pandas.tseries.offsets import BaseOffset
 
 from tsattn.checks import folder_path
 from tsattn.data.reader import TableReader
@@ -75,18 +78,22 @@ class Forecaster(Forecasting, NetworkViews):
             0.1, 0.5 and 0.9 where it forecasts quantiles.
         distribution: forecast by a network whose quantiles these are: ``normal``, ``student_t``, or
             ``negative_binomial`` for counts, trained by the negative log-likelihood. None: quantiles of their own.
-        id_column: of series ids of a long frame; found by itself if named ``unique_id`` or ``item_id``.
+        id_column: of series ids of a long frame, or several columns that make them up (``["store", "item"]``); found by
+            itself if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
         target: the columns to forecast; found if named ``y`` or ``target`` in a long frame, all others in a wide one.
         past_covariates: columns known for the past only.
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
-        frequency: pandas frequency of the data, or 1, 2, ... where time counts steps; None infers it.
+        frequency: pandas frequency of the data, as text, offset or length of time, or 1, 2, ... where time counts
+            steps; None infers it.
         max_filled: the share of the rows of a series that may be filled as missing, where time stamps are missing.
         date_format: of dates in text, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits all of them.
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
+        comment: the character that begins the lines of CSV files that are not read, such as ``#``; empty for none.
+        skip_rows: lines before the header of CSV files.
         scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one.
         transform: of the targets before they are scaled, so that no forecast is negative: ``log``, ``log1p`` (which
             takes 0, too) or ``box_cox``, whose lambda is estimated on the training rows, or ``{kind: box_cox, lambda:
@@ -95,7 +102,8 @@ class Forecaster(Forecasting, NetworkViews):
             series is for validation, and nothing for testing; with one of these six, rows for testing come last. They
             are never trained on, and `evaluate` scores them.
         val_fraction: share of the rows for validation, the next ones; the rest is for testing.
-        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`.
+        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`. 0 alone
+            trains on all rows.
         test_rows: rows of each series for testing, the last ones.
         val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
         test_from: the first time stamp for testing.
@@ -162,18 +170,20 @@ class Forecaster(Forecasting, NetworkViews):
         prediction_length: int = 96,
         quantiles: Sequence[float] | Literal["auto"] | None = "auto",
         distribution: str | None = None,
-        id_column: str | None = None,
+        id_column: str | Sequence[str] | None = None,
         time_column: str | None = None,
         target: str | Sequence[str] | None = None,
         past_covariates: Sequence[str] = (),
         future_covariates: Sequence[str] = (),
         static: Sequence[str] = (),
-        frequency: str | int | None = None,
+        frequency: str | int | timedelta | BaseOffset | None = None,
         max_filled: float = 0.5,
         date_format: str | None = None,
         separator: str = ",",
         decimal: str = ".",
         encoding: str = "utf-8",
+        comment: str = "",
+        skip_rows: int = 0,
         scaling: str = "series",
         transform: Description | None = None,
         train_fraction: float | None = None,
@@ -215,7 +225,8 @@ class Forecaster(Forecasting, NetworkViews):
         self._given = given
         self.reader = TableReader.of(given)
         self.predictor = build_predictor(described(backbone, attention))
-        self.arguments = checked({**given, **self.reader.plain(), **self.reader.plain_weights()}, self.predictor)
+        read = {"frequency": self.reader.frequency, **self.reader.plain(), **self.reader.plain_weights()}
+        self.arguments = checked({**given, **read}, self.predictor)
         if self.arguments["context_length"] != AUTO:
             self.predictor = self.predictor.with_context(self.arguments["context_length"])
         self.experiment = experiment_of(self.arguments, self.predictor)
@@ -355,9 +366,10 @@ class Forecaster(Forecasting, NetworkViews):
             UserError: if the folder exists already and may not be overwritten, or cannot be written.
         """
         path, fitted = folder_path(folder), self._now.known
-        series = None if self.series is None else self.series.last_rows(fitted.predictor.context_length)
+        predictor, series = fitted.predictor, self.series
+        series = None if series is None else series.last_rows(predictor.context_length, predictor.seasons)
         arguments = saved_arguments(self.arguments)
-        copula = self._step_copula() if has_marginals(fitted.predictor) else None
+        copula = self._step_copula() if has_marginals(predictor) else None
         saved = model_folder.SavedModel(arguments, fitted, series, copula)
         model_folder.write(path, saved, overwrite=overwrite)
 

@@ -23,8 +23,8 @@ from tsattn.training.trainer_options import TRAINER_DEFAULTS
 __all__ = ["is_run", "read_run", "run_arguments"]
 
 _OF_DATA = (
-    *("max_filled", "date_format", "separator", "decimal", "encoding", "batch_size", "eval_batch_size", "val_windows"),
-    "transform",
+    *("max_filled", "date_format", "separator", "decimal", "encoding", "comment", "skip_rows"),
+    *("batch_size", "eval_batch_size", "val_windows", "transform"),
     *("weight_column", "series_weights", "row_weights"),
     *SPLIT,
 )

@@ -110,7 +110,7 @@ class NetworkViews(ABC):
         fitted = self._now.known
         check_output(file, overwrite, endings=FORMATS)
         content, facts = exported(fitted, form)
-        write_content(content, file)
+        write_content(content, file, overwrite)
         return facts
 
     def _attention(

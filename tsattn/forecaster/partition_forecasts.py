@@ -7,6 +7,7 @@ import copy
 import hashlib
 import json
 import os
+import re
 import time
 import uuid
 import warnings
@@ -249,7 +250,8 @@ def _held(output: Path) -> Iterator[None]:
         raise UserError(f"the folder {output} cannot be written to: {error.strerror or first_line(error)}") from error
     try:
         for left in output.rglob(".*.partial"):
-            left.unlink(missing_ok=True)
+            if re.fullmatch(r"\..+\.[0-9a-f]{32}\.partial", left.name):  # as `_write` names them
+                left.unlink(missing_ok=True)
         yield
     finally:
         lock.release()

@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tsattn.data.columns import id_columns, with_joined_ids
 from tsattn.data.csv_cells import whole_ids
 from tsattn.data.files import first_line
 from tsattn.data.roles import find_roles
@@ -117,8 +118,9 @@ def id_column(root: Path, partition: Partition, columns: Columns) -> str | None:
         UserError: for a table without time stamps or targets.
     """
     with _readable(root, partition):
-        names = _dataset(root, partition).schema.names
-    return find_roles(pd.DataFrame(columns=names), str(root / partition.name), columns).id
+        empty = pd.DataFrame(columns=_dataset(root, partition).schema.names)
+    source = str(root / partition.name)
+    return find_roles(with_joined_ids(empty, columns.id_column, source), source, columns).id
 
 
 def series_hashes(root: Path, partition: Partition, column: str) -> NDArray[np.uint64]:
@@ -155,7 +157,11 @@ def check_whole_series(root: Path, hashes: Iterable[tuple[Partition, NDArray[np.
 
 def _ids(root: Path, partition: Partition, column: str) -> NDArray[Any]:
     """The ids of a partition, each once, as text."""
-    table = partition_table(root, partition, [column])
+    with _readable(root, partition):
+        names = id_columns(column, _dataset(root, partition).schema.names)
+    table = partition_table(root, partition, [*names] or [column])
+    if len(names) > 1:
+        table = pa.table(with_joined_ids(table.to_pandas(), column, str(root / partition.name)))
     unique = pc.unique(table[column]).drop_null()
     if pa.types.is_dictionary(unique.type):
         unique = unique.cast(unique.type.value_type)

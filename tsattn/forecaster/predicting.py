@@ -97,7 +97,7 @@ class Predicting:
             raise UserError("this model came without the series that it was fitted on: give a frame")
         if future is None:
             return self.series.panel, fitted
-        last = self.series.panel.last_rows(fitted.predictor.context_length)
+        last = self.series.panel.last_rows(fitted.predictor.context_length, fitted.predictor.seasons)
         return with_future(last, future, self.reader.text), fitted
 
     @property

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from tsattn.checks import whole_number
+from tsattn.data.columns import id_columns
 from tsattn.data.files import first_line
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import find_roles
@@ -73,7 +74,7 @@ def forecast_dataset(
     else:
         count = max(1, _BLOCKS * int(ray.cluster_resources().get("CPU", 1)))
         count = count if blocks is None else whole_number("blocks", blocks)
-        gathered = dataset.repartition(count, keys=[id_column])
+        gathered = dataset.repartition(count, keys=[*id_columns(id_column, names)])
     made = without_its_series(forecaster)
     options = _workers(ray, data, forecaster.arguments["accelerator"], blocks)
     return gathered.map_batches(

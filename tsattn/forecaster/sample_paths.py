@@ -59,7 +59,9 @@ def copula_of_result(result: Result, execution: Execution, batch_size: int) -> S
     check_marginals(predictor)
     if "val" not in result.data.parts:
         return None
-    return _copula(predictor, result.data.windows("val", predictor.context_length), execution, batch_size)
+    return _copula(
+        predictor, result.data.windows("val", predictor.context_length, predictor.seasons), execution, batch_size
+    )
 
 
 def _copula_of_panel(fitted: FittedPredictor, panel: Panel, execution: Execution, batch_size: int) -> StepCopula:
@@ -79,7 +81,7 @@ def _copula_of_panel(fitted: FittedPredictor, panel: Panel, execution: Execution
     assert task is not None
     L, T = predictor.context_length, task.prediction_length
     origins = [range(max(1, min(L, rows - T)), max(1, rows - T + 1)) for rows in panel.lengths.tolist()]
-    windows = WindowDataset(scaled_series(panel, fitted.scaler), origins, L, T)
+    windows = WindowDataset(scaled_series(panel, fitted.scaler), origins, L, T, predictor.seasons)
     if not len(windows):
         raise UserError(
             f"how the steps of a path hang together is found in windows of the past, and no series has {T + 1} rows: "

@@ -147,7 +147,7 @@ def measured_tables(
         predictors[name].build(task, Output())
     tables: dict[str, ErrorTable] = {}
     for name, one in predictors.items():
-        windows = WindowDataset(series, origins, one.context_length, task.prediction_length)
+        windows = WindowDataset(series, origins, one.context_length, task.prediction_length, one.seasons)
         # a generator of its own: else it draws from torch's, and so into a training in another thread
         loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
         tables[name] = measure(
@@ -162,6 +162,7 @@ def measured_tables(
             by_step=by_step,
             path=None if folder is None else folder / f"{len(tables)}.parquet",
             watch=watch if one is predictor else None,
+            in_units=one.in_units,
         )
     return tables
 

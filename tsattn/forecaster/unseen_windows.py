@@ -51,7 +51,7 @@ class UnseenWindows:
         named = None if series is None else series.named_as(panel)
         first = np.zeros(len(panel), np.int64)
         if named is not None:
-            panel, first = _after(panel, named, task.context_length)
+            panel, first = _after(panel, named, task)
         L, T = task.context_length, task.prediction_length
         origins = []
         for rows, before in zip(panel.lengths.tolist(), first.tolist(), strict=True):
@@ -74,7 +74,7 @@ class UnseenWindows:
         return cls(panel, origins, scale)
 
 
-def _after(panel: Panel, series: FittedSeries, context_length: int) -> tuple[Panel, NDArray[np.int64]]:
+def _after(panel: Panel, series: FittedSeries, task: Task) -> tuple[Panel, NDArray[np.int64]]:
     """A panel with the rows that were fitted before it, and how many rows of each series are not to be scored."""
     number = {name: number for number, name in enumerate(panel.ids)}
     before, seen = series.panel, np.zeros(len(panel), np.int64)
@@ -89,14 +89,15 @@ def _after(panel: Panel, series: FittedSeries, context_length: int) -> tuple[Pan
         logger.warning(
             "the rows before those of %d of %d series were fitted but not saved, so that their first %d rows are "
             "context alone; give all rows since the fit",
-            *(lost, len(panel), context_length),
+            *(lost, len(panel), task.context_length),
         )
     numbers = np.flatnonzero(rows)
     added = {before.ids[fitted]: before.time_of(fitted)[rows[fitted] - 1] for fitted in numbers.tolist()}
     if len(numbers):
         fitted_before = before.take(numbers).until(rows[numbers])
         if before.is_mapped:
-            fitted_before = fitted_before.last_rows(context_length)
+            season = task.season_length
+            fitted_before = fitted_before.last_rows(max(task.context_length, season), (season,))
         panel = appended(fitted_before, panel)
     for name, place in number.items():
         for ends in (added, series.trained_until):

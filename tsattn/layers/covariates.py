@@ -7,7 +7,7 @@ covariates, K calendar features.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from einops import rearrange
@@ -140,11 +140,15 @@ class Covariates(nn.Module):
         return numbers
 
     def add_categories(self, batch: Batch, term: Tensor | None = None) -> Tensor | None:
-        """A term `(B, N, D)` plus the vectors of each window's categories, `(B, 1, D)`; None if there is nothing."""
+        """A term `(B, N, D)` plus the vectors of each window's categories, `(B, 1, D)`; None if there is nothing.
+
+        The mean of the vectors stands for a category that training has not seen, as in `CategoryVectors`.
+        """
         if self.task.static:
             static = _given(batch.static, "static", self.task.static)
             for table, numbers in zip(self.static, static.unbind(-1), strict=True):
-                vector = table(numbers)[:, None]
+                weight: Any = table.weight
+                vector = torch.where((numbers < 0)[:, None], weight.mean(0), table(numbers.clamp(min=0)))[:, None]
                 term = vector if term is None else term + vector
         return term
 

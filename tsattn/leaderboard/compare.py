@@ -100,9 +100,8 @@ class Comparison:
     def __str__(self) -> str:
         """The table as text of at most 80 columns, and what it says."""
         table = self.table
-        shown = pd.DataFrame(index=table.index)
-        shown["MSE"], shown["MAE"] = (table[name].map("{:.4f}".format) for name in ("MSE", "MAE"))
-        shown[f"vs {self.models[0]}"] = [_percent(row) for row in table.itertuples()]
+        shown = pd.DataFrame({"MSE": table["MSE"].map("{:.4f}".format)}, table.index)
+        shown[f"vs {self.models[0]}, %"] = [_percent(row) for row in table.itertuples()]
         shown["verdict"] = table["verdict"]
         shown["s"] = table["seconds"].map(lambda seconds: f"{seconds:.3g}")
         shown["parameters"] = table["parameters"].map(lambda count: f"{count:,}" if count else "")
@@ -391,8 +390,8 @@ def _percent(row: Any) -> str:
     if math.isnan(row.difference):
         return ""
     if math.isnan(row.low):
-        return f"{row.difference:+.1f} %"
-    return f"{row.difference:+.1f} % ({row.low:+.1f} to {row.high:+.1f})"
+        return f"{row.difference:+.1f}"
+    return f"{row.difference:+.1f} ({row.low:+.1f}, {row.high:+.1f})"
 
 
 def processors() -> int:

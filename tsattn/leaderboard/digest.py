@@ -19,9 +19,9 @@ import yaml
 from tsattn.attention import complete_attention
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, run
-from tsattn.leaderboard.records import write_text
 from tsattn.predictors import build_predictor
 from tsattn.predictors.network import NetworkPredictor
+from tsattn.saved_folders import write_text
 
 __all__ = ["Digests", "conflicts", "kind_of"]
 

@@ -30,8 +30,9 @@ from tsattn.experiments.reopened import reopened
 from tsattn.experiments.run_folder import EARLIER_SECONDS, versions
 from tsattn.experiments.run_sizes import device_type, peak_memory, predictor_sizes
 from tsattn.leaderboard.digest import Digests
-from tsattn.leaderboard.records import by_stretch, read_record, write_record, write_text
+from tsattn.leaderboard.records import by_stretch, read_record, write_record
 from tsattn.predictors import Predictor
+from tsattn.saved_folders import write_text
 from tsattn.training import Execution, TrainerOptions
 from tsattn.training.train import all_fits
 from tsattn.tuning import HeldData

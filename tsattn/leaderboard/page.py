@@ -17,8 +17,8 @@ import pandas as pd
 from tsattn.errors import UserError, number_of
 from tsattn.leaderboard.analysis import METRICS, Analysis, Answer
 from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg, png
-from tsattn.leaderboard.records import write_text, write_whole
 from tsattn.leaderboard.statistics import Claim, Estimate
+from tsattn.saved_folders import write_text, write_whole
 
 __all__ = ["BEGIN", "END", "HTML", "MARKDOWN", "PICTURE", "Page", "PageTable", "interval_text", "made", "page_of"]
 __all__ += ["readme_part", "with_part", "write_readme", "write_report"]

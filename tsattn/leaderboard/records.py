@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -26,10 +25,10 @@ from numpy.typing import NDArray
 
 from tsattn.data.files import first_line
 from tsattn.errors import UserError
+from tsattn.saved_folders import write_whole
 
 __all__ = [
-    *("FILE", "LABELS", "SCHEMA", "Records", "by_stretch", "read_record", "stretch_of", "write_record", "write_text"),
-    "write_whole",
+    *("FILE", "LABELS", "SCHEMA", "Records", "by_stretch", "read_record", "stretch_of", "write_record"),
 ]
 
 FILE = "records.parquet"
@@ -201,32 +200,6 @@ def read_record(path: Path) -> dict[str, Any]:
     """The row in a file of one record."""
     (row,) = _read(path).table.to_pylist()
     return dict(row)
-
-
-def write_whole(path: Path, write: Any) -> None:
-    """Write a file next to its place, and move it there when it is whole; its folder is made.
-
-    Raises:
-        UserError: if it cannot be written; what was there before is intact.
-    """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with partial.open("wb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or first_line(error)}") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write text, whole or not at all; see `write_whole`."""
-    write_whole(path, lambda file: file.write(text.encode()))
 
 
 def _write(table: pa.Table, file: IO[bytes]) -> None:

@@ -140,6 +140,8 @@ class Runner:
         """Write the table of records of the whole suite."""
         rows = [{**row, "suite": self.name, **entry.labels} for entry in self._whole if (row := self.row(entry))]
         with self.folder.held("records", _LOCK_PATIENCE):
+            for left in self.output.glob(f"{FILE}.*.partial"):  # by a process that was killed over it
+                left.unlink(missing_ok=True)
             Records.of([*rows, *self._kept], {self.name: self.text}).write(self.output)
         self._written = time.monotonic()
 

@@ -120,6 +120,7 @@ def _outcome(code: int) -> str:
 def _run_here(work: Work, path: str) -> None:
     """What the process of a run does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then sends SIGTERM
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     _end_with_parent()
     folder = WorkingFolder(path)
     _print_into(folder.log(work.key))

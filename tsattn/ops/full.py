@@ -14,13 +14,14 @@ from tsattn.ops.fused import fused_attention
 from tsattn.ops.masks import allowed_pairs
 from tsattn.ops.modes import is_readable, why_no_fused_derivative
 from tsattn.ops.native import UNREADABLE, is_worth_native, native_attention, pair_intervals, why_not_native
-from tsattn.ops.softmax import expand_heads, finite_as, softmax_attention, wide
+from tsattn.ops.softmax import expand_heads, finite_as, in_widest_type, softmax_attention, wide
 
 __all__ = ["full_attention", "full_attention_reference", "full_attention_sdpa"]
 
 IMPLS = ("auto", "reference", "sdpa", "native")
 
 
+@in_widest_type
 def full_attention(
     q: Tensor,
     k: Tensor,
@@ -41,7 +42,7 @@ def full_attention(
     Args:
         q: `(B, H | 1, N, r)` queries.
         k: `(B, G, S, r)` keys.
-        v: `(B, G, S, E)` values.
+        v: `(B, G, S, E)` values. Of different types, the three are computed in the widest.
         causal: a query sees no key at a later position.
         query_positions: `(B | 1, N)` int; by default the queries' order.
         key_positions: `(B | 1, S)` int; by default the keys' order.
@@ -56,7 +57,7 @@ def full_attention(
             `torch.func`.
 
     Returns:
-        `(B, H, N, E)`.
+        `(B, H, N, E)`, of v's type.
 
     Raises:
         UserError: if the named `impl` cannot compute this.

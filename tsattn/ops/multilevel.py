@@ -29,7 +29,7 @@ from tsattn.ops.multilevel_plain import count_blocks, multilevel_attention_refer
 from tsattn.ops.multilevel_tiles import multilevel_attention_tiles, multilevel_attention_traced
 from tsattn.ops.native import UNREADABLE, Intervals, is_worth_native, native_attention, pair_intervals, why_not_native
 from tsattn.ops.regular_blocks import RegularBlocks
-from tsattn.ops.softmax import expand_heads, wide
+from tsattn.ops.softmax import expand_heads, in_widest_type, wide
 from tsattn.ops.tiling import BlockLayout, find_layouts, regular_layout
 
 __all__ = ["multilevel_attention"]
@@ -52,6 +52,7 @@ DIVIDING_IMPLS = ("auto", "reference", "tiles", "native")
 CANNOT_DIVIDE = "it cannot divide the logits of a pair by its active levels, which reference, tiles and native can"
 
 
+@in_widest_type
 def multilevel_attention(
     q: Tensor,
     k: Tensor,
@@ -76,7 +77,7 @@ def multilevel_attention(
     Args:
         q: `(B, H | 1, T, r)` queries.
         k: `(B, G, T, r)` keys.
-        v: `(B, G, T, E)` values.
+        v: `(B, G, T, E)` values. Of different types, the three are computed in the widest.
         ranks: components of each level, coarse to fine; they sum to r.
         blocks: `(L, B | 1, T)` int, the block of every token at every level.
         positions: `(B | 1, T)` int; the order of the tokens by default.
@@ -98,7 +99,7 @@ def multilevel_attention(
             else the reference, in one graph for every length.
 
     Returns:
-        `(B, H, T, E)`.
+        `(B, H, T, E)`, of v's type.
 
     Raises:
         UserError: if the named `impl` cannot compute this.

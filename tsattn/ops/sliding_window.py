@@ -23,7 +23,7 @@ from tsattn.ops.masks import allowed_pairs, window_pairs, without_padding
 from tsattn.ops.modes import is_readable, why_no_fused_derivative
 from tsattn.ops.native import is_worth_native, native_attention, pair_intervals, why_not_native
 from tsattn.ops.sliding_window_flex import sliding_window_attention_flex
-from tsattn.ops.softmax import expand_heads
+from tsattn.ops.softmax import expand_heads, in_widest_type
 
 __all__ = ["sliding_window_attention"]
 
@@ -36,6 +36,7 @@ MIN_BLOCK = 64
 MAX_GLOBAL_SHARE = 0.25
 
 
+@in_widest_type
 def sliding_window_attention(
     q: Tensor,
     k: Tensor,
@@ -56,7 +57,7 @@ def sliding_window_attention(
     Args:
         q: `(B, H | 1, T, r)` queries.
         k: `(B, G, T, r)` keys.
-        v: `(B, G, T, E)` values.
+        v: `(B, G, T, E)` values. Of different types, the three are computed in the widest.
         window_size: keys on a side, the position itself counted (the paper's w plus one).
         positions: `(B | 1, T)` int; the order of the tokens by default.
         causal: a token sees no later position.
@@ -72,7 +73,7 @@ def sliding_window_attention(
             `sdpa`.
 
     Returns:
-        `(B, H, T, E)`.
+        `(B, H, T, E)`, of v's type.
 
     Raises:
         UserError: if the named `impl` cannot compute this.

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["expand_heads", "finite_as", "softmax_attention", "wide"]
+__all__ = ["expand_heads", "finite_as", "in_widest_type", "softmax_attention", "wide"]
+
+Operator = TypeVar("Operator", bound=Callable[..., Tensor])
 
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
 
@@ -46,6 +52,19 @@ def finite_as(bias: Tensor, dtype: torch.dtype) -> Tensor:
     exact = bias.to(torch.promote_types(bias.dtype, dtype))
     largest = torch.finfo(dtype).max
     return exact.clamp(-largest, largest).to(dtype)
+
+
+def in_widest_type(attend: Operator) -> Operator:
+    """Let an operator take queries, keys and values of different types: computed in the widest, given in that of v."""
+
+    @functools.wraps(attend)
+    def attend_in_widest(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        if q.dtype == k.dtype == v.dtype:
+            return attend(q, k, v, **options)
+        widest = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
+        return attend(q.to(widest), k.to(widest), v.to(widest), **options).to(v.dtype)
+
+    return cast("Operator", attend_in_widest)
 
 
 def expand_heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -233,9 +233,10 @@ def find_layouts(
         real = rest.pop(0).bool() if key_mask is not None else torch.ones(T, dtype=torch.bool)
         everywhere = rest.pop(0).bool() & real if global_tokens is not None else torch.zeros(T, dtype=torch.bool)
         order = place.argsort(stable=True)
-        if (place[order].diff()[real[order][1:] & real[order][:-1]] <= 0).any():
+        order = order[real[order]]  # padding may stand between two real tokens of one position
+        if (place[order].diff() <= 0).any():
             return "two tokens have the same position"
-        ordinary, globals_last = order[(real & ~everywhere)[order]], order[everywhere[order]]
+        ordinary, globals_last = order[~everywhere[order]], order[everywhere[order]]
         starts = _block_starts(ids[:, ordinary])
         if starts is None:
             return "the blocks are not nested"
@@ -246,7 +247,7 @@ def find_layouts(
                 rows=None if len(kinds) == 1 else rows,
                 order=None if tokens == tuple(range(T)) else tokens,
                 blocks=starts,
-                globals_at=tuple((~everywhere)[order].logical_and(real[order]).cumsum(0)[everywhere[order]].tolist()),
+                globals_at=tuple((~everywhere)[order].cumsum(0)[everywhere[order]].tolist()),
             )
         )
     return layouts

@@ -13,6 +13,7 @@ from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.predictors import PREDICTORS
 from tsattn.predictors.attending import Attending
+from tsattn.scaler import Units
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -111,6 +112,42 @@ class Predictor(nn.Module, ABC):
         """L, the past steps that it looks at: of a batch with more of them it takes the last."""
         assert self.task is not None, "build(task, output) comes first"
         return self.task.context_length
+
+    @property
+    def seasons(self) -> tuple[int, ...]:
+        """Lengths of the seasons whose last known values it repeats: windows must know these, see `WindowDataset`."""
+        return ()
+
+    def repeated(self, batch: Batch, horizon: int) -> Tensor | None:
+        """The point forecast `(B, horizon, C)` in original units where it is nothing but values of the past; else None.
+
+        Args:
+            batch: windows that know the last season.
+            horizon: steps to forecast.
+        """
+        return None
+
+    def in_units(self, forecast: Tensor, batch: Batch, units: Units) -> Tensor:
+        """A forecast in original units, float64; what no rounding may change there is exact: repeated values, counts.
+
+        Args:
+            forecast: of this predictor, `(B, T, C)`, or of quantiles `(B, T, C, Q)`, on the scale of the batch.
+            batch: the windows.
+            units: of the series.
+        """
+        point = self.repeated(batch, forecast.shape[1])
+        if point is not None and forecast.dim() == point.dim():
+            return point
+        restored = units.restore(forecast, batch.series_id)
+        if self.forecasts_counts:
+            # what a scaled float32 is off by is no part of a count, and a bound that is rounded holds the same counts
+            return restored.round_().clamp_(min=0)
+        if point is not None and self.output is not None and self.output.median is not None:
+            middle = self.output.median
+            restored[..., middle] = point
+            restored[..., :middle].clamp_(max=point[..., None])
+            restored[..., middle + 1 :].clamp_(min=point[..., None])
+        return restored
 
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         """Take the sizes of a task; subclasses make what they need for it.

@@ -99,6 +99,16 @@ class Calibrated(AnyHorizon):
 
     @property
     @override
+    def seasons(self) -> tuple[int, ...]:
+        return self.predictor.seasons
+
+    @override
+    def repeated(self, batch: Batch, horizon: int) -> Tensor | None:
+        """The median, which stays that of the predictor."""
+        return self.predictor.repeated(batch, horizon)
+
+    @property
+    @override
     def steps_at_once(self) -> int:
         if isinstance(self.predictor, AnyHorizon):
             return self.predictor.steps_at_once
@@ -203,7 +213,7 @@ def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: 
     assert predictor.output is not None
     levels = predictor.output.quantiles
     intervals: list[Interval] = intervals_of(levels)
-    windows = data.windows("val", predictor.context_length)
+    windows = data.windows("val", predictor.context_length, predictor.seasons)
     T, C = data.prediction_length, len(data.panel.channels)
     counts = [len(rows) for rows in all_origins(data.splits, "val", predictor.context_length, T)]
     own = [number for number, count in enumerate(counts) if count >= OWN_WINDOWS and len(counts) > 1]

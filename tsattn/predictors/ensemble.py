@@ -115,6 +115,18 @@ class Ensemble(Predictor):
 
     @property
     @override
+    def seasons(self) -> tuple[int, ...]:
+        """Those of all members."""
+        return tuple({season: None for copies in self._copies for copy in copies for season in copy.seasons})
+
+    @override
+    def repeated(self, batch: Batch, horizon: int) -> Tensor | None:
+        """The values that a single member repeats; a mean of several is none."""
+        copies = [copy for copies in self._copies for copy in copies]
+        return copies[0].repeated(batch, horizon) if len(copies) == 1 else None
+
+    @property
+    @override
     def forecasts_counts(self) -> bool:
         """Whether all members forecast counts, so that their mean is rounded to one."""
         return all(copy.forecasts_counts for copies in self._copies for copy in copies)

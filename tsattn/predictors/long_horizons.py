@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from tsattn.data import FutureWindows, Panel, Series, scaled_series
 from tsattn.data.counts import check_counts
 from tsattn.predictors.any_horizon import AnyHorizon
 from tsattn.predictors.base import Predictor
-from tsattn.scaler import Scaler, Units
+from tsattn.scaler import Scaler
 from tsattn.training import Execution
 
 __all__ = ["beyond_training", "forecast_batches", "future_batches", "moved_on", "rolled_forecast", "window_from"]
@@ -101,6 +101,7 @@ def moved_on(batch: Batch, values: Tensor, length: int) -> Batch:
         else _moved_on(batch.past_observed, torch.ones_like(values, dtype=torch.bool), length),
         past_covariates=_kept_on(batch.past_covariates, values.shape[1], length),
         past_covariates_observed=_kept_on(batch.past_covariates_observed, values.shape[1], length),
+        units=None if batch.units is None else batch.units.moved_on(values),
     )
 
 
@@ -135,9 +136,8 @@ def forecast_batches(
     series = scaled_series(panel, scaler) if series is None else series
     loader = future_batches(predictor, scaler, panel, horizon, batch_size, series)
     rolled = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon))
-    restored = _restored(rolled, loader, series.units)
-    # what a scaled float32 is off by is no part of a count, and a bound that is rounded holds the same counts
-    return (forecast.round().clamp(min=0) for forecast in restored) if predictor.forecasts_counts else restored
+    units = series.units
+    return (predictor.in_units(rolled(batch), batch, units) for batch in loader)
 
 
 def future_batches(
@@ -153,14 +153,9 @@ def future_batches(
         check_counts(panel.last_rows(predictor.context_length), "this model", of=panel)
     task = replace(predictor.task, context_length=predictor.context_length)
     warns = not predictor.takes_short_contexts
-    windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns)
+    windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns, seasons=predictor.seasons)
     # a generator of its own: else it draws from torch's, and so into a training in another thread
     return DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
-
-
-def _restored(forecast: Callable[[Batch], Tensor], batches: Iterable[Batch], units: Units) -> Iterator[Tensor]:
-    for batch in batches:
-        yield units.restore(forecast(batch), batch.series_id)
 
 
 def _moved_on(past: Tensor, new: Tensor, length: int) -> Tensor:

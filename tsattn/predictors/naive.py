@@ -32,14 +32,32 @@ class _Unfitted(Predictor):
 
 
 class RepeatedSteps(_Unfitted):
-    """The last steps of the context, again and again (missing ones have the value before them)."""
+    """The last steps of the context, again and again.
+
+    A missing one has the last known value of its place in the season, where windows know their `seasons`; else the
+    value before it.
+    """
+
+    @property
+    @override
+    def seasons(self) -> tuple[int, ...]:
+        return (self.context_length,)
 
     @override
     def forward(self, batch: Batch) -> Tensor:
         assert self.task is not None, "build(task, output) comes first"
-        last = last_context(batch, self.context_length).past
-        steps = torch.arange(self.task.prediction_length, device=last.device) % self.context_length
-        return last[:, steps]
+        L = self.context_length
+        seasons = {} if batch.units is None else batch.units.seasons
+        last = seasons[L].scaled if L in seasons else last_context(batch, L).past
+        return self._repeated(last, self.task.prediction_length)
+
+    @override
+    def repeated(self, batch: Batch, horizon: int) -> Tensor | None:
+        season = None if batch.units is None else batch.units.seasons.get(self.context_length)
+        return None if season is None or season.original is None else self._repeated(season.original, horizon)
+
+    def _repeated(self, last: Tensor, horizon: int) -> Tensor:
+        return last[:, torch.arange(horizon, device=last.device) % self.context_length]
 
 
 class SeasonalNaive(RepeatedSteps):

@@ -15,11 +15,10 @@ from typing_extensions import override
 
 from tsattn.attention import Attention, attention_kind
 from tsattn.attention.patterns import FullPattern
-from tsattn.batch import Batch
+from tsattn.batch import Batch, LastSeason, WindowUnits
 from tsattn.constants import EXACT
 from tsattn.errors import UserError
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.naive import RepeatedSteps
 from tsattn.predictors.ridge import Ridge
 from tsattn.scaler import Units
 
@@ -67,13 +66,11 @@ class RawForecast(nn.Module):
         task = self.predictor.task
         assert task is not None
         self.task = task
-        parts = [*self.predictor.modules()]
-        for part in parts:
+        for part in self.predictor.modules():
             if isinstance(part, Ridge):
                 part.fix_length()
-        # a missing step that is repeated has the value before it, which lies before all that is looked at
-        looks_back = any(isinstance(part, RepeatedSteps) for part in parts)
-        self.length = max(self.predictor.context_length, task.context_length if looks_back else 0)
+        # a missing step that is repeated has an earlier value, which lies before all that is looked at
+        self.length = max(self.predictor.context_length, task.context_length if self.predictor.seasons else 0)
         scaler, past = fitted.scaler, len(task.past_covariates)
         self.past_units = Units([scaler.covariate_mean[:past]], [scaler.covariate_scale[:past]])
         self.future_units = Units([scaler.covariate_mean[past:]], [scaler.covariate_scale[past:]])
@@ -124,22 +121,41 @@ class RawForecast(nn.Module):
             series: `(B,)` the place of each series among those trained on, where each has a scale of its own.
             past_covariates: `(B, L, P)` in original units, NaN where missing.
             future_covariates: `(B, L + T, F)` in original units, NaN where missing.
-            static: `(B, K)` numbers of categories, by their places in `Task.categories`.
+            static: `(B, K)` numbers of categories, by their places in `Task.categories`; -1 for one not there.
             time: `(B, L + T)` seconds since 1970-01-01 by the clock of the data, or steps.
 
         Returns:
             `(B, T, C)`, with quantiles `(B, T, C, Q)`, float64.
         """
         observed = ~context.isnan()
+        past = _imputed(self.units.scaled(context, series), observed).float()
         batch = Batch(
-            past=_imputed(self.units.scaled(context, series), observed),
+            past=past,
             past_observed=observed,
             time=time,
             past_covariates=_scaled(past_covariates, self.past_units),
             future_covariates=_scaled(future_covariates, self.future_units),
             static=static,
+            series_id=series,
+            units=self._units(context, observed, past, series),
         )
-        return self.units.restore(self.predictor(batch).to(context.dtype), series).to(context.dtype)
+        return self.predictor.in_units(self.predictor(batch).to(context.dtype), batch, self.units).to(context.dtype)
+
+    def _units(self, context: Tensor, observed: Tensor, past: Tensor, series: Tensor | None) -> WindowUnits | None:
+        """What a predictor that repeats values must know of windows; None for another."""
+        if not self.predictor.seasons:
+            return None
+        mean, scale = (
+            part.expand(context.shape[0], -1) if series is None else part[series]
+            for part in (self.units.mean, self.units.scale)
+        )
+        # what was never observed is 0 on the scale
+        original = _imputed(context, observed, self.units.restore(torch.zeros_like(past), series))
+        seasons = {
+            length: LastSeason(*(_last_season(part, observed, length) for part in (past, original)))
+            for length in self.predictor.seasons
+        }
+        return WindowUnits(mean, scale, seasons=seasons)
 
     @torch.no_grad()
     def _works_without_time(self) -> bool:
@@ -156,22 +172,40 @@ def _scaled(covariates: Tensor | None, units: Units) -> Tensor | None:
     """Covariates `(B, n, P)` on their scale, imputed."""
     if covariates is None:
         return None
-    return _imputed(units.scaled(covariates), ~covariates.isnan())
+    return _imputed(units.scaled(covariates), ~covariates.isnan()).float()
 
 
-def _imputed(scaled: Tensor, observed: Tensor) -> Tensor:
-    """float32 `(B, n, C)`, each missing number replaced by the last known one before it, else by 0.
+def _imputed(values: Tensor, observed: Tensor, other: Tensor | float = 0.0) -> Tensor:
+    """Values `(B, n, C)`, each missing number replaced by the last known one before it, else by the other.
 
     The steps of those are found by doubling, in operators that every format has.
     """
-    length = scaled.shape[1]
-    known = torch.where(observed, torch.arange(length, device=scaled.device)[:, None], -1)
+    length = values.shape[1]
+    known = torch.where(observed, torch.arange(length, device=values.device)[:, None], -1)
     step = 1
     while step < length:
         known = torch.maximum(known, F.pad(known, (0, 0, step, 0), value=-1)[:, :length])
         step *= 2
-    values = torch.where(observed, scaled, 0.0).gather(1, known.clamp(min=0))
-    return torch.where(known >= 0, values, 0.0).float()
+    last = torch.where(observed, values, 0.0).gather(1, known.clamp(min=0))
+    return torch.where(known >= 0, last, other)
+
+
+def _last_season(past: Tensor, observed: Tensor, length: int) -> Tensor:
+    """The last steps of windows `(B, s, C)`, a missing one with the last known value of its place in the season.
+
+    Args:
+        past: `(B, L, C)` with L of at least s, gaps imputed, which they are where no value of the place is known.
+        observed: `(B, L, C)` bool.
+        length: s, steps in a season.
+    """
+    last = past[:, -length:]
+    lacking = -past.shape[1] % length  # steps to a whole season at the front
+    shape = (-1, (past.shape[1] + lacking) // length, length, past.shape[2])
+    by_place, known = (F.pad(part, (0, 0, lacking, 0)).reshape(shape) for part in (past, observed.long()))
+    order = torch.arange(1, known.shape[1] + 1, device=past.device)[:, None, None]
+    newest = (known * order).amax(1, keepdim=True)  # 0 where none is known
+    value = by_place.gather(1, (newest - 1).clamp(min=0))[:, 0]
+    return torch.where(newest[:, 0] > 0, value, last)
 
 
 def _in_plain_operators(model: nn.Module) -> dict[str, str]:

@@ -26,8 +26,9 @@ class LossBar(TQDMProgressBar):
 
     @override
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """What stands after the bar."""
+        """Return the values after the bar."""
         shown: dict[str, Any] = super().get_metrics(trainer, pl_module)
+        shown.pop("v_num", None)  # the end of a logger's version, which is no number here
         loss = trainer.callback_metrics.get("train_loss")
         return shown if loss is None else {**shown, "train_loss": loss.item()}
 

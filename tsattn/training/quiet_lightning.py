@@ -51,6 +51,12 @@ def quiet_lightning() -> Iterator[None]:
 def _silenced() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [one.level for one in loggers]
+    excepthook = threading.excepthook
+
+    def without_writers(failed: threading.ExceptHookArgs) -> None:
+        if type(failed.thread).__name__ != "_AsyncWriterThread":  # TensorBoard raises it again in the main thread
+            excepthook(failed)
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
         for pattern in _NOISE:
@@ -58,7 +64,9 @@ def _silenced() -> Iterator[None]:
         try:
             for one in loggers:
                 one.setLevel(logging.WARNING)
+            threading.excepthook = without_writers
             yield
         finally:
+            threading.excepthook = excepthook
             for one, level in zip(loggers, levels, strict=True):
                 one.setLevel(level)

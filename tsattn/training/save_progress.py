@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +25,36 @@ class SaveProgress(Callback):
     Args:
         path: of the checkpoint.
         every: seconds between checkpoints.
+
+    Attributes:
+        is_asked: whether the end was asked for while it trained.
     """
 
     def __init__(self, path: Path, every: float = 300.0) -> None:
         self.path = path
         self.every = every
+        self.is_asked = False
         self._saved = 0.0
-        self._asked = False
-        self._before: Any = None
+        self._trains = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take over Ctrl-C and SIGTERM, of which Lightning is told, too."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler or signal.SIG_DFL)  # None for one of C
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take over Ctrl-C, and look at the clock."""
+        """Look at the clock; from now on there is something to save."""
         self._saved = time.monotonic()
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._ask)
+        self._trains = True
 
     @override
     def on_train_batch_end(
@@ -50,21 +67,13 @@ class SaveProgress(Callback):
         is_end = batch_idx + 1 == trainer.num_training_batches
         if is_end and trainer.val_check_batch:  # a validation that falls on the end keeps it
             is_end = (batch_idx + 1) % trainer.val_check_batch != 0
-        if is_time or is_end or self._asked or trainer.received_sigterm:
+        if is_time or is_end or self.is_asked or trainer.received_sigterm:
             trainer.save_checkpoint(self.path)
             self._saved = time.monotonic()
-        if self._asked:
-            self._asked = False
+        if self.is_asked and not trainer.received_sigterm:  # of which Lightning tells all processes
             raise KeyboardInterrupt
-
-    @override
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Give Ctrl-C back."""
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._before = None
 
     def _ask(self, number: int, frame: Any) -> None:
-        if self._asked:
+        if self.is_asked or not self._trains:
             raise KeyboardInterrupt
-        self._asked = True
+        self.is_asked = True

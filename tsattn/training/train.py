@@ -74,7 +74,6 @@ class Training:
         start: the state of a predictor whose weights the training starts from; None starts anew.
         bar: the one that shows progress; None shows nothing.
         say: takes lines about what is done.
-        how_to_go_on: says what to do after an interruption.
         member: the name of the part of an ensemble that is trained; empty for the whole.
         lengths: by member, the optimizer steps after which to stop, along the learning rates of the whole training;
             None trains to the end.
@@ -95,7 +94,6 @@ class Training:
     start: Mapping[str, Tensor] | None = None
     bar: Callback | None = None
     say: Callable[[str], None] = field(default=logger.info)
-    how_to_go_on: Callable[[], str] = field(default=lambda: "")
     member: str = ""
     lengths: Mapping[str, int] | None = None
     fitted: Callable[[str, nn.Module], dict[str, Any] | None] = field(default=lambda member, predictor: None)
@@ -159,7 +157,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
 
     Raises:
         UserError: if it diverges, or the device has not the memory; what was saved before stays.
-        KeyboardInterrupt: if it is interrupted, saying how to go on.
+        KeyboardInterrupt: if it is interrupted.
     """
     metric = f"val_{module.selection}"
     has_validation = "val" in data.parts
@@ -208,10 +206,12 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         _attach_loggers(trainer, data, files, training, checkpoint)
         started = time.perf_counter()
         keeping = memory_kept() if trainer.strategy.root_device.type == "cpu" else contextlib.nullcontext()
-        with _explained(training, data, files), keeping:
+        listening = progress.listening() if keeps_files else contextlib.nullcontext()
+        with _explained(training, data, files), keeping, listening:
             trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-            if trainer.interrupted:
-                raise KeyboardInterrupt(training.how_to_go_on())
+            # one that comes after the last step ends nothing by itself
+            if trainer.interrupted or trainer.received_sigterm or (keeps_files and progress.is_asked):
+                raise KeyboardInterrupt
         seconds = time.perf_counter() - started
         trainer.strategy.barrier()  # whoever is first reads what all have written
     chosen: dict[str, Any] = {}
@@ -353,7 +353,7 @@ def _explained(training: Training, data: ForecastDataModule, files: TrainingFile
     try:
         yield
     except SystemExit as stop:  # how Lightning ends a fit on Ctrl-C and on SIGTERM
-        raise KeyboardInterrupt(training.how_to_go_on()) from stop
+        raise KeyboardInterrupt from stop
     except torch.OutOfMemoryError as error:
         raise UserError(
             f"the device has not the memory for batches of {data.batch_size} windows: try "

@@ -15,7 +15,7 @@ import optuna
 from optuna import Study
 from optuna.exceptions import DuplicatedStudyError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from tsattn.errors import UserError
@@ -36,6 +36,7 @@ _CAME_LATER = {
     "results": "another version of tsattn began it, whose results cannot be compared with those of this one",
 }
 _ATTEMPTS = 5  # to make the tables, which several processes may start to do at once
+_LOCK_SECONDS = 15  # that a lock may be held, which takes as long as one line is written
 _PATIENCE = 10.0  # seconds that another process has to fill a study it has made
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -56,7 +57,7 @@ def open_storage(url: str | None, folder: Path) -> BaseStorage:
         journal = folder / JOURNAL
         _mend(journal)
         try:
-            return JournalStorage(JournalFileBackend(str(journal)))
+            return JournalStorage(JournalFileBackend(str(journal), _lock(journal)))
         except json.JSONDecodeError as error:
             raise UserError(
                 f"{journal} is damaged: a line of it is no JSON; remove that line, put back a copy of the file, or "
@@ -158,11 +159,16 @@ def _difference(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     return "its content differs"
 
 
+def _lock(journal: Path) -> JournalFileOpenLock:
+    """A lock that others take over once its process is dead; if Optuna's symbolic link dangles, it has no age."""
+    return JournalFileOpenLock(str(journal), grace_period=_LOCK_SECONDS)
+
+
 def _mend(journal: Path) -> None:
     """Cut off a last line that was not written to its end, as when the machine went down; it would spoil the next."""
     if not journal.exists():
         return
-    lock = JournalFileSymlinkLock(str(journal))
+    lock = _lock(journal)
     lock.acquire()
     try:
         with journal.open("rb+") as file:

@@ -36,6 +36,7 @@ __all__ = [
 STORAGE_ERRORS = (StorageInternalError, SQLAlchemyError)
 BEAT = 20.0  # seconds between signs of life
 GRACE = 180.0  # seconds without one, after which a process elsewhere is taken for dead
+_UNCLAIMED = 30.0  # seconds without a process, which marks a trial as soon as it is begun
 RETRIES = 2  # a trial that has ended so many processes more is not tried again
 
 REASON = "reason"
@@ -119,7 +120,7 @@ def _is_alive(trial: FrozenTrial) -> bool:
     worker: dict[str, Any] | None = trial.user_attrs.get(_WORKER)
     if worker is None:  # not claimed yet, or its process died before that
         assert trial.datetime_start is not None
-        return datetime.datetime.now() - trial.datetime_start < datetime.timedelta(seconds=GRACE)
+        return datetime.datetime.now() - trial.datetime_start < datetime.timedelta(seconds=_UNCLAIMED)
     if worker["host"] == _host():
         return _started(worker["pid"]) == str(worker["started"])
     return time.time() - float(trial.user_attrs[_ALIVE]) < GRACE

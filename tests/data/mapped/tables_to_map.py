@@ -64,7 +64,7 @@ def with_categories(frame: pd.DataFrame) -> pd.DataFrame:
 
 def wide_frame(*, missing: bool) -> pd.DataFrame:
     frame = long_frame(missing=missing).query("unique_id == 's1'").drop(columns="unique_id")
-    return frame.rename(columns={"ds": "date"}).reset_index(drop=True)
+    return frame.rename(columns={"ds": "date", "y": "x"}).reset_index(drop=True)
 
 
 def saved(frame: pd.DataFrame, path: Path, rows: int = 70) -> Path:

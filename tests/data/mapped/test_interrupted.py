@@ -128,6 +128,30 @@ def test_a_full_disk_is_one_sentence(path: Path, monkeypatch: pytest.MonkeyPatch
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_folders_of_others_stay(path: Path, overwrite: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that appears in the place of the arrays while they are written, and one of a name like theirs."""
+    folder, options = path.parent, TableOptions(target=["y", "z"])
+    for name in ("out", "out.old"):
+        (folder / name).mkdir()
+        (folder / name / "thesis.tex").write_text("years of work")
+    (folder / "out").rename(folder / "hidden")
+    report = mapped_convert._report
+    monkeypatch.setattr(
+        mapped_convert, "_report", lambda *given: ((folder / "hidden").rename(folder / "out"), report(*given))[1]
+    )
+    with pytest.raises(UserError, match=r"out .*is not (overwritten|replaced)"):
+        mapped_convert.convert(path, folder / "out", options, overwrite=overwrite)
+    for name in ("out", "out.old"):
+        assert [file.name for file in (folder / name).iterdir()] == ["thesis.tex"]
+    monkeypatch.undo()
+    (folder / "new.partial").mkdir()
+    (folder / "new.partial" / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match=r"new\.partial is not of a conversion; it is not removed"):
+        mapped_convert.convert(path, folder / "new", options)
+    assert (folder / "new.partial" / "thesis.tex").exists()
+
+
 def test_what_is_there_is_not_replaced_unasked(path: Path) -> None:
     out = path.parent / "out"
     converted(path, out, target=["y", "z"])

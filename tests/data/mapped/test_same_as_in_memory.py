@@ -78,6 +78,15 @@ def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, table: str, 
     for part in ("train", "val", "test"):
         assert_same_batches(ours.eval_dataloader(part), theirs.eval_dataloader(part))
     assert_same_batches(ours.predict_dataloader(), theirs.predict_dataloader())
+    seasons = [1, 5, 24]
+    loaders = (data.eval_dataloader("test", 24, seasons=seasons) for data in (ours, theirs))
+    for left, right in zip(*loaders, strict=True):
+        assert left.units is not None
+        assert right.units is not None
+        np.testing.assert_array_equal(left.units.target, right.units.target)
+        for season in seasons:
+            for one, other in zip(left.units.seasons[season], right.units.seasons[season], strict=True):
+                np.testing.assert_array_equal(one, other)
     for name in ("values", "observed", "time", "past_covariates", "future_covariates", "static"):
         one, other = getattr(ours.series, name), getattr(theirs.series, name)
         assert (one is None) == (other is None), name

@@ -35,6 +35,7 @@ from tsattn.data.roles import NO_NAME, is_nameless
 from tsattn.data.table_options import TableOptions
 from tsattn.data.time_numbers import time_zone
 from tsattn.errors import UserError, number_of, shown
+from tsattn.saved_folders import put_folder
 
 __all__ = ["convert", "keep_current"]
 
@@ -67,7 +68,7 @@ def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool 
     with _only_one(folder):
         if folder.exists() and not overwrite:
             raise UserError(f"{folder} exists already; name another folder, or add --overwrite")
-        _replace(source, folder)
+        _replace(source, folder, overwrite)
 
 
 def keep_current(path: Path, folder: Path, options: TableOptions) -> None:
@@ -87,7 +88,7 @@ def keep_current(path: Path, folder: Path, options: TableOptions) -> None:
     with _only_one(folder):
         if not _is_current(path, folder, options):  # another process may have done it while this one waited
             logger.info("converting %s to %s", path, folder)
-            _replace(source, folder)
+            _replace(source, folder, overwrite=True)
 
 
 def _is_current(path: Path, folder: Path, options: TableOptions) -> bool:
@@ -117,10 +118,11 @@ def _is_current(path: Path, folder: Path, options: TableOptions) -> bool:
     return False
 
 
-def _replace(source: TableSource, folder: Path) -> None:
+def _replace(source: TableSource, folder: Path, overwrite: bool) -> None:
     """Write a folder beside the one that is there, and put it in its place."""
+    refusal = f"{folder} is no folder that a table was converted to (it has no {INDEX}); it is not replaced"
     if folder.exists() and not is_panel_folder(folder):
-        raise UserError(f"{folder} is no folder that a table was converted to (it has no {INDEX}); it is not replaced")
+        raise UserError(refusal)
     partial = folder.with_name(f"{folder.name}.partial")
     states = source.states()
     _go_on(partial, _key(source.path, states, source.options))
@@ -130,14 +132,10 @@ def _replace(source: TableSource, folder: Path) -> None:
         except (UserError, OSError):
             shutil.rmtree(partial, ignore_errors=True)  # nothing that can be gone on with
             raise
-    for name in ("source.npy", "counts.npz", "written.json", "key"):
+    for name in ("source.npy", "counts.npz", "written.json"):
         (partial / name).unlink(missing_ok=True)
-    old = folder.with_name(f"{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    partial.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    put_folder(partial, folder, record=INDEX, refusal=refusal, overwrite=overwrite)
+    (folder / "key").unlink(missing_ok=True)  # until then the folder was known by it
 
 
 def _write(source: TableSource, partial: Path, states: list[FileState]) -> None:
@@ -336,6 +334,8 @@ def _go_on(partial: Path, key: str) -> None:
     """Keep what was written before, if it is of the same table as it is now; else begin."""
     if partial.exists():
         note = partial / "key"
+        if not note.is_file() and any(partial.iterdir()):
+            raise UserError(f"{partial} is not of a conversion; it is not removed. Move it, or name another folder")
         if note.is_file() and note.read_text() == key:
             return
         logger.info("%s is of another table, or of one that has changed since; starting anew", partial)

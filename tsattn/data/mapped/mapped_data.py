@@ -7,6 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from tsattn.data.continued import with_future
 from tsattn.data.mapped.panel_folder import is_panel_folder
 from tsattn.data.own_data import CSVDataModule
 from tsattn.data.panel import Panel
@@ -47,7 +48,8 @@ class _Converted(FrameSource):
     @override
     def load(self) -> Panel:
         folder = None if is_panel_folder(self.path) else self.folder
-        return self.reader.converted(self.path, folder, verify=self.verify)
+        panel = self.reader.converted(self.path, folder, verify=self.verify)
+        return panel if self.future is None else with_future(panel, self.future, self.reader.text)
 
     @override
     def for_task(self, task: Task) -> _Converted:

@@ -18,6 +18,7 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
+from tsattn.data.row_ranges import last_row_of_places
 from tsattn.data.windows import Series
 from tsattn.errors import UserError, shown
 from tsattn.target_transform import SeriesTransform
@@ -45,6 +46,7 @@ class MappedSeries(Series):
         future_units: those of the future covariates, each `(F,)`.
         transform: of the targets, whose transformed values the panel has.
         weight: the mean by which the weights of the targets are divided; None where all count alike.
+        original: `(rows, C)` the values before they were transformed; those of the panel by default.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class MappedSeries(Series):
         future_units: tuple[Table, Table],
         transform: SeriesTransform | None = None,
         weight: float | None = None,
+        original: Table | None = None,
     ) -> None:
         fields: dict[str, Any] = {
             "panel": panel,
@@ -68,6 +71,7 @@ class MappedSeries(Series):
             "future_covariate_scale": None if panel.future_covariates is None else torch.from_numpy(future_units[1]),
             "_units": {"past_covariates": past_units, "future_covariates": future_units},
             "_weight": weight,
+            "original": panel.values if original is None else original,
         }
         for name, field in fields.items():
             object.__setattr__(self, name, field)
@@ -157,6 +161,38 @@ class MappedSeries(Series):
             series_id=numbers,
             units=self._window_units(numbers),
         )
+
+    @property
+    @override
+    def _lacks_values(self) -> bool:
+        return "values" in self._missing
+
+    @override
+    def _sources(self, rows: Tensor, begin: Tensor, season: int) -> Tensor:
+        values, found = self.panel.values, rows.numpy()[..., None].repeat(self.panel.values.shape[1], axis=2)
+        lacks_some = np.isnan(values[rows.numpy()]).any(axis=(1, 2))
+        for number in np.flatnonzero(lacks_some):
+            start, end = int(begin[number]), int(rows[number, -1]) + 1
+            of_place = last_row_of_places(values, start, end, season)
+            first = max(start, end - season)
+            before = last_row_of_places(values, start, first, 1)
+            inside = np.where(np.isnan(values[first:end]), -1, np.arange(first, end)[:, None])
+            of_any = np.maximum.accumulate(np.concatenate([before, inside]))[1:]
+            of_any = np.concatenate([np.full((season - len(of_any), of_any.shape[1]), -1), of_any])
+            known = np.where(of_place < 0, of_any, of_place)
+            found[number] = np.where(known < 0, found[number], known)
+        return torch.from_numpy(found)
+
+    @override
+    def _values_at(self, rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        channels = np.arange(rows.shape[-1])
+        assert self.original is not None
+        given, values = (
+            np.asarray(part[rows.numpy(), channels], dtype=np.float64) for part in (self.original, self.panel.values)
+        )
+        mean, scale = self._units_of("values", numbers.numpy())
+        scaled = ((values - mean) / scale).astype(np.float32)
+        return torch.from_numpy(np.nan_to_num(scaled, copy=False)), torch.from_numpy(given)
 
     def _weights(self, first: NDArray[np.int64], length: int) -> Tensor:
         """`(B, length, C)` weights of targets, which begin at the rows `first (B,)`."""
@@ -249,7 +285,8 @@ class MappedSeries(Series):
 
     def __reduce__(self) -> tuple[Any, ...]:
         units = self._units["past_covariates"], self._units["future_covariates"]
-        return MappedSeries, (self.panel, self.mean.numpy(), self.scale.numpy(), *units, self.transform, self._weight)
+        arguments = (self.mean.numpy(), self.scale.numpy(), *units, self.transform, self._weight, self.original)
+        return MappedSeries, (self.panel, *arguments)
 
 
 _MASKS = {

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
+from tsattn.data.columns import id_columns
 from tsattn.data.csv_cells import read_in_parts
 from tsattn.data.files import check_columns, check_file, first_line, sha256_of
 from tsattn.data.roles import TIME_COLUMNS, Roles, check_roles, find_roles, plain_frame, without_saved_index
@@ -24,7 +25,7 @@ from tsattn.errors import UserError, shown
 __all__ = ["FileState", "RowChunk", "TableSource"]
 
 _ARROW = (".arrow", ".feather")
-_KINDS = (".parquet", ".pq", *_ARROW, ".csv")
+_KINDS = (".parquet", ".pq", *_ARROW, ".csv", ".csv.gz")
 _CELLS = 1 << 20  # cells in a batch: 8 MiB as float64, a few times that at work
 _BUFFER = 1 << 20  # bytes of a column of a row group that are read at a time
 _SMALL = (pa.float32(), pa.float16(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16())
@@ -191,8 +192,9 @@ class TableSource:
         repeated = pd.Index(schema.names)
         if not repeated.is_unique:
             raise UserError(f"{path} has two columns {shown(repeated[repeated.duplicated()][0])}")
-        kept = [name for name in schema.names if columns is None or name in columns or name in _index_columns(schema)]
-        ids = [name for name in (self.options.id_column, *ID_COLUMNS) if name is not None and name in kept]
+        ids = next(filter(None, (id_columns(one, schema.names) for one in (self.options.id_column, *ID_COLUMNS))), ())
+        wanted = {*schema.names} if columns is None else {*columns, *ids, *_index_columns(schema)}
+        kept = [name for name in schema.names if name in wanted]
         text_ids = [name for name in ids if _is_text(schema, name)]
         with _readable(path):
             for batch in _batches(path, self.kind_of(path) == "parquet", kept, rows, text_ids):

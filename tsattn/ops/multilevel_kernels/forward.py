@@ -55,23 +55,24 @@ def forward_kernel(
     acc = tl.zeros((OWN, VALUES), tl.float32)
     total = tl.zeros((OWN,), tl.float32)
     top = tl.full((OWN,), -1.0e38, tl.float32)
+    seen = tl.zeros((OWN,), tl.int32)
     for group in tl.static_range(CHUNKS + 1):
-        acc, total, top = _forward_walk(
-            acc, total, top, q, q_row, left, k, v, k_row, v_row, order, mixes,
+        acc, total, top, seen = _forward_walk(
+            acc, total, top, seen, q, q_row, left, k, v, k_row, v_row, order, mixes,
             tl.load(starts + group), tl.load(starts + group + 1), rows, query_ids, key_ids, query_ids_level,
             key_ids_level, query_positions, key_positions, key_mask, N, S, factor,
             group, BOUNDS, LEVELS, CHUNKS, CUTS, W0, W1, W2, W3, R, E, VALUES, OWN, WALKED, CAUSAL, HAS_MASK,
             HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS, PRECISION, PACKING, STAGES if group < CHUNKS else 1,
         )  # fmt: skip
-    seen = total > 0
-    total = tl.where(seen, total, 1.0)
+    # a row that sees keys, all of them with logits of -inf, is not a number: only one without keys is zero
+    total = tl.where(total > 0, total, tl.where(seen > 0, float("nan"), 1.0))
     store_chunk(out, acc / total[:, None], inner, out_row, left, 0, VALUES, E)
-    tl.store(lse + rows, tl.where(seen, top + tl.log2(total), float("inf")), mask=rows < N)
+    tl.store(lse + rows, tl.where(seen > 0, top + tl.log2(total), float("inf")), mask=rows < N)
 
 
 @jit
 def _forward_walk(
-    acc, total, top, q, q_row, left, k, v, k_row, v_row, order, mixes, first, last, rows,
+    acc, total, top, seen, q, q_row, left, k, v, k_row, v_row, order, mixes, first, last, rows,
     query_ids, key_ids, query_ids_level, key_ids_level, query_positions, key_positions, key_mask, N, S, factor,
     GROUP: tl.constexpr, BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
@@ -84,6 +85,8 @@ def _forward_walk(
     # Loaded anew for the last group, whose hint keeps the compiler from seeing the same load: it needs these tiles in
     # registers, where they would otherwise stay through the loops of the other groups.
     hint: tl.constexpr = "evict_last" if mixed else ""
+    if not mixed:
+        seen = seen | (first < last).to(tl.int32)  # tiles that are seen whole
     inner = tl.arange(0, OWN)
     q0, q1, q2, q3 = load_chunks(q, inner, q_row, left, GROUP, CHUNKS, W0, W1, W2, W3, R, True, hint)
     for step in tl.range(first, last, num_stages=STAGES):
@@ -107,9 +110,11 @@ def _forward_walk(
                 rows, key_rows, query_positions, key_positions, key_mask, N, S,
                 CAUSAL, HAS_MASK, HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS,
             )  # fmt: skip
-            s = tl.where(allowed[None, :], s, float("-inf"))
+            pairs = allowed[None, :] & (rows < N)[:, None]
             if CAUSAL:
-                s = tl.where(key_place[None, :] <= query_place[:, None], s, float("-inf"))
+                pairs = pairs & (key_place[None, :] <= query_place[:, None])
+            s = tl.where(pairs, s, float("-inf"))
+            seen = seen | tl.max(pairs.to(tl.int32), 1)
         # top starts finite, so that a row without any key yet is -inf minus a number, never NaN
         higher = tl.maximum(top, tl.max(s, 1) * factor)
         p = tl.exp2(s * factor - higher[:, None])
@@ -118,4 +123,4 @@ def _forward_walk(
         top = higher
         values = load_chunk(value_base, keys, v_row, S - start, 0, VALUES, E, mixed)
         acc = dot(p.to(values.dtype), values, acc * shrink[:, None], PRECISION)
-    return acc, total, top
+    return acc, total, top, seen

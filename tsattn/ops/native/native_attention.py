@@ -92,8 +92,8 @@ def native_attention(
 
     Args:
         q: `(B, H | 1, N, r)` queries, in float32 or bfloat16.
-        k: `(B, G, S, r)` keys.
-        v: `(B, G, S, E)` values.
+        k: `(B, G, S, r)` keys, of the same type.
+        v: `(B, G, S, E)` values, of the same type.
         intervals: which pairs share which levels, and which queries see a key.
         ranks: components of each level, coarse to fine.
         scale: factor of the logits.
@@ -105,8 +105,7 @@ def native_attention(
         `(B, H, N, E)`. A query that sees no key gives zeros.
     """
     dtype = v.dtype
-    alike = q.dtype == k.dtype == v.dtype
-    if not (alike and (dtype == torch.float32 or takes_bfloat16(ranks, v.shape[-1]))):
+    if dtype != torch.float32 and not takes_bfloat16(ranks, v.shape[-1]):
         q, k, v = (t.float() for t in (q, k, v))
     if abs(scale) < LEAST_SCALE:
         q, scale = q * scale, 1.0

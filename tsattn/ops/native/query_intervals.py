@@ -157,7 +157,7 @@ def find_intervals(
         return "blocks and global tokens are those of a sequence that attends to itself"
 
     query_order = key_order = None
-    ordered = _order(queries, real if same else None, everywhere)
+    ordered = _order(queries, everywhere)
     if ordered is not None:
         query_order, queries = ordered, queries.gather(1, ordered)
         if same:
@@ -207,7 +207,7 @@ def _for_rows(order: Tensor | None, which: Tensor) -> Tensor | None:
     return order if order is None or len(order) == 1 else order[which]
 
 
-def _order(positions: Tensor, real: Tensor | None, everywhere: Tensor | None) -> Tensor | None:
+def _order(positions: Tensor, everywhere: Tensor | None) -> Tensor | None:
     """An order `(R, N)` of tokens by position, global ones last; None if they are in one already, but for padding.
 
     Padded tokens may stand anywhere among those of blocks: they see what their place lets them see.

@@ -102,6 +102,17 @@ void forward_chunk(const TsattnProblem& p, const Plan& plan, const QueryBlock& b
   UNROLL for (int v = 0; v < VECTORS; v++) store(totals + LANES * v, total[v]);
 }
 
+// Whether a query sees any key: if all its logits are minus infinity, it differs in this from one without keys.
+inline bool sees_a_key(const TsattnProblem& p, const Plan& plan, const QueryBlock& block, int64_t row, int64_t head,
+                       int query) {
+  const int32_t *first = plan.seen_first + block.section * p.keys, *end = plan.seen_end + block.section * p.keys;
+  const int64_t bias = row * p.bias_batch + head * p.bias_head + query * p.bias_query;
+  const int stop = std::min((int)p.keys, block.tile_end * TILE_KEYS);
+  for (int key = block.tile_begin * TILE_KEYS; key < stop; key++)
+    if (first[key] <= query && query < end[key] && (!p.bias || p.bias[bias + key * p.bias_key] != -INF)) return true;
+  return false;
+}
+
 template <class P, int VECTORS>
 void forward(const TsattnProblem& p) {
   constexpr int W = VECTORS * LANES;
@@ -149,6 +160,7 @@ void forward(const TsattnProblem& p) {
         const float peak = room.peaks[u * W + i], total = room.totals[u * W + i];
         room.factor[i] = peak == -INF ? 0.f : 1 / total;
         if (i >= block.end - block.first) continue;
+        if (peak == -INF && sees_a_key(p, plan, block, row, head, block.first + i)) room.factor[i] = NOT_A_NUMBER;
         p.peak[query + i] = peak == -INF ? 0.f : peak;
         p.inverse_total[query + i] = room.factor[i];
       }

@@ -29,6 +29,8 @@ namespace tsattn {
 constexpr int LANES = TSATTN_LANES;
 constexpr int TILE_KEYS = TSATTN_TILE_KEYS;
 constexpr float INF = std::numeric_limits<float>::infinity();
+constexpr float LARGEST = std::numeric_limits<float>::max();
+constexpr float NOT_A_NUMBER = std::numeric_limits<float>::quiet_NaN();
 
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef int32_t Whole __attribute__((vector_size(4 * LANES)));

@@ -86,7 +86,9 @@ __attribute__((noinline)) void finish_scores(const Place& at, const Tile& tile, 
     for (int j = 0; j < n; j++)
       for (int v = 0; v < VECTORS; v++) {
         float* place = s + j * step + LANES * v;
-        store(place, load(place) + load(bias + j * step + LANES * v));
+        const Vector added = load(bias + j * step + LANES * v);
+        // a forbidden pair is unseen whatever its logit is; infinity counts as the largest number, as elsewhere
+        store(place, added == -INF ? same(-INF) : load(place) + (added > LARGEST ? same(LARGEST) : added));
       }
   if (tile.kind & SEEN_IN_PART) {
     const int64_t row = at.block.section * at.p.keys + at.key();

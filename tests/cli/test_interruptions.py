@@ -1,0 +1,112 @@
+"""Ctrl-C and SIGTERM end every command, whatever it does at the time, with the sentence that says how to resume."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Worker, signal_in
+from tsattn.cli import _COMMANDS, main
+
+# a library that a command imports is not whole yet when the signal comes
+IMPORTING = """
+import os, signal, sys
+
+class Signalled:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), int(sys.argv[2]))
+
+sys.meta_path.insert(0, Signalled())
+from tsattn.cli import main
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+def of_command(command: str, csv: Path, run: Path) -> list[str]:
+    """Words of a command that has something to do."""
+    config = ["--config", str(run / "config.yaml")]
+    more = {
+        "fit": [*config, "--run", str(run.parent / "new")],
+        "tune": [*config, "--search", "search/mlr", "--study", str(run.parent / "study")],
+        "benchmark": ["--suite", "ett", "--dry-run", "--folder", str(run.parent / "bench")],
+        "report": [str(run), "--output", str(run.parent)],
+        "cost": ["--attention", "mlr", "--d_model", "16", "--num_heads", "2", "--tokens", "32"],
+        "datasets": ["diagnose", str(csv)],
+        "kernels": [],
+        "predict": ["--run", str(run), "--output", str(run.parent / "out.csv")],
+    }
+    return [command, *more.get(command, ["--run", str(run)])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "number"), [*((command, signal.SIGTERM) for command in _COMMANDS), ("fit", signal.SIGINT)]
+)
+def test_a_command_that_still_imports_says_how_to_resume(
+    command: str, number: signal.Signals, toy_run: tuple[Path, Path]
+) -> None:
+    words = of_command(command, *toy_run)
+    module = "numpy" if command == "datasets" else "torch"
+    process = [sys.executable, "-c", IMPORTING, module, str(int(number)), *words]
+    ended = subprocess.run(process, capture_output=True, text=True)
+    assert ended.returncode == 130, ended.stderr
+    found = re.fullmatch(r"interrupted: (?:run|go on with) `python -m tsattn ([^`]*)`.*\n", ended.stderr)
+    assert found, ended.stderr
+    assert shlex.split(found[1]) == words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "module", "name"),
+    [
+        ("predict", "tsattn.cli.predict", "forecast_batches"),
+        ("predict", "tsattn.cli.predict", "draw"),
+        ("test", "tsattn.cli.score_part", "measure_again"),
+        ("attention", "tsattn.cli.attention_figure", "write_figure"),
+        ("report", "tsattn.leaderboard.run_page.reported_run", "read_runs"),
+        ("datasets", "tsattn.forecaster.forecast_files", "write_frame"),
+    ],
+)
+def test_the_command_that_is_named_does_the_work(
+    command: str, module: str, name: str, toy_run: tuple[Path, Path], tmp_path: Path
+) -> None:
+    csv, run = toy_run
+    output = {"predict": "out.csv", "attention": "out.png", "datasets": "out.csv", "report": "."}.get(command)
+    words = [*of_command(command, csv, run), *(["--output", str(tmp_path / output)] if output else [])]
+    ended = Worker(words, tmp_path, partial(signal_in, module, name, signal.SIGTERM))
+    assert ended.end() == 130, ended.said()
+    found = re.fullmatch(r"interrupted: run `python -m tsattn ([^`]*)` again(.*)", ended.said().splitlines()[-1])
+    assert found, ended.said()
+    assert "Traceback" not in ended.said()
+    assert not list(tmp_path.glob(".*.partial"))
+    again = shlex.split(found[1])
+    assert main([*again, "--overwrite"] if "--overwrite" in found[2] else again) == 0
+
+
+def test_an_error_that_comes_of_an_interruption_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a library whose import is interrupted."""
+
+    def interrupted(words: list[str]) -> int:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt as stop:
+            raise ImportError("initialization failed") from stop
+        return 0
+
+    monkeypatch.setattr("tsattn.cli.cost_table.run", interrupted)
+    before: Callable[..., object] | int | None = signal.getsignal(signal.SIGTERM)
+    assert main(["cost", "--url", "postgresql://me:secret@host/db"]) == 130
+    assert capsys.readouterr().err == "interrupted: run `python -m tsattn cost --url postgresql://me@host/db` again\n"
+    assert signal.getsignal(signal.SIGTERM) == before
