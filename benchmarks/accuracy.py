@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import LINEAR, METRICS, STANDARD, Analysis
-from tsattn.leaderboard.page import Table, interval_text, made
+from tsattn.leaderboard.page import PageTable, interval_text, made
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.suite import label
 from tsattn.saved_folders import write_text
@@ -58,7 +58,7 @@ def section(analysis: Analysis, dataset: str) -> list[str]:
         rows.append(row)
     said = [f"- {verdict[0].upper()}{verdict[1:]}: {', '.join(names) or 'none'}." for verdict, names in decided.items()]
     ridge = f"The ridge has an MSE of {analysis.score(dataset, RIDGE):.3f}."
-    return [f"## {dataset}", "", *said, "", ridge, "", Table(HEADS, rows).markdown, ""]
+    return [f"## {dataset}", "", *said, "", ridge, "", PageTable(HEADS, rows).markdown, ""]
 
 
 def page(analysis: Analysis) -> str:

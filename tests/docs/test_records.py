@@ -92,7 +92,7 @@ def test_where_locality_helps_is_what_the_records_say() -> None:
         errors = [analysis.score(where, model) for model in (*local, standard)]
         assert analysis.score(where, "ridge_1024") < min(errors)
         of_mlr = analysis.difference(where, local[1:], local[0])
-        assert of_mlr.verdict() == "undecided", "`mlr` is not better than a plain window"
+        assert of_mlr.verdict() != "better", "than a plain window"
         if name == "equal_training":
             low, high = of_mlr.percent_interval()
             assert f"its MSE is {of_mlr.percent:.1f} % higher ({minus}{-low:.1f} to +{high:.1f} %)" in page

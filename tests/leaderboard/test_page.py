@@ -12,7 +12,7 @@ from tests.leaderboard.html_page import Page as HtmlPage
 from tests.leaderboard.invented import board, row, rows
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import Analysis
-from tsattn.leaderboard.page import BEGIN, END, HTML, MARKDOWN, PICTURE, Table, page_of, with_part, write_report
+from tsattn.leaderboard.page import BEGIN, END, HTML, MARKDOWN, PICTURE, PageTable, page_of, with_part, write_report
 from tsattn.leaderboard.published import read_published, shipped_numbers
 from tsattn.leaderboard.records import Records
 
@@ -86,7 +86,7 @@ def test_a_page_is_one_file_that_asks_for_nothing(folder: Path) -> None:
 
 
 def test_cells_cannot_break_a_table() -> None:
-    assert Table(["a"], [["x | y\nz"]]).markdown == "| a |\n| --- |\n| x / y z |"
+    assert PageTable(["a"], [["x | y\nz"]]).markdown == "| a |\n| --- |\n| x / y z |"
 
 
 def test_a_part_of_a_file_is_replaced_between_its_comments() -> None:

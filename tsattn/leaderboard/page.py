@@ -17,10 +17,10 @@ import pandas as pd
 from tsattn.errors import UserError, number_of
 from tsattn.leaderboard.analysis import METRICS, Analysis, Answer
 from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg, png
-from tsattn.saved_folders import write_text, write_whole
 from tsattn.leaderboard.statistics import Claim, Estimate
+from tsattn.saved_folders import write_text, write_whole
 
-__all__ = ["BEGIN", "END", "HTML", "MARKDOWN", "PICTURE", "Page", "Table", "interval_text", "made", "page_of"]
+__all__ = ["BEGIN", "END", "HTML", "MARKDOWN", "PICTURE", "Page", "PageTable", "interval_text", "made", "page_of"]
 __all__ += ["readme_part", "with_part", "write_readme", "write_report"]
 
 MARKDOWN, HTML, PICTURE = "report.md", "report.html", "report.png"
@@ -41,7 +41,7 @@ _READ_INTERVALS = (
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table of words in Markdown, at most seven columns wide."""
 
     heads: Sequence[str]
@@ -62,7 +62,7 @@ class Detail:
 
     title: str
     sentences: Sequence[str] = ()
-    table: Table | None = None
+    table: PageTable | None = None
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class Page:
     answer: Sequence[str]
     rows: Mapping[str, Sequence[Mark]]
     caption: str
-    table: Table
+    table: PageTable
     notes: Sequence[str]
-    questions: Table | None
+    questions: PageTable | None
     details: Sequence[Detail] = field(default_factory=tuple)
 
 
@@ -240,7 +240,7 @@ def _figure_rows(analysis: Analysis) -> dict[str, list[Mark]]:
     return rows if any(mark.form == "dot" for marks in rows.values() for mark in marks) else {}
 
 
-def _table(analysis: Analysis) -> Table:
+def _table(analysis: Analysis) -> PageTable:
     """A row a data set with a column for each attention; a row for each attention where there are many."""
     names = list(
         dict.fromkeys(analysis.short(model) for dataset in analysis.datasets for model in analysis.shown[dataset])
@@ -259,10 +259,10 @@ def _table(analysis: Analysis) -> Table:
         cells = [f"**{_number(score)}**" if score == min(known) else _number(score) for score in scores]
         rows.append([dataset, *cells, *([_verdicts(analysis, dataset)] if len(names) > 1 else [])])
     verdict = ["verdict, MSE"] if len(names) > 1 else []
-    return Table(["data set", *map(_code, names), "best linear", *naive, *verdict], rows)
+    return PageTable(["data set", *map(_code, names), "best linear", *naive, *verdict], rows)
 
 
-def _long_table(analysis: Analysis) -> Table:
+def _long_table(analysis: Analysis) -> PageTable:
     by_model = {(pair.dataset, pair.model): pair for pair in analysis.pairs if pair.horizon is None}
     rows = []
     for dataset in analysis.datasets:
@@ -272,7 +272,7 @@ def _long_table(analysis: Analysis) -> Table:
             cells = [_number(analysis.score(dataset, model, metric)) for metric in METRICS]
             cells += [interval_text(pair.mse), pair.verdict] if pair else [_DASH, _DASH]
             rows.append([dataset, _code(model), *cells])
-    return Table(["data set", "model", "MSE", "MAE", "difference in MSE (95 % interval)", "verdict"], rows)
+    return PageTable(["data set", "model", "MSE", "MAE", "difference in MSE (95 % interval)", "verdict"], rows)
 
 
 def _verdicts(analysis: Analysis, dataset: str) -> str:
@@ -311,10 +311,10 @@ def _notes(analysis: Analysis) -> list[str]:
     return notes
 
 
-def _questions(analysis: Analysis) -> Table | None:
+def _questions(analysis: Analysis) -> PageTable | None:
     heads = ["question", "compared", "against", "data", "difference (95 % interval)", "p, corrected", "verdict"]
     rows = [_question(one) for one in analysis.answers if one.estimate is not None]
-    return Table(heads, rows) if rows else None
+    return PageTable(heads, rows) if rows else None
 
 
 def _question(answer: Answer) -> list[str]:
@@ -346,7 +346,9 @@ def _details(analysis: Analysis) -> Iterable[Detail]:
             [*(str(row[name]) for name in ("dataset", "horizon", "predictor", "attention", "seed", "reason"))]
             for row in analysis.failed.to_dict("records")
         ]
-        yield Detail("Failed runs", (), Table(["data set", "horizon", "predictor", "attention", "seed", "error"], rows))
+        yield Detail(
+            "Failed runs", (), PageTable(["data set", "horizon", "predictor", "attention", "seed", "error"], rows)
+        )
     caveats = list(dict.fromkeys(one for suite in analysis.suites.values() for one in suite.caveats))
     if caveats:
         yield Detail("Caveats", caveats)
@@ -366,7 +368,7 @@ def _pairs(analysis: Analysis) -> Detail:
     against = _listed(dict.fromkeys(_code(pair.against) for pair in analysis.pairs))
     heads = ["data set", "model", "horizon", "MSE (95 % interval)", "verdict", "MAE (95 % interval)", "verdict"]
     sentences = [f"Differences from {against}.", _READ_INTERVALS, *(f"No interval: {one}." for one in reasons)]
-    return Detail("Differences by horizon", sentences, Table(heads, rows))
+    return Detail("Differences by horizon", sentences, PageTable(heads, rows))
 
 
 def _all_models(analysis: Analysis) -> Detail:
@@ -382,7 +384,7 @@ def _all_models(analysis: Analysis) -> Detail:
             cells = [*map(_number, means[:3]), _size(means["parameters"]), f"{means['seconds']:.0f}"]
             rows.append([dataset, f"{_code(model)} at {_listed(map(str, sorted(part['horizon'])))}", *cells])
     heads = ["data set", "model", "MSE", "MAE", "MASE", "parameters", "seconds"]
-    return Detail("All models", ["Means over horizons and seeds. Seconds are of one training."], Table(heads, rows))
+    return Detail("All models", ["Means over horizons and seeds. Seconds are of one training."], PageTable(heads, rows))
 
 
 def _chosen(analysis: Analysis) -> Detail:
@@ -398,7 +400,7 @@ def _chosen(analysis: Analysis) -> Detail:
     heads = ["data set", "lowest validation MSE", "test MSE", "with an attention", "test MSE"]
     heads += ["lowest published MSE", "by"]
     sentences = ["Validation chooses among all models, and among those with a trained attention."]
-    return Detail("Chosen on validation", sentences, Table(heads, rows))
+    return Detail("Chosen on validation", sentences, PageTable(heads, rows))
 
 
 def _published(published: Sequence[tuple[Any, ...]]) -> Detail:
@@ -416,7 +418,7 @@ def _published(published: Sequence[tuple[Any, ...]]) -> Detail:
         rows.append([dataset, *cells])
     sentences = ["Means over the same horizons. We ran none of these: contexts, tuning and test windows differ."]
     heads = ["data set", "model", "MSE", "MAE", "context", "all windows", "source"]
-    return Detail("Published numbers", sentences, Table(heads, rows))
+    return Detail("Published numbers", sentences, PageTable(heads, rows))
 
 
 def made(analysis: Analysis) -> Iterable[str]:
