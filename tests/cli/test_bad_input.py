@@ -283,3 +283,27 @@ def test_fit_refuses_the_same_folder_twice(toy_csv: Path, tmp_path: Path, capsys
     assert fit(toy_csv, tmp_path / "run") == 2
     assert "exists already" in capsys.readouterr().err
     assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["fit", "--config", "etth1_mlr.yaml", "--run", ""], "--run"),
+        (["fit", "--config=etth1_mlr.yaml", "--resume="], "--resume"),
+        (["fit", "--config", ""], "--config"),
+        (["fit", "--data=CSVDataModule", "--data.path="], "--data.path"),
+        (["predict", "--run", "run", "--output", ""], "--output"),
+        (["predict", "--run", "run", "--input="], "--input"),
+        (["tune", "--config=etth1_mlr.yaml", "--search=mlr", "--study", ""], "--study"),
+        (["benchmark", "--suite", "ett", "--folder="], "--folder"),
+        (["export", "--run", "run", "--output="], "--output"),
+        (["report", "run", "--output", ""], "--output"),
+        (["datasets", "fetch", ""], "a word"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_empty_value_is_not_taken_for_none(
+    words: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refusal(words, capsys) == f"error: {name} is empty; give a value, or leave it out"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,16 +11,10 @@ import pandas as pd
 import pytest
 
 from tests.leaderboard.cases import Bench, bench, few
+from tests.processes import wait_for
 from tsattn.leaderboard.run_record import LABELS
 
 pytestmark = pytest.mark.slow
-
-
-def wait_for(what: Callable[[], bool], seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.01)
 
 
 def workers_of(made: Bench) -> set[int]:
