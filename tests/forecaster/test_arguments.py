@@ -46,7 +46,7 @@ def test_before_fit_everything_says_so(tmp_path: Path) -> None:
         ({"quantiles": ["0.5"]}, "quantiles must be a list of numbers"),
         ({"quantiles": "0.5"}, "quantiles must be a list of numbers"),
         ({"target": 2.5}, "target must be the name of a column or a list of names, not 2.5"),
-        ({"id_column": ["a"]}, "id_column must be the name of a column, not"),
+        ({"id_column": [None]}, "id_column must be the name of a column or a list of names, not"),
         ({"frequency": 2.5}, "frequency must be a text such as h, D or MS, or for steps a whole number, not 2.5"),
         ({"frequency": "cake"}, "cake. is not a frequency"),
         ({"backbone": "cake"}, "unknown predictor 'cake'; valid: transformer, patchtst, .*, ridge"),
