@@ -121,14 +121,18 @@ def has_accelerator(name: Any) -> bool:
     return {"auto": True, "cpu": True, "gpu": cuda or mps, "cuda": cuda, "mps": mps}.get(name, False)
 
 
-def folder_path(folder: Any) -> Path:
+def folder_path(folder: Any, name: str = "folder") -> Path:
     """A path, ``~`` being the user's home.
+
+    Args:
+        folder: the path of a folder or a file.
+        name: which of the two, for the message.
 
     Raises:
         UserError: for what is no path.
     """
     if not isinstance(folder, str | os.PathLike):
-        raise UserError(f"the folder must be a path, not {shown(repr(folder))}")
+        raise UserError(f"the {name} must be a path, not {shown(repr(folder))}")
     try:
         return Path(folder).expanduser()
     except RuntimeError as error:  # of a user who has no home

@@ -112,6 +112,12 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--data", "CO2DataModule", "--data.name", "x"], "to PublicDataModule; add `--data PublicDataModule`"),
         (["fit", "--data.name", "weather"], "names no class; give `--config NAME`, `--data CSVDataModule --data.path"),
         (["fit", "--data", "CSVDataModule"], "--data.path is missing"),
+        (["fit", "--config"], "--config needs a value"),
+        (["fit", "--config", "CO2_mlr.yml"], "no configuration CO2_mlr.yml (did you mean co2_mlr.yaml?): neither"),
+        (["fit", "--config", "co2_mlr.yaml", "--atention", "swa"], "--atention (did you mean --attention?)"),
+        (["fit", "--config", "co2_mlr.yaml", "--refit", "true"], "--refit takes no value, not true"),
+        (["fit", "--config", "co2_mlr.yaml", "--run=a", "--run=b"], "--run is given 2 times, as a, b; give it once"),
+        (["predict", "--run=r", "--input=a.csv", "--input=b.csv"], "--input is given 2 times, as a.csv, b.csv; give"),
         (["fit", "--confg", "co2_mlr.yaml"], "unknown argument --confg (did you mean --config?)"),
         (["fit", "--config", "co2_mlr.yaml", "word"], "unknown argument word"),
         (["fit", "sales.csv"], "a file is given to an option, not alone: --data CSVDataModule --data.path sales.csv"),
@@ -246,6 +252,35 @@ def test_what_predict_refuses(
     table.assign(date=pd.date_range("2020-01-01", periods=len(table), freq="D")).to_csv("daily.csv", index=False)
     assert message in refusal(["predict", "--run", str(run), *words], capsys)
     assert not (run / "forecast.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "--input", "mine.csv", "--output", "mine.csv"],
+        ["predict", "--output", "data.csv"],
+        ["test", "--by", "step", "--output", "data.csv"],
+        ["attention", "--output", "data.csv"],
+    ],
+    ids=" ".join,
+)
+def test_an_input_is_never_overwritten(
+    trained: tuple[Path, Path],
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    csv, run = trained
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.csv", "data.csv"):
+        shutil.copy(csv, name)
+    command, *options = words
+    typed = [command, "--run", str(run), "--data.path", "data.csv", *options, "--overwrite"]
+    if command == "predict" and "--input" in words:
+        typed = [command, "--run", str(run), *options, "--overwrite"]
+    assert f"{words[-1]} is read as input and would be lost" in refusal(typed, capsys)
+    assert Path(words[-1]).read_bytes() == csv.read_bytes()
 
 
 def test_debug_shows_where_it_went_wrong(capsys: pytest.CaptureFixture[str]) -> None:

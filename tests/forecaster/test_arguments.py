@@ -50,6 +50,7 @@ def test_before_fit_everything_says_so(tmp_path: Path) -> None:
         ({"frequency": 2.5}, "frequency must be a text such as h, D or MS, or for steps a whole number, not 2.5"),
         ({"frequency": "cake"}, "cake. is not a frequency"),
         ({"backbone": "cake"}, "unknown predictor 'cake'; valid: transformer, patchtst, .*, ridge"),
+        ({"backbone": 3}, "predictor must be one of transformer, patchtst, .*, or {kind: NAME, argument: value}, not"),
         ({"attention": "cake"}, "unknown attention"),
         ({"context_length": 0}, "context_length must be at least 1"),
         ({"quantiles": [0.1, 0.9]}, "must include 0.5"),

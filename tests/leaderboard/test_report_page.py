@@ -420,6 +420,24 @@ def test_a_verdict_on_some_horizons_says_by_how_much_there() -> None:
     assert "over the other horizons" in " ".join(sections_of(analysis)[0].text)
 
 
+@pytest.mark.parametrize("horizons", [(24,), (24, 48)])
+def test_a_chosen_pair_has_one_verdict_in_a_report(horizons: tuple[int, ...]) -> None:
+    found = records(datasets=("ETTh1",), horizons=horizons, seeds=(1, 2, 3), shifts={"mlr": -1.0}, windows=300)
+    sections = sections_of(analysed(found, resamples=2000))
+    said = re.search("that of the ridge: (\\w+); beside standard attention: (\\w+)", " ".join(sections[0].text))
+    assert said is not None
+    verdicts = {"ridge": said[1], "standard": said[2]}
+    (means,) = (row for row in table_of(sections, "headline-table").rows if row[2].mark == "chosen")
+    assert dict(re.findall("(ridge|standard): (\\w+)", means[2].note)) == verdicts
+    arm = [cell.text for cell in means[:2]]
+    pairs = [row for row in cells(table_of(sections, "chosen-means-table")) if row["arm"] == ", ".join(arm)]
+    assert {row["against"]: row["verdict"] for row in pairs} == verdicts
+    if len(horizons) == 1:  # the mean is the comparison at that horizon
+        rows = [row for row in cells(table_of(sections, "difference-table")) if row["score"] == "MSE"]
+        own = [row for row in rows if [row["predictor"], row["attention"]] == arm]
+        assert {row["against"]: row["verdict"] for row in own} == verdicts == dict.fromkeys(verdicts, "tie")
+
+
 def test_what_is_not_decided_is_counted_as_what_it_is() -> None:
     single = [record("ETTh1", 24, "patchtst", kind, 1, windows=300) for kind in ("standard", "swa", "mlr")]
     several = [record("ETTm1", 24, "patchtst", kind, s, windows=300) for kind in ("standard", "swa") for s in (1, 2)]

@@ -304,6 +304,8 @@ def test_predict_and_the_exported_file_agree_on_etth1(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[row].detach(), expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(UserError, match=r"model\.pt2 exists already"):
         forecaster.export(tmp_path / "model.pt2")
+    with pytest.raises(UserError, match="the file must be a path, not None"):
+        forecaster.export(None)  # type: ignore[arg-type]
     layer = forecaster.attention_weights(channel="OT")[0]
     assert (layer.channel, layer.keys[-1]) == ("OT", table.index[-1])
     title = forecaster.plot_attention(channel="OT", heads="mean").get_suptitle()

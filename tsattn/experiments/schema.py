@@ -81,6 +81,7 @@ class ExperimentParser(ArgumentParser):
         if "--data" in options:  # whose arguments are those of a class, which is not known yet
             arguments = [name for cls in (*known.values(), FrameDataModule) for name in signature(cls).parameters]
             options += [f"--data.{name}" for name in dict.fromkeys(arguments) if name not in _NOT_TYPED]
+            options.append("--attention")  # which stands for that of the backbone
         raise UserError(sentence(message, options=options, data_sets=sorted(known))) from ex
 
 

@@ -55,7 +55,7 @@ _OWN = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress
 
 def described(backbone: Description, attention: Description | Sequence[Description] | None) -> dict[str, Any]:
     """A description with its attention replaced, if one is given."""
-    description = {"kind": backbone} if isinstance(backbone, str) else dict(backbone)
+    description = dict(backbone) if isinstance(backbone, Mapping) else {"kind": backbone}
     return description if attention is None else {**description, "attention": attention}
 
 

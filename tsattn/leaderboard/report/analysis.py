@@ -94,7 +94,8 @@ class Analysis:
     @cached_property
     def chosen_means(self) -> pd.DataFrame:
         """What `compare_means` says of the arms that validation and rolling origins chose among those that hold a
-        trained attention, beside standard attention of the same predictor and the ridge.
+        trained attention, beside standard attention of the same predictor and the ridge. A mean over one horizon has
+        the corrected p-value and the verdict that the comparison at that horizon has in `comparisons`.
         """
         pairs = []
         known = {(name, arm) for name, horizon in self.deciding.tables for arm in self.deciding.arms_of(name, horizon)}
@@ -107,7 +108,14 @@ class Analysis:
                 for reference in (RankedArm(arm.predictor, STANDARD), RankedArm(RIDGE)):
                     if reference != arm and (dataset, reference) in known:
                         pairs.append(MeanPair(dataset, arm, reference))
-        return compare_means(self.deciding, pairs, self.resamples)
+        means = compare_means(self.deciding, pairs, self.resamples)
+        for place, row in means.iterrows():
+            same = self._compared(row["dataset"], RankedArm(row["predictor"], row["attention"]), row["against"])
+            same = same[same["horizon"].isin(row["horizons"])]
+            if len(row["horizons"]) == 1 == len(same):
+                for name in ("holm", "detectable", "percent_detectable", "verdict"):
+                    means.loc[place, name] = same.iloc[0][name]
+        return means
 
     @cached_property
     def confirmation(self) -> pd.DataFrame | None:
@@ -134,7 +142,7 @@ class Analysis:
         own = own[(own["predictor"] == arm.predictor) & (own["attention"] == arm.attention)]
         return own.iloc[0] if len(own) else None
 
-    def verdict(self, dataset: str, arm: RankedArm, against: str, metric: str = "mse") -> str:
+    def verdict(self, dataset: str, arm: RankedArm, against: str) -> str:
         """What an arm is beside another over all horizons of a data set: ``tie``, or ``better at 96, 336``, after which
         ``(another loss)`` says that the two were trained by different ones, and at which horizons nothing can be told
         (``one seed at 192, no interval at 720``); nothing where they were not compared.
@@ -143,11 +151,8 @@ class Analysis:
             dataset: of the comparisons.
             arm: what is compared.
             against: ``standard`` or ``ridge``.
-            metric: of the comparisons.
         """
-        found = self.comparisons
-        own = found[(found["dataset"] == dataset) & (found["against"] == against) & (found["metric"] == metric)]
-        own = own[(own["predictor"] == arm.predictor) & (own["attention"] == arm.attention)]
+        own = self._compared(dataset, arm, against)
         parts = []
         for word in ("better", "worse"):
             found = own[own["verdict"] == word]
@@ -192,6 +197,12 @@ class Analysis:
         found = self.comparisons[self.comparisons["against"] == STANDARD]
         holds = [self.board.has_attention(RankedArm("", name)) for name in found["attention"]]
         return found[np.array(holds, bool)]
+
+    def _compared(self, dataset: str, arm: RankedArm, against: str) -> pd.DataFrame:
+        """The comparisons of two arms in MSE, a row a horizon."""
+        found = self.comparisons
+        found = found[(found["dataset"] == dataset) & (found["against"] == against) & (found["metric"] == "mse")]
+        return found[(found["predictor"] == arm.predictor) & (found["attention"] == arm.attention)]
 
     @cached_property
     def _found(self) -> tuple[pd.DataFrame, pd.DataFrame | None]:

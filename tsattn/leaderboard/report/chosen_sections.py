@@ -141,7 +141,8 @@ def _chosen_text(analysis: Analysis) -> list[str]:
             "What validation and rolling origins chose is compared with standard attention of the same predictor and "
             "with the ridge by its mean MSE over all horizons. These comparisons are few, and corrected for their own "
             "number; their intervals take the luck of time and seeds for the same at all horizons, which makes them "
-            "rather too wide. Single horizons, among all others: see differences."
+            "rather too wide. A mean over one horizon has the p-value that this horizon has, corrected among all. "
+            "Single horizons: see differences."
         )
     return text
 
@@ -163,7 +164,7 @@ def _chosen_means_table(analysis: Analysis) -> ReportTable:
         Column("verdict", "better or worse where Holm's p-value is below 0.05", has_filter=True),
         Column("difference", "of the mean MSE, relative to that of what it is compared with", is_number=True),
         Column("95 % interval", "of the relative difference, uncorrected", is_number=True),
-        Column("Holm p", "corrected for the comparisons of this table", is_number=True),
+        Column("Holm p", "corrected for the comparisons of this table, over one horizon for all", is_number=True),
         Column("detectable", "what would have been found in 80 of 100 cases after correction", is_number=True),
         Column("horizons", "over which means are taken"),
     ]

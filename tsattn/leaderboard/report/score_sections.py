@@ -73,8 +73,8 @@ def headline_section(analysis: Analysis) -> Section:
     text = [
         "MSE / MAE, the mean over all horizons of a data set and over seeds. An arm that lacks a horizon has no "
         "mean, as it would not be comparable. Under a mean stands how it differs from standard attention of the same "
-        "predictor and from the ridge, in MSE at each horizon; a difference that cannot be told from none is a tie. "
-        "What validation chose is highlighted.",
+        "predictor and from the ridge: of an arm that validation or rolling origins chose in mean MSE, of others at "
+        "each horizon. A difference that cannot be told from none is a tie. What validation chose is highlighted.",
         _horizons_text(analysis),
         _seeds_text(analysis),
     ]
@@ -222,10 +222,10 @@ def _mean_cell(analysis: Analysis, dataset: str, arm: RankedArm, mean: pd.Series
         return Cell(DASH, math.nan, note=f"without {listed(mean['missing'])}")
     notes = []
     if arm.attention:
-        beside = "" if arm.attention == STANDARD else analysis.verdict(dataset, arm, STANDARD)
-        notes += [f"standard: {beside}"] if beside else []
-        ridge = analysis.verdict(dataset, arm, RIDGE)
-        notes += [f"ridge: {ridge}"] if ridge else []
+        for against in (RIDGE,) if arm.attention == STANDARD else (STANDARD, RIDGE):
+            # one verdict for a pair in a report: that of the mean where there is one
+            beside = analysis.mean_verdict(dataset, arm, against) or analysis.verdict(dataset, arm, against)
+            notes += [f"{against}: {beside}"] if beside else []
     if mean["pretraining"] in _PRETRAINING:
         notes.append(_PRETRAINING[mean["pretraining"]])
     best = analysis.chosen(dataset)
