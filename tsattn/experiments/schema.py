@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import os
+import re
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from lightning.pytorch.loggers import Logger
 from typing_extensions import override
 
 from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
-from tsattn.descriptions import imported
+from tsattn.descriptions import class_at, imported
 from tsattn.errors import UserError, find_user_error, shown
 from tsattn.experiments.configs import SECTIONS
 from tsattn.experiments.sentences import sentence, under_key
@@ -64,6 +65,8 @@ class ExperimentParser(ArgumentParser):
         found = find_user_error(ex)
         if found is not None:  # a mistake found while building something keeps its own sentence
             raise UserError(under_key(str(found), message)) from found
+        for path in re.findall(r"class_path'?:? '([\w.]+)'|(?s:^Parser key \"data\".*)Given value: ([\w.]+)$", message):
+            class_at("".join(path), "class")  # the parser hides an error of its module
         in_memory = FrameDataModule, PanelDataModule  # cannot be typed
         known = {cls.__name__: cls for cls in _subclasses(ForecastDataModule) if cls not in in_memory}
         options = [option for action in self._actions for option in action.option_strings]
