@@ -218,7 +218,7 @@ def check_types(chosen: Mapping[str, Any], types: Mapping[str, Any], what: str) 
     """
     for name, value in chosen.items():
         if not _fits(value, types.get(name, Any)):
-            raise UserError(f"{what}: {name} must be {_readable(types[name])}, not {value!r}")
+            raise UserError(f"{what}: {name} must be {_readable(types[name])}, not {shown(repr(value))}")
 
 
 _WORDS: dict[Any, str] = {
@@ -228,7 +228,9 @@ _WORDS: dict[Any, str] = {
     bool: "true or false",
     type(None): "null",
     Sequence: "a list",
+    tuple: "a list",
     Mapping: "a mapping",
+    dict: "a mapping",
 }
 
 
@@ -238,12 +240,14 @@ def _fits(value: object, hint: Any) -> bool:
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in inner)
-    if origin is float:
-        origin = (int, float)
     if origin is not bool and isinstance(value, bool):
         return False
-    if origin is Sequence:
-        return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(x, inner[0]) for x in value)
+    if origin is float:  # not above the largest one
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    if origin in (Sequence, tuple):
+        return isinstance(value, origin) and not isinstance(value, str) and all(_fits(x, inner[0]) for x in value)
+    if origin in (Mapping, dict) and inner:
+        return isinstance(value, origin) and all(_fits(x, inner[1]) for x in value.values())
     return isinstance(value, origin)
 
 

@@ -21,8 +21,9 @@ from tsattn import Forecaster, load
 from tsattn.chronos import adapt
 from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
 from tsattn.errors import UserError
+from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.run_folder import RunFolder
 from tsattn.predictors import build_predictor, complete_predictor
-from tsattn.predictors.fitted import load_predictor
 from tsattn.task import Output
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -340,7 +341,7 @@ def test_a_folder_of_a_run_holds_all_and_no_plain_loader_opens_it(
     monkeypatch.setattr(
         "tsattn.chronos.forecasting.chronos_network.open_weights", lambda *_: pytest.fail("it was opened")
     )
-    again = load_predictor(tmp_path / "run" / "checkpoints" / "best.ckpt").predictor
+    again = fitted_in(RunFolder(tmp_path / "run")).predictor
     batch = toy_windows(toy_task(24, 6, 2))
     assert made.fitted is not None
     assert torch.equal(again(batch), made.fitted.predictor(batch))
