@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -51,9 +52,13 @@ def positive_number(name: str, value: Any) -> float:
     Raises:
         UserError: for anything else.
     """
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value <= sys.float_info.max:
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # a whole number beyond the largest float
+        number = math.inf
+    if not 0 < number < math.inf:
         raise UserError(f"{name} must be a number above 0, not {shown(repr(value))}")
-    return float(value)
+    return number
 
 
 def share(name: str, value: Any) -> float:

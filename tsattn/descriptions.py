@@ -86,7 +86,7 @@ def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[
         description = {"kind": description}
     if not isinstance(description, Mapping) or not isinstance(description.get("kind"), str):
         raise UserError(
-            f"{what} must be one of {one_of(table)}, or {{kind: NAME, argument: value}}, not {description!r}"
+            f"{what} must be one of {one_of(table)}, or {{kind: NAME, argument: value}}, not {shown(repr(description))}"
         )
     chosen = dict(description)
     return chosen.pop("kind"), chosen

@@ -62,6 +62,8 @@ class Scaler(PlainData):
         covariates = len(self.covariate_mean) == len(self.covariate_scale)
         if not (covariates and {C, *map(len, rows)} == {C} and len(self.series_mean) == len(self.series_scale) == S):
             raise UserError("a scaler needs a mean and a scale for each channel, series and covariate")
+        if not all(one > 0 for scales in (self.scale, self.covariate_scale, *self.series_scale) for one in scales):
+            raise UserError("the scales of a scaler must be above 0")
         if self.transform is not None and (len(self.transform.mean), len(self.transform.series_mean)) != (C, S):
             raise UserError("a transform must be of the channels and series of its scaler")
 

@@ -37,7 +37,7 @@ class Task(PlainData):
         covariate_categories: of each covariate, past ones first, the categories if it has some, else none; empty where
             all are numbers. A category is a number from 1 on in a batch, 0 one that is not here.
         time_zone: the name of that of the time stamps, into which others are converted; None of stamps without one, and
-            of steps; ``unknown`` of a model that was saved before it was kept.
+            of steps; ``unknown`` of one whose name does not lead back to it.
 
     Raises:
         UserError: for sizes below 1, or categories of other columns.

@@ -238,7 +238,7 @@ def test_fitted_saved_and_loaded_it_forecasts_the_same(
     content = json.loads((tmp_path / "model" / "forecaster.json").read_text())
     kind = made.predictor.description["attention"]
     assert content["predictor"]["attention"] == kind
-    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
+    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {"", ".json", ".safetensors"}
     assert not untrained(family, toy_frame).equals(forecast["predictions"])
 
 

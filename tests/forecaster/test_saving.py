@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import pytest
 import torch
 
 import tsattn
-from tests.forecaster.toys import SMALL, L, T, frame_of, set_in_json
+from tests.forecaster.toys import SMALL, L, T, frame_of, seal, set_in_json
+from tsattn.checksums import write_checksums
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -32,6 +34,7 @@ def test_a_saved_model_forecasts_and_scores_the_same(fitted: Forecaster, saved: 
     pd.testing.assert_frame_equal(loaded.predict(frame_of()), fitted.predict(frame_of()))
     pd.testing.assert_frame_equal(loaded.evaluate(frame_of(more=20)), fitted.evaluate(frame_of(more=20)))
     assert sorted(path.name for path in saved.iterdir()) == [
+        "SHA256SUMS",
         "copula.safetensors",
         "forecaster.json",
         "history.safetensors",
@@ -70,6 +73,7 @@ def test_a_folder_is_not_overwritten_unasked(fitted: Forecaster, saved: Path) ->
 
 def spoil_json(folder: Path) -> None:
     (folder / "forecaster.json").write_text("{")
+    seal(folder)
 
 
 def flip_byte(path: Path) -> None:
@@ -86,13 +90,17 @@ def flip_byte(path: Path) -> None:
         (lambda folder: set_in_json(folder, format="cake"), "not the folder of a model that tsattn has saved"),
         (
             lambda folder: set_in_json(folder, version=99),
-            "is of format 99, which a newer tsattn wrote; this one reads formats up to 2",
+            "is of format 99, and this version of tsattn reads format 2",
         ),
-        (lambda folder: (folder / "model.safetensors").unlink(), "damaged: .*model.safetensors"),
-        (lambda folder: flip_byte(folder / "model.safetensors"), "model.safetensors is not the file that was saved"),
+        (
+            lambda folder: (folder / "model.safetensors").unlink(),
+            "damaged: model.safetensors is not the file that was written",
+        ),
+        (lambda folder: flip_byte(folder / "model.safetensors"), "model.safetensors is not the file that was written"),
         (lambda folder: flip_byte(folder / "history.safetensors"), "history.safetensors is not the file that"),
         (lambda folder: set_in_json(folder, task={"data": "x"}), "damaged"),
-        (lambda folder: set_in_json(folder, sha256={"../../etc/passwd": "0"}), "damaged"),
+        (lambda folder: (folder / "SHA256SUMS").unlink(), "damaged: SHA256SUMS lacks forecaster.json"),
+        (lambda folder: write_checksums(folder, [folder / "model.safetensors"]), "SHA256SUMS lacks forecaster.json"),
     ],
 )
 def test_an_unknown_or_damaged_folder_is_refused(saved: Path, spoil: Any, message: str) -> None:
@@ -100,6 +108,52 @@ def test_an_unknown_or_damaged_folder_is_refused(saved: Path, spoil: Any, messag
     with pytest.raises(UserError, match=message) as caught:
         tsattn.load(saved)
     assert len(str(caught.value).splitlines()) == 1
+
+
+EDITS: list[Any] = [None, True, -1, 2.5, 10**400, "nonsense", [], {}]
+
+
+def edited(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
+    """Each value of plain data, of lists the first one, dropped or replaced: its path, the new value, all with it."""
+    for key, value in content.items() if isinstance(content, dict) else list(enumerate(content))[:1]:
+        for new in (one for one in EDITS if type(one) is not type(value) or one != value):
+            yield (*path, key), new, {**content, key: new} if isinstance(content, dict) else [new, *content[1:]]
+        if isinstance(content, dict):
+            yield (*path, key), "dropped", {name: one for name, one in content.items() if name != key}
+        if isinstance(value, dict | list):
+            for inner, new, changed in edited(value, (*path, key)):
+                whole = {**content, key: changed} if isinstance(content, dict) else [changed, *content[1:]]
+                yield inner, new, whole
+
+
+# where another value of the same type describes another model, or names another column
+FREE = {"mean", "scale", "series_mean", "series_scale", "covariate_mean", "season_length", "id_name", "time_name"}
+
+
+def test_an_edit_of_the_description_is_refused_or_changes_no_forecast(tmp_path: Path) -> None:
+    """Where the checksums are those of the edited file; as they were written, they refuse each edit."""
+    forecaster = Forecaster("seasonal_naive", prediction_length=2, calibrate=True, transform="log1p")
+    forecaster.fit(frame_of({"a": 200, "b": 190})).save(tmp_path / "model")
+    expected = forecaster.predict(level=50)
+    file = tmp_path / "model" / "forecaster.json"
+    refused = 0
+    for path, new, content in edited(json.loads(file.read_text())):
+        file.write_text(json.dumps(content))
+        if not refused:
+            with pytest.raises(UserError, match=r"damaged: forecaster.json is not the file that was written"):
+                tsattn.load(tmp_path / "model")
+        seal(tmp_path / "model")
+        try:
+            forecast = tsattn.load(tmp_path / "model").predict(level=50)
+        except UserError as error:
+            refused += len(str(error).splitlines()) == 1
+        except Exception as error:
+            raise AssertionError(f"{path} as {new!r}") from error
+        else:
+            refused += 1
+            if not FREE & {*path}:
+                pd.testing.assert_frame_equal(forecast, expected, obj=f"{path} as {new!r}")
+    assert refused > 500
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -156,9 +156,31 @@ class FittedSeries:
         fields["covariate_categories"] = {name: tuple(some) for name, some in categories}
         fields.update({name: arrays.get(name) for name in _ARRAYS})
         panel = Panel(time=times_of(arrays["time"], unit, zone), **fields)
+        _check_categories(panel)
         known = [*(panel.ids[number] for number in arrays[_KNOWN]), *earlier]
         until = dict(zip(known, times_of(arrays[_UNTIL], unit, zone), strict=True))
         return cls(panel, until, arrays[_ERRORS], is_complete, kind)
+
+
+def _check_categories(panel: Panel) -> None:
+    """Refuse a panel with numbers beyond its categories, or without categories for a column."""
+    columns: list[tuple[Any, Sequence[str]]] = []
+    if panel.static is not None:
+        columns = [*zip(panel.static.T, panel.static_categories, strict=True)]
+    for part, names in (
+        (panel.past_covariates, panel.past_names),
+        (panel.future_covariates, panel.future_names),
+        (panel.ahead, panel.future_names),
+    ):
+        covariates = [] if part is None else zip(part.T - 1, names, strict=True)  # counted from 1
+        columns += [
+            (column, panel.covariate_categories[name])
+            for column, name in covariates
+            if name in panel.covariate_categories
+        ]
+    for column, categories in columns:
+        if np.fmax.reduce(column, initial=-1) >= len(categories):
+            raise ValueError("a category is not among those of its column")
 
 
 def _stamps(panel: Panel, rows: NDArray[np.int64]) -> dict[Any, Any]:

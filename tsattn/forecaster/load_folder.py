@@ -65,6 +65,7 @@ def _check_agrees(forecaster: Forecaster, saved: SavedModel, path: Path) -> None
         **{name: (given[name], getattr(task, name)) for name in names},
         **{name: (given[name], getattr(output, name)) for name in ("quantiles", "distribution")},
         "scaling": (given["scaling"], fitted.scaler.scaling),
+        "transform": tuple(one and one["kind"] for one in (given["transform"], fitted.scaler.to_dict()["transform"])),
         "backbone": tuple(
             {**one.description, "context_length": None} for one in (forecaster.predictor, fitted.predictor)
         ),

@@ -11,7 +11,7 @@ from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.predictors.base import Predictor
-from tsattn.predictors.conformal import ConformalScores
+from tsattn.predictors.conformal import ConformalScores, intervals_of
 from tsattn.scaler import Scaler
 from tsattn.task import Output
 from tsattn.training.checkpoint_content import CheckpointContent, check_same, read_content
@@ -31,11 +31,19 @@ class FittedPredictor:
         predictor: built, fitted, on the CPU and in eval mode.
         scaler: takes its forecasts back to units.
         conformal: what its intervals are calibrated by; None where they are not.
+
+    Raises:
+        ValueError: for scores of other intervals than it forecasts.
     """
 
     predictor: Predictor
     scaler: Scaler
     conformal: ConformalScores | None = None
+
+    def __post_init__(self) -> None:
+        output = self.predictor.output or Output()
+        if self.conformal is not None and [*self.conformal.intervals] != intervals_of(output.quantiles):
+            raise ValueError("the predictor is calibrated for other intervals than it forecasts")
 
 
 def save_predictor(path: Path, fitted: FittedPredictor, **facts: Any) -> None:
@@ -90,7 +98,10 @@ def load_predictor(path: str | Path, description: Description, output: Output | 
     check_same(content.predictor, content.output, build_predictor(description).description, output)
     fitted = restored_predictor(content, checkpoint.get("state_dict", {}), "the checkpoint")
     saved = checkpoint.get(_CONFORMAL)
-    return fitted if saved is None else replace(fitted, conformal=ConformalScores.from_dict(saved))
+    try:
+        return fitted if saved is None else replace(fitted, conformal=ConformalScores.from_dict(saved))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the checkpoint is damaged: {error}") from error
 
 
 def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], source: str) -> FittedPredictor:
