@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -417,3 +418,31 @@ def test_lost_weights_are_one_sentence(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UserError, match=message):
             build_predictor({"kind": "chronos", "weights": weights}).build(toy_task(), Output(LEVELS))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"swaps": {"encoder.0": {"attention": "foreign_code.Attention", "convert": "copy"}}},
+            "weights import nothing",
+        ),
+        ({"attention_implementation": "somebody/kernels"}, "somebody/kernels is no attention_implementation"),
+    ],
+)
+def test_the_record_beside_the_weights_runs_nothing(
+    change: dict[str, Any], message: str, toy_frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "foreign_code.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = forecaster(described("bolt", "mlr")).fit(toy_frame)
+    assert made.fitted is not None
+    state = made.fitted.predictor.state_dict()
+    record = json.loads(state["backbone.record"].numpy().tobytes())
+    text = json.dumps({**record, **change}).encode()
+    state["backbone.record"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    again = build_predictor(made.predictor.description)
+    again.build(made.task, made.fitted.predictor.output or Output(), empty=True)
+    with pytest.raises((UserError, RuntimeError), match=message):
+        again.load_state_dict(state, assign=True)
+    assert "foreign_code" not in sys.modules

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,3 +149,42 @@ def test_a_run_that_was_trained_on_a_gpu_works_here(run: Path, monkeypatch: pyte
         assert main([command, "--run", str(run)]) == 0
     shutil.copy(run / BEST, run / "checkpoints" / "last.ckpt")
     assert main(["fit", "--resume", str(run), "--trainer.max_steps=9"]) == 0
+
+
+FOREIGN = {"the backbone": {"kind": "foreign_code.Net"}, "the attention": {"attention": "foreign_code.Attention"}}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_checkpoint_imports_nothing(what: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads it: its description is compared with that of the configuration before."""
+    (run.parent / "foreign_code.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(str(run.parent))
+    shutil.copytree(run, run.parent / "good")
+    content = checkpoint()
+    content["tsattn"]["predictor"] |= FOREIGN[what]
+    content["hyper_parameters"]["backbone"] |= FOREIGN[what]
+    for name in ("best.ckpt", "last.ckpt"):
+        torch.save(content, run / "checkpoints" / name)
+    write_checksums(run, [run / BEST])
+    given = ["--config", str(run / "config.yaml"), "--ckpt_path", str(run / BEST)]
+    for words in (
+        *([command, *given] for command in ("predict", "test", "validate", "fit")),
+        *([command, "--run", str(run)] for command in ("predict", "test", "export", "attention")),
+        ["predict", "--run", str(run.parent / "good"), "--ckpt_path", str(run / BEST)],
+        ["export", "--run", str(run.parent / "good"), "--ckpt_path", str(run / BEST)],
+        *(["fit", option, str(run)] for option in ("--resume", "--start")),
+    ):
+        assert main(words) == 2, words
+        assert "foreign_code" not in sys.modules, words
+    forecaster = tsattn.load(run.parent / "good")
+    for call in (
+        lambda: tsattn.load(run),
+        lambda: forecaster.fit(SAVED / "sales.csv", checkpoint=run / BEST),
+        lambda: ForecastingModule.load_from_checkpoint(run / BEST),
+        lambda: ForecastingModule.load_from_checkpoint(run / BEST, backbone="patchtst"),
+    ):
+        with pytest.raises(
+            UserError, match="the checkpoint is of another model|holds no backbone|weights import nothing"
+        ):
+            call()
+    assert "foreign_code" not in sys.modules
