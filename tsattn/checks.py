@@ -52,13 +52,20 @@ def positive_number(name: str, value: Any) -> float:
     Raises:
         UserError: for anything else.
     """
-    try:
-        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    except OverflowError:  # a whole number beyond the largest float
-        number = math.inf
+    number = _number(value)
     if not 0 < number < math.inf:
         raise UserError(f"{name} must be a number above 0, not {shown(repr(value))}")
     return number
+
+
+def _number(value: Any) -> float:
+    """NaN for what is no number; infinite for a whole number beyond the largest float."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def share(name: str, value: Any) -> float:
@@ -67,9 +74,10 @@ def share(name: str, value: Any) -> float:
     Raises:
         UserError: for anything else.
     """
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= 1:
+    number = _number(value)
+    if not 0 <= number <= 1:
         raise UserError(f"{name} must be a number from 0 to 1, not {shown(repr(value))}")
-    return float(value)
+    return number
 
 
 def calibration_share(value: Any) -> float | None:
@@ -86,12 +94,13 @@ def calibration_share(value: Any) -> float | None:
     """
     if isinstance(value, bool):
         return 1.0 if value else None
-    if not isinstance(value, Real) or not 0 < value < 1:
+    number = _number(value)
+    if not 0 < number < 1:
         raise UserError(
             "calibrate must be true, false, or the share of the rows for validation that calibrate alone, between 0 "
             f"and 1, not {shown(repr(value))}"
         )
-    return float(value)
+    return number
 
 
 def levels(quantiles: Any) -> tuple[float, ...]:

@@ -70,7 +70,8 @@ class FrameKind:
         if importlib.util.find_spec(self.library) is None:
             raise UserError(f"the series were frames of {self.library}, which is not installed here: give a frame")
         table = pa.Table.from_pandas(frame, preserve_index=False)
-        made = nw.from_arrow(table, backend=self.library)
+        backend: Any = self.library
+        made = nw.from_arrow(table, backend=backend)
         if self.has_dates:
             are_midnights = [name for name in times if (frame[name] == frame[name].dt.normalize()).all()]
             made = made.with_columns(nw.col(*are_midnights).cast(nw.Date)) if are_midnights else made
