@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self, get_type_hints
 
 from tsattn.descriptions import check_types
-from tsattn.errors import one_of
+from tsattn.errors import shown
 
 __all__ = ["PlainData", "typed"]
 
@@ -46,8 +46,11 @@ def typed(data: object, types: Mapping[str, Any], what: str) -> dict[str, Any]:
         TypeError: for anything but these names, each of them.
         UserError: for a value of another type.
     """
-    if not isinstance(data, Mapping) or {*data} != {*types}:
-        raise TypeError(f"{what} has the fields {one_of(types)}")
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{what} must be a mapping, not {shown(repr(data))}")
+    for name in {**types, **data}:
+        if name not in types or name not in data:
+            raise TypeError(f"{what} {'lacks' if name in types else 'has no'} {shown(repr(name))}")
     values = {name: _tuples(data[name]) for name in types}
     check_types(values, types, what)
     return values
