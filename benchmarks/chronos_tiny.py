@@ -35,8 +35,8 @@ from tsattn.checksums import sha256
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.measuring import measured
+from tsattn.experiments.reopened import fitted_in
 from tsattn.predictors import build_predictor
-from tsattn.predictors.fitted import load_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.pretrained.bolt_file import BoltModel, find_weights, read_model, save_bolt, shipped_names
 from tsattn.saved_folders import write_text
@@ -55,7 +55,7 @@ def export(runs: list[Path], output: Path, *, half: bool) -> None:
     best = min(runs, key=lambda run: errors[run])
     for run in runs:
         print(f"{run}: validation error {errors[run]:.4f}{' *' if run == best else ''}")
-    fitted = load_predictor(RunFolder(best).best)
+    fitted = fitted_in(RunFolder(best), RunFolder(best).best)
     predictor, task, quantiles = fitted.predictor, fitted.predictor.task, fitted.predictor.output
     if not isinstance(predictor, NetworkPredictor) or not isinstance(predictor.backbone, ChronosBolt):
         raise UserError(f"{best} trained {predictor.name}, and not a chronos_bolt")

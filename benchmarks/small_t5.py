@@ -18,7 +18,7 @@ from random_chronos import random_t5
 from tsattn import run
 from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
 from tsattn.experiments import RunFolder
-from tsattn.predictors.fitted import load_predictor
+from tsattn.experiments.reopened import fitted_in
 
 SIZES = {"d_model": 32, "d_kv": 16, "num_heads": 2, "d_ff": 64, "num_layers": 2}
 CONTEXT, HORIZON, TOKENS = 96, 16, 128
@@ -45,7 +45,7 @@ def main() -> int:
             "trainer": {"max_steps": options.steps, "accelerator": "cpu", "gradient_clip_val": 1.0},
         }
         run(experiment, Path(folder) / "run")
-        network = load_predictor(RunFolder(Path(folder) / "run").best).predictor.backbone
+        network = fitted_in(RunFolder(Path(folder) / "run")).predictor.backbone
         assert isinstance(network, ChronosNetwork)
         assert network.model is not None
         network.model.save_pretrained(options.output)

@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,22 @@ def nothing() -> None:
     """What comes before a command that is run as it is."""
 
 
+LIMIT = 1000.0  # seconds for what takes a few, on a machine that has much else to do
+
+
+def wait_for(what: Callable[[], object], why: Callable[[], str] = lambda: "it never came") -> None:
+    """Wait until something holds.
+
+    Args:
+        what: says whether it does.
+        why: says what to tell where it never does.
+    """
+    until = time.monotonic() + LIMIT
+    while not what():
+        assert time.monotonic() < until, why()
+        time.sleep(0.02)
+
+
 class Worker:
     """A process that runs a command; what it says goes into a file.
 
@@ -71,10 +88,12 @@ class Worker:
         self.process.kill()
         self.process.join()
 
-    def end(self, seconds: float = 240) -> int:
+    def end(self) -> int:
         """Its exit code, once it has ended by itself."""
-        self.process.join(seconds)
-        assert self.process.exitcode is not None, self.said()
+        self.process.join(LIMIT)
+        if self.process.exitcode is None:
+            self.kill()
+            raise AssertionError(f"it did not end: {self.said()}")
         return self.process.exitcode
 
 

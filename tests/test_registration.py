@@ -20,7 +20,7 @@ from tsattn.cli import main
 from tsattn.data import DATA_MODULES, ForecastDataModule
 from tsattn.descriptions import class_of, import_path, imported
 from tsattn.errors import UserError
-from tsattn.experiments.schema import ExperimentParser, add_experiment
+from tsattn.experiments.schema import ExperimentParser, add_experiment, completed
 from tsattn.predictors import PREDICTORS, Predictor, build_predictor, predictor_kinds
 from tsattn.task import Task
 
@@ -104,6 +104,41 @@ def test_one_line_names_a_data_set_for_yaml_and_command_line(my_package: str, mo
 def test_what_is_no_import_path_of_a_kind_is_refused(path: str) -> None:
     with pytest.raises(UserError, match=re.escape(f"unknown toy {path!r}; valid: mine")):
         class_of(path, what="toy", table={"mine": "nowhere.Mine"}, base=Predictor)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "message"),
+    [
+        ("import not_installed", ModuleNotFoundError, "No module named 'not_installed'"),
+        ("from tsattn import nothing", ImportError, "cannot import name 'nothing'"),
+        ("import math; math.cake", AttributeError, "module 'math' has no attribute 'cake'"),
+        ("1 / 0", ZeroDivisionError, "division by zero"),
+        ("def f(:", SyntaxError, "invalid syntax"),
+        ("import sys; sys.exit('no GPU')", SystemExit, "no GPU"),
+    ],
+)
+def test_an_error_of_a_module_that_a_kind_lies_in_is_shown(
+    line: str, cause: type[BaseException], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_one.py").write_text(f"{line}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sentence = f"attention broken_one.Mine: broken_one cannot be imported ({cause.__name__}: {message}"
+    with pytest.raises(UserError, match=re.escape(sentence)) as caught:
+        build_attention({"kind": "broken_one.Mine"}, d_model=8, num_heads=2)
+    assert isinstance(caught.value.__cause__, cause)
+
+
+@pytest.mark.parametrize("line", ["import not_installed", "1 / 0"])
+@pytest.mark.parametrize("key", ["data", "callbacks"])
+def test_an_error_of_a_module_that_a_class_path_names_is_shown(
+    line: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_two.py").write_text(f"{line}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    named = {"class_path": "broken_two.Mine"}
+    content = {"data": named} if key == "data" else {"data": "CO2DataModule", "trainer": {"callbacks": [named]}}
+    with pytest.raises(UserError, match=r"class broken_two.Mine: broken_two cannot be imported \(\w+Error: \w+"):
+        completed(content)
 
 
 @pytest.mark.usefixtures("undrawn", "short_ridge")

@@ -28,7 +28,7 @@ SERIES = Scaler(
 
 def test_a_scaler_travels_as_plain_data() -> None:
     assert Scaler.from_dict(json.loads(json.dumps(SERIES.to_dict()))) == SERIES
-    with pytest.raises(TypeError, match="spread"):
+    with pytest.raises(TypeError, match="Scaler has no 'spread'"):
         Scaler.from_dict({**SERIES.to_dict(), "spread": 1.0})
 
 

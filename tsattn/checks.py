@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterable
 from numbers import Integral, Real
 from pathlib import Path
@@ -29,7 +30,7 @@ __all__ = [
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 
 
-def whole_number(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+def whole_number(name: str, value: Any, least: int = 1, most: int = sys.maxsize) -> int:
     """An int, of Python or numpy.
 
     Raises:
@@ -40,8 +41,8 @@ def whole_number(name: str, value: Any, least: int = 1, most: int | None = None)
     number = int(value)
     if number < least:
         raise UserError(f"{name} must be at least {least}, not {number}")
-    if most is not None and number > most:
-        raise UserError(f"{name} must be at most {most}, not {number}")
+    if number > most:
+        raise UserError(f"{name} must be at most {most}, not {shown(number)}")
     return number
 
 
@@ -51,9 +52,20 @@ def positive_number(name: str, value: Any) -> float:
     Raises:
         UserError: for anything else.
     """
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < math.inf:
+    number = _number(value)
+    if not 0 < number < math.inf:
         raise UserError(f"{name} must be a number above 0, not {shown(repr(value))}")
-    return float(value)
+    return number
+
+
+def _number(value: Any) -> float:
+    """NaN for what is no number; infinite for a whole number beyond the largest float."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def share(name: str, value: Any) -> float:
@@ -62,9 +74,10 @@ def share(name: str, value: Any) -> float:
     Raises:
         UserError: for anything else.
     """
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) <= 1:
+    number = _number(value)
+    if not 0 <= number <= 1:
         raise UserError(f"{name} must be a number from 0 to 1, not {shown(repr(value))}")
-    return float(value)
+    return number
 
 
 def calibration_share(value: Any) -> float | None:
@@ -81,12 +94,13 @@ def calibration_share(value: Any) -> float | None:
     """
     if isinstance(value, bool):
         return 1.0 if value else None
-    if not isinstance(value, Real) or not 0 < float(value) < 1:
+    number = _number(value)
+    if not 0 < number < 1:
         raise UserError(
             "calibrate must be true, false, or the share of the rows for validation that calibrate alone, between 0 "
             f"and 1, not {shown(repr(value))}"
         )
-    return float(value)
+    return number
 
 
 def levels(quantiles: Any) -> tuple[float, ...]:
@@ -118,17 +132,22 @@ def check_accelerator(name: Any) -> None:
 def has_accelerator(name: Any) -> bool:
     """Whether this machine has one of the accelerators."""
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
-    return {"auto": True, "cpu": True, "gpu": cuda or mps, "cuda": cuda, "mps": mps}.get(name, False)
+    there = {"auto": True, "cpu": True, "gpu": cuda or mps, "cuda": cuda, "mps": mps}
+    return isinstance(name, str) and there.get(name, False)
 
 
-def folder_path(folder: Any) -> Path:
+def folder_path(folder: Any, name: str = "folder") -> Path:
     """A path, ``~`` being the user's home.
+
+    Args:
+        folder: the path of a folder or a file.
+        name: which of the two, for the message.
 
     Raises:
         UserError: for what is no path.
     """
     if not isinstance(folder, str | os.PathLike):
-        raise UserError(f"the folder must be a path, not {shown(repr(folder))}")
+        raise UserError(f"the {name} must be a path, not {shown(repr(folder))}")
     try:
         return Path(folder).expanduser()
     except RuntimeError as error:  # of a user who has no home

@@ -26,15 +26,19 @@ def write_checksums(folder: Path, files: Iterable[Path]) -> None:
     write_text(folder / CHECKSUMS, "".join(lines))
 
 
-def check_checksums(folder: Path) -> None:
+def check_checksums(folder: Path) -> list[str]:
     """Compare the files of a folder with their checksums; a folder without any is taken as it is.
+
+    Returns:
+        the names of the files that have one.
 
     Raises:
         UserError: naming the file that is another, or is not there.
     """
     sums = folder / CHECKSUMS
     if not sums.exists():
-        return
+        return []
+    names = []
     try:
         lines = sums.read_text(encoding="utf-8").splitlines()
         if not lines:
@@ -43,7 +47,9 @@ def check_checksums(folder: Path) -> None:
             digest, name = line.split(maxsplit=1)
             if not (folder / name).is_file() or sha256(folder / name) != digest:
                 raise UserError(f"{folder} is damaged: {name} is not the file that was written")
+            names.append(name)
     except UserError:
         raise
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is damaged: {CHECKSUMS} cannot be read") from error
+    return names

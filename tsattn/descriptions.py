@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin
 
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, one_of, shown
 
 __all__ = [
     "DEFAULT_BACKBONE",
@@ -23,6 +24,7 @@ __all__ = [
     "Description",
     "check_names",
     "check_types",
+    "class_at",
     "class_of",
     "defaults",
     "difference",
@@ -31,6 +33,7 @@ __all__ = [
     "keyword_arguments",
     "named",
     "parse",
+    "refuse_imports",
 ]
 
 Description: TypeAlias = str | Mapping[str, Any]
@@ -83,7 +86,7 @@ def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[
         description = {"kind": description}
     if not isinstance(description, Mapping) or not isinstance(description.get("kind"), str):
         raise UserError(
-            f"{what} must be one of {one_of(table)}, or {{kind: NAME, argument: value}}, not {description!r}"
+            f"{what} must be one of {one_of(table)}, or {{kind: NAME, argument: value}}, not {shown(repr(description))}"
         )
     chosen = dict(description)
     return chosen.pop("kind"), chosen
@@ -93,17 +96,63 @@ def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> 
     """The class that a kind of a table names, or an import path of somebody's own; see `parse`.
 
     Raises:
-        UserError: for another kind; the message lists the valid ones.
+        UserError: for another kind; the message lists the valid ones. Also for a module that raises an error while it
+            is imported, which is the cause.
     """
     if kind in table:
         return imported(table[kind])  # type: ignore[no-any-return]
-    try:
-        found = imported(kind)
-    except (ImportError, AttributeError):
-        found = None
-    if not (inspect.isclass(found) and issubclass(found, base)):
+    found = class_at(kind, what)
+    if found is None or not issubclass(found, base):
         raise UserError(f"unknown {what} {kind!r}; valid: {one_of(table)}")
     return found
+
+
+def class_at(path: str, what: str) -> type[Any] | None:
+    """The class that an import path names; None where there is no such module, or no class of that name in it.
+
+    Args:
+        path: ``package.module.Name``.
+        what: the word for it in messages.
+
+    Raises:
+        UserError: for a module that raises an error while it is imported, which is the cause.
+    """
+    module, _, name = path.rpartition(".")
+    if not module or not all(map(str.isidentifier, path.split("."))):
+        return None
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except (Exception, SystemExit) as error:  # a module of the user may raise anything
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            return None
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{what} {path}: {module} cannot be imported ({reason})") from error
+    return found if inspect.isclass(found) else None
+
+
+def refuse_imports(description: object, source: str) -> None:
+    """Refuse a description that would import a module, as those in weight files must not.
+
+    A text with a dot counts as an import path, wherever it stands. A class that is imported already is no danger.
+
+    Args:
+        description: plain data.
+        source: the file that it is from, for the message.
+
+    Raises:
+        UserError: naming the module.
+    """
+    if isinstance(description, Mapping | list | tuple):
+        for part in description.values() if isinstance(description, Mapping) else description:
+            refuse_imports(part, source)
+    elif isinstance(description, str) and "." in description:
+        module, _, name = description.rpartition(".")
+        # not getattr, which imports what a module loads lazily
+        if not inspect.isclass(vars(sys.modules.get(module, object)).get(name)):
+            raise UserError(
+                f"{source} names {shown(description)}, and weights import nothing. If you trust that module, import it "
+                "first, then load again"
+            )
 
 
 def imported(path: str) -> Any:
@@ -169,7 +218,7 @@ def check_types(chosen: Mapping[str, Any], types: Mapping[str, Any], what: str) 
     """
     for name, value in chosen.items():
         if not _fits(value, types.get(name, Any)):
-            raise UserError(f"{what}: {name} must be {_readable(types[name])}, not {value!r}")
+            raise UserError(f"{what}: {name} must be {_readable(types[name])}, not {shown(repr(value))}")
 
 
 _WORDS: dict[Any, str] = {
@@ -179,7 +228,9 @@ _WORDS: dict[Any, str] = {
     bool: "true or false",
     type(None): "null",
     Sequence: "a list",
+    tuple: "a list",
     Mapping: "a mapping",
+    dict: "a mapping",
 }
 
 
@@ -189,12 +240,14 @@ def _fits(value: object, hint: Any) -> bool:
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in inner)
-    if origin is float:
-        origin = (int, float)
     if origin is not bool and isinstance(value, bool):
         return False
-    if origin is Sequence:
-        return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(x, inner[0]) for x in value)
+    if origin is float:  # not above the largest one
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    if origin in (Sequence, tuple):
+        return isinstance(value, origin) and not isinstance(value, str) and all(_fits(x, inner[0]) for x in value)
+    if origin in (Mapping, dict) and inner:
+        return isinstance(value, origin) and all(_fits(x, inner[1]) for x in value.values())
     return isinstance(value, origin)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
-__all__ = ["PlainData"]
+from tsattn.descriptions import check_types
+from tsattn.errors import shown
+
+__all__ = ["PlainData", "typed"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,32 @@ class PlainData:
         """The inverse of `to_dict`.
 
         Raises:
-            TypeError: for a field that the record does not have, or one that is lacking.
+            TypeError: for anything but its fields, each of them by name.
+            UserError: for a value of another type than its field has.
         """
-        return cls(**{name: _tuples(value) for name, value in data.items()})
+        return cls(**typed(data, get_type_hints(cls), cls.__name__))
+
+
+def typed(data: object, types: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Plain data that was saved, with tuples for lists.
+
+    Args:
+        data: by name.
+        types: the annotation of each name.
+        what: the data are, for messages.
+
+    Raises:
+        TypeError: for anything but these names, each of them.
+        UserError: for a value of another type.
+    """
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{what} must be a mapping, not {shown(repr(data))}")
+    for name in {**types, **data}:
+        if name not in types or name not in data:
+            raise TypeError(f"{what} {'lacks' if name in types else 'has no'} {shown(repr(name))}")
+    values = {name: _tuples(data[name]) for name in types}
+    check_types(values, types, what)
+    return values
 
 
 def _lists(value: Any) -> Any:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from tsattn.constants import EXACT, ModuleWithConstants
-from tsattn.errors import UserError
+from tsattn.errors import UserError, shown
 from tsattn.plain_data import PlainData
 from tsattn.target_transform import SeriesTransform, TargetTransform, restored, transformed_tensor
 
-__all__ = ["Scaler", "Units"]
+__all__ = ["Scaler", "SeriesId", "Units"]
+
+SeriesId: TypeAlias = str | int | float | bool | tuple[Any, ...] | None
+"""The id of a series as plain data."""
 
 
 @dataclass(frozen=True)
@@ -37,25 +40,40 @@ class Scaler(PlainData):
         covariate_mean: P + F means, past covariates first.
         covariate_scale: P + F standard deviations.
         transform: of the targets before they are scaled; None where they are scaled as they are.
+
+    Raises:
+        UserError: for another scaling, or numbers of other series or channels than it has.
     """
 
     mean: tuple[float, ...]
     scale: tuple[float, ...]
     scaling: str = "global"
-    ids: tuple[Any, ...] = ()
+    ids: tuple[SeriesId, ...] = ()
     series_mean: tuple[tuple[float, ...], ...] = ()
     series_scale: tuple[tuple[float, ...], ...] = ()
     covariate_mean: tuple[float, ...] = ()
     covariate_scale: tuple[float, ...] = ()
     transform: TargetTransform | None = None
 
+    def __post_init__(self) -> None:
+        if self.scaling not in ("global", "series"):
+            raise UserError(f"scaling must be global or series, not {shown(self.scaling)}")
+        C, S = len(self.mean), len(self.ids)
+        rows = (self.scale, *self.series_mean, *self.series_scale)
+        covariates = len(self.covariate_mean) == len(self.covariate_scale)
+        if not (covariates and {C, *map(len, rows)} == {C} and len(self.series_mean) == len(self.series_scale) == S):
+            raise UserError("a scaler needs a mean and a scale for each channel, series and covariate")
+        if not all(one > 0 for scales in (self.scale, self.covariate_scale, *self.series_scale) for one in scales):
+            raise UserError("the scales of a scaler must be above 0")
+        if self.transform is not None and (len(self.transform.mean), len(self.transform.series_mean)) != (C, S):
+            raise UserError("a transform must be of the channels and series of its scaler")
+
     @classmethod
     @override
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        transform = data.get("transform")
-        return super().from_dict(
-            data if transform is None else {**data, "transform": TargetTransform.from_dict(transform)}
-        )
+        if isinstance(data, Mapping) and data.get("transform") is not None:
+            data = {**data, "transform": TargetTransform.from_dict(data["transform"])}
+        return super().from_dict(data)
 
     def units(self) -> Units:
         """The units of the series of `ids`, in that order; `(1, C)` where all share one scale."""

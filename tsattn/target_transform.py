@@ -54,6 +54,9 @@ class TargetTransform(PlainData):
         series_lambdas: S times C of them, where each series has its own.
         series_mean: S times C means, where each series has a scale of its own.
         series_scale: S times C standard deviations.
+
+    Raises:
+        UserError: for another kind, or numbers of other series or channels.
     """
 
     kind: str
@@ -63,6 +66,14 @@ class TargetTransform(PlainData):
     series_lambdas: tuple[tuple[float, ...], ...] = ()
     series_mean: tuple[tuple[float, ...], ...] = ()
     series_scale: tuple[tuple[float, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in TRANSFORMS:
+            raise UserError(f"unknown transform {shown(self.kind)}; valid: {one_of(TRANSFORMS)}")
+        C, S = len(self.mean), len(self.series_mean)
+        rows = (self.lambdas, self.scale, *self.series_lambdas, *self.series_mean, *self.series_scale)
+        if {C, *map(len, rows)} != {C} or len(self.series_scale) != S or len(self.series_lambdas) not in (0, S):
+            raise UserError("a transform needs a lambda, a mean and a scale for each channel and series")
 
     @property
     def of_all(self) -> SeriesTransform:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, one_of, shown, whole_number
 from tsattn.plain_data import PlainData
 
 __all__ = ["DISTRIBUTIONS", "MEDIAN", "UNKNOWN_ZONE", "Output", "Task", "check_quantiles", "rounded_level"]
@@ -36,7 +37,10 @@ class Task(PlainData):
         covariate_categories: of each covariate, past ones first, the categories if it has some, else none; empty where
             all are numbers. A category is a number from 1 on in a batch, 0 one that is not here.
         time_zone: the name of that of the time stamps, into which others are converted; None of stamps without one, and
-            of steps; ``unknown`` of a model that was saved before it was kept.
+            of steps; ``unknown`` of one whose name does not lead back to it.
+
+    Raises:
+        UserError: for sizes below 1, or categories of other columns.
     """
 
     data: str
@@ -51,6 +55,14 @@ class Task(PlainData):
     categories: tuple[tuple[str, ...], ...] = ()
     covariate_categories: tuple[tuple[str, ...], ...] = ()
     time_zone: str | None = UNKNOWN_ZONE
+
+    def __post_init__(self) -> None:
+        for name in ("context_length", "prediction_length", "season_length"):
+            if whole_number(name, getattr(self, name)) > sys.maxsize:
+                raise UserError(f"{name} must be at most {sys.maxsize}")
+        covariates = len(self.past_covariates) + len(self.future_covariates)
+        if len(self.categories) != len(self.static) or len(self.covariate_categories) not in (0, covariates):
+            raise UserError("the categories of a task must be those of its columns")
 
     def agrees_with(self, other: Task) -> bool:
         """Whether it is the same, as far as both time zones are known."""

@@ -21,7 +21,7 @@ import torch
 from benchmarks.paper.character_transformer import CharacterTransformer
 from tsattn.errors import UserError
 from tsattn.experiments import RunFolder
-from tsattn.predictors.fitted import load_predictor
+from tsattn.experiments.reopened import fitted_in
 
 __all__ = ["main", "written"]
 
@@ -38,10 +38,10 @@ def written(run: Path, prompt: str, characters: int, seed: int = 1) -> str:
     Raises:
         UserError: if there is none, or the text is longer than its pieces.
     """
-    checkpoint = RunFolder(run).best
-    if not checkpoint.is_file():
-        raise UserError(f"{run} holds no finished run: valid is a folder with {checkpoint.relative_to(run)}")
-    model = getattr(load_predictor(checkpoint).predictor, "backbone", None)
+    folder = RunFolder(run)
+    if not folder.best.is_file():
+        raise UserError(f"{run} holds no finished run: valid is a folder with {folder.best.relative_to(run)}")
+    model = getattr(fitted_in(folder, folder.best).predictor, "backbone", None)
     if not isinstance(model, CharacterTransformer):
         raise UserError(f"{run} is not the run of a language model")
     text = torch.tensor([list(prompt.encode())])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from tsattn import Forecaster, load
 from tsattn.chronos import adapt
 from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
 from tsattn.errors import UserError
+from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.run_folder import RunFolder
 from tsattn.predictors import build_predictor, complete_predictor
-from tsattn.predictors.fitted import load_predictor
 from tsattn.task import Output
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -237,7 +239,7 @@ def test_fitted_saved_and_loaded_it_forecasts_the_same(
     content = json.loads((tmp_path / "model" / "forecaster.json").read_text())
     kind = made.predictor.description["attention"]
     assert content["predictor"]["attention"] == kind
-    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
+    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {"", ".json", ".safetensors"}
     assert not untrained(family, toy_frame).equals(forecast["predictions"])
 
 
@@ -340,7 +342,7 @@ def test_a_folder_of_a_run_holds_all_and_no_plain_loader_opens_it(
     monkeypatch.setattr(
         "tsattn.chronos.forecasting.chronos_network.open_weights", lambda *_: pytest.fail("it was opened")
     )
-    again = load_predictor(tmp_path / "run" / "checkpoints" / "best.ckpt").predictor
+    again = fitted_in(RunFolder(tmp_path / "run")).predictor
     batch = toy_windows(toy_task(24, 6, 2))
     assert made.fitted is not None
     assert torch.equal(again(batch), made.fitted.predictor(batch))
@@ -416,3 +418,31 @@ def test_lost_weights_are_one_sentence(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UserError, match=message):
             build_predictor({"kind": "chronos", "weights": weights}).build(toy_task(), Output(LEVELS))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"swaps": {"encoder.0": {"attention": "foreign_code.Attention", "convert": "copy"}}},
+            "weights import nothing",
+        ),
+        ({"attention_implementation": "somebody/kernels"}, "somebody/kernels is no attention_implementation"),
+    ],
+)
+def test_the_record_beside_the_weights_runs_nothing(
+    change: dict[str, Any], message: str, toy_frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "foreign_code.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = forecaster(described("bolt", "mlr")).fit(toy_frame)
+    assert made.fitted is not None
+    state = made.fitted.predictor.state_dict()
+    record = json.loads(state["backbone.record"].numpy().tobytes())
+    text = json.dumps({**record, **change}).encode()
+    state["backbone.record"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    again = build_predictor(made.predictor.description)
+    again.build(made.task, made.fitted.predictor.output or Output(), empty=True)
+    with pytest.raises((UserError, RuntimeError), match=message):
+        again.load_state_dict(state, assign=True)
+    assert "foreign_code" not in sys.modules

@@ -11,6 +11,7 @@ import torch
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tests.pretrained.small_models import save_small
+from tsattn.checksums import write_checksums
 from tsattn.chronos import adapt, load_adapted, open_pipeline
 from tsattn.chronos.models.bolt_pipeline import bolt_pipeline
 from tsattn.errors import UserError
@@ -107,13 +108,18 @@ def test_folders_that_are_not_right_are_refused(tmp_path: Path) -> None:
         ("format", "x", "not the folder of an adapted model"),
         ("swaps", {"encoder.0": {"attention": "btt", "convert": "project"}}, "is damaged: "),
         ("family", "t6", "is damaged: "),
+        ("attention_implementation", "somebody/kernels", "is damaged: somebody/kernels is no attention_implementation"),
     ]:
         (folder / "adapted.json").write_text(json.dumps(record | {name: value}))
+        with pytest.raises(UserError, match=r"damaged: adapted.json is not the file that was written"):
+            load_adapted(folder)
+        write_checksums(folder, [folder / "adapted.json", folder / "adapted.safetensors"])
         with pytest.raises(UserError, match=message):
             load_adapted(folder)
     (folder / "adapted.json").write_text(json.dumps(record))
+    write_checksums(folder, [folder / "adapted.json", folder / "adapted.safetensors"])
     (folder / "adapted.safetensors").write_bytes((folder / "adapted.safetensors").read_bytes()[:-4] + b"\0\0\0\0")
-    with pytest.raises(UserError, match=r"damaged: adapted.safetensors is not the file that was saved"):
+    with pytest.raises(UserError, match=r"damaged: adapted.safetensors is not the file that was written"):
         load_adapted(folder)
 
 

@@ -112,6 +112,12 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--data", "CO2DataModule", "--data.name", "x"], "to PublicDataModule; add `--data PublicDataModule`"),
         (["fit", "--data.name", "weather"], "names no class; give `--config NAME`, `--data CSVDataModule --data.path"),
         (["fit", "--data", "CSVDataModule"], "--data.path is missing"),
+        (["fit", "--config"], "--config needs a value"),
+        (["fit", "--config", "CO2_mlr.yml"], "no configuration CO2_mlr.yml (did you mean co2_mlr.yaml?): neither"),
+        (["fit", "--config", "co2_mlr.yaml", "--atention", "swa"], "--atention (did you mean --attention?)"),
+        (["fit", "--config", "co2_mlr.yaml", "--refit", "true"], "--refit takes no value, not true"),
+        (["fit", "--config", "co2_mlr.yaml", "--run=a", "--run=b"], "--run is given 2 times, as a, b; give it once"),
+        (["predict", "--run=r", "--input=a.csv", "--input=b.csv"], "--input is given 2 times, as a.csv, b.csv; give"),
         (["fit", "--confg", "co2_mlr.yaml"], "unknown argument --confg (did you mean --config?)"),
         (["fit", "--config", "co2_mlr.yaml", "word"], "unknown argument word"),
         (["fit", "sales.csv"], "a file is given to an option, not alone: --data CSVDataModule --data.path sales.csv"),
@@ -248,6 +254,35 @@ def test_what_predict_refuses(
     assert not (run / "forecast.csv").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "--input", "mine.csv", "--output", "mine.csv"],
+        ["predict", "--output", "data.csv"],
+        ["test", "--by", "step", "--output", "data.csv"],
+        ["attention", "--output", "data.csv"],
+    ],
+    ids=" ".join,
+)
+def test_an_input_is_never_overwritten(
+    trained: tuple[Path, Path],
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    csv, run = trained
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.csv", "data.csv"):
+        shutil.copy(csv, name)
+    command, *options = words
+    typed = [command, "--run", str(run), "--data.path", "data.csv", *options, "--overwrite"]
+    if command == "predict" and "--input" in words:
+        typed = [command, "--run", str(run), *options, "--overwrite"]
+    assert f"{words[-1]} is read as input and would be lost" in refusal(typed, capsys)
+    assert Path(words[-1]).read_bytes() == csv.read_bytes()
+
+
 def test_debug_shows_where_it_went_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["foo", "--debug"]) == 2
     said = capsys.readouterr().err
@@ -283,3 +318,27 @@ def test_fit_refuses_the_same_folder_twice(toy_csv: Path, tmp_path: Path, capsys
     assert fit(toy_csv, tmp_path / "run") == 2
     assert "exists already" in capsys.readouterr().err
     assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["fit", "--config", "etth1_mlr.yaml", "--run", ""], "--run"),
+        (["fit", "--config=etth1_mlr.yaml", "--resume="], "--resume"),
+        (["fit", "--config", ""], "--config"),
+        (["fit", "--data=CSVDataModule", "--data.path="], "--data.path"),
+        (["predict", "--run", "run", "--output", ""], "--output"),
+        (["predict", "--run", "run", "--input="], "--input"),
+        (["tune", "--config=etth1_mlr.yaml", "--search=mlr", "--study", ""], "--study"),
+        (["benchmark", "--suite", "ett", "--folder="], "--folder"),
+        (["export", "--run", "run", "--output="], "--output"),
+        (["report", "run", "--output", ""], "--output"),
+        (["datasets", "fetch", ""], "a word"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_empty_value_is_not_taken_for_none(
+    words: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refusal(words, capsys) == f"error: {name} is empty; give a value, or leave it out"

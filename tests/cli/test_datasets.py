@@ -130,6 +130,7 @@ def test_fetch_without_a_connection_says_where_to_put_the_file(
         (["list", "--rot", "x"], "unknown argument --rot (did you mean --root?); valid: --root"),
         (["list", "weather"], "unknown argument weather"),
         (["list", "--root"], "--root needs a value"),
+        (["diagnose", "x.csv", "--prediction_length", "2.5"], "--prediction_length must be a whole number, not 2.5"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

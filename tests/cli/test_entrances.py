@@ -16,7 +16,8 @@ import yaml
 
 import tsattn
 from tsattn.cli import main
-from tsattn.predictors.fitted import load_predictor
+from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.run_folder import RunFolder
 
 NETWORK = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}
 SIZES = {"context_length": 24, "prediction_length": 6, "batch_size": 16, "eval_batch_size": 64}
@@ -84,7 +85,7 @@ def of_folder(run: Path) -> Outcome:
     found = json.loads((run / "metrics.json").read_text())
     output = run.parent / f"{run.name}.parquet"
     assert main(["predict", "--run", str(run), f"--output={output}", "--figure=false"]) == 0
-    weights = load_predictor(run / "checkpoints" / "best.ckpt").predictor.state_dict()
+    weights = fitted_in(RunFolder(run)).predictor.state_dict()
     scores = scores_of(next(iter(found["test"].values())))
     return Outcome(weights, found["validation_error"], numbers(pd.read_parquet(output)), scores)
 

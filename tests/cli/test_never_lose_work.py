@@ -86,7 +86,6 @@ def whole(long_csv: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", list(WAYS))
 def test_a_run_killed_again_and_again_goes_on_to_the_result_of_an_unbroken_one(
     long_csv: Path, whole: Callable[[str], Path], tmp_path: Path, way: str
@@ -105,7 +104,6 @@ def test_a_run_killed_again_and_again_goes_on_to_the_result_of_an_unbroken_one(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("way", "signal"), [("epochs", signals.SIGTERM), ("accumulated", signals.SIGINT)])
 def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
     long_csv: Path, whole: Callable[[str], Path], tmp_path: Path, way: str, signal: int
@@ -231,7 +229,6 @@ def assert_trained_as(two: Path, one: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_two_processes_train_as_one_and_test_each_window_once(
     long_csv: Path, alone: Path, tmp_path: Path, without_ranks: None
 ) -> None:
@@ -243,7 +240,6 @@ def test_two_processes_train_as_one_and_test_each_window_once(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_two_processes_of_torchrun_train_in_one_folder(
     long_csv: Path, alone: Path, tmp_path: Path, without_ranks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

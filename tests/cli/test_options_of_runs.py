@@ -15,7 +15,8 @@ from tests.cli.test_bad_input import refusal
 from tests.cli.toy_run import TINY
 from tsattn import load
 from tsattn.cli import main
-from tsattn.predictors.fitted import load_predictor
+from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.run_folder import RunFolder
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_training_starts_from_the_weights_and_the_scale_of_a_run(
     small = ["--trainer.max_epochs=-1", "--trainer.max_steps=1", "--model.learning_rate=1e-7", "--model.warmup_steps=0"]
     words = ["fit", "--start", str(first), f"--data.path={tmp_path / 'newer.csv'}", *small]
     assert main([*words, f"--run={run}"]) == 0
-    before, after = (load_predictor(folder / "checkpoints" / "best.ckpt") for folder in (first, run))
+    before, after = (fitted_in(RunFolder(folder)) for folder in (first, run))
     assert after.scaler == before.scaler
     weights = after.predictor.state_dict()
     moved = max(float((weights[name] - one).abs().max()) for name, one in before.predictor.state_dict().items())

@@ -270,7 +270,6 @@ def test_an_ensemble_is_fitted_tested_and_forecast_with(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("step", [0, 8])
 def test_the_members_that_are_done_are_not_trained_again_after_a_kill(
     step: int,

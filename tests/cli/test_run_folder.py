@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.processes import Worker, signal_at
+from tests.processes import Worker, signal_at, wait_for
 from tsattn.cli import main
 from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
@@ -105,15 +104,13 @@ def test_of_two_fits_in_one_folder_the_first_is_whole(
 
     def begin() -> None:
         first.append(Worker(fit, tmp_path, partial(signal_at, 0, signal.SIGSTOP)))
-        while not run.config.exists():
-            assert first[0].process.is_alive(), first[0].said()
-            time.sleep(0.02)
+        wait_for(lambda: run.config.exists() or not first[0].process.is_alive())
 
     while_data_are_read(monkeypatch, begin)
     assert main(fit) == 2
     assert first[0].process.pid is not None
-    while "T" not in Path(f"/proc/{first[0].process.pid}/stat").read_text().rpartition(")")[2].split()[0]:
-        time.sleep(0.02)
+    state = Path(f"/proc/{first[0].process.pid}/stat")
+    wait_for(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", first[0].said)
     os.kill(first[0].process.pid, signal.SIGCONT)
     assert first[0].end() == 0, first[0].said()
     assert main(["test", "--run", str(run.path)]) == 0

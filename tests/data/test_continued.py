@@ -60,7 +60,7 @@ def test_future_of_other_series_and_of_steps() -> None:
         with_future(panel, future[1:].assign(ds=[19, 20]))
     with pytest.raises(UserError, match="is there twice"):
         with_future(panel, future[1:].assign(ds=20))
-    with pytest.raises(UserError, match="needs the names of its columns in future_covariates"):
+    with pytest.raises(UserError, match="no `future_covariates` were named before the fit; leave out `--future`"):
         with_future(panel_from_frame(table.drop(columns="f")), future)
 
 

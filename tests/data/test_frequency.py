@@ -60,6 +60,13 @@ def test_seconds_are_those_of_the_clock_on_the_wall() -> None:
     assert seconds(pd.Index([3, 5])).tolist() == [3, 5]
 
 
+@pytest.mark.parametrize("zone", [None, "Europe/Paris"])
+@pytest.mark.parametrize("frequency", ["h", "D", "MS"])
+def test_a_future_beyond_the_calendar_is_refused(frequency: str, zone: str | None) -> None:
+    with pytest.raises(UserError, match="pass the end of the calendar; lower `--horizon`"):
+        future_index(pd.Timestamp("2020-01-01", tz=zone), frequency, 10**16)
+
+
 def test_future_index_of_length_zero_is_empty() -> None:
     assert len(future_index(pd.Timestamp("2020-01-01"), "h", 0)) == 0
 

@@ -113,7 +113,7 @@ def test_horizon_as_long_as_the_part_gives_one_window(part: str, rows: int) -> N
 
 def test_context_too_long_for_training_is_refused() -> None:
     assert list(SPLIT.origins("train", 92, 8)) == [92]
-    with pytest.raises(UserError, match=r"context_length 93 and prediction_length 8 need 101 rows.* 100"):
+    with pytest.raises(UserError, match=r"context_length 93 and prediction_length 8 need 101 rows.* 100; lower them"):
         SPLIT.origins("train", 93, 8)
 
 
@@ -122,3 +122,9 @@ def test_context_longer_than_all_rows_before_the_part_is_refused_not_cut_short(p
     assert SPLIT.origins(part, start, 8)[0] == start
     with pytest.raises(UserError, match=f"context_length {start + 1}"):
         SPLIT.origins(part, start + 1, 8)
+
+
+def test_a_part_without_rows_is_said_to_be_one() -> None:
+    for part, split in (("training", Split(0, 5, 9)), ("validation", Split(5, 5, 9)), ("test", Split(5, 9, 9))):
+        with pytest.raises(UserError, match=f"the {part} part of the data has no rows; move `val_rows` and"):
+            split.origins({"training": "train", "validation": "val", "test": "test"}[part], 2, 2)

@@ -113,7 +113,7 @@ def test_empty_id_is_missing(tmp_path: Path, ids: list[str]) -> None:
         pytest.param("t.csv", b"a" * 200_000, ["regular CSV"], id="endless header"),
         pytest.param("t.parquet", CSV, ["not a Parquet file"], id="csv called parquet"),
         pytest.param("t.parquet", PARQUET.getvalue()[: len(PARQUET.getvalue()) // 2], ["cut"], id="half a parquet"),
-        pytest.param("t.txt", CSV, [".csv", ".parquet"], id="other suffix"),
+        pytest.param("t.txt", CSV, [".csv", ".parquet", "`--data.format csv`"], id="other suffix"),
         pytest.param("t.csv.zip", CSV, [".csv", ".parquet"], id="archive"),
     ],
 )
@@ -125,7 +125,7 @@ def test_unusable_file_is_refused_in_one_sentence(
         assert fragment in message
 
 
-@pytest.mark.parametrize(("name", "what"), [("gone.csv", "no such file"), ("gone.parquet", "no such file")])
+@pytest.mark.parametrize(("name", "what"), [("gone.csv", "no such file"), ("gone.txt", "no such file")])
 def test_file_that_is_not_there_is_refused(tmp_path: Path, name: str, what: str) -> None:
     assert what in refusal(tmp_path / name)
 
@@ -133,6 +133,7 @@ def test_file_that_is_not_there_is_refused(tmp_path: Path, name: str, what: str)
 def test_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     assert "a folder" in refusal(tmp_path / "folder.csv")
+    assert "a folder" in refusal(tmp_path)
 
 
 def test_a_million_columns_are_refused_before_they_are_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,11 @@ def test_what_is_not_valid_is_named(content: dict[str, Any], changes: dict[str, 
         Experiment.of({**content, **changes})
 
 
+def test_what_is_no_mapping_is_said_to_be_none() -> None:
+    with pytest.raises(UserError, match=r"not 'co2_mlr.yaml'; read a file with `Experiment.read\(NAME\)`"):
+        Experiment.of("co2_mlr.yaml")  # type: ignore[arg-type]
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, str]:
     """An experiment and its key."""

@@ -113,12 +113,12 @@ def test_a_share_keeps_what_calibrates_from_what_chooses() -> None:
 def test_a_calibrated_model_is_saved_and_loaded(ridge: Forecaster, tmp_path: Path) -> None:
     ridge.save(tmp_path / "model")
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
-        *("conformal.safetensors", "forecaster.json", "history.safetensors", "model.safetensors")
+        *("SHA256SUMS", "conformal.safetensors", "forecaster.json", "history.safetensors", "model.safetensors")
     ]
     again = tsattn.load(tmp_path / "model")
     pd.testing.assert_frame_equal(again.predict(level=[50, 95]), ridge.predict(level=[50, 95]))
     (tmp_path / "model" / "conformal.safetensors").write_bytes(b"")
-    with pytest.raises(UserError, match=r"damaged: conformal\.safetensors is not the file that was saved"):
+    with pytest.raises(UserError, match=r"damaged: conformal\.safetensors is not the file that was written"):
         tsattn.load(tmp_path / "model")
 
 

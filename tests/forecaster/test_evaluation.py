@@ -179,3 +179,16 @@ def test_residuals_are_drawn(fitted: Forecaster) -> None:
     for wrong, message in (({"ids": "large one"}, "no series large one"), ({"ahead": T + 1}, f"from 1 to {T}")):
         with pytest.raises(UserError, match=message):
             fitted.plot_residuals(new, **wrong)  # type: ignore[arg-type]
+
+
+def test_the_number_of_windows_is_said_and_why_they_are_few(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="tsattn")
+    forecaster = Forecaster("persistence", context_length=150, prediction_length=60)
+    assert forecaster.evaluate(frame_of({"a": 200})).loc["persistence", "windows"] == 1
+    assert caplog.messages[-1] == (
+        "1 window scored, one for each of 1 series below 210 rows: give more rows, or a smaller context_length (now "
+        "150) or prediction_length (now 60)"
+    )
+    smaller = Forecaster("persistence", context_length=48, prediction_length=60)
+    assert smaller.evaluate(frame_of({"a": 200})).loc["persistence", "windows"] == 93
+    assert caplog.messages[-1] == "93 windows scored"

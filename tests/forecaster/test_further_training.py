@@ -87,14 +87,14 @@ def test_rows_of_an_earlier_fit_are_not_scored_after_a_later_one(first: Path, tm
 
 def test_a_changed_channel_is_refused_by_name() -> None:
     index = pd.date_range("2024-01-01", periods=200, freq="h")
-    wide = pd.DataFrame(np.random.default_rng(0).random((200, 2)), index=index, columns=["x", "y"])
+    wide = pd.DataFrame(np.random.default_rng(0).random((200, 2)), index=index, columns=["w", "x"])
     forecaster = Forecaster(**QUICK).fit(wide)
-    with pytest.raises(UserError, match="the frame lacks y and adds z: what is trained further keeps its channels, x"):
-        forecaster.fit(wide.rename(columns={"y": "z"}), warm_start=True)
+    with pytest.raises(UserError, match="the frame lacks x and adds z: what is trained further keeps its channels, w"):
+        forecaster.fit(wide.rename(columns={"x": "z"}), warm_start=True)
     with pytest.raises(UserError, match="the frame adds z"):
         forecaster.fine_tune(wide.assign(z=1.0), 1)
-    forecaster.fine_tune(wide[["y", "x"]], 1)  # in another order they are the same
-    assert forecaster.task.channels == ("x", "y")
+    forecaster.fine_tune(wide[["x", "w"]], 1)  # in another order they are the same
+    assert forecaster.task.channels == ("w", "x")
 
 
 @pytest.mark.parametrize(

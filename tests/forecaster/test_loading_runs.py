@@ -69,7 +69,8 @@ def test_a_run_does_not_know_its_rows(toy_csv: Path, toy_frame: pd.DataFrame, tm
         scores = forecaster.evaluate(frame)
     assert scores["windows"].eq(600 - L - T + 1).all()
     forecaster.save(tmp_path / "model")
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["forecaster.json", "model.safetensors"]
+    names = sorted(path.name for path in (tmp_path / "model").iterdir())
+    assert names == ["SHA256SUMS", "forecaster.json", "model.safetensors"]
     loaded = tsattn.load(tmp_path / "model")
     pd.testing.assert_frame_equal(loaded.predict(frame), forecaster.predict(frame))
     with pytest.raises(UserError, match="give a frame"):

@@ -135,6 +135,21 @@ def test_all_rows_of_a_series_lie_in_one_partition(fitted: Forecaster, source: P
     assert not files_of(tmp_path / "out")
 
 
+def test_series_may_have_ids_in_several_columns_of_folders(tmp_path: Path) -> None:
+    table = frame_of({"a": 90, "b": 101}).rename(columns={"unique_id": "item"})
+    table = pd.concat([table.assign(store=store) for store in ("north", "south")], ignore_index=True)
+    for store, rows in table.groupby("store"):
+        folder = tmp_path / "in" / f"store={store}"
+        folder.mkdir(parents=True)
+        rows.drop(columns="store").to_parquet(folder / "rows.parquet", index=False)
+    made = Forecaster("persistence", prediction_length=3, id_column=["store", "item"])
+    forecast_folder(made, tmp_path / "in", tmp_path / "out")
+    found = pd.concat([pd.read_parquet(path) for path in sorted((tmp_path / "out").rglob("*.parquet"))])
+    found = found.reset_index(drop=True)
+    assert found["store/item"].unique().tolist() == ["north/a", "north/b", "south/a", "south/b"]
+    pd.testing.assert_frame_equal(found[["store/item", "ds", "predictions"]], made.predict(table))
+
+
 def test_what_cannot_be_forecast_leaves_the_others(fitted: Forecaster, source: Path, tmp_path: Path) -> None:
     one = pd.read_parquet(source / "one.parquet")
     one.assign(y="many").to_parquet(source / "one.parquet", index=False)
@@ -204,8 +219,7 @@ def test_a_killed_command_goes_on_where_it_was(run: Path, tmp_path: Path, capsys
     output = tmp_path / "out"
     words = ["predict", "--run", str(run), "--input", str(tmp_path / "in"), "--output", str(output)]
     worker = Worker(words, tmp_path, die_while_writing)
-    worker.process.join(240)
-    assert worker.process.exitcode == -9, worker.said()
+    assert worker.end() == -9, worker.said()
     assert len(list(output.rglob(".*.partial"))) == 1
     before = files_of(output)
     assert len(before) == 1

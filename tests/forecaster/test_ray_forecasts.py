@@ -29,8 +29,7 @@ def test_a_folder_is_forecast_on_a_cluster_that_is_killed(tmp_path: Path, capsys
     output = tmp_path / "out"
     words = ["predict", "--run", str(tmp_path / "run"), "--input", str(tmp_path / "in"), "--output", str(output)]
     worker = Worker([*words, "--ray", "local"], tmp_path, die_after_a_partition)
-    worker.process.join(300)
-    assert worker.process.exitcode == -9, worker.said()
+    assert worker.end() == -9, worker.said()
     before = files_of(output)
     assert before
     capsys.readouterr()

@@ -8,6 +8,7 @@ import resource
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ import torch
 from safetensors.torch import save_file
 
 import tsattn
-from tests.forecaster.toys import SMALL, L, T, frame_of, set_in_json
+from tests.forecaster.toys import SMALL, L, T, frame_of, seal, set_in_json
+from tsattn.checksums import write_checksums
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -36,6 +38,7 @@ def test_a_saved_model_forecasts_and_scores_the_same(fitted: Forecaster, saved: 
     pd.testing.assert_frame_equal(loaded.predict(frame_of()), fitted.predict(frame_of()))
     pd.testing.assert_frame_equal(loaded.evaluate(frame_of(more=20)), fitted.evaluate(frame_of(more=20)))
     assert sorted(path.name for path in saved.iterdir()) == [
+        "SHA256SUMS",
         "copula.safetensors",
         "forecaster.json",
         "history.safetensors",
@@ -74,6 +77,7 @@ def test_a_folder_is_not_overwritten_unasked(fitted: Forecaster, saved: Path) ->
 
 def spoil_json(folder: Path) -> None:
     (folder / "forecaster.json").write_text("{")
+    seal(folder)
 
 
 def flip_byte(path: Path) -> None:
@@ -90,13 +94,17 @@ def flip_byte(path: Path) -> None:
         (lambda folder: set_in_json(folder, format="cake"), "not the folder of a model that tsattn has saved"),
         (
             lambda folder: set_in_json(folder, version=99),
-            "is of format 99, which a newer tsattn wrote; this one reads formats up to 2",
+            "is of format 99, and this version of tsattn reads format 2",
         ),
-        (lambda folder: (folder / "model.safetensors").unlink(), "damaged: .*model.safetensors"),
-        (lambda folder: flip_byte(folder / "model.safetensors"), "model.safetensors is not the file that was saved"),
+        (
+            lambda folder: (folder / "model.safetensors").unlink(),
+            "damaged: model.safetensors is not the file that was written",
+        ),
+        (lambda folder: flip_byte(folder / "model.safetensors"), "model.safetensors is not the file that was written"),
         (lambda folder: flip_byte(folder / "history.safetensors"), "history.safetensors is not the file that"),
         (lambda folder: set_in_json(folder, task={"data": "x"}), "damaged"),
-        (lambda folder: set_in_json(folder, sha256={"../../etc/passwd": "0"}), "damaged"),
+        (lambda folder: (folder / "SHA256SUMS").unlink(), "damaged: SHA256SUMS lacks forecaster.json"),
+        (lambda folder: write_checksums(folder, [folder / "model.safetensors"]), "SHA256SUMS lacks forecaster.json"),
     ],
 )
 def test_an_unknown_or_damaged_folder_is_refused(saved: Path, spoil: Any, message: str) -> None:
@@ -104,6 +112,51 @@ def test_an_unknown_or_damaged_folder_is_refused(saved: Path, spoil: Any, messag
     with pytest.raises(UserError, match=message) as caught:
         tsattn.load(saved)
     assert len(str(caught.value).splitlines()) == 1
+
+
+EDITS: list[Any] = [None, -1, 10**400, "nonsense", [], {}]
+
+
+def edited(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
+    """Each value of plain data, of lists the first one, dropped or replaced: its path, the new value, all with it."""
+    for key, value in content.items() if isinstance(content, dict) else list(enumerate(content))[:1]:
+        for new in (one for one in EDITS if type(one) is not type(value) or one != value):
+            yield (*path, key), new, {**content, key: new} if isinstance(content, dict) else [new, *content[1:]]
+        if isinstance(content, dict):
+            yield (*path, key), "dropped", {name: one for name, one in content.items() if name != key}
+        if isinstance(value, dict | list):
+            for inner, new, changed in edited(value, (*path, key)):
+                whole = {**content, key: changed} if isinstance(content, dict) else [changed, *content[1:]]
+                yield inner, new, whole
+
+
+# where another value of the same type describes another model, or names another column
+FREE = {"mean", "scale", "series_mean", "series_scale", "covariate_mean", "season_length", "id_name", "time_name"}
+
+
+def test_an_edit_of_the_description_is_refused_or_changes_no_forecast(tmp_path: Path) -> None:
+    """Where the checksums are those of the edited file; those that were written refuse each edit."""
+    forecaster = Forecaster("seasonal_naive", prediction_length=2, calibrate=True, transform="log1p")
+    forecaster.fit(frame_of({"a": 200, "b": 190})).save(tmp_path / "model")
+    expected = forecaster.predict(level=50)
+    file = tmp_path / "model" / "forecaster.json"
+    problems = []
+    for path, new, content in edited(json.loads(file.read_text())):
+        file.write_text(json.dumps(content))
+        seal(tmp_path / "model")
+        try:
+            forecast = tsattn.load(tmp_path / "model").predict(level=50)
+        except UserError as error:
+            problems += [(path, new, error)] if len(str(error).splitlines()) != 1 else []
+        except Exception as error:
+            problems.append((path, new, error))
+        else:
+            problems += [] if FREE & {*path} or forecast.equals(expected) else [(path, new, forecast)]
+    assert not problems
+    set_in_json(tmp_path / "model", tsattn="0.1.0")
+    file.write_text(file.read_text().replace("0.1.0", "0.1.1"))
+    with pytest.raises(UserError, match=r"damaged: forecaster.json is not the file that was written"):
+        tsattn.load(tmp_path / "model")
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -286,3 +339,24 @@ def test_it_is_said_where_rows_before_those_to_score_are_not_saved(
     caplog.clear()
     fitted.evaluate(frame.groupby("unique_id").tail(90))
     assert caplog.messages[0].startswith("the rows before those of 2 of 2 series were fitted but not saved")
+
+
+OWN_ATTENTION = """
+from tsattn.attention.standard import StandardAttention
+
+class Mine(StandardAttention):
+    pass
+"""
+
+
+def test_a_model_with_attention_of_a_user_is_loaded_from_its_import_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_attention.py").write_text(OWN_ATTENTION)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    frame = frame_of({"a": 200})
+    fitted = Forecaster(**{**SMALL, "max_steps": 2}, attention="own_attention.Mine")
+    fitted.fit(frame, folder=tmp_path / "run").save(tmp_path / "model")
+    for name in ("model", "run"):
+        monkeypatch.delitem(sys.modules, "own_attention")
+        pd.testing.assert_frame_equal(tsattn.load(tmp_path / name).predict(frame), fitted.predict(frame), rtol=1e-5)

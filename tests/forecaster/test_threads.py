@@ -33,7 +33,6 @@ def wave() -> pd.DataFrame:
     return pd.DataFrame({"date": pd.date_range("2024-01-01", periods=rows, freq="h"), "wave": values})
 
 
-@pytest.mark.timeout(300)
 def test_threads_give_the_forecasts_of_one(tmp_path: Path) -> None:
     alone = {seed: Forecaster(**SMALL, seed=seed).fit(wave()) for seed in (1, 2)}
     expected = {seed: forecaster.predict() for seed, forecaster in alone.items()}

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tsattn
-from tests.forecaster.toys import L, T, frame_of
+from tests.forecaster.toys import L, T, frame_of, set_in_json
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
@@ -144,15 +144,14 @@ def test_other_times_are_refused(given: str, run: Path, local: pd.DataFrame) -> 
         tsattn.load(run).predict(frame)
 
 
-def test_a_model_of_an_older_version_takes_stamps_as_they_are_and_says_so(
+def test_a_model_whose_zone_was_not_kept_takes_stamps_as_they_are_and_says_so(
     run: Path, local: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     loaded = tsattn.load(run)
     loaded.save(tmp_path / "model")
-    file = tmp_path / "model" / "forecaster.json"
-    content = json.loads(file.read_text())
-    assert content["task"].pop("time_zone") == BERLIN
-    file.write_text(json.dumps(content))
+    task = json.loads((tmp_path / "model" / "forecaster.json").read_text())["task"]
+    assert task["time_zone"] == BERLIN
+    set_in_json(tmp_path / "model", task={**task, "time_zone": UNKNOWN_ZONE})
     old = tsattn.load(tmp_path / "model")
     with caplog.at_level(logging.WARNING, "tsattn"):
         forecast = old.predict(in_zone(local, "UTC"))

@@ -176,6 +176,8 @@ def test_identical_weeks_have_no_error_however_many_days_are_missing(rows: bool)
     some = validated[validated["unique_id"] != "large"].dropna()
     assert len(some) > 30
     assert some["predictions"].tolist() == some["y"].tolist()
+
+
 # of every offset that pandas reads from text: steps in a season; a year has two halves in pandas 3 alone
 SEASONS = {
     **{"B": 5, "C": 5, "D": 7, "7D": 52, "W-MON": 52, "2C": 2, "bh": 8, "cbh": 8},

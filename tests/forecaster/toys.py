@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from tsattn.checksums import CHECKSUMS, write_checksums
+
 L, T = 48, 12
 SMALL: dict[str, Any] = {
     "backbone": {"kind": "patchtst", "d_model": 16, "num_layers": 1, "num_heads": 2, "patch_len": 8},
@@ -59,5 +61,11 @@ def entries(figure: Figure) -> list[str]:
 
 
 def set_in_json(folder: Path, **fields: Any) -> None:
+    """Change forecaster.json, and the checksums with it."""
     path = folder / "forecaster.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    seal(folder)
+
+
+def seal(folder: Path) -> None:
+    write_checksums(folder, [path for path in sorted(folder.iterdir()) if path.name != CHECKSUMS])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from tests.leaderboard.cases import bench, few
+from tests.processes import wait_for
 from tsattn.leaderboard.records import LABELS
 
 pytest.importorskip("ray", reason="ray is not installed, so no suite is run on a cluster")
@@ -29,11 +29,11 @@ def test_one_of_two_nodes_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     try:
         node = cluster.add_node(num_cpus=1)
         worker = made.start("--ray", cluster.address)
-        until = time.monotonic() + 240
-        while len(list(tmp_path.glob("waits.*"))) < 2:  # one on each node
-            assert time.monotonic() < until, worker.said()
-            assert worker.process.is_alive(), worker.said()
-            time.sleep(0.1)
+        ends = worker.process
+        wait_for(
+            lambda: len(list(tmp_path.glob("waits.*"))) == 2 or not ends.is_alive(), worker.said
+        )  # one on each node
+        assert ends.is_alive(), worker.said()
         cluster.remove_node(node)
         (tmp_path / "gate").touch()
         assert worker.end() == 0, worker.said()

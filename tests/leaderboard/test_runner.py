@@ -6,8 +6,6 @@ import copy
 import os
 import re
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pandas as pd
 import pytest
 
 from tests.leaderboard.cases import SMOKE, Bench, bench, few
+from tests.processes import wait_for
 from tsattn.experiments import Experiment, run
 from tsattn.leaderboard.plan import Planner
 from tsattn.leaderboard.records import LABELS, Records
@@ -32,13 +31,6 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     made = bench(tmp_path_factory.mktemp("done"), origins=2)
     assert made.run("--jobs", "2") == 0
     return made
-
-
-def wait_for(what: Callable[[], bool], seconds: float = 240) -> None:
-    until = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.01)
 
 
 def workers_of(made: Bench) -> set[int]:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 from tests.peers.toys import toy_data, training
+from tests.processes import wait_for
 from tests.toy_windows import toy_task
 from tsattn.errors import UserError
 from tsattn.peers import environment
@@ -164,11 +164,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     pid = int(said.stdout)
-    for _ in range(100):
-        if not is_running(pid):
-            break
-        time.sleep(0.1)
-    assert not is_running(pid)
+    wait_for(lambda: not is_running(pid))
 
 
 def is_running(pid: int) -> bool:

@@ -18,8 +18,9 @@ from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.experiments import resume, run
+from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.run_folder import RunFolder
 from tsattn.predictors import Predictor, build_predictor, complete_predictor
-from tsattn.predictors.fitted import load_predictor
 from tsattn.training import ForecastingModule, Training
 from tsattn.training.mixed_targets import MixedTargets
 from tsattn.training.train import all_fits
@@ -104,7 +105,7 @@ def test_the_student_alone_is_kept(tmp_path: Path) -> None:
         "teacher.member_1_seed_0",
         "student",
     )
-    loaded = load_predictor(tmp_path / "run" / "checkpoints" / "best.ckpt").predictor
+    loaded = fitted_in(RunFolder(tmp_path / "run")).predictor
     (batch,) = [next(iter(result.data.eval_dataloader("val")))]
     assert torch.equal(loaded(batch), predictor(batch))
     alone = build_predictor(NETWORK)

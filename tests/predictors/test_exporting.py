@@ -152,6 +152,22 @@ def test_series_of_their_own_scales_are_named_by_number() -> None:
     assert facts["inputs"]["series"] == {"shape": ["batch"], "dtype": "int64"}
     found = loaded(context=raw(2), series=torch.tensor([1, 0]))
     torch.testing.assert_close(found, raw(2)[:, -1:].expand(-1, T, -1), rtol=1e-6, atol=1e-5)
+    for number in (2, -1):
+        with pytest.raises(RuntimeError, match="`series` must hold numbers from 0 to 1: the places in `series` of the"):
+            loaded(context=raw(2), series=torch.tensor([0, number]))
+
+
+def test_categories_are_named_by_number_and_minus_one_is_the_mean_of_all() -> None:
+    one = fitted({"kind": "patchtst", "patch_len": 4, **SMALL}, static=("kind",), categories=(("a", "b", "c"),))
+    loaded, facts = program(one)
+    assert facts["static"] == {"kind": ["a", "b", "c"]}
+    found = loaded(context=raw(2), static=torch.tensor([[-1], [2]]))
+    table = one.predictor.backbone.covariates.static[0].weight.data
+    table[0] = table.mean(0)
+    expected = by_hand(one, raw(2), static=torch.tensor([[0], [2]]))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * 30)
+    with pytest.raises(RuntimeError, match="`static` must hold numbers from -1 to 2"):
+        loaded(context=raw(2), static=torch.tensor([[3], [0]]))
 
 
 @pytest.mark.parametrize("kind", ["log", "log1p", "box_cox"])
@@ -238,12 +254,14 @@ def test_onnx_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("attention", [["standard", "btt"], ["swa", "mlr"]], ids="-".join)
-def test_an_onnx_runtime_gives_what_the_predictor_gives(attention: list[str]) -> None:
+def test_an_onnx_runtime_gives_what_the_predictor_gives(attention: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     for package in ("onnx", "onnxscript"):
         pytest.importorskip(package)
     runtime = pytest.importorskip("onnxruntime")
     one = fitted({"kind": "patchtst", "patch_len": 4, **SMALL, "attention": attention, "num_layers": 2}, LEVELS)
     content, facts = exported(one, "onnx")
+    assert caplog.messages == []
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     assert json.loads(session.get_modelmeta().custom_metadata_map[FACTS]) == facts
     for windows in (1, 6):
@@ -253,6 +271,18 @@ def test_an_onnx_runtime_gives_what_the_predictor_gives(attention: list[str]) ->
     context[0, 3:5] = torch.nan
     (found,) = session.run(None, {"context": context.numpy()})
     torch.testing.assert_close(torch.from_numpy(found), RawForecast(one)(context), rtol=1e-5, atol=1e-5 * 30)
+
+
+def test_a_negative_number_is_no_series_of_an_onnx_runtime() -> None:
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package)
+    runtime = pytest.importorskip("onnxruntime")
+    scaler = Scaler((0.0, 0.0), (1.0, 1.0), "series", ("north", "south"), ((1.0, 2.0), (50.0, 60.0)), ((1.0, 2.0),) * 2)
+    content, _ = exported(fitted({"kind": "patchtst", "patch_len": 4, **SMALL}, scaler=scaler), "onnx")
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    assert session.run(None, {"context": raw(2).numpy(), "series": np.array([0, 1])})[0].shape == (2, T, 2)
+    with pytest.raises(Exception, match="index"):
+        session.run(None, {"context": raw(2).numpy(), "series": np.array([0, -1])})
 
 
 @pytest.mark.real_data
@@ -274,6 +304,8 @@ def test_predict_and_the_exported_file_agree_on_etth1(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[row].detach(), expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(UserError, match=r"model\.pt2 exists already"):
         forecaster.export(tmp_path / "model.pt2")
+    with pytest.raises(UserError, match="the file must be a path, not None"):
+        forecaster.export(None)  # type: ignore[arg-type]
     layer = forecaster.attention_weights(channel="OT")[0]
     assert (layer.channel, layer.keys[-1]) == ("OT", table.index[-1])
     title = forecaster.plot_attention(channel="OT", heads="mean").get_suptitle()

@@ -1,6 +1,6 @@
-"""What was saved is read in every format, on any machine, and a format to come is refused.
+"""What was saved is read on any machine, and damage and formats to come are refused.
 
-`format_1` holds a run and a saved Forecaster of the first format, with the forecasts that they gave then: quantiles,
+`saved` holds a run and a saved Forecaster, with the forecasts that they gave when they were fitted: quantiles,
 covariates of all kinds, static columns and a scale for each series.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,96 +22,49 @@ import tsattn
 from tsattn.checksums import write_checksums
 from tsattn.cli import main
 from tsattn.errors import UserError
-from tsattn.scaler import Scaler
-from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
 from tsattn.training.checkpoint_content import CheckpointContent, read_content
 
-FIRST = Path(__file__).parent / "format_1"
+SAVED = Path(__file__).parent / "saved"
 BEST = Path("checkpoints") / "best.ckpt"
 
 
 def expected(name: str) -> pd.DataFrame:
-    return pd.read_csv(FIRST / f"{name}_forecast.csv", parse_dates=["ds"])
+    return pd.read_csv(SAVED / f"{name}_forecast.csv", parse_dates=["ds"])
 
 
 def assert_same(forecast: pd.DataFrame, name: str) -> None:
     pd.testing.assert_frame_equal(forecast, expected(name), rtol=1e-5, check_dtype=False)
 
 
-def first_task(name: str) -> dict[str, Any]:
-    """The task that a folder of the first format holds, with all that was in it then."""
-    if name == "forecaster":
-        return dict(json.loads((FIRST / name / "forecaster.json").read_text())["task"])
-    return dict(checkpoint()["tsattn"]["task"])
-
-
-def checkpoint(**changes: Any) -> dict[str, Any]:
-    """The checkpoint of the first format, with some of its task's fields replaced; None leaves one out."""
-    content: dict[str, Any] = torch.load(FIRST / "run" / BEST, map_location="cpu", weights_only=True)
-    task = {**content["tsattn"]["task"], **changes}
-    content["tsattn"]["task"] = {name: value for name, value in task.items() if value is not None}
+def checkpoint() -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(SAVED / "run" / BEST, map_location="cpu", weights_only=True)
     return content
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The run of the first format, where `sales.csv` is in the working folder."""
-    shutil.copytree(FIRST, tmp_path, dirs_exist_ok=True)
+    """The run, where `sales.csv` is in the working folder."""
+    shutil.copytree(SAVED, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "run"
 
 
 @pytest.mark.parametrize("name", ["run", "forecaster"])
-def test_the_first_format_forecasts_what_it_did(name: str) -> None:
-    forecaster = tsattn.load(FIRST / name)
-    assert_same(forecaster.predict(FIRST / "sales.csv"), name)
-    assert forecaster.fitted is not None
-    assert forecaster.fitted.predictor.output is not None
-    records = forecaster.task, forecaster.scaler, forecaster.fitted.predictor.output
-    found = {key: value for record in records for key, value in record.to_dict().items()}
-    later: dict[str, Any] = {"transform": None, "distribution": None, "covariate_categories": []}
-    later["time_zone"] = "unknown"
-    assert found == {**first_task(name), **later}
-
-
-@pytest.mark.parametrize("name", ["run", "forecaster"])
-def test_what_the_first_format_holds_is_saved_in_the_newest(name: str, tmp_path: Path) -> None:
-    before = tsattn.load(FIRST / name)
+def test_what_was_saved_forecasts_what_it_did(name: str, tmp_path: Path) -> None:
+    before = tsattn.load(SAVED / name)
+    assert_same(before.predict(SAVED / "sales.csv"), name)
     before.save(tmp_path / "again")
-    saved = json.loads((tmp_path / "again" / "forecaster.json").read_text())
-    assert saved["version"] == 2
-    assert set(saved["task"]) == set(Task.__dataclass_fields__)
-    assert set(saved["scaler"]) == set(Scaler.__dataclass_fields__)
-    assert saved["output"] == {"quantiles": [0.1, 0.5, 0.8], "distribution": None}
     after = tsattn.load(tmp_path / "again")
     assert (after.task, after.scaler) == (before.task, before.scaler)
-    assert_same(after.predict(FIRST / "sales.csv"), name)
+    assert_same(after.predict(SAVED / "sales.csv"), name)
 
 
-def test_the_commands_take_a_run_of_the_first_format(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_take_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "--run", str(run)]) == 0
     assert_same(pd.read_csv(run / "forecast.csv", parse_dates=["ds"]), "run")
     assert main(["test", "--run", str(run)]) == 0
     assert "17 test windows" in capsys.readouterr().out
-
-
-def test_a_run_of_the_first_format_is_trained_on(run: Path) -> None:
-    shutil.copy(run / BEST, run / "checkpoints" / "last.ckpt")
-    words = ["fit", "--resume", str(run), "--trainer.max_steps=9"]
-    assert main(words) == 0
-    last = torch.load(run / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
-    assert last["global_step"] == 9
-    assert last["tsattn"]["format"] == 2
-
-
-def test_the_oldest_checkpoints_forecast_points_on_one_scale() -> None:
-    later = ("quantiles", "scaling", "ids", "series_mean", "series_scale", "past_covariates", "future_covariates")
-    more = ("covariate_mean", "covariate_scale", "static", "categories")
-    content = read_content(checkpoint(**dict.fromkeys([*later, *more])))
-    assert content.output == Output()
-    assert (content.scaler.scaling, content.scaler.ids, len(content.scaler.mean)) == ("global", (), 1)
-    assert (content.task.past_covariates, content.task.static) == ((), ())
 
 
 def test_a_checkpoint_holds_each_record_under_its_name() -> None:
@@ -131,14 +85,18 @@ Spoil = Callable[[dict[str, Any]], Any]
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda saved: saved.update(format=3), "is of format 3, which a newer tsattn wrote; this one reads .* up to 2"),
+        (lambda saved: saved.update(format=3), "is of format 3, and this version of tsattn reads format 2"),
+        (lambda saved: saved.update(format=1), "is of format 1, and this version of tsattn reads format 2"),
         (lambda saved: saved.update(format="two"), "is damaged: 'two' is no format"),
         (lambda saved: saved.update(format=0), "is damaged: 0 is no format"),
         (lambda saved: saved.pop("scaler"), "is damaged: 'scaler'"),
         (lambda saved: saved.pop("predictor"), "is damaged: 'predictor'"),
-        (lambda saved: saved["task"].update(mean=[0.0]), "is damaged: .*unexpected keyword argument 'mean'"),
-        (lambda saved: saved["task"].pop("channels"), "is damaged: .*'channels'"),
+        (lambda saved: saved["task"].update(mean=[0.0]), "is damaged: Task has no 'mean'"),
+        (lambda saved: saved["task"].pop("channels"), "is damaged: Task lacks 'channels'"),
         (lambda saved: saved.update(task=None), "is damaged"),
+        (lambda saved: saved["task"].update(season_length="7"), "damaged: Task: season_length must be a whole number"),
+        (lambda saved: saved["scaler"].update(mean=[1e3, 1e3]), "damaged: a scaler needs a mean and a scale for each"),
+        (lambda saved: saved["scaler"].update(scaling="own"), "damaged: scaling must be global or series, not own"),
         (lambda saved: saved["output"].update(quantiles=0.5), "is damaged"),
         (lambda saved: saved["output"].update(quantiles=[0.1]), "quantiles must include 0.5"),
     ],
@@ -164,10 +122,10 @@ def test_a_newer_run_is_refused_by_command_and_library(run: Path, capsys: pytest
     content["tsattn"]["format"] = 3
     torch.save(content, run / BEST)
     write_checksums(run, [run / BEST])
-    with pytest.raises(UserError, match="the checkpoint is of format 3, which a newer tsattn wrote"):
+    with pytest.raises(UserError, match="the checkpoint is of format 3, and this version of tsattn reads format 2"):
         tsattn.load(run)
     assert main(["predict", "--run", str(run)]) == 2
-    assert "the checkpoint is of format 3, which a newer tsattn wrote" in capsys.readouterr().err
+    assert "the checkpoint is of format 3, and this version of tsattn reads format 2" in capsys.readouterr().err
 
 
 def saved_on_a_gpu(content: dict[str, Any], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +140,7 @@ def saved_on_a_gpu(content: dict[str, Any], path: Path, monkeypatch: pytest.Monk
 def test_a_run_that_was_trained_on_a_gpu_works_here(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved_on_a_gpu(checkpoint(), run / BEST, monkeypatch)
     write_checksums(run, [run / BEST])
-    assert_same(tsattn.load(run).predict(FIRST / "sales.csv"), "run")
+    assert_same(tsattn.load(run).predict(SAVED / "sales.csv"), "run")
     model = ForecastingModule.load_from_checkpoint(run / BEST, map_location="cpu", weights_only=True)
     assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
     assert main(["predict", "--run", str(run)]) == 0
@@ -191,3 +149,40 @@ def test_a_run_that_was_trained_on_a_gpu_works_here(run: Path, monkeypatch: pyte
         assert main([command, "--run", str(run)]) == 0
     shutil.copy(run / BEST, run / "checkpoints" / "last.ckpt")
     assert main(["fit", "--resume", str(run), "--trainer.max_steps=9"]) == 0
+
+
+FOREIGN = {"the backbone": {"kind": "foreign_code.Net"}, "the attention": {"attention": "foreign_code.Attention"}}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_checkpoint_imports_nothing(what: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads it: its description is compared with that of the configuration before."""
+    (run.parent / "foreign_code.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(str(run.parent))
+    shutil.copytree(run, run.parent / "good")
+    content = checkpoint()
+    content["tsattn"]["predictor"] |= FOREIGN[what]
+    content["hyper_parameters"]["backbone"] |= FOREIGN[what]
+    for name in ("best.ckpt", "last.ckpt"):
+        torch.save(content, run / "checkpoints" / name)
+    write_checksums(run, [run / BEST])
+    given = ["--config", str(run / "config.yaml"), "--ckpt_path", str(run / BEST)]
+    for words in (
+        *([command, *given] for command in ("predict", "test", "validate", "fit")),
+        *([command, "--run", str(run)] for command in ("predict", "test", "export", "attention")),
+        ["predict", "--run", str(run.parent / "good"), "--ckpt_path", str(run / BEST)],
+        ["export", "--run", str(run.parent / "good"), "--ckpt_path", str(run / BEST)],
+        *(["fit", option, str(run)] for option in ("--resume", "--start")),
+    ):
+        assert main(words) == 2, words
+        assert "foreign_code" not in sys.modules, words
+    forecaster = tsattn.load(run.parent / "good")
+    for call in (
+        lambda: tsattn.load(run),
+        lambda: forecaster.fit(SAVED / "sales.csv", checkpoint=run / BEST),
+        lambda: ForecastingModule.load_from_checkpoint(run / BEST),
+        lambda: ForecastingModule.load_from_checkpoint(run / BEST, backbone="patchtst"),
+    ):
+        with pytest.raises(UserError, match=r"is of another model|holds no backbone|weights import nothing"):
+            call()
+    assert "foreign_code" not in sys.modules

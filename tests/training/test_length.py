@@ -172,7 +172,6 @@ def copy_of(name: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "write",
     [

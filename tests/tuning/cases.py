@@ -16,7 +16,7 @@ import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from optuna.trial import FrozenTrial, TrialState
 
-from tests.processes import Worker
+from tests.processes import Worker, wait_for
 from tsattn.cli import main
 from tsattn.cli.session import session
 from tsattn.experiments import Experiment
@@ -75,15 +75,14 @@ class Toy:
 
     def waiting(self, number: int, among: Sequence[Worker]) -> list[int]:
         """The processes at the gate, once there are so many."""
-        until = time.monotonic() + 240
-        while time.monotonic() < until:
-            there = [int(path.suffix[1:]) for path in self.folder.glob("waits.*")]
-            if len(there) >= number:
-                return there
-            for worker in among:
-                assert worker.process.is_alive(), worker.said()
-            time.sleep(0.05)
-        raise AssertionError(f"fewer than {number} processes came to the gate")
+
+        def there() -> list[int]:
+            return [int(path.suffix[1:]) for path in self.folder.glob("waits.*")]
+
+        wait_for(lambda: len(there()) >= number or not all(worker.process.is_alive() for worker in among))
+        for worker in among:
+            assert worker.process.is_alive(), worker.said()
+        return there()
 
     def search(self, content: Mapping[str, Any]) -> Search:
         path = self.folder / "search.yaml"

@@ -14,7 +14,8 @@ import torch
 from tests.tuning.cases import Toy, toy
 from tsattn.cli import main
 from tsattn.experiments import Experiment, Result, run
-from tsattn.predictors.fitted import load_predictor
+from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.run_folder import RunFolder
 from tsattn.tuning import Fold, HeldData, run_trial
 from tsattn.tuning import trial as trial_module
 
@@ -132,7 +133,7 @@ def test_fit_of_the_best_has_its_weights(backbone: Any, results: list[Result], t
     trial = results[best["trial"]]
     assert trial.fit["validation_error"] == best["values"][0]
     assert main(["fit", "--config", str(made.study / "best.yaml"), "--run", str(tmp_path / "run")]) == 0
-    fitted = load_predictor(tmp_path / "run" / "checkpoints" / "best.ckpt")
+    fitted = fitted_in(RunFolder(tmp_path / "run"))
     expected = trial.fitted.predictor.state_dict()
     assert fitted.predictor.state_dict().keys() == expected.keys()
     for name, weight in fitted.predictor.state_dict().items():

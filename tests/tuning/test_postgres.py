@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import psycopg
 import pytest
 from optuna.trial import TrialState
 
+from tests.processes import LIMIT, wait_for
 from tests.tuning.cases import RATES, states, toy
 from tsattn.tuning import storage as storages
 
@@ -75,7 +75,7 @@ class Server:
         """End it and its sessions."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
-            self.process.wait(60)
+            self.process.wait(LIMIT)
 
     def start(self) -> None:
         settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
@@ -85,16 +85,16 @@ class Server:
             self.process = subprocess.Popen(
                 [*self.as_user, str(self.bin / "postgres"), *words], cwd=self.folder, stdout=log, stderr=log
             )
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            assert self.process.poll() is None, (self.folder / "log").read_text()
-            try:
-                psycopg.connect(self.url, connect_timeout=1, password=self.password).close()
-            except psycopg.OperationalError:  # not yet
-                time.sleep(0.1)
-            else:
-                return
-        raise AssertionError((self.folder / "log").read_text())
+        wait_for(self._answers, (self.folder / "log").read_text)
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.folder / "log").read_text()
+        try:
+            psycopg.connect(self.url, connect_timeout=1, password=self.password).close()
+        except psycopg.OperationalError:  # not yet
+            return False
+        return True
 
 
 @pytest.fixture(params=[None])
@@ -190,13 +190,11 @@ def test_a_password_comes_from_the_environment_or_a_passfile_and_is_seen_nowhere
     words = [sys.executable, "-m", "tsattn", *made.words("--trials", "1")]
     with (tmp_path / "said").open("w") as said:
         worker = subprocess.Popen(words, env=environment, stdout=said, stderr=said)
-        until = time.monotonic() + 120
-        while not list(tmp_path.glob("waits.*")) and time.monotonic() < until:
-            assert worker.poll() is None, (tmp_path / "said").read_text()
-            time.sleep(0.05)
+        wait_for(lambda: list(tmp_path.glob("waits.*")) or worker.poll() is not None)
+        assert worker.poll() is None, (tmp_path / "said").read_text()
         seen = process_arguments()
         (tmp_path / "gate").unlink()
-        assert worker.wait(120) == 0, (tmp_path / "said").read_text()
+        assert worker.wait(LIMIT) == 0, (tmp_path / "said").read_text()
     assert len(seen) > 1
     assert not any(SECRET.encode() in line for line in seen)
     for number, (name, environment) in enumerate(given.items()):

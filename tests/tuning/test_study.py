@@ -6,6 +6,7 @@ import copy
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from tests.processes import wait_for
 from tests.tuning.cases import SEARCH, states, toy
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
@@ -163,16 +165,12 @@ def test_signs_of_life_are_given_while_a_trial_runs(
 ) -> None:
     monkeypatch.setattr(worker_module, "BEAT", 0.02)
     study, _ = opened(tmp_path, search)
-    trial = study.ask()
+    trial, before = study.ask(), threading.active_count()
     with claimed(trial):
         first = study.trials[0].user_attrs["alive"]
-        until = time.monotonic() + 20
-        while study.trials[0].user_attrs["alive"] == first and time.monotonic() < until:
-            time.sleep(0.02)
-    last = study.trials[0].user_attrs["alive"]
-    assert last > first
-    time.sleep(0.1)
-    assert study.trials[0].user_attrs["alive"] == last
+        wait_for(lambda: study.trials[0].user_attrs["alive"] > first)
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before, "nothing gives signs of life any more"
 
 
 def test_a_trial_that_ends_every_process_is_given_up(search: Search, tmp_path: Path) -> None:

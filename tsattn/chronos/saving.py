@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from torch import nn
 
 from tsattn.checks import folder_path
-from tsattn.checksums import sha256
-from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
+from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
+from tsattn.chronos.adapted_chronos import IMPLEMENTATIONS, AdaptedChronos, Swap
 from tsattn.chronos.models.families import FAMILIES
 from tsattn.chronos.models.named_weights import RECORD
 from tsattn.chronos.models.pipelines import check_extra
 from tsattn.data.files import first_line
-from tsattn.errors import UserError
+from tsattn.errors import UserError, shown
 from tsattn.saved_folders import whole_folder
 
 __all__ = ["add_biases", "load_adapted", "plain_record", "rebuilt", "save_adapted"]
@@ -51,10 +51,10 @@ def save_adapted(adapted: AdaptedChronos, folder: str | PathLike[str], *, overwr
             "version": VERSION,
             "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
             **plain_record(adapted),
-            "sha256": {WEIGHTS: sha256(partial / WEIGHTS)},
         }
         (partial / RECORD).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         (partial / "config.json").write_text(json.dumps(CONFIG, indent=1) + "\n", encoding="utf-8")
+        write_checksums(partial, sorted(partial.iterdir()))
     return path
 
 
@@ -67,19 +67,19 @@ def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> Adapted
     path = folder_path(folder)
     if not (path / RECORD).exists():
         raise UserError(f"{path} is not the folder of an adapted model: it has no {RECORD}")
+    if not {RECORD, WEIGHTS} <= {*check_checksums(path)}:
+        raise UserError(f"{path} is damaged: {CHECKSUMS} lacks {RECORD} or {WEIGHTS}")
     try:
         record = json.loads((path / RECORD).read_text(encoding="utf-8"))
         if record["format"] != FORMAT:
             raise UserError(f"{path} is not the folder of an adapted model")
         if record["version"] != VERSION:
             raise UserError(f"{path} was written by another version of tsattn, {record['packages']['tsattn']}")
-        if sha256(path / WEIGHTS) != record["sha256"][WEIGHTS]:
-            raise UserError(f"{path} is damaged: {WEIGHTS} is not the file that was saved")
         adapted = rebuilt(record)
         _fill(adapted.model, path / WEIGHTS)
     except UserError:
         raise
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+    except Exception as error:  # an edit may lead anywhere
         raise UserError(f"{path} is damaged: {first_line(error)[:200]}") from error
     adapted.model.eval().to(device)
     return adapted
@@ -111,6 +111,8 @@ def rebuilt(record: dict[str, Any]) -> AdaptedChronos:
     """
     check_extra()
     family = FAMILIES[record["family"]]
+    if record["attention_implementation"] not in IMPLEMENTATIONS:  # transformers downloads some, and runs them
+        raise ValueError(f"{shown(record['attention_implementation'])} is no attention_implementation")
     with torch.random.fork_rng():
         pipeline = family.unloaded(record["config"], record["attention_implementation"])
         if record["generation_config"] is not None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tsattn.cli.output import drop_output
 from tsattn.errors import UserError, one_of
@@ -151,6 +152,10 @@ def _sentence(error: UserError | OSError) -> str:
 
 
 def _run(words: list[str]) -> int:
+    for before, word in pairwise(["", *words]):  # an empty variable of a shell, which would count as not given
+        if not word or (word.startswith("-") and word.endswith("=")):
+            name = word.removesuffix("=") or (before if before.startswith("-") else "a word")
+            raise UserError(f"{name} is empty; give a value, or leave it out")
     if not words or words[0] in ("-h", "--help", "help"):
         from tsattn.experiments.configs import config_names
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tsattn.cli.attention_words import numbers
 from tsattn.cli.output import say
-from tsattn.cli.parsing import parse_command
+from tsattn.cli.parsing import input_files, parse_command
 from tsattn.cli.session import session
 from tsattn.errors import UserError, number_of
 from tsattn.experiments import RunFolder
@@ -32,7 +32,8 @@ def draw_attention(words: Sequence[str]) -> int:
         experiment, options = parse_command("attention", words)
         default = RunFolder(options.run).path / "attention.png" if options.run else "attention.png"
         output = Path(options.output or default)
-        check_output(output, options.overwrite, endings=(*FIGURES, *WRITERS))
+        inputs = input_files(experiment, options)
+        check_output(output, options.overwrite, endings=(*FIGURES, *WRITERS), inputs=inputs)
         chosen = {name: numbers(f"--{name}", getattr(options, name)) for name in ("layer", "head", "level")}
         if options.part not in _STAGES:
             raise UserError(f"--part must be test or val, not {options.part}")

@@ -61,7 +61,7 @@ def diagnose_file(options: argparse.Namespace) -> None:
     if output is not None:
         from tsattn.forecaster.forecast_files import check_output, write_frame
 
-        check_output(output, options.overwrite)
+        check_output(output, options.overwrite, inputs=[options.path])
     given: dict[str, Any] = {name: getattr(options, name) for name in (*_NUMBERS, *_TEXTS)}
     for name in _NAMES:
         words = getattr(options, name)

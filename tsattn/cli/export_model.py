@@ -29,16 +29,16 @@ def run(words: list[str]) -> int:
     folder = RunFolder(options.run)
     folder.check_trained()
     from tsattn.cli.session import session
+    from tsattn.experiments.reopened import fitted_in
     from tsattn.forecaster.forecast_files import check_output, write_content
     from tsattn.predictors.exporting import FORMATS, exported, format_of
-    from tsattn.predictors.fitted import load_predictor
 
     ending = next((end for end, one in FORMATS.items() if one == options.format), next(iter(FORMATS)))
     output = Path(options.output or folder.path / f"model{ending}")
     form = format_of(output.suffix, options.format)
     check_output(output, options.overwrite, endings=FORMATS)
     with session():
-        content, facts = exported(load_predictor(options.ckpt_path or folder.forecasting_checkpoint()), form)
+        content, facts = exported(fitted_in(folder, options.ckpt_path), form)
         write_content(content, output, options.overwrite)
     print(f"{output}: {facts['model']}, {len(content) / 1e6:.1f} MB")
     for name, one in {**facts["inputs"], **facts["outputs"]}.items():

@@ -43,7 +43,7 @@ def fit(words: Sequence[str], typed: Sequence[str]) -> int:
             say=_say,
             command=["python", "-m", "tsattn", *typed],
             checkpoint=None if options.ckpt_path is None else Path(options.ckpt_path),
-            start=_start(options),
+            start=_start(experiment, options),
         )
         predictor = build_predictor(experiment.model["backbone"])
         if not predictor.is_trained and not options.resume:
@@ -66,14 +66,15 @@ def _result(experiment: Experiment, options: Namespace, hooks: Hooks, is_longer:
     return run(experiment, folder, refit=options.refit, hooks=hooks)
 
 
-def _start(options: Namespace) -> WarmStart | None:
+def _start(experiment: Experiment, options: Namespace) -> WarmStart | None:
     """The model of the run that ``--start`` names."""
     if options.start is None:
         return None
     for name in ("refit", "ckpt_path"):
         if getattr(options, name):
             raise UserError(f"of --start and --{name} give one: a refit starts from nothing, a checkpoint has weights")
-    return WarmStart(load_predictor(RunFolder(options.start).forecasting_checkpoint()))
+    checkpoint = RunFolder(options.start).forecasting_checkpoint()
+    return WarmStart(load_predictor(checkpoint, experiment.model["backbone"], experiment.output))
 
 
 def _say_result(result: Result) -> None:

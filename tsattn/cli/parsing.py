@@ -10,7 +10,7 @@ from tsattn.cli.attention_words import add_options
 from tsattn.experiments import Experiment
 from tsattn.experiments.schema import ExperimentParser, add_experiment, plain
 
-__all__ = ["command_parser", "parse_command"]
+__all__ = ["command_parser", "input_files", "parse_command"]
 
 _DESCRIPTION = """
 --attention KIND (or a description, as {kind: mlr, ranks: [4, 2, 2]}) switches the attention of the backbone;
@@ -30,6 +30,11 @@ def parse_command(command: str, words: Sequence[str]) -> tuple[Experiment, Names
     """
     parsed = command_parser(command).parse_args([*words])
     return Experiment.of(plain(parsed)), parsed
+
+
+def input_files(experiment: Experiment, options: Namespace) -> list[str | None]:
+    """The file of the data, and that of ``--input``, where there are such."""
+    return [(experiment.data.get("init_args") or {}).get("path"), vars(options).get("input")]
 
 
 def command_parser(command: str) -> ExperimentParser:

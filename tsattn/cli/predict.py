@@ -12,7 +12,7 @@ from jsonargparse import Namespace
 from tsattn.checks import whole_number
 from tsattn.cli.drawing import draw, figure_path, span
 from tsattn.cli.output import say
-from tsattn.cli.parsing import parse_command
+from tsattn.cli.parsing import input_files, parse_command
 from tsattn.cli.predict_folder import is_of_folders, predict_folder
 from tsattn.cli.session import session
 from tsattn.data import ForecastDataModule
@@ -42,7 +42,7 @@ def predict(words: Sequence[str]) -> int:
         if is_of_folders(options):
             return predict_folder(experiment, options)
         output = Path(options.output or (RunFolder(options.run).forecast if options.run else "forecast.csv"))
-        check_output(output, options.overwrite)
+        check_output(output, options.overwrite, inputs=[*input_files(experiment, options), *(options.future or [])])
         figure = figure_path(options.figure, output, options.overwrite)
         asked = None if options.horizon is None else whole_number("--horizon", options.horizon)
         if options.run and Path(options.ckpt_path) == RunFolder(options.run).refit:

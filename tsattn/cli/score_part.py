@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from jsonargparse import Namespace
 
 from tsattn.cli.drawing import FIGURES
 from tsattn.cli.output import say
-from tsattn.cli.parsing import parse_command
+from tsattn.cli.parsing import input_files, parse_command
 from tsattn.cli.session import session
 from tsattn.errors import UserError
 from tsattn.evaluation.scores_by import check_by
@@ -34,7 +34,7 @@ def measure_part(command: str, words: Sequence[str]) -> int:
     part = _PARTS[command]
     with session():
         experiment, options = parse_command(command, words)
-        by, output = _checked(options)
+        by, output = _checked(options, input_files(experiment, options))
         figure = None if options.figure is None else Path(options.figure)
         if figure is not None:
             check_output(figure, options.overwrite, FIGURES, "--figure")
@@ -56,7 +56,7 @@ def measure_part(command: str, words: Sequence[str]) -> int:
     return 0
 
 
-def _checked(options: Namespace) -> tuple[str | None, Path | None]:
+def _checked(options: Namespace, inputs: Iterable[str | None]) -> tuple[str | None, Path | None]:
     """What scores are given by, and the file for them."""
     by = None if options.by is None else check_by(options.by)
     if options.output is None:
@@ -64,5 +64,5 @@ def _checked(options: Namespace) -> tuple[str | None, Path | None]:
     if by is None:
         raise UserError("--output is for the scores by group: give --by, too")
     output = Path(options.output)
-    check_output(output, options.overwrite)
+    check_output(output, options.overwrite, inputs=inputs)
     return by, output

@@ -17,6 +17,7 @@ from tsattn.experiments.configs import config_names, find_config, read_config
 __all__ = ["prepare", "take_attention"]
 
 _FLAGS = ("--overwrite", "--refit")  # which have no value
+_ONE_PATH = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure", "--data.path")
 _BACKBONE = "--model.backbone"
 _ATTENTION = "--model.backbone.attention"
 
@@ -39,6 +40,10 @@ def prepare(words: list[str]) -> list[str]:
     for name, value in pairs:
         if name in _FLAGS and value is not None:
             raise UserError(f"{name} takes no value, not {value}: give it, or leave it out")
+    for name in _ONE_PATH:  # of which the parser would take the last, without a word
+        given = [*dict.fromkeys(value for flag, value in pairs if flag == name and value is not None)]
+        if len(given) > 1:
+            raise UserError(f"{name} is given {len(given)} times, as {one_of(given)}; give it once")
     wants_help = any(name in ("-h", "--help") or name.endswith(".help") for name, _ in pairs)
     if command != "fit" and not wants_help:
         _check_one_device(command, pairs)
@@ -127,7 +132,7 @@ def _pairs(words: list[str]) -> list[Pair]:
 
 
 def _takes_value(name: str) -> bool:
-    return name.startswith("-") and name not in (*_FLAGS, "-h", "--help") and "print_config" not in name
+    return name.startswith("-") and name not in ("-h", "--help") and "print_config" not in name
 
 
 def _is_number(word: str) -> bool:

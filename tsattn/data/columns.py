@@ -105,7 +105,7 @@ def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.Da
             codes, uniques = pd.factorize(frame[part])
         except TypeError as error:
             raise UserError(f"column {shown(part)} holds no ids; valid are texts and numbers") from error
-        numbers = numbers * (len(uniques) + 1) + codes + 1
+        numbers = pd.factorize(numbers * (len(uniques) + 1) + codes + 1)[0]
     first_rows = frame.loc[~pd.Series(numbers, index=frame.index).duplicated(), [*parts]]
     joined = [
         None if any(map(pd.isna, key)) else _JOINS.join(map(category_text, key))
@@ -117,7 +117,7 @@ def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.Da
             f"{source}: two series of columns {', '.join(map(shown, parts))} are both {shown(twice[0])} once joined; "
             f"write their ids without {_JOINS!r}"
         )
-    return frame.assign(**{name: np.array(joined, dtype=object)[pd.factorize(numbers)[0]]})
+    return frame.assign(**{name: np.array(joined, dtype=object)[numbers]})
 
 
 def number_columns(

@@ -163,9 +163,22 @@ def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | No
         length: how many come after it.
         wall: what clocks would show at `last` if no change of clocks had skipped that; by default what they show. Days
             and longer steps go on from there.
+
+    Raises:
+        UserError: for more than the calendar of time stamps holds.
     """
     if is_steps(frequency):
         return pd.Index(int(last) + int(frequency) * np.arange(1, length + 1))
+    try:
+        return _future_stamps(last, frequency, length, wall)
+    except (OverflowError, pd.errors.OutOfBoundsDatetime) as error:
+        raise UserError(
+            f"{length} steps of {frequency} after {last} pass the end of the calendar; lower `--horizon` "
+            "(Python: `horizon=`)"
+        ) from error
+
+
+def _future_stamps(last: Any, frequency: str, length: int, wall: pd.Timestamp | None) -> Times:
     offset = to_offset(frequency)
     wall = last.tz_localize(None) if wall is None else wall
     if offset.rule_code.split("-")[0] in PHASED and not offset.is_on_offset(wall):

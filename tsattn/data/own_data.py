@@ -45,9 +45,9 @@ class FrameDataModule(ForecastDataModule):
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
+        format: ``csv`` or ``parquet``, of a file whose name does not say it.
         comment: the character that begins the lines of CSV files that are not read, such as ``#``; empty for none.
         skip_rows: lines before the header of CSV files.
-        format: ``csv`` or ``parquet``, of a file whose name does not say it.
         strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and no cell may be
             empty.
         train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
@@ -91,9 +91,9 @@ class FrameDataModule(ForecastDataModule):
         separator: str = ",",
         decimal: str = ".",
         encoding: str = "utf-8",
+        format: str | None = None,
         comment: str = "",
         skip_rows: int = 0,
-        format: str | None = None,
         strict: bool = False,
         train_fraction: float | None = None,
         val_fraction: float | None = None,

@@ -57,8 +57,8 @@ class Split:
         start, end = self.bounds(part)
         if end == start:
             raise UserError(
-                f"prediction_length {prediction_length} is longer than the {PART_WORDS[part]} part of the data, which "
-                "has no rows"
+                f"the {PART_WORDS[part]} part of the data has no rows; move `val_rows` and `test_rows`, `val_from` and "
+                "`test_from`, or `train_fraction` and `val_fraction`"
             )
         if prediction_length > end - start:
             raise UserError(
@@ -74,7 +74,8 @@ class Split:
         if first + prediction_length > end:
             raise UserError(
                 f"context_length {context_length} and prediction_length {prediction_length} need "
-                f"{context_length + prediction_length} rows, but the {PART_WORDS[part]} part has {end}"
+                f"{context_length + prediction_length} rows, but the {PART_WORDS[part]} part has {end}; lower them to "
+                f"{end} together"
             )
         return range(first, end - prediction_length + 1)
 

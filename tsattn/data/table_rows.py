@@ -186,7 +186,10 @@ def future_rows(
         UserError: for what is no such frame, and a cell that cannot be used, naming its row.
     """
     if not roles.future:
-        raise UserError(f"{_FUTURE} needs the names of its columns in future_covariates")
+        raise UserError(
+            f"{_FUTURE} would not be used: no `future_covariates` were named before the fit; leave out `--future` "
+            "(Python: `future=`)"
+        )
     with quiet(False):  # the future is new, even where the table is not
         columns = Columns(roles.id, roles.time, (), future_covariates=roles.future)
         frame = collected(frame, _FUTURE, columns, needs_target=False)

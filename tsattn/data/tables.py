@@ -50,8 +50,12 @@ def read_table(
     """
     path = Path(path)
     kind = text.kind_of(path)
+    check_file(path)
     if kind is None:
-        raise UserError(f"{path} is no table that can be read; valid are .csv, .csv.gz, .parquet and .pq files")
+        raise UserError(
+            f"{path} is no .csv, .csv.gz, .parquet or .pq file; if it holds such a table, say so with "
+            "`--data.format csv` or `parquet`"
+        )
     dates = () if text.date_format is None else TIME_COLUMNS if time_column is None else (time_column,)
     try:
         if kind == "parquet":

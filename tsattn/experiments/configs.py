@@ -31,7 +31,10 @@ def find_config(name: str | Path, what: str = "configuration", pattern: str = "*
     for path in (Path(name), *(folder / file for folder in _folders() for file in (name, f"{name}.yaml"))):
         if path.is_file():
             return path
-    raise UserError(f"no {what} {name}: neither a file nor one of {one_of(config_names(pattern))}")
+    known = {Path(one).stem: one for one in config_names(pattern)}
+    close = difflib.get_close_matches(Path(name).stem, known, 1)
+    meant = f" (did you mean {known[close[0]]}?)" if close else ""
+    raise UserError(f"no {what} {name}{meant}: neither a file nor one of {one_of(known.values())}")
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
@@ -60,6 +63,9 @@ def check_sections(content: Mapping[str, Any], source: str = "") -> None:
     Raises:
         UserError: naming the key and what is valid.
     """
+    if not isinstance(content, Mapping):
+        what = f"{source}an experiment is a mapping of {one_of(SECTIONS)}, not {shown(repr(content))}"
+        raise UserError(f"{what}; read a file with `Experiment.read(NAME)`")
     for name, value in content.items():
         if name not in SECTIONS:
             close = difflib.get_close_matches(str(name), SECTIONS, 1)

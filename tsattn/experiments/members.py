@@ -12,7 +12,6 @@ from torch import nn
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.experiments.experiment import Experiment
-from tsattn.experiments.reopened import check_same
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.ensemble import Ensemble, member_name
@@ -83,8 +82,7 @@ def earlier_fits(
         assert isinstance(predictor, Predictor)
         folder = RunFolder(path)
         folder.check_trained()
-        before = load_predictor(folder.best)
-        check_same(alone, before.predictor.description, before.predictor.output)
+        before = load_predictor(folder.best, alone.model["backbone"], alone.output)
         task, own = before.predictor.task, predictor.task
         is_same_task = own == task or (own is not None and task is not None and own.agrees_with(task))
         if not is_same_task or repr(before.scaler) != repr(data.scaler):

@@ -13,20 +13,20 @@ import pandas as pd
 
 from tsattn.checks import ACCELERATORS, has_accelerator
 from tsattn.data import ForecastDataModule, FrameDataModule
-from tsattn.descriptions import difference
+from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable, scores_by
 from tsattn.evaluation.residuals import ResidualRecorder, Residuals
 from tsattn.evaluation.scores_by import check_by, check_group
+from tsattn.experiments.configs import read_config
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.measuring import calibrated_on, tables_beside_baselines
+from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
-from tsattn.predictors import complete_predictor
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
-from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions
 
-__all__ = ["Remeasured", "check_same", "measure_again", "reopened"]
+__all__ = ["Remeasured", "fitted_in", "measure_again", "reopened"]
 
 logger = logging.getLogger("tsattn")
 
@@ -49,8 +49,7 @@ def reopened(
     with user_errors():
         data, trainer = experiment.made()
         execution = Execution(TrainerOptions.of(_of_this_machine(trainer), is_new=False))
-        fitted = load_predictor(checkpoint)
-        check_same(experiment, fitted.predictor.description, fitted.predictor.output)
+        fitted = load_predictor(checkpoint, experiment.model["backbone"], experiment.output)
         data.task, data.scaler = fitted.predictor.task, fitted.scaler
         if input is not None:
             data.forecast_from(input)
@@ -130,20 +129,17 @@ def measure_again(
     return Remeasured(data, tables, groups, None if recorder is None else recorder.finish())
 
 
-def check_same(experiment: Experiment, description: Mapping[str, Any], output: Output | None) -> None:
-    """Refuse a checkpoint that is not of this experiment.
+def fitted_in(run: RunFolder, checkpoint: str | Path | None = None) -> FittedPredictor:
+    """The predictor in the folder of a run, which must be that of its configuration.
 
     Args:
-        experiment: of the run.
-        description: of the predictor in the checkpoint.
-        output: what was asked of that.
+        run: the folder.
+        checkpoint: of the predictor; by default the one that forecasts.
 
     Raises:
-        UserError: naming the first difference.
+        UserError: for a folder without a configuration, or a checkpoint that cannot be read or is of another model.
     """
-    asked = experiment.output
-    saved = complete_predictor(description)  # an older one lacks arguments that came later
-    if saved != experiment.model["backbone"]:
-        raise UserError(f"the checkpoint is of another model: {difference(saved, experiment.model['backbone'])}")
-    if output != asked:
-        raise UserError(f"the checkpoint is of another model: {(output or Output()).difference(asked)}")
+    if not run.config.exists():
+        raise UserError(f"{run.path} is not the folder of a run: it has no {run.config.name}")
+    model = read_config(run.config).get("model", {})
+    return load_predictor(checkpoint or run.forecasting_checkpoint(), model.get("backbone", DEFAULT_BACKBONE))

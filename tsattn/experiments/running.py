@@ -25,7 +25,6 @@ from tsattn.experiments.fingerprint import fingerprint
 from tsattn.experiments.measuring import calibrated_on, extent, measured, tables_beside_baselines
 from tsattn.experiments.members import earlier_fits
 from tsattn.experiments.recording import Recording
-from tsattn.experiments.reopened import check_same
 from tsattn.experiments.result import Result
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
@@ -37,7 +36,7 @@ from tsattn.predictors.network import NetworkPredictor
 from tsattn.saved_folders import write_whole
 from tsattn.scaler import Scaler
 from tsattn.training import Execution, TrainerOptions, Training
-from tsattn.training.checkpoint_content import read_content
+from tsattn.training.checkpoint_content import check_same, read_content
 from tsattn.training.checkpoint_io import load_checkpoint
 from tsattn.training.processes import is_first_process, leave_others
 from tsattn.training.progress import LossBar
@@ -166,7 +165,7 @@ def fit_experiment(
         checkpoint = where.last
     can_resume = not isinstance(data, PanelDataModule)
     with user_errors(), contextlib.nullcontext() if recording is None else recording.held(can_resume):
-        scaler = _set_up(data, experiment, checkpoint, hooks.start)
+        scaler = _set_up(data, experiment, predictor, checkpoint, hooks.start)
         assert data.task is not None
         predictor.build(data.task, experiment.output, empty=True)
         hooks.built(predictor, data)
@@ -228,16 +227,20 @@ def _check_described(data: ForecastDataModule, made: ForecastDataModule) -> None
 
 
 def _set_up(
-    data: ForecastDataModule, experiment: Experiment, checkpoint: Path | None, start: WarmStart | None
+    data: ForecastDataModule,
+    experiment: Experiment,
+    predictor: Predictor,
+    checkpoint: Path | None,
+    start: WarmStart | None,
 ) -> Scaler:
     """Read the data; of a checkpoint or the weights that a training starts from, task and scaler are obeyed."""
     if start is not None:
-        check_same(experiment, start.description, start.output)
+        check_same(start.description, start.output, predictor.description, experiment.output)
         start.set_up(data)
     else:
         if checkpoint is not None:
             content = read_content(load_checkpoint(checkpoint))
-            check_same(experiment, content.predictor, content.output)
+            check_same(content.predictor, content.output, predictor.description, experiment.output)
             data.task, data.scaler = content.task, content.scaler
         data.prepare_data()
         data.setup("fit")

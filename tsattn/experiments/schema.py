@@ -24,7 +24,7 @@ from lightning.pytorch.loggers import Logger
 from typing_extensions import override
 
 from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
-from tsattn.descriptions import imported
+from tsattn.descriptions import class_at, imported
 from tsattn.errors import UserError, find_user_error, shown
 from tsattn.experiments.configs import SECTIONS
 from tsattn.experiments.sentences import sentence, under_key
@@ -73,6 +73,11 @@ class ExperimentParser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """One sentence that names the argument and says what is valid."""
         found = find_user_error(ex)
+        if found is None:  # the parser hides an error of a user's module
+            for path in re.findall(
+                r"class_path'?:? '([\w.]+)'|(?s:^Parser key \"data\".*)Given value: ([\w.]+)$", message
+            ):
+                class_at("".join(path), "class")
         in_memory = FrameDataModule, PanelDataModule  # cannot be typed
         known = {cls.__name__: cls for cls in _subclasses(ForecastDataModule) if cls not in in_memory}
         if found is not None:  # a mistake found while building something keeps its own sentence
@@ -81,6 +86,7 @@ class ExperimentParser(ArgumentParser):
         if "--data" in options:  # whose arguments are those of a class, which is not known yet
             arguments = [name for cls in (*known.values(), FrameDataModule) for name in signature(cls).parameters]
             options += [f"--data.{name}" for name in dict.fromkeys(arguments) if name not in _NOT_TYPED]
+            options.append("--attention")  # which stands for that of the backbone
         raise UserError(sentence(message, options=options, data_sets=sorted(known))) from ex
 
 

@@ -49,8 +49,10 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
             public = "--data PublicDataModule --data.name NAME"
             return f"`--data` names no class; give `--config NAME`, `{_OWN_FILE} FILE` or `{public}`"
         return f"{_flag(found[1], names)} is missing"
-    if found := re.search(r"argument (--\S+): expected", message):
+    if found := re.search(r"argument (?:-\w/)?(--[\w.-]+)\S*: expected", message):
         return f"{found[1]} needs a value"
+    if found := re.search(r"argument (--\S+): invalid (\w+) value: '(.*)'", message):
+        return f"{found[1]} must be {_KINDS.get(found[2], found[2])}, not {found[3]}"
     key = re.search(r'(?:Parser key|key) "([^"]+)"', message)
     value = re.search(r"(?:Given|Got) value: (.{0,100})", message)
     if key and key[1] == "data":

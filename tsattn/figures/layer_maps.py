@@ -80,7 +80,8 @@ def maps_by_head(values: NDArray[Any], heads: str | Sequence[int]) -> dict[str, 
 def _numbers(name: str, given: str | Sequence[int], count: int, also: str = "", first: int = 0) -> list[int]:
     """The places that are asked for, of `count` that are numbered from `first`."""
     valid = range(first, first + count)
-    numbers = [*valid] if given == "all" else [] if isinstance(given, str) else [*given]
+    numbers = [*valid] if given == "all" else [] if isinstance(given, str | int) else [*given]
     if not numbers or any(isinstance(one, bool) or not isinstance(one, int) or one not in valid for one in numbers):
-        raise UserError(f"{name} must be {also}all, or some of the numbers {first} to {valid[-1]}, not {given!r}")
+        some = f"some of the numbers {first} to {valid[-1]}, such as [{first}]"
+        raise UserError(f"{name} must be {also}all, or {some}, not {given!r}")
     return [number - first for number in numbers]

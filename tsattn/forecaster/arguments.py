@@ -53,10 +53,11 @@ MODEL = (
 _OWN = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}
 
 
-def described(backbone: Description, attention: Description | Sequence[Description] | None) -> dict[str, Any]:
+def described(backbone: Description, attention: Description | Sequence[Description] | None) -> Description:
     """A description with its attention replaced, if one is given."""
-    description = {"kind": backbone} if isinstance(backbone, str) else dict(backbone)
-    return description if attention is None else {**description, "attention": attention}
+    if attention is None or not isinstance(backbone, str | Mapping):
+        return backbone
+    return {**({"kind": backbone} if isinstance(backbone, str) else backbone), "attention": attention}
 
 
 def checked(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
@@ -88,7 +89,10 @@ def checked(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
         quantiles = _QUANTILES if predictor.emits_quantiles else ()
     arguments["quantiles"] = levels(quantiles)
     predictor.check_output(Output(arguments["quantiles"], arguments["distribution"]))
-    arguments["trainer"] = dict(given["trainer"] or {})
+    trainer = {} if given["trainer"] is None else given["trainer"]
+    if not isinstance(trainer, Mapping):
+        raise UserError(f"trainer must hold arguments by their names, not {shown(repr(trainer))}")
+    arguments["trainer"] = dict(trainer)
     for name, own in _OWN.items():
         if name in arguments["trainer"]:
             raise UserError(f"{own} is an argument of the Forecaster: give it beside trainer, not in it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -17,14 +17,24 @@ from tsattn.data.time_numbers import time_numbers, time_unit, time_zone, times_o
 from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.experiments import Result
 from tsattn.forecaster.frame_kinds import FrameKind
+from tsattn.plain_data import typed
+from tsattn.scaler import SeriesId
 
 __all__ = ["FittedSeries"]
 
 _ARRAYS = ("starts", "values", "past_covariates", "future_covariates", "ahead", "ahead_starts", "static")
-_PLAIN = (
-    *("ids", "channels", "frequency", "past_names", "future_names", "static_names", "static_categories"),
-    *("is_wide", "id_name", "time_name"),
-)
+_PLAIN: dict[str, Any] = {
+    **{"ids": tuple[SeriesId, ...], "channels": tuple[str, ...], "frequency": str},
+    **dict.fromkeys(("past_names", "future_names", "static_names"), tuple[str, ...]),
+    **{"static_categories": tuple[tuple[str, ...], ...], "covariate_categories": dict[str, Sequence[str]]},
+    **{"is_wide": bool, "id_name": str, "time_name": str},
+}
+"""The attributes of the panel that are plain data, and their types."""
+
+_MORE: dict[str, Any] = {
+    **{"time_zone": str | None, "time_unit": str | None, "is_complete": bool, "kind": dict[str, Any]},
+    "earlier_ids": tuple[SeriesId, ...],
+}
 _ERRORS, _KNOWN, _UNTIL = "seasonal_error", "trained", "trained_until"
 
 
@@ -103,7 +113,6 @@ class FittedSeries:
         """What is not an array, as plain data."""
         return {
             **{name: getattr(self.panel, name) for name in _PLAIN},
-            "covariate_categories": dict(self.panel.covariate_categories),
             "time_zone": time_zone(self.panel.time),
             "time_unit": time_unit(self.panel.time),  # None: steps
             "is_complete": self.is_complete,
@@ -134,30 +143,44 @@ class FittedSeries:
     def restored(cls, plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The series of what `plain` and `arrays` gave.
 
-        Of folders from before a split could be given, the arrays do not say what was trained on: that was all of them.
+        Raises:
+            TypeError: for other fields than `plain` gives.
+            ValueError: for values that do not go together.
         """
-        fields: dict[str, Any] = {name: plain[name] for name in _PLAIN}
-        for name in ("ids", "channels", "past_names", "future_names", "static_names"):
-            fields[name] = tuple(fields[name])
-        fields["ids"] = tuple(map(_id, fields["ids"]))
-        fields["static_categories"] = tuple(map(tuple, fields["static_categories"]))
-        known = plain.get("covariate_categories", {})
-        fields["covariate_categories"] = {name: tuple(categories) for name, categories in known.items()}
+        fields = typed(plain, _PLAIN | _MORE, "history")
+        if fields["is_wide"] and len(fields["ids"]) != 1:
+            raise ValueError("a wide frame is one series")
+        zone, unit, is_complete, kind, earlier = (fields.pop(name) for name in _MORE)
+        kind = FrameKind(**typed(kind, get_type_hints(FrameKind), "kind"))
+        categories = fields["covariate_categories"].items()
+        fields["covariate_categories"] = {name: tuple(some) for name, some in categories}
         fields.update({name: arrays.get(name) for name in _ARRAYS})
-        unit, zone = plain["time_unit"], plain["time_zone"]
         panel = Panel(time=times_of(arrays["time"], unit, zone), **fields)
-        if _UNTIL in arrays:
-            known = [*(panel.ids[number] for number in arrays[_KNOWN]), *map(_id, plain.get("earlier_ids", ()))]
-            until = dict(zip(known, times_of(arrays[_UNTIL], unit, zone), strict=True))
-        else:
-            until = _stamps(panel, panel.lengths)
-        kind = FrameKind(**plain.get("kind", {}))
-        return cls(panel, until, arrays[_ERRORS], plain.get("is_complete", True), kind)
+        _check_categories(panel)
+        known = [*(panel.ids[number] for number in arrays[_KNOWN]), *earlier]
+        until = dict(zip(known, times_of(arrays[_UNTIL], unit, zone), strict=True))
+        return cls(panel, until, arrays[_ERRORS], is_complete, kind)
 
 
-def _id(saved: Any) -> Any:
-    """An id as it was before it was saved."""
-    return tuple(saved) if isinstance(saved, list) else saved
+def _check_categories(panel: Panel) -> None:
+    """Refuse a panel with numbers beyond its categories, or without categories for a column."""
+    columns: list[tuple[Any, Sequence[str]]] = []
+    if panel.static is not None:
+        columns = [*zip(panel.static.T, panel.static_categories, strict=True)]
+    for part, names in (
+        (panel.past_covariates, panel.past_names),
+        (panel.future_covariates, panel.future_names),
+        (panel.ahead, panel.future_names),
+    ):
+        covariates = [] if part is None else zip(part.T - 1, names, strict=True)  # counted from 1
+        columns += [
+            (column, panel.covariate_categories[name])
+            for column, name in covariates
+            if name in panel.covariate_categories
+        ]
+    for column, categories in columns:
+        if np.fmax.reduce(column, initial=-1) >= len(categories):
+            raise ValueError("a category is not among those of its column")
 
 
 def _stamps(panel: Panel, rows: NDArray[np.int64]) -> dict[Any, Any]:

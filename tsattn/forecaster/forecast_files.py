@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,11 @@ WRITERS = {
 
 
 def check_output(
-    path: Path, overwrite: bool, endings: Collection[str] = tuple(WRITERS), option: str = "--output"
+    path: Path,
+    overwrite: bool,
+    endings: Collection[str] = tuple(WRITERS),
+    option: str = "--output",
+    inputs: Iterable[str | None] = (),
 ) -> None:
     """Refuse a path that cannot be written to, before any work is done.
 
@@ -33,6 +37,7 @@ def check_output(
         overwrite: whether one that is there may be replaced.
         endings: that it may have.
         option: that names it.
+        inputs: files that are read, which are never replaced.
 
     Raises:
         UserError: saying why not.
@@ -41,6 +46,8 @@ def check_output(
         raise UserError(f"{path} must end in {' or '.join(endings)}")
     if path.is_dir():
         raise UserError(f"{path} is a folder, not a file")
+    if path.exists() and any(one and Path(one).exists() and path.samefile(one) for one in inputs):
+        raise UserError(f"{path} is read as input and would be lost; name another file with `{option}`")
     if path.exists() and not overwrite:
         raise UserError(f"{path} exists already; name another file with {option}, or add --overwrite")
     if not path.parent.is_dir():

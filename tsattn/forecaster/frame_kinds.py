@@ -28,11 +28,20 @@ class FrameKind:
         library: ``pandas``, ``polars``, ``pyarrow`` or another one that narwhals makes frames of.
         period: the frequency of its periods; None where time is anything else.
         has_dates: whether time is dates, without a time of day.
+
+    Raises:
+        ValueError: for another library, or what is no frequency of periods.
     """
 
-    library: Any = "pandas"
+    library: str = "pandas"
     period: str | None = None
     has_dates: bool = False
+
+    def __post_init__(self) -> None:
+        if nw.Implementation.from_string(self.library) is nw.Implementation.UNKNOWN:
+            raise ValueError(f"{self.library} is no library of frames")
+        if self.period is not None:
+            pd.PeriodDtype(self.period)  # which refuses what is no frequency
 
     @classmethod
     def of(cls, frame: Any, panel: Panel) -> FrameKind:
@@ -61,7 +70,8 @@ class FrameKind:
         if importlib.util.find_spec(self.library) is None:
             raise UserError(f"the series were frames of {self.library}, which is not installed here: give a frame")
         table = pa.Table.from_pandas(frame, preserve_index=False)
-        made = nw.from_arrow(table, backend=self.library)
+        backend: Any = self.library
+        made = nw.from_arrow(table, backend=backend)
         if self.has_dates:
             are_midnights = [name for name in times if (frame[name] == frame[name].dt.normalize()).all()]
             made = made.with_columns(nw.col(*are_midnights).cast(nw.Date)) if are_midnights else made

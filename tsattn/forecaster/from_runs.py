@@ -14,10 +14,11 @@ from tsattn.checks import ACCELERATORS
 from tsattn.errors import UserError
 from tsattn.experiments import RunFolder
 from tsattn.experiments.configs import read_config
+from tsattn.experiments.reopened import fitted_in
 from tsattn.forecaster.arguments import MODEL, SPLIT
 from tsattn.forecaster.model_folder import SavedModel
 from tsattn.predictors import Predictor
-from tsattn.predictors.fitted import FittedPredictor, load_predictor
+from tsattn.predictors.fitted import FittedPredictor
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
 __all__ = ["is_run", "read_run", "run_arguments"]
@@ -48,8 +49,7 @@ def read_run(folder: Path) -> SavedModel:
         UserError: if it is damaged, or of a newer format.
     """
     run = RunFolder(folder)
-    fitted = load_predictor(run.forecasting_checkpoint())
-    config = read_config(run.config) if run.config.exists() else {}
+    fitted, config = fitted_in(run), read_config(run.config)
     try:
         arguments = run_arguments(fitted, config)
     except (AttributeError, TypeError, ValueError) as error:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from inspect import signature
 from pathlib import Path
 
-from tsattn.checks import folder_path, has_accelerator
-from tsattn.errors import UserError
+from tsattn.checks import ACCELERATORS, folder_path, has_accelerator
+from tsattn.errors import UserError, shown
 from tsattn.experiments import Experiment, Result
-from tsattn.experiments.reopened import check_same
 from tsattn.forecaster import model_folder
+from tsattn.forecaster.arguments import AUTO
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.forecaster import Forecaster
 from tsattn.forecaster.from_runs import is_run, read_run, run_arguments
+from tsattn.forecaster.model_folder import SavedModel
 from tsattn.predictors.fitted import load_predictor
 
 __all__ = ["forecaster_from", "forecaster_of", "load"]
@@ -35,18 +37,47 @@ def load(folder: str | Path) -> Forecaster:
     if not path.is_dir():
         what = "is a file, not a folder" if path.exists() else "is not there"
         raise UserError(f"{path} {what}; valid is a folder that a forecaster was saved to, or that of a run")
-    saved = read_run(path) if is_run(path) else model_folder.read(path)
+    saved = read_run(path) if is_run(path) else model_folder.read(path, [*signature(Forecaster).parameters])
     arguments = dict(saved.arguments)
     accelerator = arguments.get("accelerator", "auto")
-    if not has_accelerator(accelerator):
+    if accelerator in ACCELERATORS and not has_accelerator(accelerator):
         logger.warning("%s: accelerator %s is not on this machine; auto takes its place", path, accelerator)
         arguments["accelerator"] = "auto"
     try:
         forecaster = Forecaster(**arguments)
-    except TypeError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
+    except UserError:
+        raise
+    except Exception as error:  # the folder may have been edited
+        raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
+    _check_agrees(forecaster, saved, path)
     forecaster.fitted, forecaster.series, forecaster.copula = saved.fitted, saved.series, saved.copula
     return forecaster
+
+
+def _check_agrees(forecaster: Forecaster, saved: SavedModel, path: Path) -> None:
+    """Refuse a folder whose arguments describe another model than its weights, or whose series do."""
+    fitted, series, given = saved.fitted, saved.series, forecaster.arguments
+    task, output = fitted.predictor.task, fitted.predictor.output
+    assert task is not None
+    assert output is not None
+    names = ("prediction_length", "past_covariates", "future_covariates", "static")
+    pairs = {
+        **{name: (given[name], getattr(task, name)) for name in names},
+        **{name: (given[name], getattr(output, name)) for name in ("quantiles", "distribution")},
+        "scaling": (given["scaling"], fitted.scaler.scaling),
+        "transform": tuple(one and one["kind"] for one in (given["transform"], fitted.scaler.to_dict()["transform"])),
+        "backbone": tuple(
+            {**one.description, "context_length": None} for one in (forecaster.predictor, fitted.predictor)
+        ),
+    }
+    if given["context_length"] != AUTO:
+        pairs["context_length"] = (given["context_length"], task.context_length)
+    if series is not None:
+        panel = series.panel
+        pairs["frequency"] = (panel.frequency, task.frequency)
+    for name, (one, other) in pairs.items():
+        if one != other:
+            raise UserError(f"{path} is damaged: its {name} is {shown(one)} in one place and {shown(other)} in another")
 
 
 def forecaster_from(experiment: Experiment, checkpoint: str | Path) -> Forecaster:
@@ -59,8 +90,7 @@ def forecaster_from(experiment: Experiment, checkpoint: str | Path) -> Forecaste
     Raises:
         UserError: for a checkpoint that cannot be read, or is of another model.
     """
-    fitted = load_predictor(checkpoint)
-    check_same(experiment, fitted.predictor.description, fitted.predictor.output)
+    fitted = load_predictor(checkpoint, experiment.model["backbone"], experiment.output)
     forecaster = Forecaster(**run_arguments(fitted, experiment.to_dict()))
     forecaster.fitted = fitted
     return forecaster

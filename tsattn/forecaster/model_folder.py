@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
-from tsattn.checksums import sha256
+from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
+from tsattn.data.time_numbers import no_times_of
 from tsattn.errors import UserError
-from tsattn.forecaster.arguments import described
 from tsattn.forecaster.fitted_series import FittedSeries
+from tsattn.plain_data import typed
 from tsattn.predictors.conformal import ConformalScores
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
 from tsattn.predictors.step_copula import StepCopula
 from tsattn.saved_folders import whole_folder
-from tsattn.training.checkpoint_content import FORMAT, CheckpointContent, check_format, read_records
+from tsattn.training.checkpoint_content import FORMAT, CheckpointContent, check_format
 
 __all__ = ["SavedModel", "read", "write"]
 
@@ -30,6 +31,11 @@ _FORMAT = "tsattn forecaster"
 _CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
 _CONFORMAL = "conformal.safetensors"
 _COPULA = "copula.safetensors"
+_TYPES: dict[str, Any] = {
+    **{"format": str, "version": int, "tsattn": str, "torch": str},
+    **dict.fromkeys(("arguments", "predictor", "task", "scaler", "output"), dict),
+    **{"history": dict | None, "conformal": dict | None},
+}
 
 
 @dataclass(frozen=True)
@@ -63,42 +69,42 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         # contiguous copies: safetensors takes no views
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in predictor.state_dict().items()}
         save_file(weights, partial / _WEIGHTS)
-        files = [_WEIGHTS]
         if series is not None:
             save_arrays(series.arrays(), partial / _HISTORY)
-            files.append(_HISTORY)
         conformal = None if saved.fitted.conformal is None else saved.fitted.conformal.to_dict()
         if conformal is not None:
             save_file({"values": conformal.pop("values")}, partial / _CONFORMAL)
-            files.append(_CONFORMAL)
         if saved.copula is not None:
             save_arrays(saved.copula.arrays(), partial / _COPULA)
-            files.append(_COPULA)
         content = {
             "format": _FORMAT,
             "version": FORMAT,
             "tsattn": importlib.metadata.version("tsattn"),
             "torch": torch.__version__,
             "arguments": dict(saved.arguments),
-            "predictor": predictor.description,
-            "task": predictor.task.to_dict(),
-            "scaler": saved.fitted.scaler.to_dict(),
-            "output": predictor.output.to_dict(),
+            **CheckpointContent(predictor.task, saved.fitted.scaler, predictor.output, predictor.description).to_dict(),
             "history": None if series is None else series.plain(),
-            **({} if conformal is None else {"conformal": conformal}),
-            "sha256": {name: sha256(partial / name) for name in files},
+            "conformal": conformal,
         }
         (partial / _CONTENT).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+        write_checksums(partial, sorted(partial.iterdir()))
 
 
-def read(folder: Path) -> SavedModel:
+def read(folder: Path, arguments: Iterable[str]) -> SavedModel:
     """The model in a folder that `write` has made.
+
+    Args:
+        folder: to read.
+        arguments: the names of those that it must hold.
 
     Raises:
         UserError: for another folder, or one that is damaged.
     """
     if not (folder / _CONTENT).exists():
         raise UserError(f"{folder} is not the folder of a saved model: it has no {_CONTENT}")
+    files = check_checksums(folder)
+    if _CONTENT not in files:
+        raise _damaged(folder, f"{CHECKSUMS} lacks {_CONTENT}")
     try:
         content = json.loads((folder / _CONTENT).read_text(encoding="utf-8"))
         is_ours = content["format"] == _FORMAT
@@ -109,31 +115,26 @@ def read(folder: Path) -> SavedModel:
         raise UserError(f"{folder} is not the folder of a model that tsattn has saved")
     check_format(version, str(folder))
     try:
-        for name, digest in content["sha256"].items():
-            if name not in (_WEIGHTS, _HISTORY, _CONFORMAL, _COPULA) or sha256(folder / name) != digest:
-                raise _damaged(folder, f"{name} is not the file that was saved")
+        typed(content, _TYPES, _CONTENT)
+        typed(content["arguments"], dict.fromkeys(arguments, Any), "arguments")
         # copies begin where new parameters do in memory; views into the file do not, and their products round otherwise
         weights = {name: tensor.clone() for name, tensor in load_file(folder / _WEIGHTS).items()}
         series = None
         if content["history"] is not None:
             series = FittedSeries.restored(content["history"], load_arrays(folder / _HISTORY))
-        has_copula = _COPULA in content["sha256"]
-        copula = StepCopula.restored(load_arrays(folder / _COPULA)) if has_copula else None
-        arguments = content["arguments"]
-        if version == 1:  # which knew backbones alone
-            weights = {f"backbone.{name}": tensor for name, tensor in weights.items()}
-            given = arguments.pop("attention")
-            arguments["backbone"] = described(arguments["backbone"], given)
-        predictor = arguments["backbone"] if version == 1 else content["predictor"]
-        records = CheckpointContent(*read_records(content, version), predictor=predictor)
+        copula = StepCopula.restored(load_arrays(folder / _COPULA)) if _COPULA in files else None
+        records = CheckpointContent.from_dict(content)
+        no_times_of(records.task)  # which refuses an unknown time zone
+        if series is not None and records.scaler.ids and not {*series.trained_until} <= {*records.scaler.ids}:
+            raise ValueError("series have no scale")
         fitted = restored_predictor(records, weights, str(folder))
-        if "conformal" in content:
+        if content["conformal"] is not None:
             conformal = ConformalScores.from_dict({**content["conformal"], **load_file(folder / _CONFORMAL)})
             fitted = replace(fitted, conformal=conformal)
-        saved = SavedModel(arguments, fitted, series, copula)
+        saved = SavedModel(content["arguments"], fitted, series, copula)
     except UserError:
         raise
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except Exception as error:  # an edit may lead anywhere
         raise _damaged(folder, " ".join(str(error).split())[:200]) from error
     return saved
 

@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tsattn.batch import Batch
+from tsattn.checks import folder_path
 from tsattn.data import Panel
 from tsattn.data.quiet import quiet
 from tsattn.figures.layer_maps import plot_layers
@@ -105,7 +106,7 @@ class NetworkViews(ABC):
         Raises:
             UserError: for a model that cannot be exported, saying why, or a file that cannot be written.
         """
-        file = Path(path)
+        file = folder_path(path, "file")
         form = format_of(file.suffix, format)
         fitted = self._now.known
         check_output(file, overwrite, endings=FORMATS)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tsattn.data import Panel
 from tsattn.data.continued import appended
-from tsattn.errors import UserError
+from tsattn.errors import UserError, number_of
 from tsattn.evaluation.seasonal import seasonal_errors
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.task import Task
@@ -54,8 +54,10 @@ class UnseenWindows:
             panel, first = _after(panel, named, task)
         L, T = task.context_length, task.prediction_length
         origins = []
+        short = 0  # series whose only window has less than a whole context
         for rows, before in zip(panel.lengths.tolist(), first.tolist(), strict=True):
             start = before if before else max(1, min(L, rows - T))
+            short += not before and start + T <= rows < L + T
             origins.append(range(start, max(start, rows - T + 1), step))
         lacking = sum(not rows for rows in origins)
         if lacking == len(origins):
@@ -65,6 +67,13 @@ class UnseenWindows:
             )
         if lacking:
             logger.warning("%d of %d series have no window to score", lacking, len(origins))
+        windows = number_of(sum(map(len, origins)), "window")
+        if short:
+            says = "%s scored, one for each of %d series below %d rows: give more rows, or a smaller "
+            says += "context_length (now %d) or prediction_length (now %d)"
+            logger.warning(says, windows, short, L + T, L, T)
+        else:
+            logger.info("%s scored", windows)
         scale = seasonal_errors(panel, np.array([rows.start for rows in origins]), task.season_length)
         if named is not None:
             errors = dict(zip(named.panel.ids, named.seasonal_error, strict=True))

@@ -24,6 +24,8 @@ from torch import Tensor
 
 from tsattn.errors import UserError, number_of, shown
 from tsattn.evaluation.intervals import central_intervals
+from tsattn.plain_data import typed
+from tsattn.scaler import SeriesId
 from tsattn.task import MEDIAN, rounded_level
 
 __all__ = [
@@ -38,6 +40,7 @@ POINT: Interval = (MEDIAN, MEDIAN)
 """The interval of a point forecast."""
 
 _DIGITS = 9  # of a share
+_TYPES = {"intervals": tuple[tuple[float | None, ...], ...], "ids": tuple[SeriesId, ...], "values": Tensor}
 
 
 def levels_of(level: Any) -> tuple[float, ...]:
@@ -176,10 +179,17 @@ class ConformalScores:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        intervals = tuple((low, high) for low, high in saved["intervals"])
-        ids = tuple(tuple(name) if isinstance(name, list) else name for name in saved["ids"])
-        return cls(intervals, ids, saved["values"])
+        """The inverse of `to_dict`.
+
+        Raises:
+            TypeError: for other fields.
+            ValueError: for values of another type or shape.
+        """
+        fields = typed(saved, _TYPES, "conformal")
+        shape, values = (len(fields["intervals"]), len(fields["ids"]) + 1), fields["values"]
+        if values.dim() != 5 or values.shape[:2] != shape:
+            raise ValueError("the scores are not those of their intervals and series")
+        return cls(**fields)
 
 
 def scores_of(forecast: Tensor, target: Tensor, observed: Tensor | None, levels: Sequence[float]) -> Tensor:

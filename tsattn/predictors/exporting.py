@@ -27,7 +27,7 @@ FACTS = "tsattn.json"
 """The name under which a file has what is known of it."""
 
 _ONNX_PACKAGES = ("onnx", "onnxscript")
-_LOUD = ("torch.onnx", "torch.export", "onnxscript", "torch.fx")  # loggers
+_LOUD = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "torch.fx")  # loggers
 
 
 def format_of(ending: str, format: str | None = None) -> str:

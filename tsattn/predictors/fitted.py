@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.predictors.base import Predictor
-from tsattn.predictors.conformal import ConformalScores
+from tsattn.predictors.conformal import ConformalScores, intervals_of
 from tsattn.scaler import Scaler
-from tsattn.training.checkpoint_content import CheckpointContent, read_content
+from tsattn.task import Output
+from tsattn.training.checkpoint_content import CheckpointContent, check_same, read_content
 from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
 from tsattn.training.weight_checks import check_weights
 
@@ -29,11 +31,19 @@ class FittedPredictor:
         predictor: built, fitted, on the CPU and in eval mode.
         scaler: takes its forecasts back to units.
         conformal: what its intervals are calibrated by; None where they are not.
+
+    Raises:
+        ValueError: for scores of other intervals than it forecasts.
     """
 
     predictor: Predictor
     scaler: Scaler
     conformal: ConformalScores | None = None
+
+    def __post_init__(self) -> None:
+        output = self.predictor.output or Output()
+        if self.conformal is not None and [*self.conformal.intervals] != intervals_of(output.quantiles):
+            raise ValueError("the predictor is calibrated for other intervals than it forecasts")
 
 
 def save_predictor(path: Path, fitted: FittedPredictor, **facts: Any) -> None:
@@ -70,23 +80,35 @@ def calibrate_checkpoint(path: Path, conformal: ConformalScores) -> None:
     AtomicCheckpointIO().save_checkpoint({**load_checkpoint(path), _CONFORMAL: conformal.to_dict()}, path)
 
 
-def load_predictor(path: str | Path) -> FittedPredictor:
-    """The predictor in a checkpoint: that of a run, of a training, or of any earlier format.
+def load_predictor(path: str | Path, description: Description, output: Output | None = None) -> FittedPredictor:
+    """The predictor in a checkpoint: that of a run, or of a training.
+
+    A checkpoint imports nothing: only classes of tsattn and those that the given description names are made.
+
+    Args:
+        path: of the checkpoint.
+        description: the predictor that it must hold, as a configuration says it.
+        output: what must have been asked of it; None takes any.
 
     Raises:
-        UserError: if it is not there, cannot be read, is damaged, or is of a newer format.
+        UserError: if it is not there, cannot be read, is damaged, is of another format, or is of another model.
     """
     checkpoint = load_checkpoint(path)
-    fitted = restored_predictor(read_content(checkpoint), checkpoint.get("state_dict", {}), "the checkpoint")
+    content = read_content(checkpoint)
+    check_same(content.predictor, content.output, build_predictor(description).description, output)
+    fitted = restored_predictor(content, checkpoint.get("state_dict", {}), "the checkpoint")
     saved = checkpoint.get(_CONFORMAL)
-    return fitted if saved is None else replace(fitted, conformal=ConformalScores.from_dict(saved))
+    try:
+        return fitted if saved is None else replace(fitted, conformal=ConformalScores.from_dict(saved))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the checkpoint is damaged: {error}") from error
 
 
 def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], source: str) -> FittedPredictor:
     """A predictor of what was saved of it.
 
     Args:
-        content: its description, and what it was built for.
+        content: what it was built for, and its description, which is trusted: what it names is imported.
         state: its `state_dict`.
         source: where they are from, as messages say it.
 

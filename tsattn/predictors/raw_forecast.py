@@ -118,7 +118,7 @@ class RawForecast(nn.Module):
 
         Args:
             context: `(B, L, C)` in original units, NaN where missing.
-            series: `(B,)` the place of each series among those trained on, where each has a scale of its own.
+            series: `(B,)` the place of each series among those trained on, from 0, where each has its own scale.
             past_covariates: `(B, L, P)` in original units, NaN where missing.
             future_covariates: `(B, L + T, F)` in original units, NaN where missing.
             static: `(B, K)` numbers of categories, by their places in `Task.categories`; -1 for one not there.
@@ -127,6 +127,13 @@ class RawForecast(nn.Module):
         Returns:
             `(B, T, C)`, with quantiles `(B, T, C, Q)`, float64.
         """
+        if series is not None:
+            _check_numbers(series, 0, len(self.units.mean), "series")
+            # a runtime that drops the check counts a negative number from the end
+            series = torch.where(series < 0, len(self.units.mean), series)
+        if static is not None:
+            for names, numbers in zip(self.task.categories, static.unbind(-1), strict=True):
+                _check_numbers(numbers, -1, len(names), "static")
         observed = ~context.isnan()
         past = _imputed(self.units.scaled(context, series), observed).float()
         batch = Batch(
@@ -166,6 +173,13 @@ class RawForecast(nn.Module):
                 raise
             return False
         return True
+
+
+def _check_numbers(numbers: Tensor, least: int, end: int, name: str) -> None:
+    """Refuse numbers of no series or category, in the exported program too."""
+    valid = (numbers >= least) & (numbers < end)
+    said = f"`{name}` must hold numbers from {least} to {end - 1}: the places in `{name}` of the file's tsattn.json"
+    torch._assert_async(valid.all(), said)
 
 
 def _scaled(covariates: Tensor | None, units: Units) -> Tensor | None:

@@ -1,19 +1,17 @@
-"""What a checkpoint says of its model, as plain data with the number of its format; every format that ever was is read.
-
-Format 1 had no number: its task held scaler and quantiles, too. Format 2 keeps the three apart.
-"""
+"""What a checkpoint says of its model, as plain data with the number of its format."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
+from tsattn.descriptions import difference
 from tsattn.errors import UserError, shown
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 
-__all__ = ["FORMAT", "CheckpointContent", "check_format", "read_content", "read_records"]
+__all__ = ["FORMAT", "CheckpointContent", "check_format", "check_same", "read_content"]
 
 FORMAT = 2
 _KEY = "tsattn"
@@ -35,29 +33,47 @@ class CheckpointContent:
     output: Output
     predictor: dict[str, Any]
 
-    def write_to(self, checkpoint: dict[str, Any]) -> None:
-        """Put it into a checkpoint, in the newest format."""
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: each record under its name, and the description."""
         records = {name: getattr(self, name).to_dict() for name in ("task", "scaler", "output")}
-        checkpoint[_KEY] = {"format": FORMAT, **records, "predictor": self.predictor}
+        return {**records, "predictor": self.predictor}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`.
+
+        Raises:
+            KeyError: for a record that is not there.
+            TypeError: for one with other fields than it has, or values of another type.
+            ValueError: for values that do not go together.
+        """
+        task, scaler = Task.from_dict(saved["task"]), Scaler.from_dict(saved["scaler"])
+        description = saved["predictor"]
+        if not isinstance(description, dict):
+            raise TypeError(f"the predictor is no description: {shown(repr(description))}")
+        if len(scaler.mean) != task.num_channels:
+            raise ValueError(f"{len(scaler.mean)} channels are scaled, and {task.num_channels} forecast")
+        return cls(task, scaler, Output.from_dict(saved["output"]), description)
+
+    def write_to(self, checkpoint: dict[str, Any]) -> None:
+        """Put it into a checkpoint."""
+        checkpoint[_KEY] = {"format": FORMAT, **self.to_dict()}
 
 
 def read_content(checkpoint: Mapping[str, Any]) -> CheckpointContent:
-    """What a checkpoint of any format holds.
+    """What a checkpoint holds; nothing that it names is imported.
 
     Raises:
-        UserError: for one that is not of this package, is damaged, or is of a newer format.
+        UserError: for one that is not of this package, is damaged, or is of another format.
     """
     saved = checkpoint.get(_KEY)
     if not isinstance(saved, Mapping):
         raise UserError("the checkpoint was not written by tsattn")
-    found = saved.get("format", 1)
-    check_format(found, "the checkpoint")
+    check_format(saved.get("format"), "the checkpoint")
     try:
-        return CheckpointContent(
-            *read_records(saved, found), predictor=saved["backbone" if found == 1 else "predictor"]
-        )
+        return CheckpointContent.from_dict(saved)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"the checkpoint is damaged: {' '.join(str(error).split())}") from error
+        raise UserError(f"the checkpoint is damaged: {' '.join(str(error).split())[:200]}") from error
 
 
 def check_format(found: object, source: str) -> None:
@@ -68,32 +84,29 @@ def check_format(found: object, source: str) -> None:
         source: what is of this format, as the message says it.
 
     Raises:
-        UserError: saying which can be read.
+        UserError: saying which is read.
     """
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise UserError(f"{source} is damaged: {shown(repr(found))} is no format")
-    if found > FORMAT:
-        raise UserError(
-            f"{source} is of format {found}, which a newer tsattn wrote; this one reads formats up to {FORMAT}"
-        )
+    if found != FORMAT:
+        raise UserError(f"{source} is of format {shown(found)}, and this version of tsattn reads format {FORMAT}")
 
 
-def read_records(saved: Mapping[str, Any], found: int) -> tuple[Task, Scaler, Output]:
-    """The records among plain data of a format that can be read, each under its own name.
+def check_same(
+    saved: Mapping[str, Any], saved_output: Output | None, asked: Mapping[str, Any], asked_output: Output | None
+) -> None:
+    """Refuse weights of another model; this comes before anything that their description names is imported.
+
+    Args:
+        saved: the description in the file of the weights.
+        saved_output: what was asked of that model.
+        asked: the description of the predictor that is wanted.
+        asked_output: what is asked of it; None where that is not known.
 
     Raises:
-        KeyError: for a record that is not there.
-        TypeError: for one with other fields than it has.
+        UserError: naming the first difference.
     """
-    if found > 1:
-        return (
-            Task.from_dict(saved["task"]),
-            Scaler.from_dict(saved["scaler"]),
-            Output.from_dict(saved["output"]),
-        )
-    everything = dict(saved["task"])  # fields that came later are lacking in the oldest ones
-    scaler, output = (
-        {field.name: everything.pop(field.name) for field in fields(record) if field.name in everything}
-        for record in (Scaler, Output)
-    )
-    return Task.from_dict(everything), Scaler.from_dict(scaler), Output.from_dict(output)
+    if saved != asked:
+        raise UserError(f"the checkpoint is of another model: {difference(dict(saved), dict(asked))}")
+    if asked_output is not None and saved_output != asked_output:
+        raise UserError(f"the checkpoint is of another model: {(saved_output or Output()).difference(asked_output)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from lightning.pytorch import LightningModule
@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from tsattn.backbones import Backbone, backbone_class, build_backbone, complete_backbone, network_name
+from tsattn.backbones import BACKBONES, Backbone, backbone_class, build_backbone, complete_backbone, network_name
 from tsattn.batch import Batch
 from tsattn.checks import calibration_share
 from tsattn.data.counts import check_distribution
-from tsattn.descriptions import DEFAULT_BACKBONE, difference
+from tsattn.descriptions import DEFAULT_BACKBONE, refuse_imports
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.selection import selection_metric
 from tsattn.evaluation.totals import ErrorTotals
@@ -29,7 +29,8 @@ from tsattn.layers import distribution as output_distribution
 from tsattn.optim import BETAS, cap_rms_, mup_init_
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
-from tsattn.training.checkpoint_content import CheckpointContent, read_content
+from tsattn.training.checkpoint_content import CheckpointContent, check_same, read_content
+from tsattn.training.checkpoint_io import load_checkpoint
 from tsattn.training.compilation import (
     check_compile_device,
     check_compile_mode,
@@ -336,6 +337,27 @@ class ForecastingModule(LightningModule):
         else:
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
+    @classmethod
+    @override
+    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, **options: Any) -> Self:
+        """Load as Lightning does, but let the checkpoint import nothing and unpickle nothing.
+
+        Args:
+            checkpoint_path: of the file.
+            *args: as Lightning has them.
+            **options: as Lightning has them; `backbone` is needed for a class of your own, and for pretrained weights.
+
+        Raises:
+            UserError: for a checkpoint that cannot be read, is of another model, or needs `backbone`.
+        """
+        if "backbone" not in options:
+            saved = read_content(load_checkpoint(checkpoint_path)).predictor
+            if saved.get("kind") not in BACKBONES:
+                raise UserError(f"{checkpoint_path} holds no backbone of tsattn alone: give its description, backbone=")
+            refuse_imports(saved, str(checkpoint_path))
+            options["backbone"] = saved
+        return super().load_from_checkpoint(checkpoint_path, *args, **{**options, "weights_only": True})
+
     @override
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put what the model is built from into the checkpoint, as plain data."""
@@ -352,11 +374,7 @@ class ForecastingModule(LightningModule):
         """
         saved = read_content(checkpoint)
         check_weights(checkpoint.get("state_dict", {}), "the checkpoint")
-        description = complete_backbone(saved.predictor)  # an older one lacks arguments that came later
-        if description != self.description:
-            raise UserError(f"the checkpoint is of another model: {difference(description, self.description)}")
-        if saved.output != self.output:
-            raise UserError(f"the checkpoint is of another model: {saved.output.difference(self.output)}")
+        check_same(saved.predictor, saved.output, self.description, self.output)
         self.build(saved.task, saved.scaler)
 
     @property

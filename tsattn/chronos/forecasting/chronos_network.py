@@ -26,7 +26,7 @@ from tsattn.chronos.forecasting.trained_parts import prepare_training
 from tsattn.chronos.models.named_weights import bolt_file
 from tsattn.chronos.opened_weights import open_weights
 from tsattn.chronos.saving import add_biases, plain_record, rebuilt
-from tsattn.descriptions import Description
+from tsattn.descriptions import Description, refuse_imports
 from tsattn.errors import UserError
 from tsattn.pretrained.bolt_file import read_model
 from tsattn.task import MEDIAN, Output, Task
@@ -208,7 +208,9 @@ class ChronosNetwork(Backbone):
         if isinstance(found, Tensor):
             try:
                 if self.model is None:
-                    self._take(rebuilt(json.loads(found.cpu().numpy().tobytes())))
+                    record = json.loads(found.cpu().numpy().tobytes())
+                    refuse_imports([swap["attention"] for swap in record["swaps"].values()], "the checkpoint")
+                    self._take(rebuilt(record))
                 assert self.model is not None
                 inner = f"{prefix}model."
                 add_biases(self.model, [name[len(inner) :] for name in state_dict if name.startswith(inner)])
