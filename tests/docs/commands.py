@@ -13,9 +13,9 @@ from tsattn.cli import main
 from tsattn.cli.benchmark import _parser as benchmark_parser
 from tsattn.cli.benchmark import find_suite
 from tsattn.cli.board_report import _parser as report_parser
-from tsattn.cli.compare import _overrides as overrides
-from tsattn.cli.compare import _parser as compare_parser
-from tsattn.cli.compare import _values as values_of
+from tsattn.cli.compare_runs import _overrides as overrides
+from tsattn.cli.compare_runs import _parser as compare_parser
+from tsattn.cli.compare_runs import _values as values_of
 from tsattn.cli.kernels import _parser as kernels_parser
 from tsattn.cli.parsing import parse_command
 from tsattn.cli.tune import _parser as tune_parser

@@ -38,7 +38,7 @@ _COMMANDS = {
 # the modules of commands whose words are not those of an experiment
 _OWN_WORDS = {
     "benchmark": "benchmark",
-    "compare": "compare",
+    "compare": "compare_runs",
     "cost": "cost_table",
     "datasets": "datasets",
     "export": "export_model",
