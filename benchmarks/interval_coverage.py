@@ -143,7 +143,7 @@ def markdown(frame: pd.DataFrame) -> str:
 
 
 def page(table: pd.DataFrame, former: pd.DataFrame) -> str:
-    """Write the page."""
+    """Describe the measurements in Markdown."""
     words = {f"power_{by:.0%}": f"finds -{by:.0%}" for by in DIFFERENCES}
     found, both = [*words.values()], ["case", "seeds"]
     words |= {name: name.replace("_", " ") for name in table if name not in words}
@@ -197,8 +197,8 @@ Single data sets have standard errors of 0.2 to 2.8 %, which are estimates of 10
 These intervals hold the truth in fewer than 93 or more than 97 % of tests.
 
 {outside}
-With one horizon and two or three seeds nothing can show that one model trains three times as unsteadily. Train five
-seeds, or compare means over horizons. Memory beyond a block makes intervals too narrow; longer blocks help in part.
+Two or three seeds at one horizon cannot show that a model trains three times as unsteadily; train five. Memory beyond
+a block, or 20 steps beyond a window with five seeds, gives too many false positives. Longer blocks help, at some power.
 """
 
 
