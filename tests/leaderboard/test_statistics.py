@@ -191,7 +191,7 @@ def test_equal_models_are_equal() -> None:
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ({"mlr": constant(1.0, 2.0)}, "standard has no runs at horizon 96"),
+        ({"mlr": constant(1.0, 2.0)}, "standard has no runs at one of the horizons"),
         ({"mlr": constant(1.0), "standard": constant(1.0, first_seed=2)}, "mlr and standard share no seed"),
         ({"mlr": constant(1.0), "standard": constant(1.0, origins=41)}, "mlr and standard have different test windows"),
         ({"mlr": model([1.0, 2.0]), "standard": model([1.0, 2.0], counts=2.0)}, "different test windows"),

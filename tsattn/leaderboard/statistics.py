@@ -263,15 +263,15 @@ class _Windows:
     @classmethod
     def shared(cls, table: Table, names: Iterable[str], horizon: int, block_share: float) -> _Windows:
         if missing := [name for name in names if name not in table]:
-            raise UserError(f"{missing[0]} has no runs at horizon {horizon}; run them or leave this horizon out")
+            raise UserError(f"{missing[0]} has no runs at one of the horizons; run them or leave it out")
         (first, reference), *others = ((name, table[name]) for name in names)
         for name, one in others:
             if not (np.array_equal(one.origins, reference.origins) and np.array_equal(one.counts, reference.counts)):
-                raise UserError(f"{first} and {name} have different test windows at horizon {horizon}; run both again")
+                raise UserError(f"{first} and {name} have different test windows; run both again")
         trained = {name: table[name].seeds for name in names if table[name].is_trained}
         seeds = sorted(set.intersection(*map(set, trained.values())), key=str) if trained else []
         if trained and not seeds:
-            raise UserError(f"{' and '.join(trained)} share no seed at horizon {horizon}; run them with equal seeds")
+            raise UserError(f"{' and '.join(trained)} share no seed; run them with equal seeds")
         rows = {name: [table[name].seeds.index(seed) for seed in seeds] if name in trained else [0] for name in names}
         sums = {name: np.asarray(table[name].sums[row].mean(0)) for name, row in rows.items()}
         length = max(horizon, round(block_share * len(reference.counts)))
