@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -24,7 +25,7 @@ class Signalled:
     def find_spec(self, name, path=None, target=None):
         if name == sys.argv[1]:
             sys.meta_path.remove(self)
-            os.kill(os.getpid(), int(sys.argv[2]))
+            exec("os.kill(os.getpid(), int(sys.argv[2]))")  # as a dataclass does while it is made
 
 sys.meta_path.insert(0, Signalled())
 from tsattn.cli import main
@@ -53,12 +54,14 @@ def of_command(command: str, csv: Path, run: Path) -> list[str]:
     ("command", "number"), [*((command, signal.SIGTERM) for command in _COMMANDS), ("fit", signal.SIGINT)]
 )
 def test_a_command_that_still_imports_says_how_to_resume(
-    command: str, number: signal.Signals, toy_run: tuple[Path, Path]
+    command: str, number: signal.Signals, toy_run: tuple[Path, Path], tmp_path: Path
 ) -> None:
     words = of_command(command, *toy_run)
     module = "numpy" if command == "datasets" else "torch"
-    process = [sys.executable, "-c", IMPORTING, module, str(int(number)), *words]
-    ended = subprocess.run(process, capture_output=True, text=True)
+    (tmp_path / "signalled.py").write_text(IMPORTING)
+    process = [sys.executable, "-m", "signalled", module, str(int(number)), *words]
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ended = subprocess.run(process, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
     assert ended.returncode == 130, ended.stderr
     found = re.fullmatch(r"interrupted: (?:run|go on with) `python -m tsattn ([^`]*)`.*\n", ended.stderr)
     assert found, ended.stderr

@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NoReturn
 
 from tsattn.cli.output import drop_output
 from tsattn.errors import UserError, one_of
@@ -90,13 +91,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words after ``python -m tsattn``; those of this process by default.
     """
+    words = list(sys.argv[1:] if argv is None else argv)
     if threading.current_thread() is not threading.main_thread():  # which alone takes signals
-        return _guarded(list(sys.argv[1:] if argv is None else argv))
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return _guarded(words)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, _interrupt)
+    if before[signal.SIGINT] is signal.default_int_handler:  # not ignored, as in the background of a shell
+        signal.signal(signal.SIGINT, _interrupt)
     try:
-        return _guarded(list(sys.argv[1:] if argv is None else argv))
-    finally:  # a program has nothing left to do but to end
-        signal.signal(signal.SIGTERM, signal.SIG_IGN if argv is None else before or signal.SIG_DFL)
+        return _guarded(words)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)  # None for one of C
+        if argv is None:  # a program has nothing left to do but to end
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+class _Interrupted(KeyboardInterrupt):
+    """Comes of a signal.
+
+    Once a plain KeyboardInterrupt has left an `exec`, as libraries use it, `python -m` ends by SIGINT, not by its exit
+    code.
+    """
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise _Interrupted
 
 
 def _guarded(words: list[str]) -> int:

@@ -40,7 +40,10 @@ def predict(words: Sequence[str]) -> int:
     with session():
         experiment, options = parse_command("predict", words)
         if is_of_folders(options):
-            return predict_folder(experiment, options)
+            try:
+                return predict_folder(experiment, options)
+            except KeyboardInterrupt as stop:
+                raise KeyboardInterrupt(str(stop) or "run the same command again: what is done is kept") from stop
         output = Path(options.output or (RunFolder(options.run).forecast if options.run else "forecast.csv"))
         check_output(output, options.overwrite, inputs=[*input_files(experiment, options), *(options.future or [])])
         figure = figure_path(options.figure, output, options.overwrite)
