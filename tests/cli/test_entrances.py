@@ -85,7 +85,7 @@ def of_folder(run: Path) -> Outcome:
     found = json.loads((run / "metrics.json").read_text())
     output = run.parent / f"{run.name}.parquet"
     assert main(["predict", "--run", str(run), f"--output={output}", "--figure=false"]) == 0
-    weights = fitted_in(RunFolder(run)).predictor.state_dict()
+    weights = fitted_in(RunFolder(run), RunFolder(run).best).predictor.state_dict()
     scores = scores_of(next(iter(found["test"].values())))
     return Outcome(weights, found["validation_error"], numbers(pd.read_parquet(output)), scores)
 

@@ -105,7 +105,8 @@ def test_the_student_alone_is_kept(tmp_path: Path) -> None:
         "teacher.member_1_seed_0",
         "student",
     )
-    loaded = fitted_in(RunFolder(tmp_path / "run")).predictor
+    folder = RunFolder(tmp_path / "run")
+    loaded = fitted_in(folder, folder.best).predictor
     (batch,) = [next(iter(result.data.eval_dataloader("val")))]
     assert torch.equal(loaded(batch), predictor(batch))
     alone = build_predictor(NETWORK)
